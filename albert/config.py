@@ -1,0 +1,297 @@
+"""What a run is: frozen, validated dataclasses that are written to JSON beside the run and read back.
+
+Each field carries its help text and its range, so that the flags, the checks and the JSON come from one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from albert import files
+from albert.errors import UserError
+
+# Other spellings of the tanh-approximated GELU, which is the only one ALBERT uses.
+_ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+
+_ConfigT = TypeVar("_ConfigT", bound="Config")
+
+
+def option(
+  default: Any,
+  help_text: str,
+  *,
+  minimum: float | None = None,
+  above: float | None = None,
+  below: float | None = None,
+  choices: tuple[str, ...] | None = None,
+  identity: bool = True,
+) -> Any:
+  """A config field with its help and range.
+
+  `identity` False marks a field that may differ when a run is resumed, since it does not change what is learned.
+  """
+  metadata = {
+    "help": help_text,
+    "minimum": minimum,
+    "above": above,
+    "below": below,
+    "choices": choices,
+    "identity": identity,
+  }
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
+  """What `value` must be, if it is not; None if it is fine."""
+  if metadata["choices"] is not None and value not in metadata["choices"]:
+    return f"one of {', '.join(metadata['choices'])}"
+  if metadata["minimum"] is not None and value < metadata["minimum"]:
+    return f"at least {metadata['minimum']}"
+  if metadata["above"] is not None and value <= metadata["above"]:
+    return f"above {metadata['above']}"
+  if metadata["below"] is not None and value >= metadata["below"]:
+    return f"below {metadata['below']}"
+  return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+  """Base of all configs. Making one checks every field against its range.
+
+  Raises:
+    UserError: a value out of range; the message names the field, the value and what is allowed.
+  """
+
+  def __post_init__(self) -> None:
+    for field in dataclasses.fields(self):
+      if not field.metadata:
+        continue
+      value = getattr(self, field.name)
+      allowed = _violation(value, field.metadata)
+      if allowed:
+        raise UserError(f"{field.name} must be {allowed}, got {value!r}")
+
+  def identity(self) -> dict[str, Any]:
+    """The fields that decide what is learned, as plain JSON values."""
+    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("identity", True)}
+
+  def to_dict(self) -> dict[str, Any]:
+    """All fields as plain JSON values."""
+    return dataclasses.asdict(self)
+
+
+def from_dict(cls: type[_ConfigT], values: Mapping[str, Any], *, source: str, strict: bool = True) -> _ConfigT:
+  """Makes `cls` from JSON values, checking each one's type.
+
+  Args:
+    cls: a config dataclass.
+    values: field name -> value.
+    source: the file (or flag) the values came from, for the error.
+    strict: refuse keys that `cls` lacks. The original's albert_config.json carries keys that mean
+      nothing here, so a model config is read with strict=False.
+  Raises:
+    UserError: unknown key, wrong type or value out of range; it names `source`, key and value.
+  """
+  known = {field.name: field for field in dataclasses.fields(cls)}
+  kwargs: dict[str, Any] = {}
+  for key, value in values.items():
+    if key in known:
+      kwargs[key] = _checked(value, str(known[key].type), f"{source}: {key}")
+    elif strict:
+      raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(known)}")
+  try:
+    return cls(**kwargs)
+  except UserError as error:
+    raise UserError(f"{source}: {error}") from error
+
+
+def _checked(value: Any, type_name: str, where: str) -> Any:
+  is_number = isinstance(value, int | float) and not isinstance(value, bool)
+  if type_name == "float" and is_number:
+    return float(value)
+  if type_name == "int" and is_number and value == int(value):
+    return int(value)
+  if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
+    return value
+  raise UserError(f"{where} must be of type {type_name}, got {value!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(Config):
+  """An ALBERT (or BERT) encoder. Field names are those of the original albert_config.json."""
+
+  vocab_size: int = option(30000, "pieces of the vocabulary", minimum=1)
+  embedding_size: int = option(128, "width E of the factorized embeddings", minimum=1)
+  hidden_size: int = option(768, "width H of the encoder", minimum=1)
+  num_hidden_layers: int = option(12, "encoder layers", minimum=1)
+  num_hidden_groups: int = option(1, "groups of layers that share weights", minimum=1)
+  inner_group_num: int = option(1, "blocks applied one after the other in each layer", minimum=1)
+  num_attention_heads: int = option(12, "attention heads", minimum=1)
+  intermediate_size: int = option(3072, "width of the feed-forward network", minimum=1)
+  hidden_act: str = option("gelu", "feed-forward activation", choices=("gelu", "relu"))
+  hidden_dropout_prob: float = option(0.0, "dropout of embeddings and block outputs", minimum=0, below=1)
+  attention_probs_dropout_prob: float = option(0.0, "dropout of attention probabilities", minimum=0, below=1)
+  classifier_dropout_prob: float = option(0.1, "dropout in front of a task head", minimum=0, below=1)
+  max_position_embeddings: int = option(512, "longest sequence", minimum=1)
+  type_vocab_size: int = option(2, "segment types", minimum=1)
+  initializer_range: float = option(0.02, "standard deviation of the truncated normal initializer", above=0)
+  sharing: str = option(
+    "all", "what the layers of a group share (ALBERT, 4.5)", choices=("all", "attention", "ffn", "none")
+  )
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
+    super().__post_init__()
+    if self.hidden_size % self.num_attention_heads:
+      raise UserError(
+        f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads}), got {self.hidden_size}"
+      )
+    if self.num_hidden_groups > self.num_hidden_layers:
+      raise UserError(
+        f"num_hidden_groups must be at most num_hidden_layers ({self.num_hidden_layers}), got {self.num_hidden_groups}"
+      )
+
+  @property
+  def num_attention_groups(self) -> int:
+    """Distinct sets of attention weights."""
+    return self.num_hidden_groups if self.sharing in ("all", "attention") else self.num_hidden_layers
+
+  @property
+  def num_ffn_groups(self) -> int:
+    """Distinct sets of feed-forward weights."""
+    return self.num_hidden_groups if self.sharing in ("all", "ffn") else self.num_hidden_layers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Config):
+  """LAMB or AdamW with linear warm-up and polynomial decay (ALBERT, section 4.1)."""
+
+  optimizer: str = option("lamb", "optimizer", choices=("lamb", "adamw", "tfa_lamb"))
+  learning_rate: float = option(1.76e-3, "peak learning rate", above=0)
+  num_warmup_steps: int = option(3125, "steps of linear warm-up from 0", minimum=0)
+  end_learning_rate: float = option(0.0, "learning rate after the last step", minimum=0)
+  decay_power: float = option(1.0, "power of the polynomial decay (1 is linear)", above=0)
+  weight_decay: float = option(0.01, "weight decay, not on LayerNorm and biases", minimum=0)
+  beta_1: float = option(0.9, "decay of the first moment", minimum=0, below=1)
+  beta_2: float = option(0.999, "decay of the second moment", minimum=0, below=1)
+  epsilon: float = option(1e-6, "added to the root of the second moment", above=0)
+  clip_norm: float = option(1.0, "global norm that gradients are clipped to; 0 clips nothing", minimum=0)
+  bias_correction: bool = option(False, "correct the moments' bias (the original does not)")
+  scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig(Config):
+  """How long, and what is kept. A step is one optimizer update; batch sizes are global."""
+
+  train_batch_size: int = option(4096, "sequences an optimizer update sees, over all replicas", minimum=1)
+  eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False)
+  num_train_steps: int = option(125000, "optimizer updates", minimum=1)
+  gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
+  save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False)
+  keep_checkpoints: int = option(5, "newest checkpoints kept, besides the best", minimum=1, identity=False)
+  log_every_steps: int = option(100, "steps between lines of metrics.jsonl", minimum=1, identity=False)
+  steps_per_loop: int = option(100, "steps a call of the host runs on the device", minimum=1, identity=False)
+  eval_every_steps: int = option(0, "steps between evaluations during training; 0: after it", minimum=0, identity=False)
+  max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False)
+  seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
+  precision: str = option("auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"))
+  distribution_strategy: str = option(
+    "auto",
+    "tf.distribute strategy",
+    choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
+    identity=False,
+  )
+  tpu: str = option("", "name or address of the Cloud TPU, or 'local' on its own machine", identity=False)
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.train_batch_size % self.gradient_accumulation_steps:
+      raise UserError(
+        f"train_batch_size must be a multiple of gradient_accumulation_steps "
+        f"({self.gradient_accumulation_steps}), got {self.train_batch_size}"
+      )
+    if self.tpu and self.distribution_strategy not in ("auto", "tpu"):
+      raise UserError(f"--tpu={self.tpu} needs --distribution_strategy=tpu, got {self.distribution_strategy!r}")
+
+
+def _encoder(hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **others: Any) -> ModelConfig:
+  return ModelConfig(
+    hidden_size=hidden_size,
+    num_hidden_layers=num_hidden_layers,
+    num_attention_heads=num_attention_heads,
+    intermediate_size=4 * hidden_size,
+    **others,
+  )
+
+
+def _named_models() -> dict[str, ModelConfig]:
+  # ALBERT, table 1. albert_tiny is ours: small enough to pretrain on a laptop in minutes.
+  sizes = {
+    "tiny": (256, 4, 4),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "xlarge": (2048, 24, 16),
+    "xxlarge": (4096, 12, 64),
+  }
+  dropout: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+  models = {}
+  for name, size in sizes.items():
+    models[f"albert_{name}"] = models[f"albert_{name}_v2"] = _encoder(*size)  # v2 trains without dropout
+    v1_dropout = {} if name == "xxlarge" else dropout
+    models[f"albert_{name}_v1"] = _encoder(*size, **v1_dropout)
+  for name, size in {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}.items():
+    models[f"bert_{name}"] = _encoder(*size, embedding_size=size[0], sharing="none", **dropout)
+  return models
+
+
+MODELS: dict[str, ModelConfig] = _named_models()
+
+
+def named_model(name: str) -> ModelConfig:
+  """The config of `name`. UserError, with the known names, for another."""
+  if name not in MODELS:
+    raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")
+  return MODELS[name]
+
+
+def load_model_config(path: str) -> ModelConfig:
+  """Reads an albert_config.json (the original's, or a Hugging Face config.json)."""
+  return from_dict(ModelConfig, files.read_json(path), source=path, strict=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(Config):
+  """What pretraining reads."""
+
+  input_file: str = option("", "TFRecord shards to train on, comma-separated globs")
+  eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", identity=False)
+  max_seq_length: int = option(0, "length the shards were written with; 0: as they say", minimum=0)
+  max_predictions_per_seq: int = option(0, "predictions the shards were written with; 0: as they say", minimum=0)
+  sentence_prediction: str = option(
+    "auto", "sentence loss; auto: as the shards' manifest says, else sop", choices=("auto", "sop", "nsp", "none")
+  )
+  spm_model_file: str = option("", "SentencePiece model, to check against the shards and to fill masks")
+  do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
+  predict_file: str = option("", "text file with [MASK] in its lines, to fill", identity=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(Config):
+  """One run: where it writes, what it does, and all that it depends on."""
+
+  output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False)
+  init_checkpoint: str = option("", "weights to start from: checkpoint prefix, step-N directory or output_dir")
+  init_from_shallower: bool = option(False, "let a deeper network start from --init_checkpoint's fewer layers")
+  do_train: bool = option(False, "train", identity=False)
+  do_eval: bool = option(False, "evaluate the newest checkpoint", identity=False)
+  do_predict: bool = option(False, "predict with the newest checkpoint", identity=False)
+  optimizer: OptimizerConfig = OptimizerConfig()
+  train: TrainConfig = TrainConfig()
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if not self.output_dir:
+      raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")

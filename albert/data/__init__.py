@@ -1,0 +1,1 @@
+"""TFRecords: the contract of features, the writer, and the input pipeline."""

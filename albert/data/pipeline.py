@@ -1,0 +1,192 @@
+"""TFRecord shards -> batches. The training stream is a pure function of (seed, step), so a resumed run
+repeats nothing and skips nothing.
+
+An epoch visits the shards in a new order, reads a group of them in turn, and permutes windows of the result.
+Where a step stands in that stream is arithmetic on the number of examples a shard holds, so a resumed run
+opens only the shards it still needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert import files
+from albert.data import records
+from albert.data.manifest import Manifest
+from albert.data.schema import FeatureSpec
+from albert.errors import UserError
+
+# Shards read in turn, and examples permuted together: a mixture of about WINDOW examples of INTERLEAVED_SHARDS
+# shards is random enough for shards that were not shuffled when they were written (the original's are not).
+INTERLEAVED_SHARDS = 16
+WINDOW = 4096
+
+# Every batch carries it: 1 for an example, 0 for the padding of a last, partial batch.
+EXAMPLE_WEIGHT = "example_weight"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+  """Files of one data set, with the number of examples in each."""
+
+  paths: tuple[str, ...]
+  counts: tuple[int, ...]
+  compressed: tuple[bool, ...]
+
+  @property
+  def num_examples(self) -> int:
+    """Examples in all shards."""
+    return sum(self.counts)
+
+  def part(self, index: int, of: int) -> Shards:
+    """The shards that input pipeline `index` of `of` reads: every of-th one."""
+    if of > len(self.paths):
+      raise UserError(
+        f"{len(self.paths)} shards cannot be shared by {of} hosts: write at least {of} (--num_shards) so that each "
+        "host reads its own"
+      )
+    take = slice(index, None, of)
+    return Shards(self.paths[take], self.counts[take], self.compressed[take])
+
+
+def open_shards(paths: Sequence[str]) -> Shards:
+  """Counts the examples of each file: from the manifest beside it if it lists the file, else from the file.
+
+  Raises:
+    UserError: a file without records, or one that is no TFRecord file.
+  """
+  manifests: dict[str, Manifest | None] = {}
+  counts, compressed = [], []
+  for path in paths:
+    directory, name = os.path.split(path)
+    if directory not in manifests:
+      manifests[directory] = Manifest.load(directory)
+    manifest = manifests[directory]
+    listed = {shard.file: shard for shard in manifest.shards} if manifest else {}
+    if name in listed and listed[name].bytes == files.size(path):
+      counts.append(listed[name].examples)
+    else:
+      counts.append(records.count_records(path))
+    if counts[-1] == 0:
+      raise UserError(f"{path}: holds no records; leave it out or write it again")
+    compressed.append(records.is_compressed(path))
+  return Shards(tuple(paths), tuple(counts), tuple(compressed))
+
+
+def training_batches(
+  shards: Shards,
+  features: Sequence[FeatureSpec],
+  *,
+  batch_size: int,
+  first_example: int,
+  seed: int,
+  interleaved: int = INTERLEAVED_SHARDS,
+  window: int = WINDOW,
+) -> tf.data.Dataset:
+  """The endless training stream from example number `first_example` on, in batches.
+
+  Args:
+    shards: what to read.
+    features: the contract of the records.
+    batch_size: examples in each batch; batches run on over the end of an epoch.
+    first_example: examples already consumed (steps done * batch).
+    seed: the stream depends on it and on nothing else.
+    interleaved: shards read in turn.
+    window: examples permuted together.
+  Returns:
+    Batches: name -> int32 or float32 [batch_size, length], and example_weight float32 [batch_size].
+  """
+  epoch, offset = divmod(first_example, shards.num_examples)
+  stream = _epoch(shards, tf.constant(epoch, tf.int64), offset, seed, interleaved, window)
+  later = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max)
+  stream = stream.concatenate(later.flat_map(lambda e: _epoch(shards, e, 0, seed, interleaved, window)))
+  return _finish(stream.batch(batch_size, drop_remainder=True), features, batch_size)
+
+
+def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
+  """Each example once, in order. The last batch is filled up with examples of weight 0."""
+  stream = _read(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
+  return _finish(stream.batch(batch_size), features, batch_size)
+
+
+def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+  return tf.random.experimental.stateless_shuffle(tf.range(num_shards), seed=tf.stack([np.int64(seed), epoch]))
+
+
+def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved: int, window: int) -> tf.data.Dataset:
+  """The records of one epoch from number `offset` on (only the first epoch of a resumed run has one)."""
+  order = _shard_order(len(shards.paths), seed, epoch)
+  first_window, within_window = divmod(offset, window)
+  first_group, within_group = 0, first_window * window
+  if offset:
+    counts = np.asarray(shards.counts)[order.numpy()]
+    ends = np.cumsum(np.add.reduceat(counts, np.arange(0, len(counts), interleaved)))
+    first_group = int(np.searchsorted(ends, within_group, side="right"))
+    within_group -= int(ends[first_group - 1]) if first_group else 0
+  order = order[first_group * interleaved :]
+
+  def read_group(group: tf.Tensor) -> tf.data.Dataset:
+    return _read(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), interleaved)
+
+  stream = tf.data.Dataset.from_tensor_slices(order).batch(interleaved).flat_map(read_group).skip(within_group)
+
+  def permute(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    # Folding the epoch and the window into the seed gives each window its own permutation.
+    key = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), index)
+    return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=key))
+
+  return stream.batch(window).enumerate(first_window).map(permute).prefetch(1).unbatch().skip(within_window)
+
+
+def _read(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.Dataset:
+  def open_one(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path, compression_type=tf.where(is_compressed, "GZIP", ""))
+
+  return tf.data.Dataset.from_tensor_slices((paths, compressed)).interleave(
+    open_one, cycle_length=interleaved, block_length=1, num_parallel_calls=1, deterministic=True
+  )
+
+
+def _finish(batches: tf.data.Dataset, features: Sequence[FeatureSpec], batch_size: int) -> tf.data.Dataset:
+  dtypes = {"int64": tf.int64, "float32": tf.float32}
+  parser = {f.name: tf.io.FixedLenFeature([f.length], dtypes[f.dtype]) for f in features}
+
+  def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    parsed = tf.io.parse_example(serialized, parser)
+    missing = batch_size - tf.shape(serialized)[0]
+    batch = {}
+    for name, value in parsed.items():
+      narrow = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+      batch[name] = tf.ensure_shape(tf.pad(narrow, [[0, missing], [0, 0]]), [batch_size, value.shape[1]])
+    weight = tf.pad(tf.ones([batch_size - missing], tf.float32), [[0, missing]])
+    return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
+
+  return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+
+def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
+  """Reads every shard again to say which file and record made a step fail.
+
+  Raises:
+    UserError: a record is truncated, damaged, or not of this contract. Returns if all are sound.
+  """
+  for path in shards.paths:
+    for number, record in enumerate(records.read_records(path)):
+      check_record(path, number, record, features)
+
+
+def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
+  """UserError naming file, record and feature if `record` does not have the lengths of `features`."""
+  example = records.decode_example(record)
+  for feature in features:
+    found = len(example[feature.name]) if feature.name in example else 0
+    if found != feature.length:
+      raise UserError(
+        f"{path}, record {number} (counted from 0): {feature.name} has {found} values, expected {feature.length}; "
+        "give the lengths that the shards were written with"
+      )

@@ -1,0 +1,202 @@
+"""Files by path, local or remote: globs, reading, writing aside and renaming.
+
+A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is TensorFlow imported.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from typing import Any, BinaryIO, cast
+
+from albert.errors import UserError
+
+
+def is_remote(path: str) -> bool:
+  """True for a path of a remote file system, such as gs://bucket/file."""
+  return "://" in path
+
+
+def _gfile() -> Any:
+  import tensorflow as tf
+
+  return tf.io.gfile
+
+
+def open_file(path: str, mode: str = "rb") -> BinaryIO:
+  """Opens a binary file. Raises UserError when it cannot be read or made."""
+  if "b" not in mode:
+    raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
+  if is_remote(path):
+    return cast("BinaryIO", _gfile().GFile(path, mode))
+  try:
+    return cast("BinaryIO", open(path, mode))
+  except OSError as error:
+    verb = "read" if "r" in mode else "write"
+    raise UserError(f"{path}: cannot {verb} it ({error.strerror}): check the path and its rights") from error
+
+
+def exists(path: str) -> bool:
+  return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
+
+
+def is_dir(path: str) -> bool:
+  return bool(_gfile().isdir(path)) if is_remote(path) else os.path.isdir(path)
+
+
+def size(path: str) -> int:
+  """Size of the file in bytes."""
+  return int(_gfile().stat(path).length) if is_remote(path) else os.path.getsize(path)
+
+
+def makedirs(path: str) -> None:
+  """Makes the directory and its parents; an existing one is fine. Raises UserError when it cannot."""
+  if is_remote(path):
+    _gfile().makedirs(path)
+    return
+  try:
+    os.makedirs(path, exist_ok=True)
+  except OSError as error:
+    raise UserError(
+      f"{path}: cannot make this directory ({error.strerror}): choose one that can be written to"
+    ) from error
+
+
+def replace(source: str, target: str) -> None:
+  """Renames `source` to `target`, over an existing file; atomic on a local file system."""
+  if is_remote(target):
+    _gfile().rename(source, target, overwrite=True)
+    return
+  os.replace(source, target)
+  _sync_directory(os.path.dirname(target) or ".")
+
+
+def remove(path: str) -> None:
+  if is_remote(path):
+    _gfile().remove(path)
+  else:
+    os.remove(path)
+
+
+def remove_tree(path: str) -> None:
+  """Removes a directory with all it holds; one that is not there is fine."""
+  if is_remote(path):
+    if _gfile().exists(path):
+      _gfile().rmtree(path)
+  elif os.path.isdir(path):
+    shutil.rmtree(path)
+
+
+def listdir(path: str) -> list[str]:
+  """Names in the directory, sorted."""
+  names: Iterable[str] = _gfile().listdir(path) if is_remote(path) else os.listdir(path)
+  return sorted(name.rstrip("/") for name in names)
+
+
+def join(path: str, *parts: str) -> str:
+  """Joins path components; a remote path always takes "/"."""
+  if is_remote(path):
+    return "/".join([path.rstrip("/"), *parts])
+  return os.path.join(path, *parts)
+
+
+def sync(file: BinaryIO) -> None:
+  """Flushes the open file down to the disk (a remote file system does so when the file is closed)."""
+  file.flush()
+  try:
+    descriptor = file.fileno()
+  except (AttributeError, OSError):
+    return
+  os.fsync(descriptor)
+
+
+def _sync_directory(path: str) -> None:
+  """Makes a rename in this directory survive a power cut, where the system can do it."""
+  try:
+    descriptor = os.open(path, os.O_RDONLY)
+  except OSError:
+    return
+  try:
+    os.fsync(descriptor)
+  except OSError:
+    pass
+  finally:
+    os.close(descriptor)
+
+
+def aside_path(path: str) -> str:
+  """The hidden name in the same directory under which `path` is written before it is renamed."""
+  directory, name = path.rsplit("/", 1) if is_remote(path) else os.path.split(path)
+  aside = f".{name}.{os.getpid()}.tmp"
+  return join(directory, aside) if directory else aside
+
+
+def write_atomically(path: str, data: bytes | str) -> None:
+  """Writes the whole file or nothing: aside, synced to disk, then renamed. Text is written as UTF-8."""
+  aside = aside_path(path)
+  try:
+    with open_file(aside, "wb") as file:
+      file.write(data.encode("utf-8") if isinstance(data, str) else data)
+      sync(file)
+    replace(aside, path)
+  except BaseException:
+    if exists(aside):
+      remove(aside)
+    raise
+
+
+def _matches(pattern: str) -> list[str]:
+  if is_remote(pattern):
+    return sorted(_gfile().glob(pattern))
+  # A name with brackets in it is found as it stands before it is read as a pattern.
+  return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+
+
+def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
+  """Sorted unique paths of the comma-separated globs in `spec`.
+
+  Raises:
+    UserError: naming `flag` and the pattern when one matches nothing, or the file when one is a
+      directory, unreadable or empty.
+  """
+  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+  if not patterns:
+    raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
+  paths: set[str] = set()
+  for pattern in patterns:
+    matches = _matches(pattern)
+    if not matches:
+      raise UserError(f"{flag}: {pattern!r} matches no file: check the path (globs are quoted from the shell)")
+    paths.update(matches)
+  for path in sorted(paths):
+    if is_dir(path):
+      raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
+    if size(path) == 0:
+      raise UserError(f"{flag}: {path} is empty: remove it from the input")
+    open_file(path).close()
+  return sorted(paths)
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """The JSON object in a file. UserError with the file, and the line, where it holds none."""
+  if not exists(path):
+    raise UserError(f"{path}: no such file")
+  with open_file(path) as file:
+    text = file.read()
+  try:
+    values = json.loads(text.decode("utf-8"))
+  except json.JSONDecodeError as error:
+    raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from error
+  except UnicodeDecodeError as error:
+    raise UserError(f"{path}: not UTF-8 (byte {error.start})") from error
+  if not isinstance(values, dict):
+    raise UserError(f"{path}: must hold a JSON object, holds a {type(values).__name__}")
+  return values
+
+
+def write_json(path: str, values: dict[str, Any]) -> None:
+  """Writes a JSON object, whole or not at all."""
+  write_atomically(path, json.dumps(values, indent=2) + "\n")

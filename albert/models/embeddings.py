@@ -1,0 +1,54 @@
+"""Factorized embeddings: word, position and segment vectors of width E (ALBERT, section 3.1)."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import ModelConfig
+from albert.models import layers
+
+# B batch, S sequence, E embedding, V vocabulary.
+
+
+class Embeddings(keras.layers.Layer):
+  """ids -> sum of three tables -> LayerNorm -> dropout. The projection to H belongs to the encoder."""
+
+  def __init__(self, config: ModelConfig, name: str = "embeddings"):
+    super().__init__(name=name)
+    self.config = config
+    self.layer_norm = layers.LayerNorm()
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    config = self.config
+
+    def table(name: str, rows: int) -> tf.Variable:
+      return self.add_weight(
+        name=name,
+        shape=[rows, config.embedding_size],
+        initializer=layers.truncated_normal(config.initializer_range),
+      )
+
+    self.word_embeddings = table("word_embeddings", config.vocab_size)
+    self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
+    self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+    super().build(input_shape)
+
+  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+    """input_ids, segment_ids int [B, S] -> [B, S, E]."""
+    words = tf.gather(self.word_embeddings, input_ids)
+    # A product instead of a gather: the gradient of two rows is a small matrix, not a scatter of B * S rows.
+    one_hot = tf.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
+    segments = tf.matmul(one_hot, self.token_type_embeddings)
+    positions = self.position_embeddings[: tf.shape(input_ids)[1]]
+    x = self.layer_norm(words + segments + positions)
+    return layers.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
+
+  def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
+    """The variables under the original's names."""
+    return {
+      f"{prefix}/word_embeddings": self.word_embeddings,
+      f"{prefix}/token_type_embeddings": self.token_type_embeddings,
+      f"{prefix}/position_embeddings": self.position_embeddings,
+      **layers.layer_norm_weights(self.layer_norm, f"{prefix}/LayerNorm"),
+    }

@@ -1,0 +1,101 @@
+"""The encoder: embeddings, the projection to H, and L layers that share their weights (ALBERT, section 3.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import ModelConfig
+from albert.models import layers
+from albert.models.attention import FeedForward, SelfAttention, attention_bias
+from albert.models.embeddings import Embeddings
+
+# B batch, S sequence, E embedding, H hidden.
+
+
+class EncoderOutput(NamedTuple):
+  """What the encoder computes.
+
+  embedding_output: [B, S, E]. hidden_states: L + 1 tensors [B, S, H], the first is the projected
+  embeddings, the last is sequence_output. pooled_output: [B, H], tanh of a dense layer on [CLS].
+  """
+
+  embedding_output: tf.Tensor
+  hidden_states: list[tf.Tensor]
+  pooled_output: tf.Tensor
+
+  @property
+  def sequence_output(self) -> tf.Tensor:
+    """[B, S, H], the last layer."""
+    return self.hidden_states[-1]
+
+
+class Encoder(keras.layers.Layer):
+  """ids -> hidden states. Layer i uses the weights of group floor(i * groups / L)."""
+
+  def __init__(self, config: ModelConfig, name: str = "bert"):
+    super().__init__(name=name)
+    self.config = config
+    self.embeddings = Embeddings(config)
+    self.projection = None  # as the original: no variable when E = H
+    if config.embedding_size != config.hidden_size:
+      self.projection = layers.dense(config.hidden_size, config.initializer_range, "embedding_hidden_mapping_in")
+    inner = range(config.inner_group_num)
+    self.attention = [
+      [SelfAttention(config, name=f"attention_{g}_{i}") for i in inner] for g in range(config.num_attention_groups)
+    ]
+    self.feed_forward = [
+      [FeedForward(config, name=f"ffn_{g}_{i}") for i in inner] for g in range(config.num_ffn_groups)
+    ]
+    self.pooler = keras.layers.Dense(
+      config.hidden_size,
+      activation="tanh",
+      kernel_initializer=layers.truncated_normal(config.initializer_range),
+      name="pooler",
+    )
+
+  def call(
+    self,
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    segment_ids: tf.Tensor,
+    seed: tf.Tensor | None = None,
+  ) -> EncoderOutput:
+    """Encodes a batch.
+
+    Args:
+      input_ids, input_mask, segment_ids: int [B, S]; the mask is 1 for real tokens.
+      seed: int32 [2], the seed of dropout; None for none.
+    """
+    config = self.config
+    embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)
+    x = embedding_output if self.projection is None else self.projection(embedding_output)
+    bias = attention_bias(input_mask)
+    hidden_states = [x]
+    for layer in range(config.num_hidden_layers):
+      attention = self.attention[layer * config.num_attention_groups // config.num_hidden_layers]
+      feed_forward = self.feed_forward[layer * config.num_ffn_groups // config.num_hidden_layers]
+      for inner in range(config.inner_group_num):
+        block = layer * config.inner_group_num + inner + 1
+        block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block)
+        x = attention[inner](x, bias, seed=block_seed)
+        x = feed_forward[inner](x, seed=block_seed)
+      hidden_states.append(x)
+    return EncoderOutput(embedding_output, hidden_states, self.pooler(x[:, 0]))
+
+  def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
+    """The variables under the original's names.
+
+    With partial sharing (`attention`, `ffn`), the halves of a block are named by their own group.
+    """
+    weights = self.embeddings.named_weights(f"{prefix}/embeddings")
+    if self.projection is not None:
+      weights |= layers.dense_weights(self.projection, f"{prefix}/encoder/embedding_hidden_mapping_in")
+    halves: list[list[SelfAttention | FeedForward]] = [*self.attention, *self.feed_forward]
+    groups = [*range(len(self.attention)), *range(len(self.feed_forward))]
+    for group, inner_blocks in zip(groups, halves, strict=True):
+      for inner, half in enumerate(inner_blocks):
+        weights |= half.named_weights(f"{prefix}/encoder/transformer/group_{group}/inner_group_{inner}")
+    return weights | layers.dense_weights(self.pooler, f"{prefix}/pooler/dense")

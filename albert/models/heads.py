@@ -1,0 +1,112 @@
+"""Heads on the encoder, and the models they make. Each model names its variables as the original does."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import ModelConfig
+from albert.models import layers
+from albert.models.encoder import Encoder, EncoderOutput
+
+# B batch, S sequence, P predictions, E embedding, H hidden, V vocabulary.
+
+
+class MaskedLMHead(keras.layers.Layer):
+  """Hidden states at the masked positions -> logits over the vocabulary, tied to the word embeddings."""
+
+  def __init__(self, config: ModelConfig, name: str = "predictions"):
+    super().__init__(name=name)
+    self.config = config
+    self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense")
+    self.activation = layers.activation(config.hidden_act)
+    self.layer_norm = layers.LayerNorm()
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=[self.config.vocab_size], initializer="zeros", experimental_autocast=False
+    )
+    super().build(input_shape)
+
+  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
+    """sequence_output [B, S, H], positions int [B, P], word_embeddings [V, E] -> logits float32 [B, P, V]."""
+    hidden = tf.gather(sequence_output, positions, batch_dims=1)
+    hidden = self.layer_norm(self.activation(self.transform(hidden)))
+    flat = tf.reshape(hidden, [-1, self.config.embedding_size])
+    logits = tf.matmul(flat, tf.cast(word_embeddings, flat.dtype), transpose_b=True)
+    logits = tf.cast(logits, tf.float32) + self.output_bias
+    return tf.reshape(logits, [tf.shape(positions)[0], tf.shape(positions)[1], self.config.vocab_size])
+
+  def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:
+    """The variables under the original's names."""
+    return {
+      f"{prefix}/output_bias": self.output_bias,
+      **layers.layer_norm_weights(self.layer_norm, f"{prefix}/transform/LayerNorm"),
+      **layers.dense_weights(self.transform, f"{prefix}/transform/dense"),
+    }
+
+
+class LinearHead(keras.layers.Layer):
+  """x [..., H] -> logits float32 [..., classes]. The weight is [classes, H], as the original keeps it."""
+
+  def __init__(self, num_classes: int, stddev: float, name: str):
+    super().__init__(name=name)
+    self.num_classes = num_classes
+    self.stddev = stddev
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=[self.num_classes, input_shape[-1]],
+      initializer=layers.truncated_normal(self.stddev),
+    )
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=[self.num_classes], initializer="zeros", experimental_autocast=False
+    )
+    super().build(input_shape)
+
+  def call(self, x: tf.Tensor) -> tf.Tensor:
+    """x [..., H] -> float32 [..., classes]."""
+    return tf.cast(tf.matmul(x, self.output_weights, transpose_b=True), tf.float32) + self.output_bias
+
+  def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
+    """The variables under the original's names."""
+    return {f"{prefix}/output_weights": self.output_weights, f"{prefix}/output_bias": self.output_bias}
+
+
+class PretrainingOutput(NamedTuple):
+  """masked_lm_logits float32 [B, P, V]; sentence_logits float32 [B, 2]; encoder: all its outputs."""
+
+  masked_lm_logits: tf.Tensor
+  sentence_logits: tf.Tensor
+  encoder: EncoderOutput
+
+
+class PretrainingModel(keras.Model):
+  """Encoder, masked-LM head and sentence head (sentence order, or next sentence: the weights are the same)."""
+
+  def __init__(self, config: ModelConfig, name: str = "albert_pretraining"):
+    super().__init__(name=name)
+    self.config = config
+    self.encoder = Encoder(config)
+    self.masked_lm = MaskedLMHead(config)
+    self.sentence = LinearHead(2, config.initializer_range, name="seq_relationship")
+
+  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> PretrainingOutput:
+    """inputs: input_ids, input_mask, segment_ids int [B, S], masked_lm_positions int [B, P]; seed of dropout."""
+    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    return PretrainingOutput(
+      self.masked_lm(encoded.sequence_output, inputs["masked_lm_positions"], self.encoder.embeddings.word_embeddings),
+      self.sentence(encoded.pooled_output),
+      encoded,
+    )
+
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Every variable under the original's name."""
+    return {
+      **self.encoder.named_weights(),
+      **self.masked_lm.named_weights(),
+      **self.sentence.named_weights("cls/seq_relationship"),
+    }

@@ -1,0 +1,74 @@
+"""The small pieces every layer is built of: dense, layer normalization, activation, dropout.
+
+Matrices are multiplied in the policy's compute dtype (float32 or bfloat16); statistics are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tf_keras as keras
+
+LAYER_NORM_EPSILON = 1e-12
+
+
+def truncated_normal(stddev: float) -> keras.initializers.Initializer:
+  """A new initializer (sharing one instance would draw equal weights)."""
+  return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
+def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+  """`gelu` (the tanh approximation, as ALBERT always uses) or `relu`."""
+  return {"gelu": lambda x: tf.nn.gelu(x, approximate=True), "relu": tf.nn.relu}[name]
+
+
+def dense(units: int, stddev: float, name: str) -> keras.layers.Dense:
+  """x [..., in] -> [..., units], kernel [in, units] from a truncated normal, bias [units] 0."""
+  return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name)
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
+  """Dropout that is a pure function of its seed, so that a resumed run draws what it would have drawn.
+
+  Args:
+    x: any shape.
+    rate: share of elements set to 0; the others are scaled by 1 / (1 - rate).
+    seed: int32 [2], or None for no dropout (evaluation).
+    site: which of the places that share the seed this is.
+  """
+  if seed is None or rate == 0.0:
+    return x
+  return tf.nn.experimental.stateless_dropout(x, rate, seed=tf.random.experimental.stateless_fold_in(seed, site))
+
+
+class LayerNorm(keras.layers.Layer):
+  """Layer normalization over the last axis with float32 statistics and epsilon 1e-12."""
+
+  def __init__(self, name: str = "LayerNorm"):
+    super().__init__(name=name)
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    size = input_shape[-1]
+    self.gamma = self.add_weight(name="gamma", shape=[size], initializer="ones", experimental_autocast=False)
+    self.beta = self.add_weight(name="beta", shape=[size], initializer="zeros", experimental_autocast=False)
+    super().build(input_shape)
+
+  def call(self, x: tf.Tensor) -> tf.Tensor:
+    """x [..., size] -> the same shape and dtype."""
+    wide = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(wide, axis=-1, keepdims=True)
+    centred = wide - mean
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma
+    return tf.cast(centred * scale + self.beta, x.dtype)
+
+
+def dense_weights(layer: keras.layers.Dense, prefix: str) -> dict[str, tf.Variable]:
+  """The layer's variables under the original's names."""
+  return {f"{prefix}/kernel": layer.kernel, f"{prefix}/bias": layer.bias}
+
+
+def layer_norm_weights(layer: LayerNorm, prefix: str) -> dict[str, tf.Variable]:
+  """The layer's variables under the original's names."""
+  return {f"{prefix}/beta": layer.beta, f"{prefix}/gamma": layer.gamma}

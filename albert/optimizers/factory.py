@@ -1,0 +1,52 @@
+"""From an OptimizerConfig to the optimizer it names."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import OptimizerConfig
+from albert.errors import UserError
+from albert.optimizers.adamw import EXCLUDED, AdamW
+from albert.optimizers.lamb import LAMB
+
+
+def make_optimizer(
+  config: OptimizerConfig, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule
+) -> keras.optimizers.Optimizer:
+  """The optimizer `config` names.
+
+  Raises:
+    UserError: tfa_lamb where tensorflow-addons does not import; the message says which profile has it.
+  """
+  if config.optimizer == "tfa_lamb":
+    return _tfa_lamb(config, learning_rate)
+  cls = {"lamb": LAMB, "adamw": AdamW}[config.optimizer]
+  return cls(
+    learning_rate,
+    weight_decay_rate=config.weight_decay,
+    beta_1=config.beta_1,
+    beta_2=config.beta_2,
+    epsilon=config.epsilon,
+    bias_correction=config.bias_correction,
+  )
+
+
+def _tfa_lamb(config: OptimizerConfig, learning_rate: keras.optimizers.schedules.LearningRateSchedule):
+  try:
+    from tensorflow_addons.optimizers import LAMB as AddonsLAMB
+  except ImportError as error:
+    raise UserError(
+      f"--optimizer=tfa_lamb needs tensorflow-addons, which does not run on TensorFlow {tf.__version__}: "
+      "install the profile that has it (`make test-tfa` sets it up: constraints/tf215-tfa.txt), or use "
+      "--optimizer=lamb --bias_correction, which computes the same"
+    ) from error
+  return AddonsLAMB(
+    learning_rate,
+    beta_1=config.beta_1,
+    beta_2=config.beta_2,
+    epsilon=config.epsilon,
+    weight_decay=config.weight_decay,
+    exclude_from_weight_decay=list(EXCLUDED),
+    exclude_from_layer_adaptation=list(EXCLUDED),
+  )

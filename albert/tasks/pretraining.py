@@ -1,0 +1,232 @@
+"""Pretraining: masked LM, and sentence order or next sentence (ALBERT, sections 3.1 and 4.1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert import files
+from albert.config import ModelConfig, PretrainingConfig
+from albert.data import pipeline, records
+from albert.data.manifest import Manifest
+from albert.data.pipeline import EXAMPLE_WEIGHT, Shards
+from albert.data.schema import FeatureSpec, pretraining_features
+from albert.errors import UserError
+from albert.models.heads import PretrainingModel
+from albert.tasks.base import Batch, Sum, Task
+from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+
+MASKED_LM_LOSS = "masked_lm_loss"
+MASKED_LM_ACCURACY = "masked_lm_accuracy"
+_SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
+_MASK = "[MASK]"
+_WORD_START = "▁"
+
+
+class PretrainingTask(Task):
+  """Learns to fill masks and to tell the order of two segments."""
+
+  name = "pretraining"
+  best_metric = MASKED_LM_LOSS
+  higher_is_better = False
+
+  def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
+    super().__init__(model_config)
+    self.config = config
+    spec = config.input_file or config.eval_input_file
+    self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
+    self.max_predictions = max(config.max_predictions_per_seq, 1)
+    self.sentence_prediction = config.sentence_prediction
+    if spec:
+      flag = "--input_file" if config.input_file else "--eval_input_file"
+      self._agree_with_shards(files.expand_globs(spec, flag=flag)[0])
+    if self.sentence_prediction == "auto":
+      self.sentence_prediction = "sop"
+    self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
+
+  def _agree_with_shards(self, path: str) -> None:
+    """Takes lengths and the sentence loss from the shards, and refuses what contradicts them."""
+    config = self.config
+    example = records.decode_example(next(records.read_records(path)))
+    for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
+      asked, found = getattr(config, flag), len(example.get(feature, ()))
+      if not found:
+        raise UserError(f"{path}: its records have no {feature}: not written by create_pretraining_data")
+      if asked not in (0, found):
+        raise UserError(f"--{flag}={asked}: {path} was written with {found}; give {found} or leave the flag out")
+    self.max_seq_length = len(example["input_ids"])
+    self.max_predictions = len(example["masked_lm_ids"])
+    if self.max_seq_length > self.model_config.max_position_embeddings:
+      raise UserError(
+        f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
+        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise "
+        "max_position_embeddings"
+      )
+    manifest = Manifest.load(os.path.dirname(path))
+    if manifest:
+      self._agree_with_manifest(os.path.dirname(path), manifest)
+
+  def _agree_with_manifest(self, directory: str, manifest: Manifest) -> None:
+    config, where = self.config, files.join(directory, "manifest.json")
+    if manifest.vocab_size != self.model_config.vocab_size:
+      raise UserError(
+        f"{where}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
+        f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
+      )
+    if config.spm_model_file:
+      tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
+      if tokenizer.sha256 != manifest.vocab_sha256:
+        raise UserError(
+          f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
+          "differs): give that one"
+        )
+    written = manifest.settings.get("sentence_prediction", "sop")
+    if self.sentence_prediction == "auto":
+      self.sentence_prediction = written
+    elif self.sentence_prediction not in (written, "none"):
+      raise UserError(
+        f"--sentence_prediction={config.sentence_prediction}: {where} says the shards hold {written}; give that, or "
+        "none to leave the sentence loss out"
+      )
+
+  def settings(self) -> dict[str, Any]:
+    """The task's part of config.json."""
+    return self.config.identity() | {
+      "max_seq_length": self.max_seq_length,
+      "max_predictions_per_seq": self.max_predictions,
+      "sentence_prediction": self.sentence_prediction,
+    }
+
+  def build_model(self) -> keras.Model:
+    """A built PretrainingModel."""
+    model = PretrainingModel(self.model_config)
+    ids = tf.zeros([1, 2], tf.int32)
+    model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
+    return model
+
+  def features(self) -> Sequence[FeatureSpec]:
+    """The contract of the shards."""
+    return pretraining_features(self.max_seq_length, self.max_predictions)
+
+  def training_shards(self) -> Shards:
+    """--input_file."""
+    if not self.config.input_file:
+      raise UserError("--do_train needs --input_file: the shards to train on")
+    return pipeline.open_shards(files.expand_globs(self.config.input_file, flag="--input_file"))
+
+  def evaluation_shards(self) -> Shards:
+    """--eval_input_file."""
+    if not self.config.eval_input_file:
+      raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
+    return pipeline.open_shards(files.expand_globs(self.config.eval_input_file, flag="--eval_input_file"))
+
+  def metric_names(self) -> Sequence[str]:
+    """Masked LM, and the sentence loss if there is one."""
+    names = [MASKED_LM_LOSS, MASKED_LM_ACCURACY]
+    if self.sentence_metric:
+      names += [f"{self.sentence_metric}_loss", f"{self.sentence_metric}_accuracy"]
+    return names
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Masked tokens, and examples: the two losses are added (ALBERT, section 3.1)."""
+    weights = {MASKED_LM_LOSS: tf.reduce_sum(batch["masked_lm_weights"])}
+    if self.sentence_metric:
+      weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
+    return weights
+
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> dict[str, Sum]:
+    """Losses and accuracies over the masked tokens and over the examples."""
+    output = model(batch, seed=seed)
+    loss, hits, count = _weighted(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+    sums = {MASKED_LM_LOSS: Sum(loss, count), MASKED_LM_ACCURACY: Sum(hits, count)}
+    if self.sentence_metric:
+      labels = batch["next_sentence_labels"][:, 0]
+      loss, hits, count = _weighted(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
+      sums[f"{self.sentence_metric}_loss"] = Sum(loss, count)
+      sums[f"{self.sentence_metric}_accuracy"] = Sum(hits, count)
+    return sums
+
+  def evaluation_extras(self, shards: Shards) -> dict[str, float]:
+    """What guessing gives: always the most frequent masked token, always the more frequent order."""
+    tokens = np.zeros(self.model_config.vocab_size, np.int64)
+    labels = np.zeros(2, np.int64)
+    for path in shards.paths:
+      for record in records.read_records(path):
+        example = records.decode_example(record)
+        masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
+        tokens += np.bincount(masked, minlength=len(tokens))
+        labels[example["next_sentence_labels"][0]] += 1
+    extras = {"masked_lm_baseline_accuracy": float(tokens.max() / tokens.sum())}
+    if self.sentence_metric:
+      extras[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
+    return extras
+
+  def predict(self, model: keras.Model) -> Iterator[dict[str, Any]]:
+    """For each [MASK] in a line of predict_file, the five likeliest pieces.
+
+    Yields: line (from 1), mask (from 1), text, and piece_k, probability_k for k = 1..5.
+    """
+    config = self.config
+    if not config.predict_file or not config.spm_model_file:
+      raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
+    tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
+    for path in files.expand_globs(config.predict_file, flag="--predict_file"):
+      with files.open_file(path) as f:
+        lines = f.read().decode("utf-8-sig").splitlines()
+      for number, line in enumerate(lines, start=1):
+        if line.strip():
+          yield from self._fill(model, tokenizer, line.strip(), path, number)
+
+  def _fill(
+    self, model: keras.Model, tokenizer: Tokenizer, line: str, path: str, number: int
+  ) -> Iterator[dict[str, Any]]:
+    ids = [CLS_ID, *encode_with_masks(tokenizer, line), SEP_ID]
+    positions = [i for i, token in enumerate(ids) if token == MASK_ID]
+    if not positions:
+      raise UserError(f"{path}, line {number}: has no [MASK] to fill")
+    if len(ids) > self.model_config.max_position_embeddings:
+      raise UserError(
+        f"{path}, line {number}: {len(ids)} tokens, the model takes {self.model_config.max_position_embeddings}"
+      )
+    inputs = tf.constant([ids])
+    output = model(
+      {
+        "input_ids": inputs,
+        "input_mask": tf.ones_like(inputs),
+        "segment_ids": tf.zeros_like(inputs),
+        "masked_lm_positions": tf.constant([positions]),
+      }
+    )
+    top = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=5)
+    for mask, (values, indices) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start=1):
+      row: dict[str, Any] = {"line": number, "mask": mask, "text": line}
+      for rank, (value, index) in enumerate(zip(values, indices, strict=True), start=1):
+        row |= {f"piece_{rank}": tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
+      yield row
+
+
+def _weighted(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """logits [..., C], labels int [...], weights [...] -> sums over all: cross-entropy, hits, weights."""
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+  hits = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
+  return tf.reduce_sum(losses * weights), tf.reduce_sum(hits * weights), tf.reduce_sum(weights)
+
+
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
+  """Ids of text in which [MASK] stands for one piece."""
+  ids: list[int] = []
+  for index, part in enumerate(text.split(_MASK)):
+    if index:
+      ids.append(MASK_ID)
+    encoded = tokenizer.encode(part)
+    if index and encoded and not part[0].isspace():
+      # SentencePiece starts every text with a word; what follows a mask directly, such as ".", does not.
+      first = tokenizer.piece(encoded[0]).removeprefix(_WORD_START)
+      encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
+    ids += encoded
+  return ids

@@ -1,0 +1,1 @@
+"""The training loop, its strategies, checkpoints and logs. Names no task."""

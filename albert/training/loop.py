@@ -1,0 +1,213 @@
+"""The training loop: batches -> losses -> gradients summed over replicas -> clip -> optimizer.
+
+Reads top to bottom. It asks the task for losses and metrics and names none.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import TrainConfig
+from albert.errors import RunError, Stopped
+from albert.tasks.base import Batch, Sum, Task
+from albert.training.accumulators import Accumulator
+from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
+from albert.training.metrics_log import MetricsLog, say
+
+GRAD_NORM = "grad_norm"
+
+
+class Trainer:
+  """Trains one model. Make it in the strategy's scope."""
+
+  def __init__(
+    self,
+    task: Task,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    strategy: tf.distribute.Strategy,
+    config: TrainConfig,
+    clip_norm: float,
+  ):
+    self.task = task
+    self.model = model
+    self.optimizer = optimizer
+    self.strategy = strategy
+    self.config = config
+    self.clip_norm = clip_norm
+    self.weights = model.named_weights()
+    self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
+    self.first_bad_step = tf.Variable(
+      -1,
+      trainable=False,
+      dtype=tf.int64,
+      synchronization=tf.VariableSynchronization.ON_READ,
+      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+    optimizer.build(list(self.weights.values()))
+
+  @property
+  def step(self) -> int:
+    """Updates done."""
+    return int(tf.convert_to_tensor(self.optimizer.iterations))
+
+  def state(self) -> dict[str, tf.Variable]:
+    """All that a resumed run needs: weights, the optimizer's moments, the step."""
+    state = dict(self.weights)
+    for name, variable in self.weights.items():
+      state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
+    return state | {GLOBAL_STEP: self.optimizer.iterations}
+
+  @tf.function(reduce_retracing=True)
+  def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
+    """Runs `num_steps` (int32 scalar) updates on the devices."""
+    for _ in tf.range(num_steps):
+      self.strategy.run(self._replica_step, args=(next(batches),))
+
+  def _replica_step(self, batch: Batch) -> None:
+    """One update, as each replica computes it on its part of the batch."""
+    replica = tf.distribute.get_replica_context()
+    weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
+    step = self.optimizer.iterations
+    seed = tf.stack([tf.constant(self.config.seed, tf.int64), step])
+    seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
+    gradients, sums = self._accumulated_gradients(batch, weights, seed)
+    gradients = replica.all_reduce("SUM", gradients)
+    norm = tf.linalg.global_norm(gradients)
+    if self.clip_norm:
+      scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+      gradients = [gradient * scale for gradient in gradients]
+    is_bad = tf.logical_not(tf.math.is_finite(norm))
+    for name in weights:
+      is_bad = tf.logical_or(is_bad, tf.logical_not(tf.math.is_finite(sums[name].total)))
+    first = self.first_bad_step
+    first.assign(tf.where(tf.logical_and(is_bad, first < 0), step, tf.cast(first, tf.int64)))
+    self.optimizer.apply_gradients(
+      zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
+    )
+    self.accumulator.add(sums | {GRAD_NORM: Sum(norm, tf.constant(1.0))})
+
+  def _accumulated_gradients(
+    self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
+  ) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+    """Gradients of the global loss from this replica's examples, in gradient_accumulation_steps parts."""
+    parts = self.config.gradient_accumulation_steps
+    if parts == 1:
+      return self._gradients(batch, weights, seed)
+    split = {k: tf.reshape(v, [parts, v.shape[0] // parts, *v.shape[1:]]) for k, v in batch.items()}
+
+    def part(index: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+      own_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
+      return self._gradients({k: v[index] for k, v in split.items()}, weights, own_seed)
+
+    def add(index: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
+      return index + 1, tf.nest.map_structure(tf.add, so_far, part(index))
+
+    _, result = tf.while_loop(lambda index, _: index < parts, add, (tf.constant(1), part(tf.constant(0))))
+    return result
+
+  def _gradients(
+    self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
+  ) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+    with tf.GradientTape() as tape:
+      sums = self.task.forward(self.model, batch, seed)
+      loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])
+    gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
+
+  def train(
+    self,
+    batches: Iterator[Batch],
+    checkpoints: CheckpointManager,
+    log: MetricsLog,
+    learning_rate: Callable[[int], float],
+    evaluate: Callable[[int], None] | None = None,
+  ) -> None:
+    """Trains to num_train_steps, logging, saving and evaluating where a step is due.
+
+    Raises:
+      RunError: a loss or gradient that is not finite; nothing is saved after it.
+      Stopped: SIGTERM or SIGINT came; the run has been saved.
+    """
+    config = self.config
+    due = [config.log_every_steps, config.save_checkpoints_steps]
+    if evaluate is not None and config.eval_every_steps:
+      due.append(config.eval_every_steps)
+    step, saved, logged, started = self.step, self.step, self.step, time.monotonic()
+    with _StopRequest() as stop:
+      while step < config.num_train_steps:
+        ends = [config.num_train_steps, step + config.steps_per_loop, *((step // n + 1) * n for n in due)]
+        target = min(ends)
+        self.train_steps(batches, tf.constant(target - step))
+        step = target
+        self._check_finite(checkpoints, saved)
+        if step % config.log_every_steps == 0 or step == config.num_train_steps:
+          seconds = time.monotonic() - started
+          metrics = self.accumulator.result_and_reset()
+          metrics["learning_rate"] = learning_rate(step - 1)
+          metrics["examples_per_second"] = (step - logged) * config.train_batch_size / max(seconds, 1e-9)
+          log.write(step, metrics)
+          logged, started = step, time.monotonic()
+        if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop.requested:
+          checkpoints.save(step, self.state())
+          saved = step
+        if stop.requested:
+          raise Stopped(f"stopped at step {step} and saved; the same command resumes there", stop.requested)
+        if evaluate is not None and config.eval_every_steps and step % config.eval_every_steps == 0:
+          evaluate(step)
+          started += time.monotonic() - started if logged == step else 0.0
+
+  def _check_finite(self, checkpoints: CheckpointManager, saved: int) -> None:
+    bad = int(self.first_bad_step.read_value())
+    if bad < 0:
+      return
+    kept = f"the last good checkpoint is step-{saved}" if saved in checkpoints.steps() else "none was saved yet"
+    raise RunError(
+      f"step {bad}: the loss or its gradient is not finite; stopped, {kept} in {checkpoints.directory}. "
+      "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
+      "train in --precision=float32"
+    )
+
+
+class _StopRequest:
+  """Turns the first SIGTERM or SIGINT into a request to save and stop; a second one acts at once."""
+
+  def __init__(self) -> None:
+    self.requested = 0
+    self._previous: dict[int, Any] = {}
+
+  def __enter__(self) -> _StopRequest:
+    for number in (signal.SIGTERM, signal.SIGINT):
+      try:
+        self._previous[number] = signal.signal(number, self._request)
+      except ValueError:  # not the main thread: its owner handles signals
+        break
+    return self
+
+  def _request(self, number: int, frame: FrameType | None) -> None:
+    del frame
+    self.requested = number
+    say(f"{signal.Signals(number).name}: saving after the step under way")
+    signal.signal(number, self._previous[number])
+
+  def __exit__(self, *unused: object) -> None:
+    for number, handler in self._previous.items():
+      signal.signal(number, handler)
+
+
+def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
+  """step -> the rate of the update that follows `step` updates."""
+
+  def read(step: int) -> float:
+    rate = float(schedule(tf.constant(step)))
+    return rate if math.isfinite(rate) else 0.0
+
+  return read

@@ -1,0 +1,76 @@
+"""What a run tells while it trains: metrics.jsonl, TensorBoard events, and lines on the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import tensorflow as tf
+
+from albert import files
+
+FILE_NAME = "metrics.jsonl"
+
+
+def read_metrics(output_dir: str) -> list[dict[str, float]]:
+  """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
+  path = files.join(output_dir, FILE_NAME)
+  if not files.exists(path):
+    return []
+  with files.open_file(path) as f:
+    lines = f.read().decode("utf-8").split("\n")
+  return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+class MetricsLog:
+  """Appends to metrics.jsonl and TensorBoard. Resuming at a step drops the lines after it."""
+
+  def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
+    self._path = files.join(output_dir, FILE_NAME)
+    self._writer = tf.summary.create_file_writer(files.join(output_dir, "tensorboard"))
+    self._total_steps = total_steps
+    self._started = time.monotonic()
+    self._first_step = first_step
+    kept = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
+    files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+
+  def write(self, step: int, metrics: dict[str, float]) -> None:
+    """One line of metrics at `step`."""
+    with files.open_file(self._path, "ab") as f:
+      f.write((json.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
+    with self._writer.as_default(step=step):
+      for name, value in metrics.items():
+        tf.summary.scalar(name, value)
+    say(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
+
+  def _left(self, step: int) -> str:
+    done = step - self._first_step
+    if done <= 0 or step >= self._total_steps:
+      return ""
+    seconds = (time.monotonic() - self._started) / done * (self._total_steps - step)
+    return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
+
+  def close(self) -> None:
+    """Flushes TensorBoard's events."""
+    self._writer.close()
+
+
+_SHORT = {
+  "masked_lm_loss": "mlm_loss",
+  "masked_lm_accuracy": "mlm_acc",
+  "sentence_order_loss": "sop_loss",
+  "sentence_order_accuracy": "sop_acc",
+  "learning_rate": "lr",
+  "examples_per_second": "ex/s",
+}
+
+
+def format_metrics(metrics: dict[str, float]) -> str:
+  """`name value` pairs for a line of the terminal."""
+  return "  ".join(f"{_SHORT.get(name, name)} {value:.4g}" for name, value in metrics.items())
+
+
+def say(line: str) -> None:
+  """A line for the person who watches: on stderr, so that standard output stays for results."""
+  print(line, file=sys.stderr, flush=True)

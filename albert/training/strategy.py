@@ -1,0 +1,130 @@
+"""Which devices a run uses, and in which arithmetic."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import TrainConfig
+from albert.errors import UserError
+
+
+def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
+  """The tf.distribute strategy of a run.
+
+  `auto` takes a TPU if --tpu names one, several workers if TF_CONFIG lists them, all GPUs if there are
+  several, else one device. `mirrored` without a GPU runs on the logical CPU devices.
+  Raises:
+    UserError: no such device, or a batch that the replicas cannot share.
+  """
+  name = config.distribution_strategy
+  if name == "auto":
+    name = _detect(config)
+  strategy = _STRATEGIES[name](config)
+  for field in ("train_batch_size", "eval_batch_size"):
+    parts = strategy.num_replicas_in_sync
+    if field == "train_batch_size":
+      parts *= config.gradient_accumulation_steps
+    if getattr(config, field) % parts:
+      raise UserError(
+        f"--{field}={getattr(config, field)} cannot be shared evenly by {strategy.num_replicas_in_sync} replicas"
+        f" x {parts // strategy.num_replicas_in_sync} accumulation steps: give a multiple of {parts}"
+      )
+  return strategy
+
+
+def _detect(config: TrainConfig) -> str:
+  if config.tpu:
+    return "tpu"
+  if len(_cluster_workers()) > 1:
+    return "multi_worker_mirrored"
+  return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
+
+
+def _cluster_workers() -> list[str]:
+  text = os.environ.get("TF_CONFIG", "")
+  if not text:
+    return []
+  try:
+    return list(json.loads(text).get("cluster", {}).get("worker", []))
+  except (json.JSONDecodeError, AttributeError) as error:
+    raise UserError(f"TF_CONFIG={text!r} is not JSON of the form {{'cluster': {{'worker': [...]}}}}") from error
+
+
+def _one_device(config: TrainConfig) -> tf.distribute.Strategy:
+  del config
+  return tf.distribute.OneDeviceStrategy("GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0")
+
+
+def _mirrored(config: TrainConfig) -> tf.distribute.Strategy:
+  del config
+  devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+  return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
+  del config
+  if not _cluster_workers():
+    raise UserError(
+      "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
+      "variable TF_CONFIG; it is not set"
+    )
+  return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
+  if not config.tpu:
+    raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
+    if config.tpu != "local":
+      tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+  except (ValueError, tf.errors.OpError, RuntimeError) as error:
+    reason = str(error).split("\n")[0][:200]
+    raise UserError(
+      f"--tpu={config.tpu}: cannot reach that TPU ({reason}); give its name or grpc:// address, or --tpu=local "
+      "on its own machine with the packages of constraints/tpu.txt"
+    ) from error
+  return tf.distribute.TPUStrategy(resolver)
+
+
+_STRATEGIES = {
+  "one_device": _one_device,
+  "mirrored": _mirrored,
+  "multi_worker_mirrored": _multi_worker_mirrored,
+  "tpu": _tpu,
+}
+
+
+def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
+  """`auto` -> bfloat16 where the device multiplies it in hardware (TPU, GPU since Ampere, CPU with AMX or
+  AVX512-BF16), else float32."""
+  if precision != "auto":
+    return precision
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return "bfloat16"
+  gpus = tf.config.list_physical_devices("GPU")
+  if gpus:
+    capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+    return "bfloat16" if capability >= (8, 0) else "float32"
+  return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
+
+
+def _cpu_flags() -> set[str]:
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+      for line in f:
+        if line.startswith("flags"):
+          return set(line.split(":", 1)[1].split())
+  except OSError:  # not Linux
+    pass
+  return set()
+
+
+def set_precision(precision: str) -> None:
+  """Sets the Keras dtype policy: variables stay float32 in either."""
+  keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")

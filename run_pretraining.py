@@ -1,0 +1,20 @@
+"""Pretrains ALBERT or BERT on TFRecord shards: `python run_pretraining.py --help`."""
+
+from __future__ import annotations
+
+from albert import cli
+
+
+def main() -> None:
+  from albert.estimator import Estimator  # TensorFlow: late, so that --help is quick
+
+  Estimator(*cli.task_and_config("pretraining")).run()
+
+
+def run() -> None:
+  """The console command."""
+  cli.run("pretraining", main)
+
+
+if __name__ == "__main__":
+  run()

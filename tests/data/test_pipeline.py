@@ -1,0 +1,104 @@
+"""The training stream: complete epochs, a pure function of (seed, step), and clear words for damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.data import pipeline
+from albert.data.schema import pretraining_features
+from albert.errors import UserError
+from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
+
+FEATURES = pretraining_features(SEQ_LENGTH, PREDICTIONS)
+SIZES = [7, 3, 12, 1, 9, 5]
+TOTAL = sum(SIZES)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "gzip"])
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Shards:
+  directory = tmp_path_factory.mktemp("shards")
+  return pipeline.open_shards(write_shards(directory, SIZES, compress=request.param))
+
+
+def numbers(
+  shards: pipeline.Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
+) -> list[int]:
+  """The first `count` example numbers of the stream that starts at `first`."""
+  stream = pipeline.training_batches(
+    shards, FEATURES, batch_size=1, first_example=first, seed=seed, interleaved=interleaved, window=window
+  )
+  found: list[int] = []
+  for batch in stream.take(count).as_numpy_iterator():
+    found += example_numbers(batch["input_ids"], batch["input_mask"])
+  return found
+
+
+def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
+  stream = numbers(shards, 3 * TOTAL)
+  epochs = [stream[i * TOTAL : (i + 1) * TOTAL] for i in range(3)]
+  assert all(sorted(epoch) == list(range(TOTAL)) for epoch in epochs)
+  assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+@pytest.mark.parametrize(("interleaved", "window"), [(1, 1), (2, 4), (3, 5), (16, 4096)])
+def test_a_resumed_stream_goes_on_where_it_stopped(shards, interleaved, window):
+  whole = numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
+  for first in (1, 6, 13, TOTAL - 1, TOTAL, TOTAL + 9, 2 * TOTAL + 1):
+    assert numbers(shards, 4, first, interleaved=interleaved, window=window) == whole[first : first + 4]
+
+
+def test_order_depends_on_the_seed_alone(shards):
+  assert numbers(shards, TOTAL, seed=1) == numbers(shards, TOTAL, seed=1)
+  assert numbers(shards, TOTAL, seed=1) != numbers(shards, TOTAL, seed=2)
+
+
+def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
+  batches = list(pipeline.evaluation_batches(shards, FEATURES, batch_size=16).as_numpy_iterator())
+  assert [int(b["example_weight"].sum()) for b in batches] == [16, 16, 5]
+  assert all(b["input_ids"].shape == (16, SEQ_LENGTH) for b in batches)
+  assert batches[-1]["masked_lm_weights"][5:].sum() == 0
+  found: list[int] = []
+  for batch in batches:
+    real = batch["example_weight"] > 0
+    found += example_numbers(batch["input_ids"][real], batch["input_mask"][real])
+  assert found == list(range(TOTAL))
+
+
+def test_hosts_share_the_shards(shards):
+  parts = [shards.part(i, 4) for i in range(4)]
+  assert sorted(path for part in parts for path in part.paths) == sorted(shards.paths)
+  assert sum(part.num_examples for part in parts) == TOTAL
+  with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
+    shards.part(0, 7)
+
+
+def test_damage_is_named_by_file_and_record(tmp_path: Path):
+  paths = write_shards(tmp_path, [4, 4])
+  data = bytearray(Path(paths[1]).read_bytes())
+  data[len(data) // 2 + 40] ^= 1
+  Path(paths[1]).write_bytes(bytes(data))
+  with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
+    pipeline.explain_failure(pipeline.open_shards(paths), FEATURES)
+
+
+def test_a_record_of_other_lengths_is_named(tmp_path: Path):
+  shards = pipeline.open_shards(write_shards(tmp_path, [2]))
+  with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
+    pipeline.explain_failure(shards, pretraining_features(24, PREDICTIONS))
+
+
+def test_an_empty_shard_is_refused(tmp_path: Path):
+  path = tmp_path / "empty.tfrecord"
+  path.write_bytes(b"")
+  with pytest.raises(UserError, match="holds no records"):
+    pipeline.open_shards([str(path)])
+
+
+def test_values_arrive_as_written(shards):
+  expected = example(0, np.random.default_rng(3))
+  batch = next(pipeline.evaluation_batches(shards, FEATURES, batch_size=1).as_numpy_iterator())
+  for name, value in expected.items():
+    np.testing.assert_array_equal(batch[name][0], value)

@@ -1,0 +1,88 @@
+"""Small data sets that tests make: shards whose examples can be told apart, and a model that trains in no time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from albert.config import ModelConfig
+from albert.data.records import RecordWriter, encode_example
+
+SEQ_LENGTH = 16
+PREDICTIONS = 3
+VOCAB_SIZE = 61
+
+TINY_MODEL = ModelConfig(
+  vocab_size=VOCAB_SIZE,
+  embedding_size=8,
+  hidden_size=24,
+  num_hidden_layers=2,
+  num_attention_heads=3,
+  intermediate_size=40,
+  max_position_embeddings=32,
+)
+
+TINY_MODEL_FLAGS = [
+  f"--{name}={value}"
+  for name, value in TINY_MODEL.to_dict().items()
+  if name
+  in (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+  )
+]
+
+
+def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> dict[str, np.ndarray]:
+  """A pretraining example that can be told apart and learned from.
+
+  The last two tokens before [SEP] spell its number in base VOCAB_SIZE, and each masked token equals the one
+  before it.
+  """
+  real = int(rng.integers(length - 4, length + 1))
+  ids = rng.integers(5, VOCAB_SIZE, length)
+  positions = np.sort(rng.choice(np.arange(2, real - 3), PREDICTIONS, replace=False))
+  ids[0], ids[real - 1] = 2, 3
+  ids[positions] = ids[positions - 1]
+  ids[real - 3], ids[real - 2] = divmod(number, VOCAB_SIZE)
+  labels = ids[positions].copy()
+  ids[positions] = 4
+  ids[real:] = 0
+  kept = PREDICTIONS - number % 2  # distinct numbers of predictions
+  weights = (np.arange(PREDICTIONS) < kept).astype(np.float32)
+  return {
+    "input_ids": ids,
+    "input_mask": (np.arange(length) < real).astype(np.int64),
+    "segment_ids": ((np.arange(length) >= length // 2) & (np.arange(length) < real)).astype(np.int64),
+    "masked_lm_positions": np.where(weights > 0, positions, 0),
+    "masked_lm_ids": np.where(weights > 0, labels, 0),
+    "masked_lm_weights": weights,
+    "next_sentence_labels": np.array([number % 2]),
+  }
+
+
+def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
+  """The numbers that `example` hid in a batch."""
+  ends = input_mask.sum(axis=1)
+  return [int(row[end - 3]) * VOCAB_SIZE + int(row[end - 2]) for row, end in zip(input_ids, ends, strict=True)]
+
+
+def write_shards(directory: Path, sizes: list[int], *, compress: bool = False, seed: int = 3) -> list[str]:
+  """Shards of the given numbers of examples, numbered on from 0; their paths."""
+  directory.mkdir(parents=True, exist_ok=True)
+  rng = np.random.default_rng(seed)
+  number, paths = 0, []
+  for index, size in enumerate(sizes):
+    path = str(directory / f"part-{index:02d}.tfrecord")
+    with RecordWriter(path, compress=compress) as writer:
+      for _ in range(size):
+        writer.write(encode_example(example(number, rng)))
+        number += 1
+    paths.append(path)
+  return paths

@@ -1,0 +1,104 @@
+"""The loop: the same result however a batch is cut, a stop at the first number that is not finite."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.errors import RunError, UserError
+from albert.estimator import Estimator
+from albert.tasks.pretraining import PretrainingTask
+from tests.synthetic import TINY_MODEL, write_shards
+
+
+@pytest.fixture(scope="module")
+def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+  directory = tmp_path_factory.mktemp("shards")
+  write_shards(directory, [30, 20, 30])
+  return str(directory / "*.tfrecord")
+
+
+def train(
+  input_file: str, output_dir: Path, *, optimizer: dict[str, Any] | None = None, model: Any = TINY_MODEL, **options: Any
+) -> dict[str, np.ndarray]:
+  """Trains a few steps and returns the final weights."""
+  settings = {"train_batch_size": 8, "num_train_steps": 6, "log_every_steps": 3, "save_checkpoints_steps": 3}
+  task = PretrainingTask(model, PretrainingConfig(input_file=input_file))
+  config = RunConfig(
+    output_dir=str(output_dir),
+    optimizer=OptimizerConfig(**{"num_warmup_steps": 2, "learning_rate": 0.01, **(optimizer or {})}),
+    train=TrainConfig(**{**settings, **options}),
+  )
+  estimator = Estimator(task, config)
+  estimator.train()
+  return {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
+
+
+def largest_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+  assert a.keys() == b.keys()
+  return max(float(np.abs(a[name] - b[name]).max()) for name in a)
+
+
+def test_accumulation_changes_nothing_but_rounding(input_file, tmp_path):
+  whole = train(input_file, tmp_path / "whole")
+  parts = train(input_file, tmp_path / "parts", gradient_accumulation_steps=4)
+  assert 0 < largest_difference(whole, parts) < 2e-5
+
+
+def test_steps_per_loop_changes_nothing(input_file, tmp_path):
+  one = train(input_file, tmp_path / "one", steps_per_loop=1)
+  many = train(input_file, tmp_path / "many", steps_per_loop=100)
+  assert largest_difference(one, many) == 0
+
+
+def test_dropout_makes_runs_depend_on_the_seed_alone(input_file, tmp_path):
+  model = dataclasses.replace(TINY_MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+  first = train(input_file, tmp_path / "first", model=model)
+  again = train(input_file, tmp_path / "again", model=model)
+  other = train(input_file, tmp_path / "other", model=model, seed=54321)
+  assert largest_difference(first, again) == 0
+  assert largest_difference(first, other) > 1e-3
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(input_file, tmp_path):
+  # LayerNorm keeps a bad weight from overflowing for long, so the rate must be absurd.
+  with pytest.raises(RunError, match=r"step \d: the loss or its gradient is not finite.*learning_rate"):
+    train(input_file, tmp_path / "run", optimizer={"learning_rate": 1e38, "optimizer": "adamw", "num_warmup_steps": 4})
+  for saved in (tmp_path / "run" / "checkpoints").glob("step-*"):
+    reader = tf.train.load_checkpoint(str(saved / "weights"))
+    assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
+
+
+def test_a_batch_that_cannot_be_cut_is_refused():
+  with pytest.raises(UserError, match="train_batch_size must be a multiple of gradient_accumulation_steps"):
+    TrainConfig(train_batch_size=10, gradient_accumulation_steps=4)
+
+
+def test_another_runs_directory_is_refused(input_file, tmp_path):
+  train(input_file, tmp_path / "run", num_train_steps=2)
+  with pytest.raises(UserError, match=r"config.json: .* optimizer.learning_rate = 0.01, this one has 0.5"):
+    train(input_file, tmp_path / "run", num_train_steps=2, optimizer={"learning_rate": 0.5})
+
+
+def test_training_learns_the_examples_by_heart(input_file, tmp_path):
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+  config = RunConfig(
+    output_dir=str(tmp_path / "run"),
+    optimizer=OptimizerConfig(optimizer="adamw", num_warmup_steps=20, learning_rate=0.01),
+    train=TrainConfig(
+      train_batch_size=40, num_train_steps=400, save_checkpoints_steps=400, log_every_steps=400, eval_batch_size=40
+    ),
+  )
+  estimator = Estimator(task, config)
+  estimator.train()
+  results = estimator.evaluate()
+  assert results["masked_lm_accuracy"] > 0.95
+  assert results["sentence_order_accuracy"] == 1.0
+  assert results["masked_lm_baseline_accuracy"] < 0.1
+  assert results["sentence_order_baseline_accuracy"] == 0.5

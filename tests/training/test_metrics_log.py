@@ -1,0 +1,39 @@
+"""metrics.jsonl goes on where a killed run's last checkpoint stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from albert.training import curves
+from albert.training.metrics_log import MetricsLog, read_metrics
+
+
+def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=40)
+  for step in (10, 20, 30):
+    log.write(step, {"loss": 1.0 / step})
+  log.close()
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
+    f.write('{"step": 40, "lo')  # cut off by a kill
+  log = MetricsLog(str(tmp_path), first_step=20, total_steps=40)
+  log.write(30, {"loss": 7.0})
+  log.close()
+  assert read_metrics(str(tmp_path)) == [
+    {"step": 10, "loss": 0.1},
+    {"step": 20, "loss": 0.05},
+    {"step": 30, "loss": 7.0},
+  ]
+
+
+def test_curves_are_a_png(tmp_path: Path):
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+  for step in (1, 2, 3):
+    log.write(step, {"masked_lm_loss": 3.0 - step, "masked_lm_accuracy": 0.1 * step, "learning_rate": 0.1})
+  log.close()
+  path = curves.draw_curves(str(tmp_path))
+  assert path is not None
+  assert Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_metrics_no_curves(tmp_path: Path):
+  assert curves.draw_curves(str(tmp_path)) is None
