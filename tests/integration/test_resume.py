@@ -64,8 +64,8 @@ def final_state(directory: Path, name: str) -> dict[str, np.ndarray]:
 def assert_identical(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
   assert a.keys() == b.keys()
   assert any(name.endswith("adam_v") for name in a)
-  for name in a:
-    assert a[name].tobytes() == b[name].tobytes(), name
+  for name, value in a.items():
+    assert value.tobytes() == b[name].tobytes(), name
 
 
 def test_sigterm_saves_and_the_run_resumes_exactly(tmp_path: Path):

@@ -1,0 +1,229 @@
+"""run_pretraining.py from its flags: the files a run leaves, recipes and overrides, and bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+import run_pretraining
+from albert import cli
+from albert.data.manifest import Manifest, ShardInfo
+from albert.errors import UserError
+from tests.synthetic import TINY_MODEL_FLAGS, VOCAB_SIZE, write_shards
+
+ROOT = Path(__file__).parents[2]
+TRAIN = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--log_every_steps=2"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _defined_flags():
+  if "output_dir" not in flags.FLAGS:
+    cli.define_flags("pretraining")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+  write_shards(tmp_path / "shards", [12, 9])
+  return tmp_path / "shards"
+
+
+def run(*argv: str) -> None:
+  """What the script does, in this process."""
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS(["run_pretraining.py", *argv])
+    run_pretraining.main()
+
+
+def write_manifest(shards: Path, **changes: object) -> None:
+  listed = tuple(
+    ShardInfo(p.name, n, p.stat().st_size, "") for p, n in zip(sorted(shards.iterdir()), [12, 9], strict=True)
+  )
+  manifest = Manifest(
+    kind="pretraining",
+    settings={"sentence_prediction": "sop"},
+    vocab_sha256="0" * 64,
+    vocab_size=VOCAB_SIZE,
+    num_documents=3,
+    num_tokens=100,
+    shards=listed,
+  )
+  dataclasses.replace(manifest, **changes).save(str(shards))
+
+
+def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
+  output = tmp_path / "run"
+  pattern = f"{shards}/*.tfrecord"
+  run(
+    "--do_train",
+    "--do_eval",
+    f"--input_file={pattern}",
+    f"--eval_input_file={pattern}",
+    f"--output_dir={output}",
+    *TINY_MODEL_FLAGS,
+    *TRAIN,
+    "--eval_batch_size=8",
+  )
+  names = {path.name for path in output.iterdir()}
+  assert {
+    "config.json",
+    "environment.json",
+    "metrics.jsonl",
+    "tensorboard",
+    "checkpoints",
+    "eval_results.json",
+    "curves.png",
+  } <= names
+  lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+  assert [line["step"] for line in lines] == [2, 4]
+  assert set(lines[0]) == {
+    "step",
+    "masked_lm_loss",
+    "masked_lm_accuracy",
+    "sentence_order_loss",
+    "sentence_order_accuracy",
+    "learning_rate",
+    "examples_per_second",
+    "grad_norm",
+  }
+  assert lines[1]["learning_rate"] == pytest.approx(1.76e-3 * (1 - 3 / 4))
+  results = json.loads((output / "eval_results.json").read_text())
+  assert results["step"] == 4
+  printed = capsys.readouterr().out
+  assert {"masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
+  assert all(f"{name} = {value:.6g}" in printed for name, value in results.items() if name != "step")
+  config = json.loads((output / "config.json").read_text())
+  assert config["model"]["hidden_size"] == 24
+  assert config["data"]["max_seq_length"] == 16
+
+
+def test_evaluation_alone_takes_the_model_from_the_run(shards, tmp_path):
+  output = tmp_path / "run"
+  pattern = f"{shards}/*.tfrecord"
+  run("--do_train", f"--input_file={pattern}", f"--output_dir={output}", *TINY_MODEL_FLAGS, *TRAIN)
+  run("--do_eval", f"--eval_input_file={pattern}", f"--output_dir={output}", "--eval_batch_size=8")
+  assert json.loads((output / "eval_results.json").read_text())["step"] == 4
+
+
+def test_a_flag_overrides_the_recipe(shards, tmp_path):
+  recipe = tmp_path / "recipe.json"
+  recipe.write_text(
+    json.dumps(
+      {"task": "pretraining", "model": "albert_tiny", "optimizer": {"learning_rate": 0.5, "num_warmup_steps": 7}}
+    )
+  )
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    argv = [f"--recipe={recipe}", f"--output_dir={tmp_path}", "--learning_rate=0.25", "--hidden_size=64"]
+    flags.FLAGS(["run_pretraining.py", *argv])
+    task, config = cli.task_and_config("pretraining")
+  assert (config.optimizer.learning_rate, config.optimizer.num_warmup_steps) == (0.25, 7)
+  assert (task.model_config.hidden_size, task.model_config.num_hidden_layers) == (64, 4)
+
+
+def damaged(shards: Path) -> None:
+  path = shards / "part-01.tfrecord"
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 4
+  path.write_bytes(bytes(data))
+
+
+def truncated(shards: Path) -> None:
+  path = shards / "part-01.tfrecord"
+  path.write_bytes(path.read_bytes()[:-5])
+
+
+BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+  "nothing to do": (lambda s: None, [], "nothing to do"),
+  "no input": (lambda s: None, ["--do_train"], "--do_train needs --input_file"),
+  "no match": (lambda s: None, ["--do_train", "--input_file={s}/*.nothing"], "matches no file"),
+  "no evaluation files": (lambda s: None, ["--do_eval", "--init_checkpoint=x"], "no checkpoint there"),
+  "empty file": (
+    lambda s: (s / "empty.tfrecord").write_bytes(b""),
+    ["--do_train", "--input_file={s}/*"],
+    "empty.tfrecord is empty",
+  ),
+  "flipped bit": (damaged, ["--do_train", "--input_file={s}/*"], r"part-01\.tfrecord.*record \d"),
+  "cut off": (truncated, ["--do_train", "--input_file={s}/*"], r"part-01\.tfrecord.*record 8"),
+  "other length": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--max_seq_length=32"],
+    "--max_seq_length=32: .* was written with 16",
+  ),
+  "too many predictions": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--max_predictions_per_seq=20"],
+    "--max_predictions_per_seq=20: .* was written with 3",
+  ),
+  "too long for the model": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--max_position_embeddings=8"],
+    "sequences of 16 tokens, the model has 8 positions",
+  ),
+  "other vocabulary": (
+    lambda s: write_manifest(s, vocab_size=99),
+    ["--do_train", "--input_file={s}/*.tfrecord"],
+    "a vocabulary of 99 pieces, the model has vocab_size 61",
+  ),
+  "other sentence loss": (
+    write_manifest,
+    ["--do_train", "--input_file={s}/*.tfrecord", "--sentence_prediction=nsp"],
+    "says the shards hold sop",
+  ),
+  "unknown model": (lambda s: None, ["--do_train", "--model=albert_huge"], "unknown model"),
+  "two models": (lambda s: None, ["--model=albert_base", "--albert_config_file=x"], "both given"),
+  "no such config": (lambda s: None, ["--albert_config_file=/nowhere.json"], "/nowhere.json: no such file"),
+  "no TPU named": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--distribution_strategy=tpu"],
+    "needs --tpu=NAME",
+  ),
+  "warm-up beyond the end": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--num_warmup_steps=9"],
+    r"num_warmup_steps \(9\) must not exceed num_train_steps \(4\)",
+  ),
+  "not a recipe": (
+    lambda s: (s / "r.json").write_text('{"modle": 1}'),
+    ["--recipe={s}/r.json"],
+    "unknown section 'modle'",
+  ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_one_clear_line(case, shards, tmp_path):
+  prepare, argv, message = BAD_INPUT[case]
+  prepare(shards)
+  with pytest.raises(UserError, match=message) as caught:
+    run(*TINY_MODEL_FLAGS, *TRAIN, f"--output_dir={tmp_path / 'run'}", *[a.format(s=shards) for a in argv])
+  assert "\n" not in str(caught.value)
+  assert not list(tmp_path.glob("run/checkpoints/step-*"))
+
+
+def test_the_script_itself_exits_with_2_and_help_is_quick(tmp_path):
+  command = [sys.executable, "run_pretraining.py"]
+  result = subprocess.run(
+    [*command, "--do_train", f"--output_dir={tmp_path}", "--input_file=/nowhere/*"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=120,
+  )
+  assert result.returncode == 2
+  assert (
+    result.stderr
+    == "error: --input_file: '/nowhere/*' matches no file: check the path (globs are quoted from the shell)\n"
+  )
+  result = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
+  assert result.returncode == 0
+  assert "--num_train_steps" in result.stdout
