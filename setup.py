@@ -1,0 +1,54 @@
+"""Packaging. The ranges here admit every tested profile; constraints/ pins each one exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+setup(
+  name="albert-tf2",
+  version="0.1.0.dev0",
+  description="ALBERT (ICLR 2020) in TensorFlow 2: pretraining, fine-tuning and serving",
+  long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
+  long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  packages=find_packages(include=["albert", "albert.*", "data_prep", "data_prep.*"]),
+  py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),
+  # TensorFlow 2.20 has no build for Python 3.14.
+  python_requires=">=3.10,<3.14",
+  install_requires=[
+    "absl-py>=2.0",
+    "google-crc32c>=1.5",
+    "matplotlib>=3.8",
+    "numpy>=1.26,<3",
+    "protobuf>=4.25,<8",
+    "safetensors>=0.4",
+    "scikit-learn>=1.3",
+    "scipy>=1.11",
+    "sentencepiece>=0.2",
+    # tensorboard, and in the tfa profile tensorflow-text, import pkg_resources, which setuptools 82 dropped.
+    "setuptools<81",
+    # 2.15.1 and 2.20 are tested; docs/design/001-stack.md says why there are two.
+    "tensorflow>=2.15.1,<2.21",
+    "tensorflow-text>=2.15,<2.21",
+    "tf-keras>=2.15.1,<2.21",
+    "tqdm>=4.66",
+  ],
+  extras_require={
+    # The last TensorFlow that tensorflow-addons imports on (Python 3.10 and 3.11).
+    "tfa": [
+      "tensorflow==2.15.1",
+      "tensorflow-addons==0.23.0",
+      "tensorflow-text==2.15.0",
+      "tf-keras==2.15.1",
+    ],
+    # tensorflow-tpu takes tensorflow's place; constraints/tpu.txt says how to install the two apart.
+    "tpu": ["libtpu==0.0.20", "tensorflow-tpu==2.20.0"],
+    "beam": ["apache-beam>=2.70,<3"],
+    "parity": ["torch>=2.4", "transformers>=4.44"],
+    "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
+  },
+)

@@ -1,0 +1,201 @@
+"""What the project says of itself (setup.py, constraints/, Makefile, documents) agrees with what it is."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("albert", "data_prep")
+CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
+
+# Which extras each pinned set is for, beside what every installation takes.
+EXTRAS_OF_PROFILE = {
+  "default.txt": ("dev",),
+  "tf215-tfa.txt": ("tfa", "dev"),
+  "beam.txt": ("beam", "dev"),
+  "tpu.txt": ("tpu", "dev"),
+}
+
+# Distributions whose import name is another.
+DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
+
+
+@functools.cache
+def _setup_arguments() -> dict[str, Any]:
+  """What setup.py hands to `setuptools.setup`."""
+  with mock.patch("setuptools.setup") as setup:
+    runpy.run_path(str(ROOT / "setup.py"))
+  return dict(setup.call_args.kwargs)
+
+
+def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
+  arguments = _setup_arguments()
+  optional = [line for name in extras for line in arguments["extras_require"][name]]
+  return [Requirement(line) for line in [*arguments["install_requires"], *optional]]
+
+
+def _pins(path: Path) -> dict[str, Requirement]:
+  """Distribution -> pin, those of the files that `path` takes in with -c included."""
+  pins: dict[str, Requirement] = {}
+  for line in path.read_text(encoding="utf-8").splitlines():
+    if line.startswith("-c "):
+      pins |= _pins(path.parent / line.removeprefix("-c "))
+    elif line and not line.startswith("#"):
+      requirement = Requirement(line)
+      name = canonicalize_name(requirement.name)
+      assert name not in pins, f"{path.name} pins {name} twice"
+      pins[name] = requirement
+  return pins
+
+
+def _pinned_version(requirement: Requirement) -> Version:
+  (specifier,) = requirement.specifier
+  assert specifier.operator == "==", f"{requirement} is not pinned with =="
+  return Version(specifier.version)
+
+
+def _python_files(*folders: str) -> list[Path]:
+  return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _imports(path: Path) -> set[str]:
+  """The modules that a file imports from outside its own package, those inside functions too."""
+  modules: set[str] = set()
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, ast.Import):
+      modules |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+      modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+  return modules
+
+
+def _distribution(module: str) -> str:
+  """The distribution that has `module`, by the project's own list and else by its first name."""
+  first, *rest = module.split(".")
+  for name in (".".join([first, *rest[:1]]), first):
+    if name in DISTRIBUTION_OF_IMPORT:
+      return DISTRIBUTION_OF_IMPORT[name]
+  return canonicalize_name(first)
+
+
+def _undeclared(paths: list[Path], extras: tuple[str, ...]) -> set[str]:
+  declared = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
+  own = {*PACKAGES, "benchmarks", "tests", "conftest", *_setup_arguments()["py_modules"]}
+  return {
+    f"{path.relative_to(ROOT)} imports {module}"
+    for path in paths
+    for module in _imports(path)
+    if module.split(".")[0] not in sys.stdlib_module_names | own and _distribution(module) not in declared
+  }
+
+
+def test_every_profile_has_its_constraints() -> None:
+  assert {path.name for path in CONSTRAINTS} == set(EXTRAS_OF_PROFILE)
+
+
+@pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.name)
+def test_constraints_pin_exactly_and_in_order(path: Path) -> None:
+  for requirement in _pins(path).values():
+    _pinned_version(requirement)
+  lines = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r"\w", line)]
+  names = [canonicalize_name(Requirement(line).name) for line in lines]
+  assert names == sorted(names)
+
+
+@pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.name)
+def test_constraints_satisfy_setup(path: Path) -> None:
+  pins = _pins(path)
+  for requirement in _requirements(EXTRAS_OF_PROFILE[path.name]):
+    name = str(canonicalize_name(requirement.name))
+    # In the TPU profile the same library has another name.
+    pin = pins.get("tensorflow-tpu" if path.name == "tpu.txt" and name == "tensorflow" else name)
+    assert pin, f"{path.name} leaves {name} unpinned"
+    assert _pinned_version(pin) in requirement.specifier, f"{path.name}: {pin} is not {requirement}"
+
+
+def test_tpu_profile_is_the_default_one_with_another_tensorflow() -> None:
+  default, tpu = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints/tpu.txt")
+  assert _pinned_version(default.pop("tensorflow")) == _pinned_version(tpu.pop("tensorflow-tpu"))
+  del tpu["libtpu"]
+  assert {str(pin) for pin in tpu.values()} == {str(pin) for pin in default.values()}
+
+
+def test_imports_of_the_library_are_declared() -> None:
+  paths = [*_python_files(*PACKAGES), *sorted(ROOT.glob("run_*.py"))]
+  optional = tuple(name for name in _setup_arguments()["extras_require"] if name != "dev")
+  assert not _undeclared(paths, optional)
+
+
+def test_imports_of_the_tests_and_benchmarks_are_declared() -> None:
+  assert not _undeclared(_python_files("tests", "benchmarks"), tuple(_setup_arguments()["extras_require"]))
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+  folders = {".".join(path.parent.relative_to(ROOT).parts) for path in _python_files(*PACKAGES)}
+  assert folders == set(_setup_arguments()["packages"])
+
+
+def test_every_script_is_a_module() -> None:
+  assert set(_setup_arguments()["py_modules"]) == {path.stem for path in ROOT.glob("run_*.py")}
+
+
+def test_version_is_the_changelogs() -> None:
+  """A release is the changelog's newest; a development version comes after that one."""
+  version = Version(_setup_arguments()["version"])
+  changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+  assert "## [Unreleased]" in changelog
+  released = [Version(text) for text in re.findall(r"^## \[(\d[^\]]*)\]", changelog, re.MULTILINE)]
+  newest = max(released, default=Version("0"))
+  assert version > newest if version.is_devrelease else version == newest
+
+
+def test_python_versions_agree() -> None:
+  wanted = SpecifierSet(_setup_arguments()["python_requires"])
+  versions = [f"3.{minor}" for minor in range(8, 20) if f"3.{minor}" in wanted]
+  settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+  assert f'python_version = "{versions[0]}"' in settings
+  assert f'target-version = "py{versions[0].replace(".", "")}"' in settings
+  assert f",{' '.join(versions)},BASE_PYTHON)" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def _documents() -> list[Path]:
+  return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_name_only_what_exists(path: Path) -> None:
+  text = path.read_text(encoding="utf-8")
+  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+  targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+  # Code is fenced, indented, or between backquotes.
+  code = "\n".join(re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
+  mentioned = set(re.findall(r"(?:^|[`&;$])\s*make ([a-z][a-z-]*)", code, re.MULTILINE))
+  assert mentioned <= targets
+  links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+  assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+  try:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+  except (OSError, subprocess.CalledProcessError):
+    pytest.skip("not a git checkout")
+  paths = [ROOT / name for name in listing.split("\0") if name]
+  assert ROOT / "setup.py" in paths
+  foreign = re.compile(rb"(?<![\w/.:])/(?:work|root|home/\w+)/")
+  assert [str(path) for path in paths if path.is_file() and foreign.search(path.read_bytes())] == []
