@@ -23,6 +23,8 @@ from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.training.metrics_log import MetricsLog, say
 
 GRAD_NORM = "grad_norm"
+# A call of the host on the device lasts about this long at most, so that a signal is soon heard.
+_SECONDS_PER_LOOP = 5.0
 
 
 class Trainer:
@@ -142,13 +144,17 @@ class Trainer:
     if evaluate is not None and config.eval_every_steps:
       due.append(config.eval_every_steps)
     step, saved, logged, started = self.step, self.step, self.step, time.monotonic()
+    loop_steps = 1  # the first step also compiles
     with _StopRequest() as stop:
       while step < config.num_train_steps:
-        ends = [config.num_train_steps, step + config.steps_per_loop, *((step // n + 1) * n for n in due)]
-        target = min(ends)
+        target = min(config.num_train_steps, step + loop_steps, *((step // n + 1) * n for n in due))
+        called = time.monotonic()
         self.train_steps(batches, tf.constant(target - step))
+        self._check_finite(checkpoints, saved)  # reads from the device, so it waits for the steps
+        seconds_per_step = (time.monotonic() - called) / (target - step)
+        loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
-        self._check_finite(checkpoints, saved)
+        log.advance(step)
         if step % config.log_every_steps == 0 or step == config.num_train_steps:
           seconds = time.monotonic() - started
           metrics = self.accumulator.result_and_reset()
@@ -162,8 +168,9 @@ class Trainer:
         if stop.requested:
           raise Stopped(f"stopped at step {step} and saved; the same command resumes there", stop.requested)
         if evaluate is not None and config.eval_every_steps and step % config.eval_every_steps == 0:
+          paused = time.monotonic()
           evaluate(step)
-          started += time.monotonic() - started if logged == step else 0.0
+          started += time.monotonic() - paused  # examples_per_second is of training alone
 
   def _check_finite(self, checkpoints: CheckpointManager, saved: int) -> None:
     bad = int(self.first_bad_step.read_value())

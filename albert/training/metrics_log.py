@@ -7,6 +7,7 @@ import sys
 import time
 
 import tensorflow as tf
+from tqdm import tqdm
 
 from albert import files
 
@@ -32,6 +33,7 @@ class MetricsLog:
     self._total_steps = total_steps
     self._started = time.monotonic()
     self._first_step = first_step
+    self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
     kept = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
     files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in kept))
 
@@ -44,15 +46,20 @@ class MetricsLog:
         tf.summary.scalar(name, value)
     say(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
 
+  def advance(self, step: int) -> None:
+    """Moves the bar of a terminal to `step`."""
+    self._bar.update(step - self._bar.n)
+
   def _left(self, step: int) -> str:
     done = step - self._first_step
-    if done <= 0 or step >= self._total_steps:
+    if not self._bar.disable or done <= 0 or step >= self._total_steps:  # a bar says it itself
       return ""
     seconds = (time.monotonic() - self._started) / done * (self._total_steps - step)
     return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
 
   def close(self) -> None:
-    """Flushes TensorBoard's events."""
+    """Flushes TensorBoard's events and ends the bar."""
+    self._bar.close()
     self._writer.close()
 
 
@@ -73,4 +80,5 @@ def format_metrics(metrics: dict[str, float]) -> str:
 
 def say(line: str) -> None:
   """A line for the person who watches: on stderr, so that standard output stays for results."""
-  print(line, file=sys.stderr, flush=True)
+  tqdm.write(line.rstrip(), file=sys.stderr)  # above a bar, if there is one
+  sys.stderr.flush()

@@ -1,0 +1,76 @@
+"""How far a long piece of work is: a bar with the time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def _duration(seconds: float) -> str:
+  minutes, seconds = divmod(round(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
+
+
+def _amount(value: float) -> str:
+  return str(tqdm.format_sizeof(value)) if value >= 1000 else f"{value:.4g}"
+
+
+class Progress:
+  """Counts up to `total` on stderr; use it as a context manager.
+
+  Args:
+    total: the amount of work.
+    unit: what is counted, such as "B" or " examples".
+    desc: what is being done.
+    interval: seconds between plain lines where stderr is no terminal.
+  """
+
+  def __init__(self, total: int, unit: str, desc: str, *, interval: float = _SECONDS_BETWEEN_LINES):
+    self.total, self.unit, self.desc = total, unit, desc
+    self.done = 0
+    self._interval = interval
+    self._start = self._last_line = time.monotonic()
+    self._bar = (
+      tqdm(total=total, unit=unit, desc=desc, unit_scale=True, dynamic_ncols=True) if sys.stderr.isatty() else None
+    )
+
+  def update(self, amount: int) -> None:
+    """Adds finished work."""
+    self.done += amount
+    if self._bar is not None:
+      self._bar.update(amount)
+    elif time.monotonic() - self._last_line >= self._interval:
+      self._line()
+
+  def _line(self) -> None:
+    now = self._last_line = time.monotonic()
+    elapsed = max(now - self._start, 1e-9)
+    rate = self.done / elapsed
+    left = f", {_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
+    share = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
+    print(
+      f"{self.desc}: {share}, {_amount(self.done)} of {_amount(self.total)}{self.unit} in {_duration(elapsed)} "
+      f"({_amount(rate)}{self.unit}/s){left}",
+      file=sys.stderr,
+      flush=True,
+    )
+
+  def close(self) -> None:
+    if self._bar is not None:
+      self._bar.close()
+    else:
+      self._line()
+
+  def __enter__(self) -> Progress:
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    self.close()
