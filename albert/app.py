@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from absl import app as absl_app
-from absl import flags
+from absl import flags, logging
 
 from albert.errors import RunError, Stopped, UserError
 
@@ -51,4 +51,5 @@ def run(main: Callable[[], None]) -> None:
       print(stop, file=sys.stderr, flush=True)
       sys.exit(128 + stop.signal_number)
 
+  logging.set_verbosity(logging.WARNING)  # libraries' chatter
   absl_app.run(guarded, flags_parser=_parse_flags)

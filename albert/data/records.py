@@ -93,7 +93,7 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
     array = np.asarray(values)
     feature = example.features.feature[name]
     if array.dtype.kind in "iub":
-      feature.int64_list.value.extend(array.ravel().tolist())
+      feature.int64_list.value.extend(array.astype(np.int64).ravel().tolist())
     elif array.dtype.kind == "f":
       feature.float_list.value.extend(array.ravel().tolist())
     elif array.dtype.kind in "SO":
@@ -124,6 +124,7 @@ def decode_example(record: bytes) -> dict[str, np.ndarray]:
   return features
 
 
+@functools.lru_cache(maxsize=65536)
 def _varint(value: int) -> bytes:
   """`value` >= 0 in the base-128 form of protocol buffers."""
   parts = bytearray()
@@ -144,26 +145,36 @@ def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   return b"\x0a" + _varint(len(entry) + num_bytes) + entry
 
 
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Integers >= 0 [N] as varints end to end (uint8), and where each one ends [N]."""
+  sizes: np.ndarray = np.ones(values.size, np.int64)
+  longest, limit = 1, 128
+  greatest = int(values.max(initial=0))
+  while greatest >= limit:
+    sizes += values >= limit
+    longest, limit = longest + 1, limit << 7
+  ends = np.cumsum(sizes)
+  data = np.empty(int(ends[-1]), np.uint8)
+  chosen: np.ndarray = values
+  place: np.ndarray = ends - sizes
+  for index in range(longest):
+    more = sizes > index + 1
+    data[place + index] = (chosen >> (7 * index) & 127).astype(np.uint8) | more.astype(np.uint8) << 7
+    chosen, place, sizes = chosen[more], place[more], sizes[more]
+  return data, ends
+
+
 def _packed_rows(values: np.ndarray) -> list[bytes]:
   """The packed values of each row of a [B, L] array: float32 as they are, integers as varints."""
   num_rows, width = values.shape
   if values.dtype.kind == "f":
     data, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
-  elif int(values.max(initial=0)) < 128:
+  elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:
     data, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
   else:
-    rest = values.astype(np.uint64)
-    groups = [(rest & np.uint64(127)).astype(np.uint8)]
-    used = [np.ones(rest.shape, bool)]
-    while (rest := rest >> np.uint64(7)).any():
-      used.append(rest > 0)
-      groups[-1] = np.where(used[-1], groups[-1] | np.uint8(128), groups[-1])
-      groups.append((rest & np.uint64(127)).astype(np.uint8))
-    chosen = np.stack(used, axis=-1)
-    data = np.stack(groups, axis=-1)[chosen].tobytes()
-    bounds = np.concatenate([[0], np.cumsum(chosen.sum(axis=(1, 2)))])
-  ends = bounds.tolist()
-  return [data[start:end] for start, end in itertools.pairwise(ends)]
+    flat, ends = _varints(values.ravel())
+    data, bounds = flat.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
+  return [data[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
 
 def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
@@ -172,7 +183,7 @@ def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
   Args:
     features: name -> [B, L] array of integers >= 0 or floats, L >= 1 (L may differ between features).
   """
-  columns = []
+  columns: list[list[bytes]] = []
   for name in sorted(features):  # the order in which protobuf writes a map deterministically
     values = features[name]
     if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "iubf":
@@ -180,16 +191,10 @@ def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
     if values.dtype.kind == "i" and values.min(initial=0) < 0:
       raise ValueError(f"feature {name}: a negative value ({values.min()})")
     kind = "f" if values.dtype.kind == "f" else "i"
-    columns.append((name, kind, _packed_rows(values)))
-  records = []
-  for row in range(len(columns[0][2])):
-    parts: list[bytes] = []
-    for name, kind, packed in columns:
-      data = packed[row]
-      parts += (_feature_prefix(name, kind, len(data)), data)
-    body = b"".join(parts)
-    records.append(b"\x0a" + _varint(len(body)) + body)
-  return records
+    packed = _packed_rows(values)
+    columns += [[_feature_prefix(name, kind, len(data)) for data in packed], packed]
+  bodies = map(b"".join, zip(*columns, strict=True))
+  return [b"\x0a" + _varint(len(body)) + body for body in bodies]
 
 
 # ---- files -----------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import tensorflow as tf
 import tf_keras as keras
 
@@ -10,10 +13,10 @@ from albert.errors import UserError
 from albert.optimizers.adamw import EXCLUDED, AdamW
 from albert.optimizers.lamb import LAMB
 
+LearningRate = float | Callable[[tf.Tensor], tf.Tensor]
 
-def make_optimizer(
-  config: OptimizerConfig, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule
-) -> keras.optimizers.Optimizer:
+
+def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> keras.optimizers.Optimizer:
   """The optimizer `config` names.
 
   Raises:
@@ -32,17 +35,26 @@ def make_optimizer(
   )
 
 
-def _tfa_lamb(config: OptimizerConfig, learning_rate: keras.optimizers.schedules.LearningRateSchedule):
+def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
+  """tensorflow-addons' LAMB behind the interface of ours: build, slots, iterations, apply_gradients."""
   try:
     from tensorflow_addons.optimizers import LAMB as AddonsLAMB
   except ImportError as error:
     raise UserError(
       f"--optimizer=tfa_lamb needs tensorflow-addons, which does not run on TensorFlow {tf.__version__}: "
-      "install the profile that has it (`make test-tfa` sets it up: constraints/tf215-tfa.txt), or use "
+      "install the profile that has it (`make test-tfa` sets it up from constraints/tf215-tfa.txt), or use "
       "--optimizer=lamb --bias_correction, which computes the same"
     ) from error
-  return AddonsLAMB(
-    learning_rate,
+
+  class NamedSlotsLAMB(AddonsLAMB):  # type: ignore[misc, no-any-unimported]
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+      self._create_all_weights(var_list)
+
+    def slots(self, variable: tf.Variable) -> dict[str, tf.Variable]:
+      return {"adam_m": self.get_slot(variable, "m"), "adam_v": self.get_slot(variable, "v")}
+
+  optimizer = NamedSlotsLAMB(
+    0.0,
     beta_1=config.beta_1,
     beta_2=config.beta_2,
     epsilon=config.epsilon,
@@ -50,3 +62,6 @@ def _tfa_lamb(config: OptimizerConfig, learning_rate: keras.optimizers.schedules
     exclude_from_weight_decay=list(EXCLUDED),
     exclude_from_layer_adaptation=list(EXCLUDED),
   )
+  # It knows schedules of its own Keras alone; a callable it asks at each step.
+  optimizer.learning_rate = (lambda: learning_rate(optimizer.iterations)) if callable(learning_rate) else learning_rate
+  return optimizer

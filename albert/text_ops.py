@@ -1,0 +1,254 @@
+"""Tokenization inside a TensorFlow graph, for SavedModels that take text: the ids of `albert.tokenization`.
+
+Of tensorflow-text it needs the SentencePiece ops alone, which TensorFlow Serving has. The rest is core string ops
+and tables made from Python's own Unicode data, so that both tokenizers agree on every character whatever release
+of ICU TensorFlow was built with. (Noncharacters, such as U+FFFE, which no text may hold, are kept by TensorFlow 2.20
+and become U+FFFD in 2.15.)
+
+Shapes: B strings, T tokens (ragged), C characters of all strings, S max_length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert.errors import UserError
+from albert.tokenization import CLS_ID, PAD_ID, SEP_ID, Tokenizer, decompose, has_newer_characters
+
+_NUM_CODE_POINTS = 0x110000
+_PAGE = 128
+_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
+_OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2
+# Planes with characters that decompose or have a case, then the tags and variation selectors of plane 14.
+_CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
+_WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
+
+
+@dataclasses.dataclass(frozen=True)
+class _CodePointTable:
+  """An integer for each code point, 0 for most: `pages[page_of[c // 128] * 128 + c % 128]`."""
+
+  page_of: np.ndarray
+  pages: np.ndarray
+
+  @classmethod
+  def from_items(cls, items: Iterable[tuple[int, int]]) -> _CodePointTable:
+    table = np.zeros(_NUM_CODE_POINTS, np.int32)
+    for code_point, value in items:
+      table[code_point] = value
+    pages, page_of = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
+    return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1))
+
+  def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+    page = tf.gather(tf.constant(self.page_of), code_points // _PAGE)
+    return tf.gather(tf.constant(self.pages), page * _PAGE + code_points % _PAGE)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Replacements:
+  """Sequences that take the place of values. Row 0 stands for "keep the value"; row r has
+  `targets[starts[r] : starts[r] + lengths[r]]`."""
+
+  targets: np.ndarray
+  starts: np.ndarray
+  lengths: np.ndarray
+
+  @classmethod
+  def from_rows(cls, rows: Iterable[list[int]]) -> _Replacements:
+    sequences = [[0], *rows]
+    lengths = np.array([len(row) for row in sequences], np.int32)
+    targets = np.array([value for row in sequences for value in row], np.int32)
+    return cls(targets, np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
+
+  def __call__(self, values: tf.RaggedTensor, rows: tf.Tensor) -> tf.RaggedTensor:
+    """`values` (int32) with each one replaced by the sequence of its row; `rows` goes with the flat values."""
+    flat = values.flat_values
+    kept = tf.size(self.targets) + tf.range(tf.size(flat))
+    starts = tf.where(rows == 0, kept, tf.gather(tf.constant(self.starts), rows))
+    pool = tf.concat([tf.constant(self.targets), flat], axis=0)
+    indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), rows))
+    splits = tf.gather(indices.row_splits, values.row_splits)
+    return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
+
+
+@functools.cache
+def _decompositions() -> tuple[_CodePointTable, _Replacements]:
+  """For each code point its row of replacements, which are those of `albert.tokenization.decompose`."""
+  rows: dict[str, int] = {}
+  items: list[tuple[int, int]] = []
+  for code_point in _CODE_POINTS_WITH_PROPERTIES:
+    replacement = decompose(code_point)
+    if replacement != chr(code_point):
+      items.append((code_point, rows.setdefault(replacement, len(rows) + 1)))
+  return _CodePointTable.from_items(items), _Replacements.from_rows([list(map(ord, text)) for text in rows])
+
+
+def _case_class(character: str) -> int:
+  """What a character is to a neighbouring Σ, as `str.lower` (Unicode's Final_Sigma) sees it."""
+  if has_newer_characters(character):
+    return _OTHER
+  if f"{character}Σ".lower()[-1] == "ς":
+    return _CASED
+  return _CASE_IGNORABLE if f"A{character}Σ".lower()[-1] == "ς" else _OTHER
+
+
+@functools.cache
+def _cases() -> tuple[_CodePointTable, _CodePointTable]:
+  """For each code point: lower-case code point minus itself; its class for the final sigma."""
+  characters = [chr(c) for c in _CODE_POINTS_WITH_PROPERTIES]
+  lower = ((c, c.lower()) for c in characters if not has_newer_characters(c))
+  # İ alone has a longer lower case, and it never comes here: it decomposes to I.
+  deltas = ((ord(c), ord(low) - ord(c)) for c, low in lower if low != c and len(low) == 1)
+  classes = ((ord(c), _case_class(c)) for c in characters)
+  return _CodePointTable.from_items(deltas), _CodePointTable.from_items(classes)
+
+
+def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
+  """Lower case of each character; Σ becomes ς after a letter at the end of a word."""
+  delta_of, class_of = _cases()
+  flat = code_points.flat_values  # [C]
+  classes = class_of(flat)
+  # Neighbours are looked for past case-ignorable characters: these are left out here.
+  places = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
+  rows = tf.gather(code_points.value_rowids(), places)
+  is_cased = tf.gather(classes, places) == _CASED
+  same_row = rows[1:] == rows[:-1]
+  after_cased = tf.concat([[False], is_cased[:-1] & same_row], axis=0)[: tf.size(places)]
+  before_cased = tf.concat([is_cased[1:] & same_row, [False]], axis=0)[: tf.size(places)]
+  is_final = (tf.gather(flat, places) == _SIGMA) & after_cased & ~before_cased
+  final_places = tf.boolean_mask(places, is_final)
+  lowered = tf.tensor_scatter_nd_update(
+    flat + delta_of(flat), final_places[:, tf.newaxis], tf.fill(tf.shape(final_places), _FINAL_SIGMA)
+  )
+  return code_points.with_flat_values(lowered)
+
+
+class GraphTokenizer(tf.Module):
+  """`albert.tokenization.Tokenizer` as graph ops. Track it by the exported module: it holds the SentencePiece model.
+
+  Args:
+    model_file, do_lower_case, convert_quotes: as `Tokenizer` takes them.
+
+  Raises:
+    UserError: as `Tokenizer`; also if "," is no piece, since the comma rule then needs the text of <unk>.
+  """
+
+  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
+    super().__init__()
+    tokenizer = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
+    if "," not in tokenizer.pieces:
+      raise UserError(
+        f'{model_file}: "," is no piece of this vocabulary, which a graph cannot tokenize as ALBERT does: '
+        "train it on text with commas, or with a comma in --user_defined_symbols"
+      )
+    self.do_lower_case = do_lower_case
+    self.convert_quotes = convert_quotes
+    self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
+    self._words_are_independent = tokenizer.words_are_independent
+    splits = tokenizer.comma_splits
+    self._comma_replacements = _Replacements.from_rows(splits.values())
+    self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
+    self._comma_row[list(splits)] = np.arange(1, len(splits) + 1)
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """Normalized texts [B], equal to `Tokenizer.normalize`.
+
+    Bytes that are no UTF-8 become U+FFFD, as `bytes.decode("utf-8", errors="replace")` makes them.
+    """
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
+    texts = tf.strings.regex_replace(texts, "^ | $", "")
+    if self.convert_quotes:
+      texts = tf.strings.regex_replace(texts, "``|''", '"')
+    code_points = tf.strings.unicode_decode(texts, "UTF-8")
+    row_of, replacements = _decompositions()
+    code_points = replacements(code_points, row_of(code_points.flat_values))
+    if self.do_lower_case:
+      code_points = _lower(code_points)
+    return tf.strings.unicode_encode(code_points, "UTF-8")
+
+  def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Ids [B, (T)] (int32) of the texts [B], without [CLS] and [SEP], equal to `Tokenizer.encode`."""
+    texts = self.normalize(texts)
+    if self._words_are_independent:
+      words = tf.strings.split(texts, sep=" ")  # [B, (words)]
+      ids = self._sentencepiece.tokenize(words.flat_values)
+      splits = tf.gather(ids.row_splits, words.row_splits)
+      ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+    else:
+      ids = self._sentencepiece.tokenize(texts)
+    rows = tf.gather(tf.constant(self._comma_row), ids.flat_values)
+    return self._comma_replacements(ids, rows)
+
+
+def _truncate(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """The first `lengths` [B] ids of each row."""
+  starts = tf.cast(ids.row_starts(), lengths.dtype)
+  indices = tf.ragged.range(starts, starts + lengths)
+  return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
+
+
+def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tensor]:
+  """[CLS] segment [SEP] segment [SEP] ..., padded to [B, S]; the segments must fit."""
+  column = tf.ones_like(segments[0].row_lengths(), tf.int32)[:, tf.newaxis]  # [B, 1]
+  ids: list[Any] = [column * CLS_ID]
+  segment_ids: list[Any] = [column * 0]
+  for index, segment in enumerate(segments):
+    ids += [tf.cast(segment, tf.int32), column * SEP_ID]
+    segment_ids += [tf.zeros_like(segment, tf.int32) + index, column * index]
+  packed = tf.concat(ids, axis=1)
+
+  def dense(values: tf.RaggedTensor, padding: int) -> tf.Tensor:
+    return values.to_tensor(padding, shape=[None, max_length])
+
+  return {
+    "input_ids": dense(packed, PAD_ID),
+    "input_mask": dense(tf.ones_like(packed), 0),
+    "segment_ids": dense(tf.concat(segment_ids, axis=1), 0),
+  }
+
+
+def _budget(max_length: int, num_segments: int) -> int:
+  budget = max_length - 1 - num_segments
+  if budget < num_segments:
+    raise UserError(f"max_length={max_length}: too short for [CLS], {num_segments} segments and [SEP] after each")
+  return budget
+
+
+def pack_single(ids: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
+  """[CLS] ids [SEP], with the ids cut to fit.
+
+  Args:
+    ids: integers [B, (T)].
+    max_length: S.
+
+  Returns:
+    input_ids, input_mask (1 where no padding) and segment_ids (all 0), int32 [B, S].
+  """
+  budget = tf.constant(_budget(max_length, 1), tf.int64)
+  return _pack([_truncate(ids, tf.minimum(ids.row_lengths(), budget))], max_length)
+
+
+def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
+  """[CLS] a [SEP] b [SEP]. While they don't fit, the longer one loses its last token (b, if equally long).
+
+  Args:
+    ids_a, ids_b: integers [B, (T)].
+    max_length: S.
+
+  Returns:
+    input_ids, input_mask (1 where no padding) and segment_ids (0 through the first [SEP], 1 through the second),
+    int32 [B, S].
+  """
+  budget = _budget(max_length, 2)
+  length_a, length_b = ids_a.row_lengths(), ids_b.row_lengths()
+  kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
+  kept_b = tf.minimum(length_b, budget - kept_a)
+  return _pack([_truncate(ids_a, kept_a), _truncate(ids_b, kept_b)], max_length)

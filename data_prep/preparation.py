@@ -1,0 +1,186 @@
+"""What pretraining examples are a function of (`Settings`), and the work on one unit of text."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from albert.errors import UserError
+from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from data_prep import masking, random_streams, segments, shards
+from data_prep.corpus import Counts, Unit, join_documents, load_documents
+
+_BATCH_TOKENS = 1 << 18
+_MAX_STREAMS = 1 << 16
+_MIN_SEQ_LENGTH = 8
+# Spills store lengths and positions in 16 bits.
+_MAX_SEQ_LENGTH = (1 << 16) - 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """The settings of data preparation; the flags of the same names explain them.
+
+  `max_predictions_per_seq` 0 stands for the derived value: max_seq_length * masked_lm_prob, rounded up.
+  """
+
+  max_seq_length: int = 512
+  max_predictions_per_seq: int = 0
+  masked_lm_prob: float = 0.15
+  ngram: int = 3
+  short_seq_prob: float = 0.1
+  dupe_factor: int = 10
+  sentence_prediction: str = segments.SOP
+  random_seed: int = 12345
+  do_lower_case: bool = True
+
+  def __post_init__(self) -> None:
+    for name, valid, condition in (
+      (
+        "max_seq_length",
+        _MIN_SEQ_LENGTH <= self.max_seq_length <= _MAX_SEQ_LENGTH,
+        f"from {_MIN_SEQ_LENGTH} to {_MAX_SEQ_LENGTH}",
+      ),
+      ("masked_lm_prob", 0 < self.masked_lm_prob <= 1, "above 0 and at most 1"),
+      ("ngram", 1 <= self.ngram <= self.max_seq_length, "from 1 to max_seq_length"),
+      ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "from 0 to 1"),
+      ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
+      (
+        "max_predictions_per_seq",
+        0 <= self.max_predictions_per_seq <= self.max_seq_length,
+        "from 1 to max_seq_length, or 0 to derive it",
+      ),
+      (
+        "sentence_prediction",
+        self.sentence_prediction in segments.SENTENCE_PREDICTIONS,
+        f"one of {', '.join(segments.SENTENCE_PREDICTIONS)}",
+      ),
+    ):
+      if not valid:
+        raise UserError(f"--{name}={getattr(self, name)}: must be {condition}")
+    if self.max_predictions_per_seq == 0:
+      # 77 at 512 and 20 at 128; the small constant keeps 0.15 * 100 from becoming 16.
+      derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
+      object.__setattr__(self, "max_predictions_per_seq", derived)
+
+  @property
+  def rules(self) -> segments.Rules:
+    return segments.Rules(self.max_seq_length, self.short_seq_prob, self.sentence_prediction)
+
+
+def special_free_ids(tokenizer: Tokenizer) -> np.ndarray:
+  """Ids a random replacement is drawn from: every piece that stands for text."""
+  return np.flatnonzero(~tokenizer.is_special)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+  """Some instances with their tokens before and after masking."""
+
+  instances: segments.Instances
+  tokens: segments.Tokens
+  masked: masking.MaskedTokens
+
+
+def make_batches(
+  documents: segments.Documents, num_own: int, settings: Settings, random_ids: np.ndarray
+) -> Iterator[Batch]:
+  """All instances of the first `num_own` documents (the others are donors only), all duplicates."""
+  num_streams = num_own * settings.dupe_factor
+  for first in range(0, num_streams, _MAX_STREAMS):
+    duplicate, streams = divmod(np.arange(first, min(first + _MAX_STREAMS, num_streams)), num_own)
+    keys = segments.document_keys(
+      settings.random_seed, documents.file_ordinals[streams], documents.offsets[streams], duplicate
+    )
+    instances = segments.make_instances(documents, settings.rules, streams, keys)
+    lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
+    # Rows of like length are masked together: those that need many steps do not keep the others waiting.
+    order = np.argsort(lengths, kind="stable")
+    group = np.cumsum(lengths[order] + 3) // _BATCH_TOKENS
+    for rows in np.split(order, np.flatnonzero(np.diff(group)) + 1):
+      yield _mask(documents, segments.Instances(*(column[rows] for column in instances)), settings, random_ids)
+
+
+def _mask(
+  documents: segments.Documents, instances: segments.Instances, settings: Settings, random_ids: np.ndarray
+) -> Batch:
+  tokens = segments.assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  masked = masking.mask_tokens(
+    tokens.ids,
+    tokens.word_starts,
+    tokens.maskable,
+    tokens.row_splits,
+    budgets=masking.num_predictions(
+      np.diff(tokens.row_splits), settings.masked_lm_prob, settings.max_predictions_per_seq
+    ),
+    keys=random_streams.draw(instances.keys, segments.MASKS),
+    ngram=settings.ngram,
+    mask_id=MASK_ID,
+    random_ids=random_ids,
+  )
+  return Batch(instances, tokens, masked)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitTask:
+  """A unit of text and the file its instances go to."""
+
+  unit: Unit
+  spill_path: str
+
+
+class UnitMaker:
+  """Turns units of text into spills; one per process."""
+
+  def __init__(self, settings: Settings, spm_model_file: str):
+    self.settings = settings
+    self.tokenizer = Tokenizer(spm_model_file, settings.do_lower_case)
+    self.random_ids = special_free_ids(self.tokenizer)
+    self.words = shards.word_dtype(self.tokenizer.vocab_size)
+
+  def load(self, unit: Unit) -> tuple[segments.Documents, int, Counts]:
+    """The unit's documents, with donors behind them where NSP needs some; how many are its own; counts.
+
+    A document that has no other one near it cannot be paired for NSP: it is dropped.
+    """
+    rules = self.settings.rules
+    documents, counts = load_documents(unit.ranges, self.tokenizer, rules)
+    num_own = len(documents)
+    if rules.sentence_prediction == segments.NSP and num_own == 1:
+      documents = join_documents(documents, load_documents(unit.donors, self.tokenizer, rules)[0])
+      if len(documents) == 1:
+        return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
+    return documents, num_own, counts
+
+  def make_spill(self, task: UnitTask) -> None:
+    """Writes the unit's instances; the summary holds Counts, and examples per label."""
+    documents, num_own, counts = self.load(task.unit)
+    num_labels = np.zeros(2, np.int64)
+    writer = shards.SpillWriter(task.spill_path)
+    if num_own:
+      for batch in make_batches(documents, num_own, self.settings, self.random_ids):
+        labels = batch.instances.labels
+        words, sizes = shards.pack(batch.tokens, batch.masked, labels, self.words)
+        writer.add(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes)
+        num_labels += np.bincount(labels, minlength=2)
+    summary: dict[str, Any] = {"counts": dataclasses.asdict(counts), "labels": num_labels.tolist()}
+    writer.close(summary)
+
+
+_maker: UnitMaker | None = None
+
+
+def start_worker(settings: Settings, spm_model_file: str) -> None:
+  """Opens the tokenizer of this process."""
+  global _maker  # noqa: PLW0603 - what a process of a pool has to itself
+  _maker = UnitMaker(settings, spm_model_file)
+
+
+def make_spill(task: UnitTask) -> None:
+  """`UnitMaker.make_spill` of this process, for a pool."""
+  assert _maker is not None, "start_worker comes first"
+  _maker.make_spill(task)

@@ -1,0 +1,245 @@
+"""Docstrings to sentences of prose: markup, code, tables and lists of names are taken out.
+
+Reads what is common in Python documentation: reStructuredText, Markdown, numpydoc and Google sections.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# Directives whose body is prose; the body of any other (code, math, plots, tables) is dropped with it.
+_PROSE_DIRECTIVES = frozenset(
+  {
+  "note", "warning", "important", "tip", "hint", "caution", "attention", "seealso", "deprecated", "versionadded",
+  "versionchanged",
+  }
+)  # fmt: skip
+_DIRECTIVE = re.compile(r"\.\.\s+(?:\|[^|]*\|\s+)?([\w:+-]+?)::(?:\s+(.*))?$")
+_COMMENT = re.compile(r"\.\.(\s|$)")  # also link targets, footnotes and citations
+_FENCE = re.compile(r"(`{3,}|~{3,})")
+_FIELD = re.compile(
+  r":(?:param|parameter|arg|type|rtype|return|returns|raises|raise|var|ivar|cvar|keyword|kwarg)\b[^:]*:\s*"
+)
+_OPTION = re.compile(r":[\w-]+:(\s|$)")
+_RULE = re.compile(r"([^\w\s])\1{2,}$")
+_GRID_TABLE = re.compile(r"[|+]")
+_SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
+_BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
+_TYPED_NAME = re.compile(r"`{0,2}\*{0,2}([A-Za-z_]\w*)(?:\s*,\s*\*{0,2}\w+)*`{0,2}\s+:(?:\s.*)?$")
+_SECTION = re.compile(
+  r"((?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
+  r"(see also|references?|methods)?"
+  r"(?:returns?|yields?|receives|notes?|warnings?|inputs?|outputs?|(?:input|output) shape|description|summary"
+  r"|compatibility|examples?|usage|call arguments|eager compatibility|tips?|todo)?\s*(:?)$",
+  re.I,
+)
+
+_INLINE = (
+  (re.compile(r"\[([^\]\[]+)\]\((?:https?:|#|\.|/)[^)\s]*\)"), r"\1"),  # [text](link)
+  (re.compile(r":(?:\w+:)?[\w-]+:`([^`<]*?)\s*<[^`>]*>`"), r"\1"),  # :role:`text <target>`
+  (re.compile(r"(?::(?:\w+:)?[\w-]+:)?`[~!]([^`]*?\.)?([^`.]*)`"), r"\2"),  # :role:`~package.name`
+  (re.compile(r":(?:\w+:)?[\w-]+:`\.?([^`]*)`"), r"\1"),  # :role:`name`
+  (re.compile(r"`([^`<]*?)\s*<[^`>]*>`__?"), r"\1"),  # `text <link>`_
+  (re.compile(r"\s*\[[\w#*, -]{1,12}\]_"), ""),  # [1]_
+  (re.compile(r"`+([^`]*)`+_{0,2}"), r"\1"),
+  (re.compile(r"(?<![\w*])\*\*?(?=\S)([^*]+?)(?<=\S)\*\*?(?![\w*])"), r"\1"),  # *text*, **text**
+  (re.compile(r"\s*<?https?://\S+?>?(?=[.,;)]?(?:\s|$))"), ""),
+  (re.compile(r"(?<![\w.])([A-Za-z]\w*[^\W_])_(?=[\s.,;:)]|$)"), r"\1"),  # name_
+  (re.compile(r"\s+"), " "),
+  (re.compile(r"\s*\(\s*(?:see)?\s*\)"), ""),  # what a link leaves
+  (re.compile(r" (?=[,.;:!?](?:\s|$))"), ""),
+)
+
+# A sentence ends here, unless the last word is short for something.
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])")
+_ABBREVIATION = re.compile(
+  r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|al|fig|figs|eq|eqs|sec|no|vol|pp|p|ch|approx|resp|incl|ref|refs|ed|eds"
+  r"|dr|mr|mrs|prof|inc|st|w\.r\.t|[A-Z])\.$",
+  re.I,
+)
+_WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
+_CODE = re.compile(
+  r"[{}\\^~|#@$]|;\s*\w+\(|::|[-=]>|\[[^\]]*[:\]]\]|%\(|\.\.\.\S|\S/\S*/\S|[-+*/<>=]{3}|\*\*|\s[+*=]+\s"
+)
+_STARTS_LIKE_CODE = re.compile(
+  r"(?:import|from \S+ import|def|class \w+[:(]|return \w+$|print|assert|async|with \S+ as)\b"
+)
+
+_PACKAGE_PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[a-z_])")
+_KEY_WORD = re.compile(r"[^\W\d_]+")
+
+_MIN_WORDS, _MAX_CHARS = 1, 600
+
+
+def _indent(line: str) -> int:
+  return len(line) - len(line.lstrip())
+
+
+def _without_blocks(lines: list[str]) -> Iterator[str]:
+  """The lines without fenced, literal and doctest blocks, directives, tables and rules."""
+  position = 0
+  skip_deeper_than = -1  # inside a block: lines indented more than this belong to it
+  while position < len(lines):
+    line = lines[position].rstrip()
+    text = line.strip()
+    position += 1
+    if skip_deeper_than >= 0:
+      if not text or _indent(line) > skip_deeper_than:
+        continue
+      skip_deeper_than = -1
+    fence = _FENCE.match(text)
+    if fence:
+      while position < len(lines) and not lines[position].strip().startswith(fence.group()):
+        position += 1
+      position += 1
+      yield ""
+      continue
+    if text.startswith(">>>") or _SIMPLE_TABLE.match(text):
+      while position < len(lines) and lines[position].strip():
+        position += 1
+      yield ""
+      continue
+    directive = _DIRECTIVE.match(text)
+    if directive or _COMMENT.match(text):
+      kind = directive.group(1).lower() if directive else ""
+      if kind not in _PROSE_DIRECTIVES:
+        skip_deeper_than = _indent(line)
+      yield ""
+      continue
+    if _RULE.match(text) or _GRID_TABLE.match(text) or _OPTION.match(text):
+      yield ""
+      continue
+    if text.endswith("::"):
+      skip_deeper_than = _indent(line)
+      yield line[: line.rindex("::")] + ":"
+      continue
+    yield line
+
+
+class _Paragraphs:
+  """Collects lines into paragraphs, list items and descriptions of parameters, each on one line."""
+
+  def __init__(self) -> None:
+    self.done: list[str] = []
+    self._words: list[str] = []  # of the paragraph in hand, line by line
+    self._indent = 0  # of its first line
+    self._hangs = False  # its further lines are indented more
+    self._parameter = ""  # the numpydoc parameter that the next paragraph describes
+    self._entries_at = -1  # in a Google section of "name: text" entries: their indent, 0 before the first one
+    self._in_entries = False
+    self._skip: tuple[bool, int] | None = None  # in a section without prose: (is a Google section, its indent)
+
+  def flush(self) -> None:
+    if self._words:
+      self.done.append(" ".join(self._words))
+    self._words = []
+
+  def add(self, line: str) -> None:
+    text, indent = line.strip(), _indent(line)
+    if not text:
+      self.flush()
+    elif (section := _SECTION.match(text)) and len(text) > 1:
+      self._begin_section(section, indent)
+    elif self._skip is None or (self._skip[0] and indent <= self._skip[1]):
+      self._skip = None
+      self._add_text(text, indent)
+
+  def _begin_section(self, section: re.Match[str], indent: int) -> None:
+    self.flush()
+    self._parameter = ""
+    self._in_entries, self._entries_at = bool(section.group(1) and section.group(3)), -1
+    self._skip = (bool(section.group(3)), indent) if section.group(2) else None
+    if self._skip is None:
+      self.done.append(f"{section.group().rstrip(': ').capitalize()}:")
+
+  def _add_text(self, text: str, indent: int) -> None:
+    typed = _TYPED_NAME.match(text)
+    if typed and not self._hangs_on(indent):
+      self.flush()
+      self._parameter = typed.group(1)
+      return
+    bullet = _BULLET.match(text) or _FIELD.match(text)
+    if self._in_entries and self._entries_at < 0:
+      self._entries_at = indent
+    is_entry = self._in_entries and indent == self._entries_at
+    if bullet or is_entry or indent < self._indent or (indent > self._indent and not self._hangs):
+      self.flush()
+    if not self._words:
+      self._indent, self._hangs = indent, bool(bullet) or is_entry
+      if self._parameter:
+        self._words.append(f"{self._parameter}:")
+        self._parameter = ""
+    self._words.append(text[bullet.end() :] if bullet else text)
+
+  def _hangs_on(self, indent: int) -> bool:
+    return bool(self._words) and self._hangs and indent > self._indent
+
+
+def _plain(paragraph: str) -> str:
+  for pattern, replacement in _INLINE:
+    paragraph = pattern.sub(replacement, paragraph)
+  return paragraph.strip()
+
+
+def _split_sentences(paragraph: str) -> Iterator[str]:
+  start = 0
+  for match in _SENTENCE_END.finditer(paragraph):
+    sentence = paragraph[start : match.start()]
+    if _ABBREVIATION.search(sentence):
+      continue
+    yield paragraph[start : match.end()].strip()
+    start = match.end()
+  if rest := paragraph[start:].strip():
+    yield rest
+
+
+def _is_prose(sentence: str) -> bool:
+  """A sentence or phrase of a usual length, with few names and signs of code in it."""
+  if len(sentence) > _MAX_CHARS or not sentence.endswith((".", "!", "?", '."', ".)")):
+    return False
+  if len(_CODE.findall(sentence)) > 1 or _STARTS_LIKE_CODE.match(sentence):
+    return False
+  if sentence.count("(") != sentence.count(")"):
+    return False
+  tokens = sentence.split()
+  words = [token for token in tokens if _WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
+  return len(words) >= max(_MIN_WORDS, 0.4 * len(tokens))
+
+
+def docstring_sentences(docstring: str) -> list[str]:
+  """Sentences of prose in a docstring (without its common indentation), in order; possibly none."""
+  paragraphs = _Paragraphs()
+  for line in _without_blocks(docstring.expandtabs().splitlines()):
+    paragraphs.add(line)
+  paragraphs.flush()
+  sentences: list[str] = []
+  for paragraph in map(_plain, paragraphs.done):
+    if is_heading(paragraph):
+      if sentences and is_heading(sentences[-1]):  # nothing of the section before was prose
+        sentences.pop()
+      sentences.append(paragraph)
+      continue
+    for sentence in _split_sentences(paragraph):
+      # Summaries and descriptions of parameters often go without a full stop.
+      ended = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
+      if _is_prose(ended):
+        sentences.append(ended)
+  return sentences[:-1] if sentences and is_heading(sentences[-1]) else sentences
+
+
+def is_heading(sentence: str) -> bool:
+  """True for the name of a section, such as "Returns:", which stands as a sentence of its own."""
+  return sentence.endswith(":") and _SECTION.match(sentence) is not None
+
+
+def is_list_heading(sentence: str) -> bool:
+  """True for the heading of a list of entries: parameters, attributes, properties, errors."""
+  section = _SECTION.match(sentence)
+  return sentence.endswith(":") and section is not None and section.group(1) is not None
+
+
+def sentence_key(sentence: str) -> str:
+  """Equal for sentences that differ in case, digits, punctuation and package prefixes alone."""
+  names = _PACKAGE_PREFIX.sub("", sentence.lower())
+  return " ".join(_KEY_WORD.findall(names))

@@ -1,0 +1,195 @@
+"""Trains ALBERT's vocabulary, a SentencePiece unigram model, on a sample of text files.
+
+The text is normalized as `albert.tokenization` does before it encodes. Equal input, flags and seed give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.progress import Progress
+from albert.tokenization import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
+from data_prep.text_files import open_text_lines
+
+FLAGS = flags.FLAGS
+
+# SentencePiece leaves out longer lines (bytes).
+_MAX_LINE_BYTES = 1 << 20
+_TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
+_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+
+
+def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
+  """A uniform sample of at most `size` lines in one pass, holding no more than them (reservoir, algorithm L)."""
+  iterator = iter(lines)
+  sample = [line for _, line in zip(range(size), iterator, strict=False)]
+  if len(sample) < size:
+    return sample
+  weight = math.exp(math.log(1.0 - rng.random()) / size)
+  skip = _skip(weight, rng)
+  for line in iterator:
+    if skip:
+      skip -= 1
+      continue
+    sample[rng.randrange(size)] = line
+    weight *= math.exp(math.log(1.0 - rng.random()) / size)
+    skip = _skip(weight, rng)
+  return sample
+
+
+def _skip(weight: float, rng: random.Random) -> int:
+  """How many lines go by before the next one enters a reservoir whose largest key is `weight`."""
+  return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
+
+
+def train_model(
+  sentences: Iterable[str],
+  *,
+  vocab_size: int,
+  do_lower_case: bool = True,
+  character_coverage: float = 0.9995,
+  user_defined_symbols: Sequence[str] = (),
+  num_threads: int = 16,
+) -> bytes:
+  """Trains a unigram model with the control symbols at ids 0..4 and SentencePiece's own normalization nmt_nfkc.
+
+  Args:
+    sentences: text as it is in the corpus; it is normalized here.
+    vocab_size: number of pieces.
+    do_lower_case: as `albert.tokenization.normalize_text` takes it.
+    character_coverage: share of the characters that become pieces.
+    user_defined_symbols: always pieces of their own.
+    num_threads: the model depends on it in the last bits of its scores.
+
+  Returns:
+    The model file's contents.
+
+  Raises:
+    UserError: no text, or a vocabulary size that this text does not allow, naming one that it does.
+  """
+  normalized = (normalize_text(sentence, do_lower_case=do_lower_case) for sentence in sentences)
+  model = io.BytesIO()
+  try:
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=(text for text in normalized if text),
+      model_writer=model,
+      model_type="unigram",
+      vocab_size=vocab_size,
+      character_coverage=character_coverage,
+      pad_id=PAD_ID,
+      unk_id=UNK_ID,
+      bos_id=-1,
+      eos_id=-1,
+      control_symbols=[SPECIAL_PIECES[i] for i in (CLS_ID, SEP_ID, MASK_ID)],
+      user_defined_symbols=list(user_defined_symbols),
+      normalization_rule_name="nmt_nfkc",
+      shuffle_input_sentence=False,
+      max_sentence_length=_MAX_LINE_BYTES,
+      num_threads=num_threads,
+      minloglevel=2,  # its log is long; what goes wrong comes as an exception
+    )
+  except RuntimeError as error:
+    raise _explained(str(error), vocab_size) from error
+  return model.getvalue()
+
+
+def _explained(message: str, vocab_size: int) -> Exception:
+  if found := _TOO_LARGE.search(message):
+    return UserError(
+      f"--vocab_size={vocab_size}: this text gives at most {found.group(1)} pieces: "
+      f"set --vocab_size={found.group(1)} or give more text"
+    )
+  if found := _TOO_SMALL.search(message):
+    return UserError(
+      f"--vocab_size={vocab_size}: the characters of this text alone take {found.group(1)} pieces: "
+      f"set --vocab_size to more than {found.group(1)}, or lower --character_coverage"
+    )
+  if "sentences_.empty()" in message:
+    return UserError("--input_file: the files hold no text: give files with text in them")
+  return RuntimeError(message)
+
+
+def vocab_text(model: bytes) -> str:
+  """The .vocab file of a model: a line "piece, tab, score" for each id."""
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size()))
+  return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
+
+
+def read_lines(paths: Sequence[str]) -> Iterator[str]:
+  """Lines with text of all files. Shows how far it is."""
+  with Progress(sum(map(files.size, paths)), "B", "reading text") as progress:
+    for path in paths:
+      yield from (line for _, line in open_text_lines(path, progress.update) if line.strip())
+
+
+def _define_flags() -> None:
+  flags.DEFINE_string("input_file", None, "text files, .txt or .txt.gz: comma-separated globs", required=True)
+  flags.DEFINE_string("output_dir", None, "folder for spiece.model and spiece.vocab")
+  flags.DEFINE_string("output_prefix", None, "instead of --output_dir: writes PREFIX.model and PREFIX.vocab")
+  flags.DEFINE_integer("vocab_size", 30000, "number of pieces, the control symbols included", lower_bound=1)
+  flags.DEFINE_boolean("do_lower_case", True, "lower-case the text")
+  flags.DEFINE_float(
+    "character_coverage",
+    0.9995,
+    "share of the characters that become pieces; 1 where there are few different ones",
+    0,
+    1,
+  )
+  flags.DEFINE_string(
+    "user_defined_symbols", '( ) " - . – £ €', "symbols that are always a piece of their own, separated by spaces"
+  )
+  flags.DEFINE_integer(
+    "input_sentence_size",
+    2_000_000,
+    "most lines to train on, drawn at random; a million take about 1 GB",
+    lower_bound=1,
+  )
+  flags.DEFINE_integer("random_seed", 12345, "seed of that draw", lower_bound=0)
+  # A constant, not the number of cores: sums are made by thread, and their order decides the scores' last bits.
+  flags.DEFINE_integer(
+    "num_threads", 16, "threads; another number may give a slightly different vocabulary", lower_bound=1
+  )
+
+
+def _output_prefix() -> str:
+  if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
+    raise UserError("give one of --output_dir (for spiece.model in it) and --output_prefix (for PREFIX.model)")
+  prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "spiece"))
+  if folder := prefix.rpartition("/")[0]:
+    files.makedirs(folder)
+  return prefix
+
+
+def main() -> None:
+  paths = files.expand_globs(FLAGS.input_file)
+  prefix = _output_prefix()
+  sample = sample_lines(read_lines(paths), FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
+  print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} lines ...", flush=True)
+  start = time.monotonic()
+  model = train_model(
+    sample,
+    vocab_size=FLAGS.vocab_size,
+    do_lower_case=FLAGS.do_lower_case,
+    character_coverage=FLAGS.character_coverage,
+    user_defined_symbols=FLAGS.user_defined_symbols.split(),
+    num_threads=FLAGS.num_threads,
+  )
+  files.write_atomically(f"{prefix}.vocab", vocab_text(model))
+  files.write_atomically(f"{prefix}.model", model)
+  print(f"{prefix}.model: {FLAGS.vocab_size:,} pieces, trained in {time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+  _define_flags()
+  app.run(main)

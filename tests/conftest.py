@@ -1,0 +1,137 @@
+"""Fixtures that many tests share: a made-up English-like corpus and a small vocabulary trained on it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+
+VOCAB_SIZE = 800
+
+_SUBJECTS = ("the teacher", "a small child", "my old neighbour", "the captain", "her sister", "an unknown writer",
+             "the whole village", "nobody", "the young painter", "your friend")  # fmt: skip
+_VERBS = ("watched", "remembered", "followed", "carried", "described", "forgot", "discovered", "repaired", "sold",
+          "promised")  # fmt: skip
+_OBJECTS = ("the broken window", "a letter from paris", "the river and the bridge", "an orange umbrella",
+            "the long winter", "every question", "a story about horses", "the garden behind the house",
+            "three quiet mornings", "the key to the library")  # fmt: skip
+_ENDINGS = ("before breakfast", "with great patience", "although it was raining", "in the year {year},",
+            "for {price} dollars,", "because the train was late", "at {hour} o'clock", "near the harbour",
+            "without saying a word", "after {count}, {more}, or {most}, of them had left")  # fmt: skip
+_CLOSINGS = ("and then went home", "which surprised everyone", "but nothing changed", "while the others laughed",
+             "as the newspaper reported")  # fmt: skip
+
+
+def _sentence(rng: random.Random) -> str:
+  ending = rng.choice(_ENDINGS).format(
+    year=rng.randrange(1850, 2030),
+    price=f"{rng.randrange(1, 10)},{rng.randrange(1000):03d}",
+    hour=rng.randrange(1, 13),
+    count=rng.randrange(10),
+    more=rng.randrange(10, 100),
+    most=rng.randrange(100, 1000),
+  )
+  words = [rng.choice(_SUBJECTS), rng.choice(_VERBS), rng.choice(_OBJECTS), ending]
+  if rng.random() < 0.5:
+    words.append(rng.choice(_CLOSINGS))
+  sentence = " ".join(words).rstrip(",")
+  return sentence[0].upper() + sentence[1:] + rng.choice(".....?!;")
+
+
+def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]:
+  """Documents of 2 to 14 made-up sentences; the same for the same arguments."""
+  rng = random.Random(seed)
+  return [[_sentence(rng) for _ in range(rng.randrange(2, 15))] for _ in range(num_documents)]
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+  """Path of a text file: 300 documents, a sentence a line, a blank line after each document."""
+  path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+  documents = english_like_documents(300)
+  path.write_text("".join("\n".join(document) + "\n\n" for document in documents), encoding="utf-8")
+  return str(path)
+
+
+def train_small_model(path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, **settings: Any) -> str:
+  """Trains a SentencePiece unigram model with ALBERT's control symbols on the lines; returns its path."""
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(lines),
+    model_writer=model,
+    vocab_size=vocab_size,
+    model_type="unigram",
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    user_defined_symbols=list('()"-.–£€'),
+    num_threads=1,
+    minloglevel=2,
+    **settings,
+  )
+  path.write_bytes(model.getvalue())
+  return str(path)
+
+
+@pytest.fixture(scope="session")
+def spm_model(tmp_path_factory: pytest.TempPathFactory, corpus_file: str) -> str:
+  """Path of a lower-cased SentencePiece model of at most 800 pieces, trained on `corpus_file`."""
+  lines = [line.lower() for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() if line]
+  return train_small_model(tmp_path_factory.mktemp("vocab") / "spiece.model", lines, hard_vocab_limit=False)
+
+
+def _field(number: int, value: int | float | str | bytes) -> bytes:
+  """One field in protobuf's wire format: a varint, a float, or bytes with their length."""
+  if isinstance(value, float):
+    return bytes([number << 3 | 5]) + struct.pack("<f", value)
+  if isinstance(value, int):
+    return _varint(number << 3) + _varint(value)
+  data = value.encode("utf-8") if isinstance(value, str) else value
+  return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+  value %= 1 << 64
+  groups = []
+  while value >= 0x80:
+    groups.append(value & 0x7F | 0x80)
+    value >>= 7
+  return bytes([*groups, value])
+
+
+SaveModel = Callable[..., str]
+
+
+@pytest.fixture
+def save_model(tmp_path: Path) -> SaveModel:
+  """`save_model([(piece, score), ...], {piece: type})` writes a unigram model made by hand; returns its path.
+
+  The control symbols come first; types are 1 normal (default), 2 unknown, 3 control, 4 user-defined, 5 unused.
+  The model does no normalization of its own.
+  """
+
+  def save(pieces: list[tuple[str, float]], kinds: dict[str, int] | None = None) -> str:
+    default_kinds = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3}
+    all_pieces = [*((special, 0.0) for special in default_kinds), *pieces]
+    all_kinds = default_kinds | (kinds or {})
+    model = b"".join(
+      _field(1, _field(1, piece) + _field(2, score) + _field(3, all_kinds.get(piece, 1))) for piece, score in all_pieces
+    )
+    # trainer_spec: model_type unigram, vocab_size, unk_id, bos_id, eos_id, pad_id.
+    trainer = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
+    model += _field(2, b"".join(_field(number, value) for number, value in trainer.items()))
+    model += _field(3, _field(1, "identity"))
+    path = tmp_path / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"
+    path.write_bytes(model)
+    return str(path)
+
+  return save

@@ -1,0 +1,56 @@
+"""manifest.json: round trip, errors, verification."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from albert.data.manifest import Manifest, ShardInfo, file_sha256, shard_is_intact
+from albert.errors import UserError
+
+MANIFEST = Manifest(
+  kind="pretraining",
+  settings={"max_seq_length": 128, "input_files": [{"file": "a.txt", "bytes": 3}]},
+  vocab_sha256="00ff",
+  vocab_size=30_000,
+  num_documents=7,
+  num_tokens=900,
+  num_dropped_documents=1,
+  num_cut_documents=2,
+  label_counts={"0": 10, "1": 11},
+  shards=(ShardInfo("x-0", 9, 100, "aa"), ShardInfo("x-1", 12, 130, "bb")),
+)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+  assert Manifest.load(str(tmp_path)) is None
+  MANIFEST.save(str(tmp_path))
+  assert Manifest.load(str(tmp_path)) == MANIFEST
+  assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+  values = json.loads((tmp_path / "manifest.json").read_text())
+  assert values["num_examples"] == MANIFEST.num_examples == 21
+  assert values["shards"][1] == {"file": "x-1", "examples": 12, "bytes": 130, "sha256": "bb"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"shards": [], "kind": "x", "colour": 1}', '{"shards": [{}]}'])
+def test_not_a_manifest(tmp_path: Path, text: str) -> None:
+  path = tmp_path / "manifest.json"
+  path.write_text(text)
+  with pytest.raises(UserError, match=f"{path}: not a manifest of data preparation"):
+    Manifest.load(str(tmp_path))
+
+
+def test_shard_is_intact(tmp_path: Path) -> None:
+  data = b"some bytes" * 200_000  # more than one block
+  (tmp_path / "shard").write_bytes(data)
+  digest = hashlib.sha256(data).hexdigest()
+  assert file_sha256(str(tmp_path / "shard")) == digest
+  shard = ShardInfo("shard", 1, len(data), digest)
+  assert shard_is_intact(str(tmp_path), shard)
+  assert not shard_is_intact(str(tmp_path), dataclasses.replace(shard, bytes=shard.bytes + 1))
+  assert not shard_is_intact(str(tmp_path), dataclasses.replace(shard, sha256="0" * 64))
+  assert not shard_is_intact(str(tmp_path), dataclasses.replace(shard, file="absent"))

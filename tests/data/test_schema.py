@@ -1,0 +1,26 @@
+"""The pretraining features."""
+
+from __future__ import annotations
+
+import pytest
+
+from albert.data.schema import FeatureSpec, pretraining_features
+
+
+def test_pretraining_features() -> None:
+  assert pretraining_features(512, 77) == (
+    FeatureSpec("input_ids", 512, "int64"),
+    FeatureSpec("input_mask", 512, "int64"),
+    FeatureSpec("segment_ids", 512, "int64"),
+    FeatureSpec("masked_lm_positions", 77, "int64"),
+    FeatureSpec("masked_lm_ids", 77, "int64"),
+    FeatureSpec("masked_lm_weights", 77, "float32"),
+    FeatureSpec("next_sentence_labels", 1, "int64"),
+  )
+
+
+def test_bad_specs() -> None:
+  with pytest.raises(ValueError, match="feature x: dtype must be int64 or float32, got 'int32'"):
+    FeatureSpec("x", 1, "int32")
+  with pytest.raises(ValueError, match="feature x: length must be >= 1, got 0"):
+    FeatureSpec("x", 0, "int64")

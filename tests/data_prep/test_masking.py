@@ -1,0 +1,266 @@
+"""Masking against a slow reference in plain Python, its properties, and the closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep import masking
+
+MASK_64 = 2**64 - 1
+MASK_ID = 4
+RANDOM_IDS = np.arange(5, 50)
+
+
+def draw(key: int, counter: int) -> int:
+  """SplitMix64 with Python's integers."""
+  bits = (key + (counter + 1) * 0x9E3779B97F4A7C15) & MASK_64
+  bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+  bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK_64
+  return bits ^ (bits >> 31)
+
+
+def below(bits: int, bound: int) -> int:
+  return ((bits >> 32) * bound) >> 32
+
+
+def unit(bits: int) -> float:
+  return (bits >> 11) * 2.0**-53
+
+
+def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[int]]:
+  """Tokens of each word of one row."""
+  words: list[list[int]] = []
+  for token, (starts, free) in enumerate(zip(word_starts, maskable, strict=True)):
+    if not free:
+      continue
+    if starts or token == 0 or not maskable[token - 1]:
+      words.append([])
+    words[-1].append(token)
+  return words
+
+
+def reference_fit(words: list[list[int]], place: int, n: int, room: int, covered: set[int]) -> int:
+  """Words of a span of n words at a place, shortened to the room; 0 if it cannot stand there."""
+  span: list[int] = []
+  count = 0
+  while count < n:
+    following = words[place + count] if place + count < len(words) else []
+    if not following or (span and following[0] != span[-1] + 1):
+      return 0  # out of the run
+    if len(span) + len(following) > room:
+      break
+    span += following
+    count += 1
+  return 0 if covered & set(span) else count
+
+
+def reference_spans(
+  word_starts: list[bool], maskable: list[bool], budget: int, key: int, ngram: int
+) -> list[tuple[int, int, int, int]]:
+  """(start, end, num_words, drawn_words) of each span of one row, in the order they are accepted."""
+  words = reference_words(word_starts, maskable)
+  stream = draw(key, 0)
+  p = [1 / n for n in range(1, ngram + 1)]
+  total = sum(p)
+  covered: set[int] = set()
+  spans: list[tuple[int, int, int, int]] = []
+  drawn = misses = step = 0
+  while words and len(covered) < budget:
+    bits = [draw(stream, step * 4 + i) for i in range(4)]
+    step += 1
+    if drawn == 0:
+      u, drawn = unit(bits[0]) * total, 1
+      while drawn < ngram and u >= sum(p[:drawn]):
+        drawn += 1
+    room = budget - len(covered)
+    places = [below(b, len(words)) for b in bits[1:3]]
+    fits = [(place, reference_fit(words, place, drawn, room, covered)) for place in places]
+    accepted = next(((place, count) for place, count in fits if count), None)
+    misses += 1
+    if accepted is None and misses >= 4:
+      for n in range(drawn, 0, -1):
+        fits = [(place, reference_fit(words, place, n, room, covered)) for place in range(len(words))]
+        options = [fit for fit in fits if fit[1]]
+        if options:
+          accepted = options[below(bits[3], len(options))]
+          break
+      else:
+        break
+    if accepted is None:
+      continue
+    place, count = accepted
+    start, end = words[place][0], words[place + count - 1][-1] + 1
+    covered |= set(range(start, end))
+    spans.append((start, end, count, drawn))
+    drawn = misses = 0
+  return spans
+
+
+Row = tuple[list[bool], list[bool], int, int]
+
+
+@st.composite
+def rows(draw_from: st.DrawFn) -> Row:
+  """word_starts, maskable, budget, key of one row: [CLS] text [SEP] text [SEP], or odder ones, with padding."""
+  size = draw_from(st.integers(1, 40))
+  starts = draw_from(st.lists(st.booleans(), min_size=size, max_size=size))
+  free = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
+  return starts, free, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64))
+
+
+def select(batch: list[Row], ngram: int) -> masking.Spans:
+  return masking.select_spans(
+    np.concatenate([row[0] for row in batch]),
+    np.concatenate([row[1] for row in batch]),
+    np.cumsum([0] + [len(row[0]) for row in batch]),
+    np.array([row[2] for row in batch]),
+    np.array([row[3] for row in batch], np.uint64),
+    ngram=ngram,
+  )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(rows(), min_size=1, max_size=6), st.integers(1, 4))
+def test_spans_equal_reference_whatever_the_batch(batch: list[Row], ngram: int) -> None:
+  spans = select(batch, ngram)
+  offsets = np.cumsum([0] + [len(row[0]) for row in batch])
+  for index, row in enumerate(batch):
+    mine = spans.rows == index
+    found = zip(
+      (spans.starts[mine] - offsets[index]).tolist(),
+      (spans.ends[mine] - offsets[index]).tolist(),
+      spans.num_words[mine].tolist(),
+      spans.drawn_words[mine].tolist(),
+      strict=True,
+    )
+    assert list(found) == reference_spans(*row, ngram)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(rows(), min_size=1, max_size=6))
+def test_spans_are_whole_words_off_special_tokens_within_budget(batch: list[Row]) -> None:
+  spans = select(batch, 3)
+  free = np.concatenate([row[1] for row in batch])
+  offsets = np.cumsum([0] + [len(row[0]) for row in batch])
+  covered = np.zeros(free.size, int)
+  for start, end in zip(spans.starts, spans.ends, strict=True):
+    covered[start:end] += 1
+  assert covered.max() <= 1
+  assert not covered[~free].any()
+  for index, row in enumerate(batch):
+    in_row = covered[offsets[index] : offsets[index + 1]]
+    assert in_row.sum() <= row[2]
+    for word in reference_words(row[0], row[1]):
+      assert len(set(in_row[word])) == 1
+
+
+def test_example_by_hand() -> None:
+  # [CLS] a b ##b [SEP] ##c d [SEP]: the continuation after [SEP] is a word; with room for all, all is chosen.
+  starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
+  free = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
+  spans = masking.select_spans(starts, free, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
+  assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
+
+
+def test_word_longer_than_budget_is_left() -> None:
+  starts = np.array([0, 1, 0, 0, 0], bool)
+  free = np.array([0, 1, 1, 1, 0], bool)
+  spans = masking.select_spans(starts, free, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
+  assert spans.rows.size == 0
+
+
+def test_no_rows() -> None:
+  nothing = np.zeros(0, bool)
+  spans = masking.select_spans(nothing, nothing, np.array([0]), np.zeros(0, int), np.zeros(0, np.uint64), ngram=3)
+  assert spans.starts.size == 0
+
+
+@pytest.mark.parametrize(("length", "expected"), [(512, 77), (128, 19), (3, 1), (10, 2), (600, 77)])
+def test_num_predictions(length: int, expected: int) -> None:
+  # round(10 * 0.15) = round(1.5) = 2: half to even, as the original's round().
+  assert masking.num_predictions(np.array([length]), 0.15, 77).tolist() == [expected]
+
+
+def test_ngram_probabilities() -> None:
+  assert masking.ngram_probabilities(3).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+
+
+def _long_rows(num_rows: int, length: int, seed: int) -> tuple[np.ndarray, ...]:
+  rng = np.random.default_rng(seed)
+  ids = rng.integers(5, 50, (num_rows, length))
+  starts = rng.random((num_rows, length)) < 0.75
+  free = np.ones((num_rows, length), bool)
+  free[:, [0, length // 3, -1]] = False
+  ids[:, 0], ids[:, [length // 3, -1]] = 2, 3
+  keys = rng.integers(0, MASK_64, num_rows, dtype=np.uint64)
+  return ids.ravel(), starts.ravel(), free.ravel(), np.arange(num_rows + 1) * length, keys
+
+
+def _mask(parts: tuple[np.ndarray, ...], budget: int) -> masking.MaskedTokens:
+  ids, starts, free, row_splits, keys = parts
+  return masking.mask_tokens(
+    ids,
+    starts,
+    free,
+    row_splits,
+    budgets=np.full(keys.size, budget),
+    keys=keys,
+    ngram=3,
+    mask_id=MASK_ID,
+    random_ids=RANDOM_IDS,
+  )
+
+
+def test_statistics_against_closed_forms() -> None:
+  num_rows, length, budget = 4000, 128, 19
+  parts = _long_rows(num_rows, length, seed=1)
+  masked = _mask(parts, budget)
+  drawn = np.bincount(masked.spans.drawn_words, minlength=4)[1:]
+  np.testing.assert_allclose(drawn / drawn.sum(), [6 / 11, 3 / 11, 2 / 11], atol=4 * 0.5 / np.sqrt(drawn.sum()))
+  assert masked.positions.size >= 0.999 * num_rows * budget
+  shown = masked.ids[masked.positions]
+  error = 4 * 0.5 / np.sqrt(shown.size)
+  assert np.mean(shown == MASK_ID) == pytest.approx(0.8, abs=error)
+  assert np.mean(shown == masked.labels) == pytest.approx(0.1 + 0.1 / RANDOM_IDS.size, abs=error)
+  random_shown = shown[(shown != MASK_ID) & (shown != masked.labels)]
+  assert set(random_shown.tolist()) == set(RANDOM_IDS.tolist())
+  # Places are even over the row: neither end of a segment is favoured by more than the spans' own length.
+  columns = np.bincount(masked.positions % length, minlength=length)
+  assert columns[[0, length // 3, length - 1]].tolist() == [0, 0, 0]
+  middle = columns[50:120]
+  assert middle.std() / middle.mean() < 0.06
+
+
+def test_originals_are_restored_and_nothing_else_changes() -> None:
+  parts = _long_rows(50, 64, seed=2)
+  masked = _mask(parts, 10)
+  restored = masked.ids.copy()
+  restored[masked.positions] = masked.labels
+  np.testing.assert_array_equal(restored, parts[0])
+  np.testing.assert_array_equal(masked.positions, np.unique(masked.positions))
+
+
+def test_result_does_not_depend_on_the_batch() -> None:
+  ids, starts, free, row_splits, keys = _long_rows(30, 64, seed=3)
+  together = _mask((ids, starts, free, row_splits, keys), 10)
+  for row in (0, 7, 29):
+    part = slice(row * 64, (row + 1) * 64)
+    alone = _mask((ids[part], starts[part], free[part], np.array([0, 64]), keys[row : row + 1]), 10)
+    np.testing.assert_array_equal(alone.ids, together.ids[part])
+
+
+def test_replacements_equal_reference() -> None:
+  ids = np.arange(100, 140)
+  positions = np.arange(0, 40, 3)
+  keys = np.full(positions.size, 99, np.uint64)
+  replaced = masking.replace_tokens(ids, positions, positions, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
+  stream = draw(99, 1)
+  expected = ids.tolist()
+  for place in positions.tolist():
+    u = unit(draw(stream, 2 * place))
+    other = int(RANDOM_IDS[below(draw(stream, 2 * place + 1), RANDOM_IDS.size)])
+    expected[place] = MASK_ID if u < 0.8 else other if u < 0.9 else expected[place]
+  assert replaced.tolist() == expected

@@ -1,0 +1,178 @@
+"""What docstrings become: cases by hand for each kind of markup."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from data_prep.prose import docstring_sentences, sentence_key
+
+CASES = {
+  "sentences over lines": (
+    """
+    Computes the mean of the values. It is zero for
+    an empty list, e.g. one without items. Is that all? Yes, it is
+    """,
+    [
+      "Computes the mean of the values.",
+      "It is zero for an empty list, e.g. one without items.",
+      "Is that all?",
+      "Yes, it is.",
+    ],
+  ),
+  "Google sections": (
+    """
+    Trains the model for a fixed number of steps.
+
+    Args:
+      steps: Number of steps to train for. The
+        default is one epoch of the data.
+      rate: {int: [1, 2]}
+      log_dir: Where the logs of the run are written
+
+    Returns:
+      A dictionary of the metrics
+      that were seen last.
+    """,
+    [
+      "Trains the model for a fixed number of steps.",
+      "Args:",
+      "steps: Number of steps to train for.",
+      "The default is one epoch of the data.",
+      "log_dir: Where the logs of the run are written.",
+      "Returns:",
+      "A dictionary of the metrics that were seen last.",
+    ],
+  ),
+  "numpydoc sections": (
+    """
+    Fit the curve to the points.
+
+    Parameters
+    ----------
+    x, y : array_like
+        The points to which the curve is fitted.
+    order : {1, 2}, optional
+        Order of the curve, if it is not the first.
+
+    See Also
+    --------
+    other_fit : Another way to fit a curve to the points.
+
+    Notes
+    -----
+    The method is described in [1]_ and in [2]_.
+
+    References
+    ----------
+    .. [1] A. Author, "A book about the fitting of curves", 1999.
+
+    Examples
+    --------
+    The curve goes through all of the points:
+
+    >>> fit([1, 2], [3, 4])
+    array([1., 2.])
+
+    It can be drawn with the function that follows.
+    """,
+    [
+      "Fit the curve to the points.",
+      "Parameters:",
+      "x: The points to which the curve is fitted.",
+      "order: Order of the curve, if it is not the first.",
+      "Notes:",
+      "The method is described in and in.",
+      "Examples:",
+      "It can be drawn with the function that follows.",
+    ],
+  ),
+  "inline markup": (
+    """
+    See :func:`~package.module.name` and :class:`Other` for the ``value`` of the **bold** and the *slanted* `word`.
+    Read the [user guide](https://example.org/guide) or :ref:`the text <label>` to know more about it.
+    The layout is the one of https://example.org/page and of the object `~axes.Axes` as well.
+    """,
+    [
+      "See name and Other for the value of the bold and the slanted word.",
+      "Read the user guide or the text to know more about it.",
+      "The layout is the one of and of the object Axes as well.",
+    ],
+  ),
+  "directives and blocks": (
+    """
+    The first line of the text says what it is::
+
+        code = that_is(dropped)
+
+    .. note::
+        A note is prose, so it is kept in the text.
+
+    .. math::
+        the sum of all of the terms is here
+
+    .. versionadded:: 1.2
+
+    ```python
+    this is the code of an example
+    ```
+
+    The last line of the text is kept too.
+    """,
+    ["A note is prose, so it is kept in the text.", "The last line of the text is kept too."],
+  ),
+  "lists and tables": (
+    """
+    The following is a list of the colours that can be used.
+
+    - The first of the colours is red, as
+      it is the default for all lines.
+    * The second of the colours is blue.
+
+    ========  =======================
+    name      what the name is for
+    ========  =======================
+
+    | a | row of the table is dropped |
+
+    https://example.org/the/page/of/the/project
+    """,
+    [
+      "The following is a list of the colours that can be used.",
+      "The first of the colours is red, as it is the default for all lines.",
+      "The second of the colours is blue.",
+    ],
+  ),
+  "sections without prose": (
+    """
+    Returns the name of the thing.
+
+    Args:
+      x: {int: [1, 2]}
+
+    Raises:
+      ValueError
+
+    Notes:
+      It is the only thing that has a name.
+
+    Examples:
+      >>> name()
+    """,
+    ["Returns the name of the thing.", "Notes:", "It is the only thing that has a name."],
+  ),
+  "no prose": ("x = {'a': 1}\nfoo(bar) -> baz\nfirst second third fourth fifth\nShort one.\nreturn the_value", []),
+  "empty": ("", []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sentences(name: str) -> None:
+  docstring, expected = CASES[name]
+  assert docstring_sentences(inspect.cleandoc(docstring)) == expected
+
+
+def test_key_ignores_case_digits_and_packages() -> None:
+  assert sentence_key("Use `tf.keras.Model` with 2 inputs.") == sentence_key("use keras.Model, with 3 inputs")
+  assert sentence_key("The first of them.") != sentence_key("The last of them.")

@@ -1,0 +1,52 @@
+"""Random streams against published numbers, Python's integers, and the uniform distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from data_prep import random_streams
+
+# First outputs of SplitMix64 from seed 1234567, as widely published.
+SPLITMIX64 = [
+  6457827717110365317,
+  3203168211198807973,
+  9817491932198370423,
+  4593380528125082431,
+  16408922859458223821,
+]
+
+
+def test_draw_is_splitmix64() -> None:
+  assert random_streams.draw(1234567, np.arange(5)).tolist() == SPLITMIX64
+
+
+def test_draw_broadcasts_and_takes_any_integer() -> None:
+  keys = np.array([1234567, 1], np.uint64)
+  table = random_streams.draw(keys[:, None], np.arange(5))
+  assert table.shape == (2, 5)
+  assert table[0].tolist() == SPLITMIX64
+  assert random_streams.draw(-1, 0) == random_streams.draw(2**64 - 1, 0)
+
+
+def test_unit_by_hand() -> None:
+  bits = np.array([0, 1 << 63, 2**64 - 1], np.uint64)
+  assert random_streams.unit(bits).tolist() == [0.0, 0.5, 1 - 2.0**-53]
+
+
+@pytest.mark.parametrize("bound", [1, 2, 7, 30_000, 2**32])
+def test_below_equals_python_integers(bound: int) -> None:
+  bits = random_streams.draw(5, np.arange(1000))
+  expected = [((int(value) >> 32) * bound) >> 32 for value in bits]
+  assert random_streams.below(bits, bound).tolist() == expected
+  assert max(expected) < bound
+
+
+def test_draws_are_uniform_across_keys_and_counters() -> None:
+  # Keys and counters that follow each other, as document offsets and steps do.
+  keys = random_streams.draw(random_streams.draw(0, np.arange(400)), 3)
+  values = random_streams.below(random_streams.draw(keys[:, None], np.arange(400)), 20)
+  counts = np.bincount(values.ravel(), minlength=20)
+  expected = values.size / 20
+  chi_square = float(((counts - expected) ** 2 / expected).sum())
+  assert 5 < chi_square < 45  # 19 degrees of freedom: beyond that 1 in 1000 either way

@@ -1,0 +1,143 @@
+"""Training a vocabulary: its control symbols, sampling, repeatability and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from albert.errors import UserError
+from albert.tokenization import SPECIAL_PIECES, Tokenizer
+from data_prep import train_vocab
+from data_prep.train_vocab import sample_lines, train_model
+from tests.conftest import english_like_documents
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, "-m", "data_prep.train_vocab", *arguments]
+  return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(train_vocab.__file__).parents[1])
+
+
+def test_command_line(tmp_path: Path, corpus_file: str) -> None:
+  packed = tmp_path / "corpus.txt.gz"
+  packed.write_bytes(gzip.compress(Path(corpus_file).read_bytes()))
+  for name, source in (("a", corpus_file), ("b", str(packed))):
+    done = run(f"--input_file={source}", f"--output_dir={tmp_path / name}", "--vocab_size=300", "--num_threads=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1  # progress alone: nothing of SentencePiece's log
+    assert "300 pieces" in done.stdout
+  folder = tmp_path / "a"
+  assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab"]
+  for name in ("spiece.model", "spiece.vocab"):
+    assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+  tokenizer = Tokenizer(str(folder / "spiece.model"))
+  assert tokenizer.vocab_size == 300
+  assert tuple(tokenizer.pieces[:5]) == SPECIAL_PIECES
+  assert tokenizer.is_special.tolist() == [True] * 5 + [False] * 295
+  assert tokenizer.pieces[5:13] == list('()"-.–£€')
+  assert 1 not in tokenizer.encode("The captain sold a letter from Paris.")
+  rows = [line.split("\t") for line in (folder / "spiece.vocab").read_text(encoding="utf-8").splitlines()]
+  assert [piece for piece, _ in rows] == tokenizer.pieces
+  processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+  assert [float(score) for _, score in rows] == pytest.approx([processor.get_score(i) for i in range(300)], rel=1e-5)
+
+
+def test_cased_and_prefix(tmp_path: Path, corpus_file: str) -> None:
+  prefix = tmp_path / "new" / "cased"
+  done = run(
+    f"--input_file={corpus_file}", f"--output_prefix={prefix}", "--vocab_size=300", "--nodo_lower_case",
+    "--user_defined_symbols=", "--num_threads=1",
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  assert sorted(path.name for path in prefix.parent.iterdir()) == ["cased.model", "cased.vocab"]
+  pieces = Tokenizer(f"{prefix}.model", do_lower_case=False).pieces
+  assert any(piece.lower() != piece for piece in pieces[5:])
+  assert "£" not in pieces
+
+
+def test_text_is_normalized_as_for_encoding() -> None:
+  lines = [" ".join(document) for document in english_like_documents(100)]
+  plain = train_model(lines, vocab_size=200, num_threads=1)
+  accented = [line.upper().replace("A", "Á").replace(" ", " \t ") for line in lines]
+  assert train_model(accented, vocab_size=200, num_threads=1) == plain
+
+
+def test_normalizer_is_the_originals() -> None:
+  model = train_model(["a few words of text"] * 3, vocab_size=17, num_threads=1)
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  assert b"nmt_nfkc" in model
+  # Zero-width characters are spaces to it, control characters are nothing.
+  assert processor.encode("a\u200bfew\x01") == processor.encode("a few")
+
+
+def test_vocabulary_too_large_names_the_largest_that_works() -> None:
+  lines = [" ".join(document) for document in english_like_documents(20)]
+  with pytest.raises(UserError, match=r"--vocab_size=5000: this text gives at most \d+ pieces") as caught:
+    train_model(lines, vocab_size=5000, num_threads=1)
+  largest = int(str(caught.value).split("at most ")[1].split()[0])
+  model = train_model(lines, vocab_size=largest, num_threads=1)
+  assert sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size() == largest
+  with pytest.raises(UserError, match=f"at most {largest} pieces"):
+    train_model(lines, vocab_size=largest + 1, num_threads=1)
+
+
+def test_vocabulary_too_small() -> None:
+  lines = [" ".join(document) for document in english_like_documents(20)]
+  with pytest.raises(UserError, match=r"--vocab_size=9: the characters of this text alone take \d+ pieces"):
+    train_model(lines, vocab_size=9, num_threads=1)
+
+
+def test_no_text() -> None:
+  with pytest.raises(UserError, match="the files hold no text"):
+    train_model(["", " \u3000 "], vocab_size=9, num_threads=1)
+
+
+def test_sample_is_everything_when_there_is_room() -> None:
+  assert sample_lines(iter("abc"), 3, random.Random(0)) == ["a", "b", "c"]
+  assert sample_lines(iter("abc"), 9, random.Random(0)) == ["a", "b", "c"]
+  assert sample_lines(iter(""), 9, random.Random(0)) == []
+
+
+def test_sample_is_uniform() -> None:
+  lines = [str(i) for i in range(40)]
+  rounds, size = 6000, 5
+  counts: Counter[str] = Counter()
+  for seed in range(rounds):
+    sample = sample_lines(iter(lines), size, random.Random(seed))
+    assert len(set(sample)) == size
+    counts.update(sample)
+  # Binomial with mean 750 and standard deviation 25.6: 5 of these are a one in 40,000 chance for any line.
+  assert all(abs(counts[line] - rounds * size / 40) < 5 * 25.6 for line in lines)
+
+
+def test_sample_depends_on_the_seed(tmp_path: Path) -> None:
+  lines = [str(i) for i in range(1000)]
+  draws = [sample_lines(iter(lines), 10, random.Random(seed)) for seed in (1, 1, 2)]
+  assert draws[0] == draws[1] != draws[2]
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--output_dir=x"], "--input_file"),
+    (["--input_file={corpus}"], "give one of --output_dir"),
+    (["--input_file={corpus}", "--output_dir=x", "--output_prefix=y"], "give one of --output_dir"),
+    (["--input_file={corpus}.nothing", "--output_dir={tmp}/x"], "corpus.txt.nothing"),
+    (["--input_file={corpus}", "--output_dir={tmp}/x", "--vocab_size=30000"], "set --vocab_size="),
+    (["--input_file={tmp}/latin.txt", "--output_dir={tmp}/x"], "latin.txt, line 2: not UTF-8"),
+  ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, corpus_file: str, arguments: list[str], message: str) -> None:
+  (tmp_path / "latin.txt").write_bytes("gut\nschön\n".encode("latin-1"))
+  done = run(*(argument.format(corpus=corpus_file, tmp=tmp_path) for argument in arguments))
+  assert done.returncode == 2
+  errors = [line for line in done.stderr.splitlines() if not line.startswith("reading text")]
+  assert len(errors) == 1
+  assert message in errors[0]
+  assert not list(tmp_path.glob("x/*"))

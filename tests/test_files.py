@@ -1,0 +1,112 @@
+"""Files: globs, atomic writing, errors; a remote path goes through tf.io.gfile."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from albert import files
+from albert.errors import UserError
+
+
+def test_expand_globs(tmp_path: Path) -> None:
+  for name in ("b.txt", "a.txt", "c.text", "odd[1].txt"):
+    (tmp_path / name).write_text("x")
+  (tmp_path / "sub").mkdir()
+  (tmp_path / "sub" / "d.txt").write_text("x")
+  paths = files.expand_globs(f"{tmp_path}/b.txt, {tmp_path}/*.txt,{tmp_path}/**/d.txt,{tmp_path}/odd[1].txt")
+  assert [os.path.relpath(path, tmp_path) for path in paths] == ["a.txt", "b.txt", "odd[1].txt", "sub/d.txt"]
+
+
+def test_expand_globs_errors(tmp_path: Path) -> None:
+  (tmp_path / "empty").touch()
+  (tmp_path / "full").write_text("x")
+  with pytest.raises(UserError, match="--train_file is empty"):
+    files.expand_globs(" , ", flag="--train_file")
+  with pytest.raises(UserError, match=re.escape(f"--input_file: '{tmp_path}/absent*' matches no file")):
+    files.expand_globs(f"{tmp_path}/full,{tmp_path}/absent*")
+  with pytest.raises(UserError, match=f"{tmp_path}/empty is empty"):
+    files.expand_globs(f"{tmp_path}/*")
+  with pytest.raises(UserError, match=f"{tmp_path} is a directory"):
+    files.expand_globs(str(tmp_path))
+
+
+def test_write_atomically(tmp_path: Path) -> None:
+  path = tmp_path / "file"
+  files.write_atomically(str(path), "é")
+  assert path.read_bytes() == b"\xc3\xa9"
+  files.write_atomically(str(path), b"\x00")
+  assert path.read_bytes() == b"\x00"
+  assert os.listdir(tmp_path) == ["file"]
+
+
+def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  path = tmp_path / "file"
+  path.write_text("before")
+
+  def fail(source: str, target: str) -> None:
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(os, "replace", fail)
+  with pytest.raises(OSError, match="No space left"):
+    files.write_atomically(str(path), "after")
+  assert path.read_text() == "before"
+  assert os.listdir(tmp_path) == ["file"]
+
+
+def test_errors_name_the_path(tmp_path: Path) -> None:
+  with pytest.raises(UserError, match=f"{tmp_path}/absent: cannot read it"):
+    files.open_file(str(tmp_path / "absent"))
+  with pytest.raises(UserError, match=f"{tmp_path}/absent/file: cannot write it"):
+    files.open_file(str(tmp_path / "absent" / "file"), "wb")
+  (tmp_path / "file").touch()
+  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make this directory"):
+    files.makedirs(str(tmp_path / "file" / "sub"))
+  with pytest.raises(ValueError, match="mode 'r' lacks 'b'"):
+    files.open_file(str(tmp_path / "file"), "r")
+
+
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_local_and_remote_alike(tmp_path: Path, scheme: str) -> None:
+  """TensorFlow's in-memory file system stands for a remote one."""
+  root = files.join(f"ram://{tmp_path.name}" if scheme else str(tmp_path), "dir")
+  files.makedirs(files.join(root, "sub"))
+  path = files.join(root, "sub", "file")
+  assert files.is_remote(path) == bool(scheme)
+  files.write_atomically(path, b"some bytes")
+  assert files.exists(path)
+  assert files.is_dir(root)
+  assert not files.is_dir(path)
+  assert files.size(path) == 10
+  assert files.listdir(root) == ["sub"]
+  assert files.expand_globs(files.join(root, "sub", "f*")) == [path]
+  with files.open_file(path) as file:
+    file.seek(5)
+    assert file.read(3) == b"byt"
+  files.replace(path, files.join(root, "moved"))
+  assert files.listdir(root) == ["moved", "sub"]
+  files.remove(files.join(root, "moved"))
+  assert not files.exists(files.join(root, "moved"))
+  files.remove_tree(root)
+  files.remove_tree(root)
+  assert not files.exists(root)
+  assert not tf.io.gfile.exists(root)
+
+
+def test_join() -> None:
+  assert files.join("gs://bucket/", "a", "b") == "gs://bucket/a/b"
+  assert files.join("dir", "a", "b") == os.path.join("dir", "a", "b")
+
+
+def test_local_paths_need_no_tensorflow(tmp_path: Path) -> None:
+  code = (
+    "import sys\nfrom albert import files\n"
+    f"files.write_atomically({str(tmp_path / 'x')!r}, 'x')\nsys.exit('tensorflow' in sys.modules)"
+  )
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
