@@ -41,8 +41,8 @@ format: setup  ## format the code, and mend what the linter can mend
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-bench: setup  ## measure, and compare with peers
-	$(PYTHON) -m benchmarks
+bench: setup  ## measure data preparation: speed, memory, statistics of the masks
+	PYTHON=$(PYTHON) bash benchmarks/run.sh
 
 clean:  ## remove builds and caches
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -46,7 +46,7 @@ def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
       "--optimizer=lamb --bias_correction, which computes the same"
     ) from error
 
-  class NamedSlotsLAMB(AddonsLAMB):  # type: ignore[misc, no-any-unimported]
+  class NamedSlotsLAMB(AddonsLAMB):
     def build(self, var_list: Sequence[tf.Variable]) -> None:
       self._create_all_weights(var_list)
 

@@ -1,7 +1,7 @@
 """How quick data preparation is, and whether its masks are what the paper says.
 
-  python benchmarks/data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
-  python benchmarks/data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
+  python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
+  python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
 
 The first runs data_prep.create_pretraining_data with 1 and 2 processes and prints examples per second and
 core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams,
@@ -18,8 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# This file would hide the package of the same name, if its directory stayed first on the path.
-sys.path[0] = str(ROOT)
+sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# What `make bench` runs: data preparation, on the documentation of the installed packages.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PYTHON=${PYTHON:-.venv/bin/python}
+OUT=${OUT:-output/bench}
+mkdir -p "$OUT"
+
+if [ ! -f "$OUT/corpus/train.txt" ]; then
+  "$PYTHON" -m data_prep.sample_corpus --output_dir="$OUT/corpus"
+fi
+if [ ! -f "$OUT/vocab/spiece.model" ]; then
+  "$PYTHON" -m data_prep.train_vocab --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/vocab" --vocab_size=16000
+fi
+measure() {
+  "$PYTHON" benchmarks/bench_data_prep.py --input_file="$OUT/corpus/*.txt" --spm_model_file="$OUT/vocab/spiece.model" "$@"
+}
+measure
+measure --statistics
