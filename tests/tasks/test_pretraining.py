@@ -1,0 +1,126 @@
+"""The pretraining task: losses against NumPy, what it takes from the shards, filled masks."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import ModelConfig, PretrainingConfig
+from albert.data import pipeline
+from albert.data.manifest import Manifest
+from albert.errors import UserError
+from albert.tasks.pretraining import PretrainingTask, encode_with_masks
+from albert.tokenization import MASK_ID, Tokenizer
+from tests.synthetic import TINY_MODEL, write_shards
+
+
+def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+  log_sum = np.log(np.exp(shifted).sum(axis=-1))
+  return log_sum - np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
+
+
+def task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
+  write_shards(tmp_path, [5])
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "*"), **config))
+  shards = task.training_shards()
+  return task, next(iter(pipeline.evaluation_batches(shards, task.features(), batch_size=8)))  # 3 of 8 are padding
+
+
+def test_losses_and_accuracies_count_real_tokens_and_examples_alone(tmp_path):
+  task, batch = task_and_batch(tmp_path)
+  model = task.build_model()
+  sums = task.forward(model, batch, None)
+  output = model(batch)
+  weights = batch["masked_lm_weights"].numpy()
+  labels = batch["masked_lm_ids"].numpy()
+  losses = cross_entropy(output.masked_lm_logits.numpy(), labels)
+  assert float(sums["masked_lm_loss"].weight) == weights.sum() == 5 * 3 - 2
+  np.testing.assert_allclose(float(sums["masked_lm_loss"].total), (losses * weights).sum(), rtol=1e-5)
+  hits = (output.masked_lm_logits.numpy().argmax(-1) == labels) * weights
+  assert float(sums["masked_lm_accuracy"].total) == hits.sum()
+  order = batch["next_sentence_labels"].numpy()[:, 0]
+  losses = cross_entropy(output.sentence_logits.numpy(), order)[:5]
+  np.testing.assert_allclose(float(sums["sentence_order_loss"].total), losses.sum(), rtol=1e-5)
+  assert float(sums["sentence_order_loss"].weight) == 5
+  expected = {name: float(sums[name].weight) for name in ("masked_lm_loss", "sentence_order_loss")}
+  assert {name: float(weight) for name, weight in task.loss_weights(batch).items()} == expected
+
+
+@pytest.mark.parametrize(
+  ("sentence_prediction", "names"),
+  [
+    ("sop", ["sentence_order_loss", "sentence_order_accuracy"]),
+    ("nsp", ["next_sentence_loss", "next_sentence_accuracy"]),
+    ("none", []),
+  ],
+)
+def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, names):
+  task, batch = task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
+  expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
+  assert list(task.metric_names()) == expected
+  assert list(task.forward(task.build_model(), batch, None)) == expected
+  assert [n for n in task.loss_weights(batch) if n != "masked_lm_loss"] == names[:1]
+
+
+def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
+  write_shards(tmp_path, [5])
+  manifest = Manifest(
+    kind="pretraining",
+    settings={},
+    vocab_sha256="0" * 64,
+    vocab_size=TINY_MODEL.vocab_size,
+    num_documents=1,
+    num_tokens=1,
+  )
+  manifest.save(str(tmp_path))
+  config = PretrainingConfig(input_file=str(tmp_path / "*.tfrecord"), spm_model_file=str(spm_model))
+  with pytest.raises(UserError, match=r"is not the vocabulary that .*manifest\.json was made with"):
+    PretrainingTask(TINY_MODEL, config)
+  dataclasses.replace(manifest, vocab_sha256=Tokenizer(str(spm_model)).sha256).save(str(tmp_path))
+  PretrainingTask(TINY_MODEL, config)
+
+
+def test_a_mask_stands_for_one_piece_and_what_follows_it_directly_starts_no_word(spm_model):
+  tokenizer = Tokenizer(str(spm_model))
+  ids = encode_with_masks(tokenizer, "the [MASK] and [MASK].")
+  pieces = [tokenizer.piece(i) for i in ids]
+  assert ids.count(MASK_ID) == 2
+  assert pieces[0] == "▁the"
+  assert pieces[-1] == "."
+  assert encode_with_masks(tokenizer, "the and") == tokenizer.encode("the and")
+
+
+def prediction_task(tmp_path: Path, spm_model: Path, text: str) -> PretrainingTask:
+  path = tmp_path / "sentences.txt"
+  path.write_text(text)
+  size = Tokenizer(str(spm_model)).vocab_size
+  model = ModelConfig(**{**TINY_MODEL.to_dict(), "vocab_size": size})
+  return PretrainingTask(model, PretrainingConfig(predict_file=str(path), spm_model_file=str(spm_model)))
+
+
+def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
+  task = prediction_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
+  rows = list(task.predict(task.build_model()))
+  assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
+  for row in rows:
+    probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert 0 < probabilities[0] < 1
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("nothing to fill\n", r"line 1: has no \[MASK\]"),
+    ("[MASK] " + "the " * 40, "line 1: 43 tokens, the model takes 32"),
+  ],
+)
+def test_a_line_that_cannot_be_filled_is_named(tmp_path, spm_model, text, message):
+  task = prediction_task(tmp_path, spm_model, text)
+  with pytest.raises(UserError, match=message):
+    list(task.predict(task.build_model()))
