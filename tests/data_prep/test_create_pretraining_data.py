@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert import files
 from albert.data import records, schema
 from albert.data.manifest import Manifest, file_sha256
 from albert.errors import UserError
@@ -414,3 +415,18 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, longer_text: str, 
     peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
   assert peaks[1] < 300
   assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_remote_directories(tmp_path: Path, small_files: list[str], spm_model: str) -> None:
+  """Reading from and writing to a file system that is not the machine's own."""
+  root = f"ram://{tmp_path.name}"
+  inputs = [files.join(root, Path(path).name) for path in small_files]
+  files.makedirs(root)
+  for source, target in zip(small_files, inputs, strict=True):
+    files.write_atomically(target, Path(source).read_bytes())
+  local = prepare(make_job(small_files, spm_model, tmp_path / "out"))
+  output_dir = files.join(root, "out")
+  job = Job(inputs=tuple(inputs), output_dir=output_dir, spm_model_file=spm_model, settings=SETTINGS, num_shards=3)
+  assert prepare(job) == local
+  assert files.listdir(output_dir) == sorted(contents(tmp_path / "out"))
+  assert prepare(job) == local

@@ -1,0 +1,39 @@
+"""The benchmark of data preparation runs, and its statistics are those of the paper."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_data_prep.py"
+
+
+def run(*flags: str) -> str:
+  return subprocess.run([sys.executable, str(SCRIPT), *flags], capture_output=True, text=True, check=True).stdout
+
+
+def test_throughput(corpus_file: str, spm_model: str) -> None:
+  printed = run(f"--input_file={corpus_file}", f"--spm_model_file={spm_model}", "--max_seq_length=64")
+  assert re.search(r"1 process: \d+ examples in .* examples/s per core, .* peak memory of a process \d+ MB", printed)
+  assert re.search(r"speed-up with 2 processes: \d", printed)
+  assert "SHA-256 of all 16 shards equal for 1 and 2 processes: yes" in printed
+
+
+def test_statistics(corpus_file: str, spm_model: str) -> None:
+  printed = run(
+    f"--input_file={corpus_file}",
+    f"--spm_model_file={spm_model}",
+    "--max_seq_length=64",
+    "--dupe_factor=10",
+    "--statistics",
+  )
+  lines = [line.rsplit(maxsplit=3) for line in printed.splitlines()[2:]]
+  measured = {name.strip(): (float(value), float(expected)) for name, value, expected, _ in lines}
+  assert measured["n = 1: share of n-grams as drawn"][1] == pytest.approx(6 / 11, abs=1e-5)
+  for name, (value, expected) in measured.items():
+    if "after limits" not in name:
+      assert value == pytest.approx(expected, rel=0.05), name
