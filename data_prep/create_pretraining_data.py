@@ -24,10 +24,10 @@ from albert.data.manifest import Manifest, ShardInfo, file_sha256, shard_is_inta
 from albert.errors import Stopped, UserError
 from albert.progress import Progress
 from albert.tokenization import Tokenizer
+from albert.workers import Workers
 from data_prep import preparation, segments, shards
 from data_prep.corpus import Counts, plan_units
 from data_prep.preparation import Settings
-from data_prep.workers import Workers
 
 KIND = "pretraining"
 # Raised when the same settings give other examples than before.

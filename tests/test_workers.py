@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albert.errors import RunError, UserError
-from data_prep.workers import Workers
+from albert.workers import Workers
 
 _offset = 0
 
@@ -79,7 +79,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
   script.write_text(
     textwrap.dedent("""
       import os, sys, time
-      from data_prep.workers import Workers
+      from albert.workers import Workers
 
       def work(directory):
         open(os.path.join(directory, str(os.getpid())), "w").close()

@@ -1,0 +1,172 @@
+"""Examples of fine-tuning in memory: tokens end to end, without padding, and their TFRecord form.
+
+No TensorFlow: the processes that make examples import this module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from albert.data import records
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.tokenization import PAD_ID, SEP_ID
+
+# N examples, Q sequences, T tokens; in a batch: B examples, K sequences of each, S tokens of each sequence.
+
+_SEQUENCE_LENGTHS = "sequence_lengths"
+_SEQUENCE_COUNTS = "sequence_counts"
+_LABEL, _TOKEN = "label/", "token/"
+# Examples that one record holds: few enough for small messages, many enough to be quick.
+_EXAMPLES_PER_RECORD = 512
+
+OPTION_MASK = "option_mask"
+EXAMPLE_INDEX = "example_index"
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+  """N examples of one or more sequences each (the options of a question, say).
+
+  Attributes:
+    input_ids: int32 [T], the tokens of all sequences, [CLS] and [SEP] among them.
+    sequence_lengths: int32 [Q].
+    sequence_counts: int32 [N], the sequences of each example.
+    labels: name -> int32 or float32 [N].
+    token_features: name -> int32 [T], such as a token's place in the text.
+  """
+
+  input_ids: np.ndarray
+  sequence_lengths: np.ndarray
+  sequence_counts: np.ndarray
+  labels: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  token_features: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self) -> None:
+    if len(self.input_ids) != self.sequence_lengths.sum() or len(self.sequence_lengths) != self.sequence_counts.sum():
+      raise ValueError(
+        f"{len(self.input_ids)} tokens; {len(self.sequence_lengths)} sequences of {self.sequence_lengths.sum()}; "
+        f"{len(self.sequence_counts)} examples of {self.sequence_counts.sum()} sequences: these do not agree"
+      )
+    if np.any(self.sequence_counts < 1) or np.any(self.sequence_lengths < 1):
+      raise ValueError("an example without a sequence, or a sequence without a token")
+    for columns, length in ((self.labels, len(self.sequence_counts)), (self.token_features, len(self.input_ids))):
+      for name, values in columns.items():
+        if len(values) != length:
+          raise ValueError(f"{name} has {len(values)} values instead of {length}")
+
+  @property
+  def num_examples(self) -> int:
+    """N."""
+    return len(self.sequence_counts)
+
+  @functools.cached_property
+  def token_offsets(self) -> np.ndarray:
+    """int64 [Q + 1]: sequence q has the tokens from offset q to offset q + 1."""
+    return _offsets(self.sequence_lengths)
+
+  @functools.cached_property
+  def sequence_offsets(self) -> np.ndarray:
+    """int64 [N + 1]: example n has the sequences from offset n to offset n + 1."""
+    return _offsets(self.sequence_counts)
+
+  @functools.cached_property
+  def longest_sequences(self) -> np.ndarray:
+    """int32 [N], the tokens of each example's longest sequence."""
+    if not self.num_examples:
+      return np.zeros(0, np.int32)
+    return np.maximum.reduceat(self.sequence_lengths, self.sequence_offsets[:-1])
+
+  def padded(
+    self,
+    indices: np.ndarray,
+    *,
+    length: int,
+    num_sequences: int | None = None,
+    token_features: Sequence[str] = (),
+  ) -> dict[str, np.ndarray]:
+    """A batch of the examples `indices` [B], padded with zeros.
+
+    Args:
+      indices: which examples.
+      length: S, at least their longest sequence.
+      num_sequences: K, at least their largest number of sequences; None for examples of one sequence,
+        whose batch then has no K axis.
+      token_features: those to add.
+    Returns:
+      input_ids, input_mask, segment_ids and the token features, int32 [B, K, S] or [B, S]; option_mask
+      float32 [B, K] (1 for sequences that are there; not without K); the labels [B]; example_index int32 [B].
+      A segment id is 0 through the first [SEP] and on padding, 1 in between.
+    """
+    columns = np.arange(num_sequences or 1)
+    is_there = columns < self.sequence_counts[indices][:, None]  # [B, K]
+    sequences = np.where(is_there, self.sequence_offsets[indices][:, None] + columns, 0)
+    lengths = np.where(is_there, self.sequence_lengths[sequences], 0)
+    mask = np.arange(length) < lengths[..., None]  # [B, K, S]
+    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
+    input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
+    is_separator = input_ids == SEP_ID
+    seen = np.cumsum(is_separator, axis=-1) - is_separator
+    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: (seen > 0) & mask}
+    batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
+    batch = {name: values.astype(np.int32) for name, values in batch.items()}
+    if num_sequences is None:
+      batch = {name: values[:, 0] for name, values in batch.items()}
+    else:
+      batch[OPTION_MASK] = is_there.astype(np.float32)
+    batch |= {name: values[indices] for name, values in self.labels.items()}
+    return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
+
+  def to_records(self) -> Iterator[bytes]:
+    """TFRecord messages, each of a block of examples."""
+    for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
+      end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
+      first, last = self.sequence_offsets[start], self.sequence_offsets[end]
+      tokens = slice(self.token_offsets[first], self.token_offsets[last])
+      yield records.encode_example(
+        {
+          INPUT_IDS: self.input_ids[tokens],
+          _SEQUENCE_LENGTHS: self.sequence_lengths[first:last],
+          _SEQUENCE_COUNTS: self.sequence_counts[start:end],
+          **{_LABEL + name: values[start:end] for name, values in self.labels.items()},
+          **{_TOKEN + name: values[tokens] for name, values in self.token_features.items()},
+        }
+      )
+
+  @classmethod
+  def from_record(cls, record: bytes) -> Examples:
+    """The block of examples that a message of to_records holds."""
+    values = {
+      name: array if array.dtype == np.float32 else array.astype(np.int32)
+      for name, array in records.decode_example(record).items()
+    }
+    return cls(
+      values[INPUT_IDS],
+      values[_SEQUENCE_LENGTHS],
+      values[_SEQUENCE_COUNTS],
+      {name.removeprefix(_LABEL): array for name, array in values.items() if name.startswith(_LABEL)},
+      {name.removeprefix(_TOKEN): array for name, array in values.items() if name.startswith(_TOKEN)},
+    )
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+  offsets = np.zeros(len(lengths) + 1, np.int64)
+  np.cumsum(lengths, out=offsets[1:])
+  return offsets
+
+
+def concatenate(parts: Sequence[Examples]) -> Examples:
+  """The examples of all parts, in order. The parts have the same labels and token features."""
+  if not parts:
+    return Examples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
+  first = parts[0]
+  return Examples(
+    np.concatenate([part.input_ids for part in parts]),
+    np.concatenate([part.sequence_lengths for part in parts]),
+    np.concatenate([part.sequence_counts for part in parts]),
+    {name: np.concatenate([part.labels[name] for part in parts]) for name in first.labels},
+    {name: np.concatenate([part.token_features[name] for part in parts]) for name in first.token_features},
+  )

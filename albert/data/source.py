@@ -1,0 +1,39 @@
+"""What the estimator reads: data that gives batches for training and for evaluation."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+  """Who reads a training stream: input pipeline `index` of `count`, for its part of `num_replicas` replicas."""
+
+  index: int
+  count: int
+  num_replicas: int
+
+
+class Data(abc.ABC):
+  """One data set. Its training stream is a pure function of (seed, step), so a resumed run goes on exactly."""
+
+  num_examples: int
+
+  @abc.abstractmethod
+  def describe(self) -> str:
+    """What it is, for a line to the user."""
+
+  @abc.abstractmethod
+  def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
+    """The endless stream from `first_step` on; every element is one replica's part of a batch of `batch_size`."""
+
+  @abc.abstractmethod
+  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+    """Each example once, ceil(num_examples / batch_size) batches; the last is filled with examples of weight 0."""
+
+  def explain_failure(self) -> None:
+    """Called when reading failed: raises a UserError that says where, if it can."""
+    return

@@ -1,0 +1,194 @@
+"""Examples: padding against a plain loop, records, and the plan of batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.data import records
+from albert.data.batches import BatchPlan, ExampleData
+from albert.data.examples import Examples, concatenate
+from albert.data.feature_cache import make_examples
+from albert.data.source import Reader
+
+ALONE = Reader(index=0, count=1, num_replicas=1)
+
+
+def sequence(rng: np.random.Generator, length: int) -> list[int]:
+  """[CLS] a [SEP] b [SEP] of `length` >= 5 tokens."""
+  first = int(rng.integers(1, length - 3))
+  body = rng.integers(5, 100, length - 3).tolist()
+  return [2, *body[:first], 3, *body[first:], 3]
+
+
+def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[Examples, list[list[list[int]]]]:
+  rng = np.random.default_rng(seed)
+  nested = [
+    [sequence(rng, int(rng.integers(5, 40))) for _ in range(rng.integers(1, max_sequences + 1))]
+    for _ in range(num_examples)
+  ]
+  flat = [tokens for example in nested for tokens in example]
+  ids = np.array([token for tokens in flat for token in tokens], np.int32)
+  examples = Examples(
+    ids,
+    np.array([len(tokens) for tokens in flat], np.int32),
+    np.array([len(example) for example in nested], np.int32),
+    {"label_ids": np.arange(num_examples, dtype=np.int32), "score": np.linspace(0, 1, num_examples, dtype=np.float32)},
+    {"place": 7 * ids},
+  )
+  return examples, nested
+
+
+def test_padded_batches_equal_a_plain_loop() -> None:
+  examples, nested = make(9, max_sequences=4)
+  indices = np.array([7, 0, 3, 3])
+  batch = examples.padded(indices, length=41, num_sequences=5, token_features=["place"])
+  for row, index in enumerate(indices):
+    for column in range(5):
+      tokens = nested[index][column] if column < len(nested[index]) else []
+      padding = [0] * (41 - len(tokens))
+      first_separator = tokens.index(3) if tokens else 0
+      assert batch["input_ids"][row, column].tolist() == tokens + padding
+      assert batch["input_mask"][row, column].tolist() == [1] * len(tokens) + padding
+      assert (
+        batch["segment_ids"][row, column].tolist() == [int(i > first_separator) for i in range(len(tokens))] + padding
+      )
+      assert batch["place"][row, column].tolist() == [7 * token for token in tokens] + padding
+      assert batch["option_mask"][row, column] == float(bool(tokens))
+  assert batch["label_ids"].tolist() == batch["example_index"].tolist() == indices.tolist()
+
+
+def test_records_and_concatenation_give_the_examples_back(tmp_path: Path) -> None:
+  examples, _ = make(1300, max_sequences=3)
+  path = str(tmp_path / "a.tfrecord")
+  with records.RecordWriter(path) as writer:
+    for record in examples.to_records():
+      writer.write(record)
+  again = concatenate([Examples.from_record(record) for record in records.read_records(path)])
+  for name in ("input_ids", "sequence_lengths", "sequence_counts"):
+    np.testing.assert_array_equal(getattr(again, name), getattr(examples, name))
+  assert again.labels.keys() == examples.labels.keys()
+  np.testing.assert_array_equal(again.labels["score"], examples.labels["score"])
+  np.testing.assert_array_equal(again.token_features["place"], examples.token_features["place"])
+
+
+@pytest.mark.parametrize(
+  ("lengths", "counts", "labels"),
+  [([3, 3], [1, 1], {}), ([3, 2], [1, 2], {}), ([5, 0], [1, 1], {}), ([5], [1], {"a": np.zeros(2)})],
+)
+def test_columns_that_disagree_are_refused(
+  lengths: list[int], counts: list[int], labels: dict[str, np.ndarray]
+) -> None:
+  with pytest.raises(ValueError):
+    Examples(np.zeros(5, np.int32), np.array(lengths), np.array(counts), labels)
+
+
+@pytest.mark.parametrize(("num_examples", "batch_size"), [(1000, 8), (37, 8), (5, 8)])
+def test_every_epoch_has_each_example_once_within_a_window(num_examples: int, batch_size: int) -> None:
+  lengths = np.random.default_rng(0).integers(5, 500, num_examples)
+  plan = BatchPlan(lengths, batch_size, seed=3)
+  window = max(1, min(64, num_examples // batch_size))
+  steps = window * num_examples  # a whole number of windows and of epochs
+  steps = min(steps, 4 * window * num_examples)
+  counts = Counter(np.concatenate([plan.batch(step) for step in range(steps)]).tolist())
+  assert set(counts.values()) == {steps * batch_size // num_examples}
+  assert len(counts) == num_examples
+
+
+def test_the_plan_is_a_function_of_seed_and_step() -> None:
+  lengths = np.random.default_rng(0).integers(5, 500, 300)
+  plan = BatchPlan(lengths, 8, seed=3)
+  forward = [plan.batch(step).tolist() for step in range(200)]
+  assert [BatchPlan(lengths, 8, seed=3).batch(step).tolist() for step in (150, 3, 77)] == [
+    forward[step] for step in (150, 3, 77)
+  ]
+  assert BatchPlan(lengths, 8, seed=4).batch(0).tolist() != forward[0]
+
+
+def test_batches_have_little_padding_and_come_in_no_order_of_length() -> None:
+  lengths = np.random.default_rng(0).integers(5, 500, 5000)
+  plan = BatchPlan(lengths, 32, seed=3)
+  batches = [lengths[plan.batch(step)] for step in range(plan._window)]
+  padded = sum(batch.max() * len(batch) for batch in batches)
+  assert sum(batch.sum() for batch in batches) / padded > 0.95
+  longest = [int(batch.max()) for batch in batches]
+  assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3
+
+
+def read(data: ExampleData, num_batches: int, **arguments: object) -> list[dict[str, np.ndarray]]:
+  values = {"batch_size": 8, "first_step": 0, "seed": 1, "reader": ALONE} | arguments
+  return list(data.training_batches(**values).take(num_batches).as_numpy_iterator())  # type: ignore[arg-type]
+
+
+def test_a_resumed_stream_goes_on_where_it_stopped() -> None:
+  data = ExampleData(make(50)[0], "test")
+  whole, resumed = read(data, 12), read(data, 4, first_step=8)
+  for before, after in zip(whole[8:], resumed, strict=True):
+    assert before.keys() == after.keys()
+    for name in before:
+      np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_parts_of_replicas_and_readers_make_up_the_batch() -> None:
+  data = ExampleData(make(50)[0], "test")
+  whole = read(data, 3)
+  parts = [read(data, 6, reader=Reader(index=index, count=2, num_replicas=4)) for index in range(2)]
+  for step, batch in enumerate(whole):
+    own = [parts[index][2 * step + replica] for index in range(2) for replica in range(2)]
+    for name in batch:
+      np.testing.assert_array_equal(np.concatenate([part[name] for part in own]), batch[name])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("length", [None, 64])
+def test_evaluation_reads_each_example_once(grouped: bool, length: int | None) -> None:
+  examples, _ = make(21, max_sequences=3 if grouped else 1)
+  data = ExampleData(examples, "test", grouped=grouped, length=length, token_features=["place"])
+  dataset = data.evaluation_batches(batch_size=8)
+  seen: list[int] = []
+  for batch in dataset.as_numpy_iterator():
+    seen += batch["example_index"][batch["example_weight"] > 0].tolist()
+    assert batch["input_ids"].shape[-1] == (length or batch["input_ids"].shape[-1]) <= (length or 40)
+    assert batch["input_ids"].ndim == (3 if grouped else 2)
+  assert sorted(seen) == list(range(21))
+  assert dataset.element_spec["input_ids"].shape[-1] == length
+  assert dataset.element_spec["label_ids"] == tf.TensorSpec([8], tf.int32)
+
+
+def featurize(raw: Sequence[int]) -> Examples:
+  """One token an example."""
+  ones = np.ones(len(raw), np.int32)
+  return Examples(np.array(raw, np.int32), ones, ones)
+
+
+def fail(raw: Sequence[int]) -> Examples:
+  raise AssertionError(f"{len(raw)} examples made again")
+
+
+def test_examples_are_made_once_whatever_the_processes(tmp_path: Path) -> None:
+  raw = list(range(10_000))
+
+  def make_again(function: object, key: int, num_processes: int) -> list[int]:
+    made = make_examples(
+      raw,
+      function,
+      name="n",
+      key={"data": key},
+      cache_dir=str(tmp_path),
+      num_processes=num_processes,  # type: ignore[arg-type]
+    )
+    return made.input_ids.tolist()
+
+  assert make_again(featurize, 1, 2) == raw
+  assert make_again(fail, 1, 2) == raw
+  assert make_again(featurize, 2, 1) == raw
+  with pytest.raises(AssertionError, match="made again"):
+    make_again(fail, 3, 1)
+  (tmp_path / next(iter(sorted(p.name for p in tmp_path.iterdir())))).write_bytes(b"damaged")
+  assert make_again(featurize, 1, 1) == raw
+  assert make_again(featurize, 2, 1) == raw
