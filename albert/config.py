@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from albert import files
 from albert.errors import UserError
 
-# Other spellings of the tanh-approximated GELU, which is the only one ALBERT uses.
+# Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 _ConfigT = TypeVar("_ConfigT", bound="Config")
@@ -130,7 +130,7 @@ class ModelConfig(Config):
   inner_group_num: int = option(1, "blocks applied one after the other in each layer", minimum=1)
   num_attention_heads: int = option(12, "attention heads", minimum=1)
   intermediate_size: int = option(3072, "width of the feed-forward network", minimum=1)
-  hidden_act: str = option("gelu", "feed-forward activation", choices=("gelu", "relu"))
+  hidden_act: str = option("gelu", "feed-forward activation", choices=("gelu", "gelu_erf", "relu"))
   hidden_dropout_prob: float = option(0.0, "dropout of embeddings and block outputs", minimum=0, below=1)
   attention_probs_dropout_prob: float = option(0.0, "dropout of attention probabilities", minimum=0, below=1)
   classifier_dropout_prob: float = option(0.1, "dropout in front of a task head", minimum=0, below=1)

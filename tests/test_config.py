@@ -53,7 +53,7 @@ def test_an_unknown_model_is_told_the_known_ones():
     (lambda: TrainConfig(tpu="x", distribution_strategy="mirrored"), "--tpu=x needs --distribution_strategy=tpu"),
     (lambda: ModelConfig(hidden_size=100), r"hidden_size must be a multiple of num_attention_heads \(12\), got 100"),
     (lambda: ModelConfig(num_hidden_groups=13), r"num_hidden_groups must be at most num_hidden_layers \(12\)"),
-    (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, relu"),
+    (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, gelu_erf, relu"),
   ],
 )
 def test_a_value_out_of_range_names_the_field_the_value_and_the_range(make, message):

@@ -27,6 +27,7 @@ class Embeddings(keras.layers.Layer):
         name=name,
         shape=[rows, config.embedding_size],
         initializer=layers.truncated_normal(config.initializer_range),
+        experimental_autocast=False,  # rows are cast, not tables
       )
 
     self.word_embeddings = table("word_embeddings", config.vocab_size)
@@ -36,12 +37,11 @@ class Embeddings(keras.layers.Layer):
 
   def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
     """input_ids, segment_ids int [B, S] -> [B, S, E]."""
+    # Both look-ups, as in the original: the clip of the gradient counts such tables by their rows.
     words = tf.gather(self.word_embeddings, input_ids)
-    # A product instead of a gather: the gradient of two rows is a small matrix, not a scatter of B * S rows.
-    one_hot = tf.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
-    segments = tf.matmul(one_hot, self.token_type_embeddings)
+    segments = tf.gather(self.token_type_embeddings, segment_ids)
     positions = self.position_embeddings[: tf.shape(input_ids)[1]]
-    x = self.layer_norm(words + segments + positions)
+    x = tf.cast(self.layer_norm(words + segments + positions), self.compute_dtype)
     return layers.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:

@@ -19,8 +19,12 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
 
 
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-  """`gelu` (the tanh approximation, as ALBERT always uses) or `relu`."""
-  return {"gelu": lambda x: tf.nn.gelu(x, approximate=True), "relu": tf.nn.relu}[name]
+  """`gelu` (the tanh approximation, as ALBERT always uses), `gelu_erf` (the exact one) or `relu`."""
+  return {
+    "gelu": lambda x: tf.nn.gelu(x, approximate=True),
+    "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
+    "relu": tf.nn.relu,
+  }[name]
 
 
 def dense(units: int, stddev: float, name: str) -> keras.layers.Dense:
@@ -39,7 +43,9 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.
   """
   if seed is None or rate == 0.0:
     return x
-  return tf.nn.experimental.stateless_dropout(x, rate, seed=tf.random.experimental.stateless_fold_in(seed, site))
+  # In float32 whatever x is: bfloat16 has 128 numbers to draw from, and would make 0.1016 of a rate of 0.1.
+  uniform = tf.random.stateless_uniform(tf.shape(x), tf.random.experimental.stateless_fold_in(seed, site))
+  return tf.cast(tf.where(uniform >= rate, tf.cast(x, tf.float32) / (1.0 - rate), 0.0), x.dtype)
 
 
 class LayerNorm(keras.layers.Layer):

@@ -17,6 +17,7 @@ import tf_keras as keras
 
 from albert.config import TrainConfig
 from albert.errors import RunError, Stopped
+from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
 from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
@@ -81,12 +82,9 @@ class Trainer:
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.config.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
-    gradients, sums = self._accumulated_gradients(batch, weights, seed)
-    gradients = replica.all_reduce("SUM", gradients)
-    norm = tf.linalg.global_norm(gradients)
-    if self.clip_norm:
-      scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-      gradients = [gradient * scale for gradient in gradients]
+    own, sums = self._accumulated_gradients(batch, weights, seed)
+    summed = replica.all_reduce("SUM", tf.nest.flatten(own))
+    gradients, norm = clip_by_global_norm(tf.nest.pack_sequence_as(own, summed), self.clip_norm)
     is_bad = tf.logical_not(tf.math.is_finite(norm))
     for name in weights:
       is_bad = tf.logical_or(is_bad, tf.logical_not(tf.math.is_finite(sums[name].total)))
@@ -99,14 +97,17 @@ class Trainer:
 
   def _accumulated_gradients(
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+  ) -> tuple[list[Gradient], dict[str, Sum]]:
     """Gradients of the global loss from this replica's examples, in gradient_accumulation_steps parts."""
     parts = self.config.gradient_accumulation_steps
     if parts == 1:
       return self._gradients(batch, weights, seed)
-    split = {k: tf.reshape(v, [parts, v.shape[0] // parts, *v.shape[1:]]) for k, v in batch.items()}
+    # The batch is of a size known beforehand; the rest, such as the length of the sequences, may not be.
+    split = {
+      k: tf.reshape(v, tf.concat([[parts, v.shape[0] // parts], tf.shape(v)[1:]], axis=0)) for k, v in batch.items()
+    }
 
-    def part(index: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+    def part(index: tf.Tensor) -> tuple[list[Gradient], dict[str, Sum]]:
       own_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
       return self._gradients({k: v[index] for k, v in split.items()}, weights, own_seed)
 
@@ -118,12 +119,12 @@ class Trainer:
 
   def _gradients(
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[tf.Tensor], dict[str, Sum]]:
+  ) -> tuple[list[Gradient], dict[str, Sum]]:
     with tf.GradientTape() as tape:
       sums = self.task.forward(self.model, batch, seed)
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])
     gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
+    return densify(gradients), sums
 
   def train(
     self,

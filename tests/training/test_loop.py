@@ -11,10 +11,15 @@ import pytest
 import tensorflow as tf
 
 from albert.config import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.errors import RunError, UserError
 from albert.estimator import Estimator
+from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
-from tests.synthetic import TINY_MODEL, write_shards
+from albert.training.loop import Trainer
+from tests.golden.make_tiny_albert import random_weights
+from tests.models.built import pretraining_model
+from tests.synthetic import TINY_MODEL, example, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +53,38 @@ def largest_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> fl
 def test_accumulation_changes_nothing_but_rounding(input_file, tmp_path):
   whole = train(input_file, tmp_path / "whole")
   parts = train(input_file, tmp_path / "parts", gradient_accumulation_steps=4)
+  assert 0 < largest_difference(whole, parts) < 2e-5
+
+
+def batches_of_lengths(lengths: list[int]) -> tf.data.Dataset:
+  """Batches of 8 whose sequences have these lengths; tracing sees their number, not their lengths."""
+  rng = np.random.default_rng(5)
+  batches = []
+  for length in lengths:
+    rows = [example(number, rng, length) for number in range(8)]
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    batch = {name: v if v.dtype == np.float32 else v.astype(np.int32) for name, v in batch.items()}
+    batches.append(batch | {EXAMPLE_WEIGHT: np.ones(8, np.float32)})
+  signature = {name: tf.TensorSpec([8, *[None] * (value.ndim - 1)], value.dtype) for name, value in batches[0].items()}
+  return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+
+
+def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str, np.ndarray]:
+  """Final weights of `num_steps` from the same start, each batch in `parts`."""
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  with strategy.scope():
+    model = pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
+    task = PretrainingTask(TINY_MODEL, PretrainingConfig())
+    config = TrainConfig(train_batch_size=8, gradient_accumulation_steps=parts)
+    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), strategy, config, clip_norm=1.0)
+  trainer.train_steps(iter(batches), tf.constant(num_steps))
+  return {name: variable.numpy() for name, variable in model.named_weights().items()}
+
+
+def test_accumulation_needs_not_know_the_length_of_sequences():
+  batches = batches_of_lengths([16, 12, 20])
+  whole, parts = trained_on(batches, 3, 1), trained_on(batches, 3, 4)
+  assert largest_difference(whole, random_weights(TINY_MODEL, 1)) > 0.01
   assert 0 < largest_difference(whole, parts) < 2e-5
 
 

@@ -1,0 +1,1 @@
+"""Recorded numbers that the project ships, and the script that makes them."""

@@ -1,0 +1,90 @@
+"""Makes tiny_albert.npz with the NumPy float64 reference: `python -m tests.golden.make_tiny_albert`.
+
+One batch through a tiny ALBERT of two groups of two inner blocks, and eight steps each of LAMB and AdamW. Keys:
+`weights/NAME`, `batch/FEATURE`, `outputs/...`, and per optimizer `NAME/losses`, `NAME/weights/NAME`. float32 throughout
+but for the losses and outputs, which are float64. The test compares what this makes with the file, so neither drifts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from albert.config import ModelConfig
+from albert.models.weight_names import encoder_shapes, heads
+from tests.reference.albert import Reference
+from tests.reference.training import train
+
+PATH = Path(__file__).with_name("tiny_albert.npz")
+CONFIG = ModelConfig(
+  vocab_size=53,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=4,
+  num_hidden_groups=2,
+  inner_group_num=2,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=16,
+)
+# Linear warm-up over 3 steps to 2e-3, then linear decay over 20 counted from step 0 (the first rate is 0).
+LEARNING_RATES = [2e-3 * (t / 3 if t < 3 else 1 - t / 20) for t in range(8)]
+BATCH, LENGTH = 3, 11
+
+
+def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...] = ("masked_lm", "sentence"),
+                   num_classes: int = 3) -> dict[str, np.ndarray]:  # fmt: skip
+  """Float32 weights of every kind that differ from what initializers give, LayerNorm and biases included."""
+  rng = np.random.default_rng(seed)
+  shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
+  for name in with_heads:
+    shapes |= heads(config)[name].shapes
+  weights = {}
+  for name, shape in shapes.items():
+    sizes = [num_classes if size is None else size for size in shape]
+    centre = 1.0 if name.endswith("gamma") else 0.0
+    weights[name] = (centre + 0.12 * rng.standard_normal(sizes)).astype(np.float32)
+  return weights
+
+
+def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
+  """Three examples of different lengths and numbers of masked tokens."""
+  rng = np.random.default_rng(seed)
+  lengths = np.array([LENGTH, LENGTH - 4, LENGTH - 1])
+  mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int32)
+  segments = ((np.arange(LENGTH) >= lengths[:, None] // 2).astype(np.int32)) * mask
+  return {
+    "input_ids": (rng.integers(5, config.vocab_size, (BATCH, LENGTH)) * mask).astype(np.int32),
+    "input_mask": mask,
+    "segment_ids": segments,
+    "masked_lm_positions": np.array([[1, 4, 7, 9], [2, 3, 5, 0], [3, 8, 0, 0]], np.int32),
+    "masked_lm_ids": (rng.integers(5, config.vocab_size, (BATCH, 4))).astype(np.int32),
+    "masked_lm_weights": np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]], np.float32),
+    "next_sentence_labels": np.array([[0], [1], [1]], np.int32),
+  }
+
+
+def make() -> dict[str, np.ndarray]:
+  """All arrays of the file."""
+  weights, examples = random_weights(CONFIG, 7), batch(CONFIG, 8)
+  result = Reference(CONFIG, weights).pretrain(examples)
+  arrays = {f"weights/{name}": value for name, value in weights.items()}
+  arrays |= {f"batch/{name}": value for name, value in examples.items()}
+  arrays |= {
+    "outputs/embedding_output": result.encoder.embedding_output,
+    "outputs/hidden_states": np.stack(result.encoder.hidden_states),
+    "outputs/pooled_output": result.encoder.pooled_output,
+    "outputs/masked_lm_log_probs": result.masked_lm_log_probs,
+    "outputs/sentence_log_probs": result.sentence_log_probs,
+    "outputs/losses": np.array([result.masked_lm_loss, result.sentence_loss]),
+  }
+  for name, rescale in (("lamb", True), ("adamw", False)):
+    losses, final = train(CONFIG, weights, examples, LEARNING_RATES, rescale=rescale)
+    arrays[f"{name}/losses"] = losses
+    arrays |= {f"{name}/weights/{key}": value.astype(np.float32) for key, value in final.items()}
+  return arrays
+
+
+if __name__ == "__main__":
+  np.savez_compressed(PATH, **make())

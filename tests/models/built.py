@@ -1,0 +1,39 @@
+"""Models with given weights, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config import ModelConfig
+from albert.models.encoder import Encoder
+from albert.models.heads import PretrainingModel
+
+
+def assign(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
+  """Assigns every variable; a weight too many or too few is an error."""
+  assert set(variables) == set(weights)
+  for name, variable in variables.items():
+    variable.assign(weights[name])
+
+
+def pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> PretrainingModel:
+  """A built model, with these weights if there are any."""
+  model = PretrainingModel(config)
+  ids = tf.zeros([1, 2], tf.int32)
+  model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
+  if weights is not None:
+    assign(model.named_weights(), weights)
+  return model
+
+
+def encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> Encoder:
+  """A built encoder, with these weights if there are any."""
+  model = Encoder(config)
+  ids = tf.zeros([1, 2], tf.int32)
+  model(ids, ids, ids)
+  if weights is not None:
+    assign(model.named_weights(), weights)
+  return model

@@ -1,0 +1,99 @@
+"""The encoder against the NumPy float64 reference, in every shape it can take."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import ModelConfig
+from tests.golden.make_tiny_albert import batch, random_weights
+from tests.models.built import encoder
+from tests.reference.albert import ACTIVATIONS, Reference
+
+CONFIG = ModelConfig(
+  vocab_size=41,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=6,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
+ADMITTED = {field.name: field.metadata["choices"] for field in dataclasses.fields(ModelConfig)}["hidden_act"]
+
+
+def outputs(config: ModelConfig, weights: dict[str, np.ndarray], features: dict[str, np.ndarray]) -> Any:
+  model = encoder(config, weights)
+  return model(*(tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")))
+
+
+def check(config: ModelConfig, features: dict[str, np.ndarray] | None = None) -> None:
+  features = features or batch(config, 5)
+  weights = random_weights(config, 4, with_heads=())
+  expected, _ = Reference(config, weights).encode(
+    features["input_ids"], features["input_mask"], features["segment_ids"]
+  )
+  found = outputs(config, weights, features)
+  assert len(found.hidden_states) == config.num_hidden_layers + 1
+  np.testing.assert_allclose(found.embedding_output, expected.embedding_output, atol=3e-6)
+  for ours, theirs in zip(found.hidden_states, expected.hidden_states, strict=True):
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+  np.testing.assert_allclose(found.pooled_output, expected.pooled_output, atol=1e-5)
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_sharing_and_groups(sharing, groups):
+  check(dataclasses.replace(CONFIG, sharing=sharing, num_hidden_groups=groups))
+
+
+def test_groups_that_do_not_divide_the_layers():
+  check(dataclasses.replace(CONFIG, num_hidden_groups=4))
+
+
+def test_inner_groups():
+  check(dataclasses.replace(CONFIG, inner_group_num=2, num_hidden_groups=2, num_hidden_layers=4))
+
+
+def test_as_many_embeddings_as_hidden():
+  config = dataclasses.replace(CONFIG, embedding_size=20)
+  assert not any("hidden_mapping" in name for name in encoder(config).named_weights())
+  check(config)
+
+
+@pytest.mark.parametrize("activation", ADMITTED)
+def test_activations(activation):
+  check(dataclasses.replace(CONFIG, hidden_act=activation))
+
+
+def test_gelu_is_the_tanh_approximation():
+  x = np.linspace(-6, 6, 401)
+  assert np.abs(ACTIVATIONS["gelu"](x)[0] - ACTIVATIONS["gelu_erf"](x)[0]).max() > 4e-4  # tests can tell them apart
+
+
+def test_padding_changes_nothing_before_it():
+  config, features = CONFIG, batch(CONFIG, 5)
+  weights = random_weights(config, 4, with_heads=())
+  padded = outputs(config, weights, features)
+  for row, length in enumerate(features["input_mask"].sum(axis=1)):
+    cut = {name: value[row : row + 1, :length] for name, value in features.items() if name.startswith(("in", "seg"))}
+    alone = outputs(config, weights, cut)
+    np.testing.assert_allclose(padded.sequence_output[row, :length], alone.sequence_output[0], atol=3e-6)
+    np.testing.assert_allclose(padded.pooled_output[row], alone.pooled_output[0], atol=3e-6)
+
+
+def test_layers_use_the_weights_of_their_group():
+  config = dataclasses.replace(CONFIG, num_hidden_groups=3)
+  weights = random_weights(config, 4, with_heads=())
+  features = batch(config, 5)
+  before = outputs(config, weights, features).hidden_states
+  changed = dict(weights)
+  name = "bert/encoder/transformer/group_1/inner_group_0/ffn_1/intermediate/dense/bias"
+  changed[name] = weights[name] + 1
+  after = outputs(config, changed, features).hidden_states
+  same = [bool(np.array_equal(a, b)) for a, b in zip(before, after, strict=True)]
+  assert same == [True, True, True, False, False, False, False]  # layers 3 and 4 of 6 are group 1

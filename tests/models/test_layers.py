@@ -1,0 +1,152 @@
+"""Dropout, layer normalization and the activations, one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import ModelConfig
+from albert.models import layers
+from albert.models.attention import FeedForward, SelfAttention, attention_bias
+from tests.golden.make_tiny_albert import batch, random_weights
+from tests.models.built import encoder
+from tests.reference.albert import ACTIVATIONS, Reference
+
+SEED = tf.constant([3, 4])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_has_its_rate_and_its_scale(rate, dtype):
+  y = layers.dropout(tf.fill([400, 1000], tf.constant(2.0, dtype)), rate, SEED, site=0)
+  assert y.dtype.name == dtype
+  y = tf.cast(y, tf.float32).numpy()
+  kept = y != 0
+  assert kept.mean() == pytest.approx(1 - rate, abs=3 * np.sqrt(rate * (1 - rate) / y.size))
+  np.testing.assert_allclose(y[kept], 2.0 / (1 - rate), rtol=1e-6 if dtype == "float32" else 4e-3)
+
+
+def test_dropouts_gradient_has_the_same_mask():
+  x = tf.ones([50, 40])
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    y = layers.dropout(x, 0.3, SEED, site=0)
+  np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+def test_dropout_depends_on_seed_and_site_alone():
+  x = tf.ones([64, 64])
+
+  def mask(seed: list[int], site: int) -> bytes:
+    return layers.dropout(x, 0.5, tf.constant(seed), site).numpy().tobytes()
+
+  assert mask([3, 4], 0) == mask([3, 4], 0)
+  assert len({mask([3, 4], 0), mask([3, 4], 1), mask([3, 5], 0), mask([4, 4], 0)}) == 4
+
+
+def test_no_seed_and_no_rate_mean_no_dropout():
+  x = tf.ones([3, 5])
+  assert layers.dropout(x, 0.5, None, site=0) is x
+  assert layers.dropout(x, 0.0, SEED, site=0) is x
+
+
+def config_with(hidden: float = 0.0, attention: float = 0.0) -> ModelConfig:
+  return ModelConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=20,
+    num_hidden_layers=3,
+    num_attention_heads=5,
+    intermediate_size=28,
+    max_position_embeddings=14,
+    hidden_dropout_prob=hidden,
+    attention_probs_dropout_prob=attention,
+  )
+
+
+@pytest.mark.parametrize(("hidden", "attention", "sites_per_block"), [(0.3, 0, 2), (0, 0.3, 1), (0.3, 0.3, 3)])
+def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mask(
+  monkeypatch, hidden, attention, sites_per_block
+):
+  drawn: list[tuple[tuple[int, ...], int, int]] = []
+
+  def spy(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
+    if rate and seed is not None:
+      a, b = tf.random.experimental.stateless_fold_in(seed, site).numpy()
+      drawn.append((tuple(x.shape), int(a), int(b)))
+    return x
+
+  monkeypatch.setattr(layers, "dropout", spy)
+  config, features = config_with(hidden, attention), batch(config_with(), 5)
+  model = encoder(config)
+  drawn.clear()
+  model(*(tf.constant(features[n]) for n in ("input_ids", "input_mask", "segment_ids")), seed=SEED)
+  assert len(drawn) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
+  assert len({(a, b) for _, a, b in drawn}) == len(drawn)
+  batch_size, length = features["input_ids"].shape
+  block: list[tuple[int, ...]] = []
+  if attention:
+    block.append((batch_size, 5, length, length))
+  if hidden:
+    block += [(batch_size, length, 20)] * 2
+  expected = ([(batch_size, length, 6)] if hidden else []) + block * 3
+  assert [shape for shape, *_ in drawn] == expected
+
+
+def test_a_models_dropout_is_a_function_of_its_seed():
+  features, model = batch(config_with(), 5), encoder(config_with(0.2, 0.2))
+  inputs = [tf.constant(features[n]) for n in ("input_ids", "input_mask", "segment_ids")]
+
+  def run(seed: tf.Tensor | None) -> np.ndarray:
+    return model(*inputs, seed=seed).sequence_output.numpy()
+
+  np.testing.assert_array_equal(run(SEED), run(SEED))
+  assert np.abs(run(SEED) - run(tf.constant([3, 5]))).max() > 0.1
+  without = encoder(config_with(), {n: v.numpy() for n, v in model.named_weights().items()})
+  np.testing.assert_array_equal(run(None), without(*inputs).sequence_output.numpy())
+
+
+def test_layer_norm_of_values_far_from_zero():
+  rng = np.random.default_rng(0)
+  x = (1000 + rng.standard_normal((6, 50))).astype(np.float32)
+  layer = layers.LayerNorm()
+  found = layer(tf.constant(x)).numpy()
+  wide = x.astype(np.float64)
+  truth = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-12)
+  np.testing.assert_allclose(found, truth, atol=1e-3)  # 1000 in float32 has steps of 6e-5
+  assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
+
+
+@pytest.mark.parametrize("name", list(ACTIVATIONS))
+def test_activations_and_their_slopes(name):
+  x = np.linspace(-5, 5, 200).astype(np.float32)
+  tensor = tf.constant(x)
+  with tf.GradientTape() as tape:
+    tape.watch(tensor)
+    y = layers.activation(name)(tensor)
+  value, slope = ACTIVATIONS[name](x.astype(np.float64))
+  np.testing.assert_allclose(y, value, atol=1e-6)
+  np.testing.assert_allclose(tape.gradient(y, tensor), slope, atol=1e-5)  # tanh of float32 saturates early
+
+
+def test_each_half_of_a_block_against_the_reference():
+  config = dataclasses.replace(config_with(), num_attention_heads=4)
+  weights = random_weights(config, 4, with_heads=())
+  reference = Reference(config, weights)
+  rng = np.random.default_rng(6)
+  x = rng.standard_normal((2, 7, 20)).astype(np.float32)
+  mask = np.array([[1] * 7, [1] * 4 + [0] * 3])
+  prefix = "bert/encoder/transformer/group_0/inner_group_0"
+  attention, ffn = SelfAttention(config), FeedForward(config)
+  attention(tf.constant(x), attention_bias(tf.constant(mask)))
+  ffn(tf.constant(x))
+  for half in (attention, ffn):
+    for name, variable in half.named_weights(prefix).items():
+      variable.assign(weights[name])
+  truth, _ = reference.attention(x.astype(np.float64), mask, prefix)
+  np.testing.assert_allclose(attention(tf.constant(x), attention_bias(tf.constant(mask))), truth, atol=5e-6)
+  truth, _ = reference.feed_forward(x.astype(np.float64), prefix)
+  np.testing.assert_allclose(ffn(tf.constant(x)), truth, atol=5e-6)

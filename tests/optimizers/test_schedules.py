@@ -1,0 +1,42 @@
+"""The learning rate against its closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import OptimizerConfig
+from albert.errors import UserError
+from albert.optimizers.schedules import WarmupPolynomialDecay, make_schedule
+
+
+@pytest.mark.parametrize(("warmup", "total", "end", "power"), [(5, 20, 0.0, 1.0), (0, 7, 0.0, 1.0), (3, 9, 0.1, 2.0)])
+def test_closed_form(warmup, total, end, power):
+  schedule = WarmupPolynomialDecay(0.8, warmup, total, end=end, power=power)
+  for t in range(total + 3):
+    expected = 0.8 * t / warmup if t < warmup else end + (0.8 - end) * (1 - min(t, total) / total) ** power
+    assert float(schedule(tf.constant(t, tf.int64))) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_the_papers_schedule():
+  schedule = make_schedule(OptimizerConfig(learning_rate=0.00176, num_warmup_steps=3125), 125_000, 4096)
+  found = [float(schedule(tf.constant(t))) for t in (0, 1, 3124, 3125, 62_500, 125_000)]
+  expected = [0, 0.00176 / 3125, 0.00176 * 3124 / 3125, 0.00176 * (1 - 1 / 40), 0.00088, 0]
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+
+
+def test_square_root_scaling():
+  config = OptimizerConfig(learning_rate=0.00176, num_warmup_steps=0, scale_learning_rate=True)
+  assert make_schedule(config, 10, 1024).peak == pytest.approx(0.00088)
+
+
+def test_serialization_round_trip():
+  schedule = WarmupPolynomialDecay(0.8, 3, 9, end=0.1, power=2.0)
+  again = WarmupPolynomialDecay.from_config(schedule.get_config())
+  assert [float(again(t)) for t in range(12)] == [float(schedule(t)) for t in range(12)]
+
+
+def test_more_warmup_than_steps_is_refused():
+  with pytest.raises(UserError, match=r"num_warmup_steps \(30\) must not exceed num_train_steps \(20\)"):
+    WarmupPolynomialDecay(0.1, 30, 20)

@@ -1,0 +1,33 @@
+"""A few steps of pretraining in float64: model, losses, clip and optimizer of this package together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert.config import ModelConfig
+from tests.reference.albert import Reference
+from tests.reference.optimizers import Optimizer, clip_by_global_norm
+
+
+def train(
+  config: ModelConfig,
+  weights: Mapping[str, np.ndarray],
+  batch: Mapping[str, Any],
+  learning_rates: Sequence[float],
+  *,
+  rescale: bool,
+  clip_norm: float = 1.0,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+  """LAMB (`rescale`) or AdamW on one batch: the loss before each step, and the final weights."""
+  optimizer = Optimizer(weights, rescale=rescale)
+  model = Reference(config, weights)
+  losses = []
+  for rate in learning_rates:
+    model.weights = optimizer.weights
+    result = model.pretrain(batch)
+    losses.append(result.masked_lm_loss + result.sentence_loss)
+    optimizer.step(clip_by_global_norm(result.gradients, clip_norm, result.row_squares), rate)
+  return np.array(losses), optimizer.weights
