@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from albert import files
+from albert import files, huggingface_config
 from albert.errors import UserError
 
 # Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
@@ -259,7 +259,10 @@ def named_model(name: str) -> ModelConfig:
 
 def load_model_config(path: str) -> ModelConfig:
   """Reads an albert_config.json (the original's, or a Hugging Face config.json)."""
-  return from_dict(ModelConfig, files.read_json(path), source=path, strict=False)
+  values = files.read_json(path)
+  if huggingface_config.is_huggingface(values):
+    values = huggingface_config.in_original_terms(values, source=path)
+  return from_dict(ModelConfig, values, source=path, strict=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,36 @@ def test_a_value_out_of_range_names_the_field_the_value_and_the_range(make, mess
     make()
 
 
+@pytest.mark.parametrize(
+  ("given", "meant"),
+  [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), (None, "gelu")],
+)
+def test_activations_of_a_hugging_face_config(tmp_path: Path, given: str | None, meant: str):
+  """transformers calls the exact GELU "gelu", the original so calls its approximation."""
+  path = tmp_path / "config.json"
+  values = {"model_type": "albert", "num_attention_heads": 8} | ({"hidden_act": given} if given else {})
+  path.write_text(json.dumps(values))
+  config = load_model_config(str(path))
+  assert (config.hidden_act, config.num_attention_heads) == (meant, 8)
+  assert (config.hidden_size, config.intermediate_size) == (4096, 16384)  # its defaults
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    ({"model_type": "bert"}, r"config\.json: model_type is 'bert', not 'albert'"),
+    ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, ALBERT's is 1e-12"),
+    ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),
+  ],
+)
+def test_a_hugging_face_config_that_is_not_alberts(tmp_path: Path, values: dict[str, object], message: str):
+  path = tmp_path / "config.json"
+  path.write_text(json.dumps({"model_type": "albert", **values}))
+  with pytest.raises(UserError, match=message):
+    load_model_config(str(path))
+
+
 def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
   path = tmp_path / "albert_config.json"
   path.write_text(json.dumps({"hidden_size": 48, "num_attention_heads": 4, "net_structure_type": 0, "gap_size": 0}))

@@ -1,4 +1,4 @@
-"""--init_checkpoint: weights from an earlier run (or the original's checkpoints), matched by name, or an error."""
+"""--init_checkpoint: weights from an earlier run, the original or Hugging Face, matched by name, or an error."""
 
 from __future__ import annotations
 
@@ -8,36 +8,14 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from albert import files
+from albert.config import ModelConfig
 from albert.errors import UserError
-from albert.training import checkpoints
+from albert.models.weight_names import huggingface_groups_agree
+from albert.training.weight_files import WeightFile, find_prefix, open_weights
 
-# Not weights: the optimizer's moments and the step.
-_NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step)$")
+__all__ = ["find_prefix", "warm_start"]
+
 _GROUP = re.compile(r"/group_(\d+)/")
-
-
-def find_prefix(path: str) -> str:
-  """The tensor bundle that `path` means: a prefix, a checkpoint directory, or a run's output_dir (its newest).
-
-  Raises:
-    UserError: nothing there, or a checkpoint that does not verify.
-  """
-  if files.exists(path + ".index"):
-    return path
-  if files.exists(files.join(path, checkpoints.PREFIX + ".index")):
-    damage = checkpoints.find_damage(path)
-    if damage:
-      raise UserError(f"--init_checkpoint={path}: {damage}; give another checkpoint")
-    return files.join(path, checkpoints.PREFIX)
-  for directory in (path, files.join(path, "checkpoints")):
-    steps = [n for n in files.listdir(directory) if re.match(r"^step-\d+$", n)] if files.is_dir(directory) else []
-    for name in sorted(steps, key=lambda n: int(n[5:]), reverse=True):
-      if checkpoints.find_damage(files.join(directory, name)) is None:
-        return files.join(directory, name, checkpoints.PREFIX)
-  raise UserError(
-    f"--init_checkpoint={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a "
-    "step-N directory, or the output_dir of a run"
-  )
 
 
 def _shallower_name(name: str, groups: int, source_groups: int) -> str:
@@ -61,25 +39,27 @@ def warm_start(
   fresh: Sequence[str] = (),
   ignored: Sequence[str] = (),
   from_shallower: bool = False,
+  config: ModelConfig | None = None,
 ) -> list[str]:
   """Assigns `variables` from the checkpoint at `path`.
 
   Args:
-    path: see find_prefix.
+    path: see weight_files.open_weights.
     variables: the model's, by the original's names.
     fresh: prefixes of variables that may be missing from the checkpoint (a new task head).
     ignored: prefixes of the checkpoint's weights that may go unused (the heads of pretraining).
     from_shallower: a network of more groups takes its groups from the checkpoint's fewer ones
       (ALBERT, section 4.7: deeper networks start from shallower ones).
+    config: the model's, to compare with the one beside the weights in what their shapes do not tell.
   Returns:
     Names of the variables that keep their initial values (only those under `fresh`).
   Raises:
-    UserError: any other variable that is missing, has another shape, or is left over; each is named.
+    UserError: any other variable that is missing, has another shape, or is left over; each is named. Or a
+      config beside the weights that contradicts `config`.
   """
-  prefix = find_prefix(path)
-  reader = tf.train.load_checkpoint(prefix)
-  shapes = {name: list(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-  source = {_plain(name): name for name in shapes if not _NOT_WEIGHTS.search(name)}
+  file = open_weights(path)
+  source = file.entries
+  _compare_configs(path, file, config, from_shallower=from_shallower)
   sources = {name: name for name in variables}
   if from_shallower:
     for half in ("/attention_1/", "/ffn_1/", "/LayerNorm/", "/LayerNorm_1/"):
@@ -91,8 +71,8 @@ def warm_start(
   for name, variable in variables.items():
     if sources[name] not in source:
       (kept if name.startswith(tuple(fresh)) else missing).append(name)
-    elif shapes[source[sources[name]]] != list(variable.shape):
-      misshapen.append(f"{name} {shapes[source[sources[name]]]} instead of {list(variable.shape)}")
+    elif source[sources[name]].shape != tuple(variable.shape):
+      misshapen.append(f"{name} {list(source[sources[name]].shape)} instead of {list(variable.shape)}")
   unused = [n for n in source if n not in set(sources.values()) and not n.startswith(tuple(ignored))]
   for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", unused)):
     if names:
@@ -102,9 +82,25 @@ def warm_start(
       )
   for name, variable in variables.items():
     if name not in kept:
-      variable.assign(reader.get_tensor(source[sources[name]]))
+      variable.assign(file.read(sources[name]))
   return kept
 
 
-def _plain(name: str) -> str:
-  return name.removeprefix("module/")  # TF-Hub's copies of the original carry it
+def _compare_configs(path: str, file: WeightFile, ours: ModelConfig | None, *, from_shallower: bool) -> None:
+  theirs = file.config()
+  if theirs is None or file.config_file is None:
+    return
+  if file.is_huggingface and not huggingface_groups_agree(theirs):
+    raise UserError(
+      f"--init_checkpoint={path}: transformers assigns its {theirs.num_hidden_layers} layers to "
+      f"{theirs.num_hidden_groups} groups otherwise than the original; convert it first with python -m albert.convert"
+    )
+  if ours is None:
+    return
+  said = files.read_json(file.config_file)
+  for key in ("hidden_act", "num_attention_heads", *(() if from_shallower else ("num_hidden_layers",))):
+    if key in said and getattr(theirs, key) != getattr(ours, key):
+      raise UserError(
+        f"--init_checkpoint={path}: {file.config_file} has {key} {getattr(theirs, key)!r}, this model has "
+        f"{getattr(ours, key)!r}; give it as --albert_config_file"
+      )

@@ -1,0 +1,71 @@
+"""Converts weights between our format, the original's and Hugging Face's: `python -m albert.convert --help`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from absl import flags
+
+from albert import app, files
+from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
+from albert.errors import UserError
+
+
+def define_flags() -> None:
+  """The flags of this command."""
+  main = sys.argv[0]
+  flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "weights to convert: a checkpoint of ours or of the original (prefix, step-N directory or output_dir), a "
+    "Hugging Face directory, or a .safetensors or .npz file",
+    module_name=main,
+  )
+  flags.DEFINE_string("output_dir", None, "directory to write to; it must not exist yet, or be empty", module_name=main)
+  flags.DEFINE_enum(
+    "format",
+    None,
+    FORMATS,
+    "albert: a checkpoint for --init_checkpoint of run_*; tf1: model.ckpt for the original's code; huggingface: a "
+    "directory for transformers",
+    module_name=main,
+  )
+  flags.DEFINE_string(
+    "albert_config_file", "", "the model's config (default: the one beside the weights)", module_name=main
+  )
+  flags.DEFINE_string("spm_model_file", "", "its vocabulary (default: the spiece.model beside it)", module_name=main)
+  flags.DEFINE_enum(
+    "architecture",
+    None,
+    ARCHITECTURES,
+    "transformers class that config.json names (default: the one with the model's head)",
+    module_name=main,
+  )
+
+
+def main() -> None:
+  """Reads, checks, writes aside, renames, and reports."""
+  values = flags.FLAGS
+  for name in ("init_checkpoint", "output_dir", "format"):
+    if not getattr(values, name):
+      raise UserError(f"--{name} is missing (--help explains it)")
+  from albert.convert.run import convert  # TensorFlow: late, so that --help is quick
+
+  report = convert(
+    values.init_checkpoint,
+    values.output_dir,
+    values.format,
+    albert_config_file=values.albert_config_file,
+    spm_model_file=values.spm_model_file,
+    architecture=values.architecture or "",
+  )
+  print(report, end="")
+  count = len(report.splitlines()) - 1
+  print(f"{count} weights in {values.output_dir}; {files.join(values.output_dir, REPORT)} has this list")
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  define_flags()
+  app.run(main)

@@ -1,0 +1,15 @@
+"""What can be converted to. No TensorFlow, so that `--help` is quick."""
+
+from __future__ import annotations
+
+FORMATS = ("albert", "tf1", "huggingface")
+# Classes of transformers that config.json may name.
+ARCHITECTURES = (
+  "AlbertModel",
+  "AlbertForPreTraining",
+  "AlbertForMaskedLM",
+  "AlbertForSequenceClassification",
+  "AlbertForMultipleChoice",
+  "AlbertForQuestionAnswering",
+)
+REPORT = "conversion.tsv"

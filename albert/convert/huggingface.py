@@ -1,0 +1,97 @@
+"""The directory that transformers' Albert classes load: model.safetensors, config.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from albert import files
+from albert.convert.model import Line, Model, expand_sharing, line
+from albert.errors import UserError
+from albert.models.weight_names import PROJECTION, heads, to_huggingface
+from albert.tokenization import CLS_ID, PAD_ID, SEP_ID
+from albert.training.weight_files import SAFETENSORS
+
+_ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
+# Fields of ours that mean the same there.
+_FIELDS = (
+  "vocab_size",
+  "embedding_size",
+  "hidden_size",
+  "num_hidden_layers",
+  "num_hidden_groups",
+  "inner_group_num",
+  "num_attention_heads",
+  "intermediate_size",
+  "hidden_dropout_prob",
+  "attention_probs_dropout_prob",
+  "classifier_dropout_prob",
+  "max_position_embeddings",
+  "type_vocab_size",
+  "initializer_range",
+)
+
+
+def write_huggingface(model: Model, directory: str, architecture: str = "") -> list[Line]:
+  """Writes model.safetensors and config.json; the lines of the report.
+
+  Args:
+    model: what to write.
+    directory: where.
+    architecture: the class that config.json names; empty: the one that has the model's head.
+  Raises:
+    UserError: one class of a classifier head means multiple choice or regression, and `architecture` doesn't say.
+  """
+  from safetensors.numpy import save
+
+  model = expand_sharing(model, for_huggingface=True)
+  architecture = architecture or _architecture(model)
+  tensors: dict[str, np.ndarray] = {}
+  report = []
+  for name, value in model.weights.items():
+    there = to_huggingface(name)
+    assert there is not None, name  # read_model took no other names
+    tensors[there.name] = np.ascontiguousarray(value.T if there.transposed else value)
+    report.append(line(model.sources[name], there.name, tensors[there.name]))
+  if model.config.embedding_size == model.config.hidden_size:
+    report += _add_identity(tensors, model.config.hidden_size)
+  files.write_atomically(files.join(directory, SAFETENSORS), save(tensors, metadata={"format": "pt"}))
+  files.write_json(files.join(directory, "config.json"), _config(model, architecture))
+  return report
+
+
+def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[Line]:
+  """transformers projects the embeddings even where E = H: with the identity, this changes nothing."""
+  report = []
+  for name, value in zip(PROJECTION, (np.eye(size, dtype=np.float32), np.zeros(size, np.float32)), strict=True):
+    there = to_huggingface(name)
+    assert there is not None
+    tensors[there.name] = value
+    report.append(line("(identity, since E = H)", there.name, value))
+  return report
+
+
+def _architecture(model: Model) -> str:
+  found = model.heads
+  if "masked_lm" in found:
+    return "AlbertForPreTraining" if "sentence" in found else "AlbertForMaskedLM"
+  if found == ("classifier",) and len(model.weights["output_weights"]) == 1:
+    raise UserError(
+      "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
+      "AlbertForSequenceClassification (a regression)"
+    )
+  return heads(model.config)[found[0]].huggingface if found else "AlbertModel"
+
+
+def _config(model: Model, architecture: str) -> dict[str, Any]:
+  values = model.config.to_dict()
+  config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
+  config |= {name: values[name] for name in _FIELDS}
+  config |= {"hidden_act": _ACTIVATIONS[model.config.hidden_act], "layer_norm_eps": 1e-12, "tie_word_embeddings": True}
+  config |= {"pad_token_id": PAD_ID, "bos_token_id": CLS_ID, "eos_token_id": SEP_ID, "dtype": "float32"}
+  if "classifier" in model.heads:
+    classes = len(model.weights["output_weights"])
+    config["id2label"] = {str(index): f"LABEL_{index}" for index in range(classes)}
+    config["label2id"] = {f"LABEL_{index}": index for index in range(classes)}
+  return config

@@ -1,0 +1,150 @@
+"""A model on its way from one format to another: its config, its weights, and where each one came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from albert import files
+from albert.config import ModelConfig, load_model_config
+from albert.errors import UserError
+from albert.models.weight_names import (
+  POOLER,
+  encoder_shapes,
+  heads,
+  huggingface_group,
+  huggingface_groups_agree,
+)
+from albert.training.weight_files import FLAG, WeightFile, open_weights
+
+_GROUP = re.compile(r"/group_(\d+)/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """Weights by the original's names (float32), the names they had where they came from, and the heads among them."""
+
+  config: ModelConfig
+  weights: dict[str, np.ndarray]
+  sources: dict[str, str]
+  heads: tuple[str, ...]
+  vocabulary: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """A line of the report: a weight's name before and after, its shape, and the SHA-256 of its bytes as written."""
+
+  source: str
+  target: str
+  shape: tuple[int, ...]
+  sha256: str
+
+
+def line(source: str, target: str, value: np.ndarray) -> Line:
+  """The report's line of a weight. The bytes are float32, little-endian, in row-major order."""
+  data = np.ascontiguousarray(value, "<f4").tobytes()
+  return Line(source, target, value.shape, hashlib.sha256(data).hexdigest())
+
+
+def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str = "") -> Model:
+  """Reads any form of weights that --init_checkpoint takes.
+
+  Args:
+    path: see weight_files.open_weights.
+    albert_config_file: the model's config; empty: the albert_config.json or config.json beside the weights.
+    spm_model_file: the vocabulary; empty: the spiece.model beside the weights, if there is one.
+  Raises:
+    UserError: no config, or a weight that is missing, left over, or of another shape than the config says.
+  """
+  file = open_weights(path)
+  config_file = albert_config_file or file.config_file
+  if not config_file:
+    raise UserError(
+      f"{FLAG}={path}: has no albert_config.json or config.json beside it; give its config with --albert_config_file"
+    )
+  if spm_model_file and not files.exists(spm_model_file):
+    raise UserError(f"--spm_model_file={spm_model_file}: no such file")
+  config = load_model_config(config_file)
+  found_heads = _check(file, config, config_file)
+  weights = {name: file.read(name) for name in sorted(file.names)}
+  sources = {name: file.entries[name].source for name in weights}
+  model = Model(config, weights, sources, found_heads, spm_model_file or file.vocabulary)
+  if file.is_huggingface and not huggingface_groups_agree(config):
+
+    def group(layer: int) -> int:
+      return huggingface_group(layer, config)
+
+    return _regrouped(model, group, group)
+  return model
+
+
+def _check(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
+  """The heads that the file holds; an error unless all weights, and only those, are there."""
+  expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
+  if not any(name in file.entries for name in POOLER):
+    expected = {name: shape for name, shape in expected.items() if name not in POOLER}  # some transformers classes
+  found = []
+  for name, head in heads(config).items():
+    if any(weight in file.entries for weight in head.shapes):
+      found.append(name)
+      expected |= head.shapes
+  missing = sorted(set(expected) - set(file.entries))
+  unmatched = sorted(file.entries[name].source for name in set(file.entries) - set(expected))
+  misshapen = [
+    f"{name} {list(file.entries[name].shape)} instead of {list(shape)}"
+    for name, shape in sorted(expected.items())
+    if name in file.entries and not _fits(file.entries[name].shape, shape)
+  ]
+  problems = (("lacks", missing), ("has unmatched", unmatched), ("has another shape for", misshapen))
+  for problem, names in problems:
+    if names:
+      raise UserError(
+        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:4])}"
+        f"{', ...' if len(names) > 4 else ''}; {config_file} is not its config, or it is no ALBERT"
+      )
+  return tuple(found)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+  return len(shape) == len(wanted) and all(b is None or a == b for a, b in zip(shape, wanted, strict=True))
+
+
+def expand_sharing(model: Model, *, for_huggingface: bool = False) -> Model:
+  """The same function with all weights of a group shared, as the original and transformers have it.
+
+  Where attention and feed-forward have different groups (`sharing` other than "all"), every layer becomes a
+  group of its own, with copies of the weights it shares.
+  """
+  config = model.config
+  layers = config.num_hidden_layers
+  if config.sharing == "all" and (not for_huggingface or huggingface_groups_agree(config)):
+    return model
+  return _regrouped(
+    model,
+    lambda layer: layer * config.num_attention_groups // layers,
+    lambda layer: layer * config.num_ffn_groups // layers,
+  )
+
+
+def _regrouped(model: Model, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]) -> Model:
+  """Gives every layer its own group, from the groups that the functions name."""
+  config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
+  origins = {name: name for name in model.weights if not _GROUP.search(name)}
+  for name in encoder_shapes(config):
+    match = _GROUP.search(name)
+    if match:
+      layer = int(match.group(1))
+      is_attention = "/attention_1/" in name or "/LayerNorm/" in name
+      group = attention_group(layer) if is_attention else ffn_group(layer)
+      origins[name] = _GROUP.sub(f"/group_{group}/", name)
+  return dataclasses.replace(
+    model,
+    config=config,
+    weights={name: model.weights[origin] for name, origin in origins.items()},
+    sources={name: model.sources[origin] for name, origin in origins.items()},
+  )

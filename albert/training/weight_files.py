@@ -1,0 +1,286 @@
+"""Weights of any origin under the original's names: our checkpoints and the original's, Hugging Face's, .npz."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert import files
+from albert.config import ModelConfig, load_model_config
+from albert.errors import UserError
+from albert.models.weight_names import PROJECTION, from_huggingface
+from albert.training import checkpoints
+
+FLAG = "--init_checkpoint"
+CONFIG_NAMES = ("albert_config.json", "config.json")
+VOCABULARY = "spiece.model"
+SAFETENSORS = "model.safetensors"
+# Not weights: the optimizer's moments and the step; constants that transformers saves.
+_NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+# Copies that transformers may save of tied weights: name -> the one it is tied to.
+_TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"}
+_TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
+
+
+class _Array(NamedTuple):
+  """An array of a file: its shape, and how to read it."""
+
+  shape: tuple[int, ...]
+  read: Callable[[], np.ndarray]
+
+
+class Entry(NamedTuple):
+  """A weight in a file: its name there, its shape under the original's name, and whether its matrix is transposed."""
+
+  source: str
+  shape: tuple[int, ...]
+  transposed: bool
+
+
+class WeightFile:
+  """The weights at a path. Arrays are read when asked for."""
+
+  def __init__(
+    self,
+    path: str,
+    arrays: Mapping[str, _Array],
+    entries: Mapping[str, Entry],
+    *,
+    directory: str,
+    is_huggingface: bool,
+  ):
+    self.path = path
+    self._arrays = arrays
+    self.entries = dict(entries)
+    self.directory = directory
+    self.is_huggingface = is_huggingface
+
+  @property
+  def names(self) -> list[str]:
+    """The original's names of all weights."""
+    return list(self.entries)
+
+  def read(self, name: str) -> np.ndarray:
+    """A weight by the original's name, float32, in the original's layout."""
+    entry = self.entries[name]
+    value = np.asarray(self._arrays[entry.source].read())
+    return np.ascontiguousarray(value.T if entry.transposed else value, np.float32)
+
+  @property
+  def config_file(self) -> str | None:
+    """The model's config beside the weights, if there is one."""
+    found = [files.join(self.directory, name) for name in CONFIG_NAMES]
+    return next((path for path in found if files.exists(path)), None)
+
+  def config(self) -> ModelConfig | None:
+    """What config_file says."""
+    return load_model_config(self.config_file) if self.config_file else None
+
+  @property
+  def vocabulary(self) -> str | None:
+    """The SentencePiece model beside the weights, or beside their step-N directory, if there is one."""
+    places = [self.directory]
+    if re.search(r"(^|/)step-\d+$", self.directory):
+      places.append(self.directory.rpartition("/")[0] or ".")
+    found = [files.join(place, VOCABULARY) for place in places]
+    return next((path for path in found if files.exists(path)), None)
+
+
+def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
+  """The weights that `path` means.
+
+  Args:
+    path: a tensor bundle of ours or of the original (its prefix, a step-N directory, or the output_dir of a
+      run, which means its newest checkpoint); a Hugging Face directory with model.safetensors; a .safetensors
+      or .npz file. Names may be the original's, with or without TF-Hub's `module/`, or those of transformers,
+      with or without `albert.`.
+    flag: what the user gave the path with, for errors.
+  Raises:
+    UserError: nothing there, damage, a pickle, names that are not ALBERT's.
+  """
+  if path.endswith(_PICKLES):
+    raise _pickle_error(path, flag)
+  if path.endswith(".npz"):
+    return _named(path, _open_npz(path, flag), flag)
+  if path.endswith(".safetensors"):
+    return _named(path, _open_safetensors([path], flag), flag)
+  if files.is_dir(path):
+    names = files.listdir(path)
+    tensors = _safetensors_in(path, names, flag)
+    if tensors:
+      return _named(path, _open_safetensors(tensors, flag), flag, directory=path)
+    is_run = checkpoints.PREFIX + ".index" in names or any(re.match(r"^(step-\d+|checkpoints)$", n) for n in names)
+    pickles = [name for name in names if name.endswith(_PICKLES)]
+    if pickles and not is_run:
+      raise _pickle_error(files.join(path, pickles[0]), flag)
+  prefix = find_prefix(path, flag=flag)
+  return _named(path, _open_bundle(prefix), flag, directory=prefix.rpartition("/")[0] or ".")
+
+
+def _pickle_error(path: str, flag: str) -> UserError:
+  return UserError(
+    f"{flag}={path}: is a PyTorch pickle, which can run any code when it is read, so it is not read; give the "
+    "model.safetensors of the same model, or make it where that code may run: "
+    "AlbertModel.from_pretrained(DIRECTORY).save_pretrained(NEW_DIRECTORY) in transformers"
+  )
+
+
+def find_prefix(path: str, *, flag: str = FLAG) -> str:
+  """The tensor bundle that `path` means: a prefix, a checkpoint directory, or a run's output_dir (its newest).
+
+  Raises:
+    UserError: nothing there, or a checkpoint that does not verify.
+  """
+  path = path.removesuffix(".index")
+  if files.exists(path + ".index"):
+    return path
+  if files.exists(files.join(path, checkpoints.PREFIX + ".index")):
+    damage = checkpoints.find_damage(path)
+    if damage:
+      raise UserError(f"{flag}={path}: {damage}; give another checkpoint")
+    return files.join(path, checkpoints.PREFIX)
+  for directory in (path, files.join(path, "checkpoints")):
+    steps = [n for n in files.listdir(directory) if re.match(r"^step-\d+$", n)] if files.is_dir(directory) else []
+    for name in sorted(steps, key=lambda n: int(n[5:]), reverse=True):
+      if checkpoints.find_damage(files.join(directory, name)) is None:
+        return files.join(directory, name, checkpoints.PREFIX)
+  raise UserError(
+    f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
+    "the output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors or .npz file"
+  )
+
+
+def _open_bundle(prefix: str) -> dict[str, _Array]:
+  try:
+    reader = tf.train.load_checkpoint(prefix)
+  except (tf.errors.OpError, ValueError) as error:
+    raise UserError(f"{prefix}.index: is no TensorFlow checkpoint, or is damaged; give another one") from error
+
+  def read(name: str) -> np.ndarray:
+    try:
+      return reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+      raise UserError(f"{prefix}: cannot read {name}, the data file is damaged or missing; copy it again") from error
+
+  return {
+    name: _Array(tuple(shape), lambda name=name: read(name))  # type: ignore[misc]
+    for name, shape in reader.get_variable_to_shape_map().items()
+  }
+
+
+def _open_npz(path: str, flag: str) -> dict[str, _Array]:
+  if not files.exists(path):
+    raise UserError(f"{flag}={path}: no such file")
+  try:
+    with files.open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
+      loaded = {name: arrays[name] for name in arrays.files}
+  except (ValueError, OSError, EOFError, KeyError) as error:
+    raise UserError(f"{flag}={path}: is no .npz file of plain arrays, or is damaged ({error})") from error
+  return {name: _Array(value.shape, lambda value=value: value) for name, value in loaded.items()}  # type: ignore[misc]
+
+
+def _safetensors_in(directory: str, names: list[str], flag: str) -> list[str]:
+  """The files of a Hugging Face directory: model.safetensors, or the parts that its index lists."""
+  if SAFETENSORS in names:
+    return [files.join(directory, SAFETENSORS)]
+  index = SAFETENSORS + ".index.json"
+  if index not in names:
+    return []
+  parts = sorted(set(files.read_json(files.join(directory, index)).get("weight_map", {}).values()))
+  for part in parts:
+    if part not in names:
+      raise UserError(f"{flag}={directory}: {index} lists {part}, which is not there; fetch it, too")
+  return [files.join(directory, part) for part in parts]
+
+
+def _open_safetensors(paths: list[str], flag: str) -> dict[str, _Array]:
+  from safetensors import SafetensorError, safe_open
+  from safetensors.numpy import load
+
+  arrays: dict[str, _Array] = {}
+  for path in paths:
+    if not files.exists(path):
+      raise UserError(f"{flag}={path}: no such file")
+    try:
+      if files.is_remote(path):
+        with files.open_file(path) as remote:
+          loaded = load(remote.read())
+        arrays |= {n: _Array(v.shape, lambda v=v: v) for n, v in loaded.items()}  # type: ignore[misc]
+        continue
+      file = safe_open(path, framework="np")
+      for name in file.keys():  # noqa: SIM118  (it is no dict)
+        shape = tuple(file.get_slice(name).get_shape())
+        arrays[name] = _Array(shape, lambda file=file, name=name: file.get_tensor(name))  # type: ignore[misc]
+    except SafetensorError as error:
+      raise UserError(f"{flag}={path}: is no safetensors file, or is damaged ({error}); fetch it again") from error
+  return arrays
+
+
+def _named(path: str, arrays: dict[str, _Array], flag: str, directory: str = "") -> WeightFile:
+  """Finds out whose names these are."""
+  weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
+  is_huggingface = not any("/" in name for name in weights)
+  if is_huggingface:
+    entries = _huggingface_entries(path, weights, flag)
+  else:
+    entries = {n.removeprefix("module/"): Entry(n, a.shape, False) for n, a in weights.items()}
+  directory = directory or path.rpartition("/")[0] or "."
+  return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface)
+
+
+def _huggingface_entries(path: str, weights: dict[str, _Array], flag: str) -> dict[str, Entry]:
+  full = {n if n.startswith("albert.") or not _is_of_encoder(n) else f"albert.{n}": n for n in weights}
+  _drop_tied(path, full, weights, flag)
+  if not any(from_huggingface(name) for name in full):
+    raise UserError(
+      f"{flag}={path}: none of its {len(weights)} arrays has a name of ALBERT's (one is {min(weights, default='')!r}); "
+      "give another file"
+    )
+  entries: dict[str, Entry] = {}
+  for name, source in full.items():
+    ours = from_huggingface(name)
+    shape = weights[source].shape
+    if ours is None:
+      entries[source] = Entry(source, shape, False)  # what asks for weights will say that this one is left over
+    else:
+      entries[ours.name] = Entry(source, shape[::-1] if ours.transposed else shape, ours.transposed)
+  _drop_identity_projection(path, entries, weights, flag)
+  return entries
+
+
+def _is_of_encoder(name: str) -> bool:
+  return name.startswith(("embeddings.", "encoder.", "pooler."))
+
+
+def _drop_tied(path: str, full: dict[str, str], weights: dict[str, _Array], flag: str) -> None:
+  copy, bias = _TIED_BIAS
+  if copy in full and bias not in full:
+    full[bias] = full.pop(copy)
+  for name, tied in (*_TIED.items(), _TIED_BIAS):
+    if name in full:
+      if tied not in full or not np.array_equal(weights[full[name]].read(), weights[full[tied]].read()):
+        raise UserError(
+          f"{flag}={path}: {full[name]} differs from {tied}, which ALBERT ties it to (tie_word_embeddings); such a "
+          "model cannot be represented here"
+        )
+      del full[name]
+
+
+def _drop_identity_projection(path: str, entries: dict[str, Entry], weights: dict[str, _Array], flag: str) -> None:
+  """transformers projects even where E = H; the original has no such variables then."""
+  kernel, bias = (entries.get(name) for name in PROJECTION)
+  if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
+    return
+  is_identity = np.array_equal(weights[kernel.source].read(), np.eye(kernel.shape[0]))
+  if not is_identity or np.any(weights[bias.source].read()):
+    raise UserError(
+      f"{flag}={path}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
+      "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"
+    )
+  for name in PROJECTION:
+    del entries[name]

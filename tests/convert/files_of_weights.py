@@ -1,0 +1,66 @@
+"""Weights in every form that can be read, made without the code that is tested."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from safetensors.numpy import save_file
+
+from albert.config import ModelConfig
+from albert.models.weight_names import to_huggingface
+
+CONFIG = ModelConfig(
+  vocab_size=41,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=4,
+  num_hidden_groups=2,
+  inner_group_num=2,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
+
+
+def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], prefix: str = "") -> str:
+  """A checkpoint as the original's Saver writes it, with optimizer slots and the step; returns its prefix."""
+  directory.mkdir(parents=True, exist_ok=True)
+  (directory / "albert_config.json").write_text(json.dumps(config.to_dict() | {"net_structure_type": 0}))
+  graph = tf.Graph()
+  with graph.as_default(), tf.compat.v1.Session(graph=graph) as session:
+    variables = {}
+    for name, value in weights.items():
+      variables[f"{prefix}{name}"] = tf.compat.v1.Variable(value)
+      variables[f"{prefix}{name}/adam_m"] = tf.compat.v1.Variable(np.zeros_like(value))
+    variables["global_step"] = tf.compat.v1.Variable(np.int64(7))
+    session.run(tf.compat.v1.global_variables_initializer())
+    return tf.compat.v1.train.Saver(variables).save(session, str(directory / "model.ckpt-7"), write_meta_graph=False)
+
+
+def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) -> dict[str, np.ndarray]:
+  """Under the names of transformers, with `albert.` or without."""
+  tensors = {}
+  for name, value in weights.items():
+    there = to_huggingface(name)
+    assert there is not None
+    key = there.name if prefix else there.name.removeprefix("albert.")
+    tensors[key] = np.ascontiguousarray(value.T) if there.transposed else value
+  return tensors
+
+
+def huggingface_config(config: ModelConfig) -> dict[str, object]:
+  """Its config.json."""
+  values = config.to_dict()
+  del values["sharing"]
+  return values | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
+
+
+def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray]) -> str:
+  """A directory with model.safetensors and config.json; returns its path."""
+  directory.mkdir(parents=True, exist_ok=True)
+  save_file(tensors, str(directory / "model.safetensors"))
+  (directory / "config.json").write_text(json.dumps(huggingface_config(config)))
+  return str(directory)

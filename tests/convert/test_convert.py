@@ -1,0 +1,276 @@
+"""Conversions there and back: the same bits, every weight reported, anything unmatched an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from albert.config import load_model_config
+from albert.convert.run import convert
+from albert.errors import UserError
+from albert.models.weight_names import heads
+from albert.training.weight_files import open_weights
+from tests.convert.files_of_weights import CONFIG, huggingface_tensors, write_huggingface, write_tf1
+from tests.golden.make_tiny_albert import batch, random_weights
+from tests.models.built import encoder
+
+PRETRAINING = ("masked_lm", "sentence")
+HEADS = [(), ("masked_lm",), PRETRAINING, ("classifier",), ("squad",), ("squad_v2",), (*PRETRAINING, "squad_v2")]
+SHAPES = [
+  {},
+  {"num_hidden_groups": 1, "inner_group_num": 1},
+  {"num_hidden_groups": 4, "num_hidden_layers": 4},
+  {"embedding_size": 20},
+  {"hidden_act": "relu"},
+]
+
+
+def bundle(prefix: str | Path) -> dict[str, np.ndarray]:
+  reader = tf.train.load_checkpoint(str(prefix))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same_bits(found: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> None:
+  assert found.keys() == truth.keys()
+  for name, value in truth.items():
+    assert found[name].dtype == value.dtype
+    assert found[name].shape == value.shape
+    assert found[name].tobytes() == value.tobytes(), name
+
+
+@pytest.mark.parametrize("changes", SHAPES)
+def test_from_the_original_to_hugging_face_and_back_is_bit_identical(tmp_path, changes):
+  config = dataclasses.replace(CONFIG, **changes)
+  weights = random_weights(config, 3)
+  source = write_tf1(tmp_path / "tf1", config, weights)
+  convert(source, str(tmp_path / "ours"), "albert")
+  convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+  convert(str(tmp_path / "hf"), str(tmp_path / "again"), "albert")
+  convert(str(tmp_path / "again" / "step-0"), str(tmp_path / "tf1_again"), "tf1")
+  for prefix in ("ours/step-0/weights", "again/step-0/weights", "tf1_again/model.ckpt"):
+    assert_same_bits(bundle(tmp_path / prefix), weights)
+  first, second = (tmp_path / name / "step-0" / "weights.data-00000-of-00001" for name in ("ours", "again"))
+  assert first.read_bytes() == second.read_bytes()
+  for path in ("again/step-0/albert_config.json", "tf1_again/albert_config.json"):
+    assert load_model_config(str(tmp_path / path)) == config
+
+
+@pytest.mark.parametrize("with_heads", HEADS)
+def test_every_head_goes_there_and_back(tmp_path, with_heads):
+  weights = random_weights(CONFIG, 3, with_heads=with_heads)
+  convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
+  assert_same_bits(load_file(tmp_path / "hf" / "model.safetensors"), huggingface_tensors(weights))
+  convert(str(tmp_path / "hf"), str(tmp_path / "tf1_again"), "tf1")
+  assert_same_bits(bundle(tmp_path / "tf1_again" / "model.ckpt"), weights)
+
+
+@pytest.mark.parametrize(
+  ("with_heads", "architecture"),
+  [
+    ((), "AlbertModel"),
+    (("masked_lm",), "AlbertForMaskedLM"),
+    (PRETRAINING, "AlbertForPreTraining"),
+    (("classifier",), "AlbertForSequenceClassification"),
+    (("squad",), "AlbertForQuestionAnswering"),
+    (("squad_v2",), "AlbertModel"),
+  ],
+)
+def test_config_json_names_the_class_with_the_head(tmp_path, with_heads, architecture):
+  weights = random_weights(CONFIG, 3, with_heads=with_heads)
+  convert(write_tf1(tmp_path / "tf1", CONFIG, weights), str(tmp_path / "hf"), "huggingface")
+  config = json.loads((tmp_path / "hf" / "config.json").read_text())
+  assert config["architectures"] == [architecture]
+  assert config["hidden_act"] == "gelu_new"
+  assert len(config.get("id2label", {})) == (3 if with_heads == ("classifier",) else 0)
+
+
+def test_one_output_must_be_given_its_meaning(tmp_path):
+  weights = random_weights(CONFIG, 3, with_heads=("classifier",), num_classes=1)
+  source = write_tf1(tmp_path / "tf1", CONFIG, weights)
+  with pytest.raises(UserError, match="--architecture whether it is AlbertForMultipleChoice"):
+    convert(source, str(tmp_path / "hf"), "huggingface")
+  assert not (tmp_path / "hf").exists()
+  convert(source, str(tmp_path / "hf"), "huggingface", architecture="AlbertForMultipleChoice")
+  assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["AlbertForMultipleChoice"]
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
+@pytest.mark.parametrize("target", ["tf1", "huggingface"])
+def test_partial_sharing_is_written_out_as_the_same_function(tmp_path, sharing, target):
+  config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=1)
+  weights = random_weights(config, 3, with_heads=())
+  source = write_tf1(tmp_path / "ours", config, weights)
+  convert(source, str(tmp_path / "out"), target)
+  file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
+  found = file.config()
+  assert (found.sharing, found.num_hidden_groups) == ("all", 4)
+  features = batch(config, 5)
+  inputs = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
+  ours = encoder(config, weights)(*inputs)
+  theirs = encoder(found, {name: file.read(name) for name in file.names})(*inputs)
+  np.testing.assert_array_equal(ours.sequence_output, theirs.sequence_output)
+  np.testing.assert_array_equal(ours.pooled_output, theirs.pooled_output)
+
+
+def test_groups_that_transformers_rounds_otherwise_are_written_out(tmp_path):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
+  weights = random_weights(config, 3, with_heads=())
+  convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
+  assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
+  tensors = load_file(tmp_path / "hf" / "model.safetensors")
+  ours = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/bias"
+  for layer in range(18):
+    np.testing.assert_array_equal(
+      tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"],
+      weights[ours.format(layer * 14 // 18)],
+    )
+  # transformers takes layer 9 of a model of its own from group 6, where 9 * 14 / 18 is 7.
+  convert(
+    write_huggingface(tmp_path / "theirs", config, huggingface_tensors(weights)), str(tmp_path / "back"), "albert"
+  )
+  back = bundle(tmp_path / "back" / "step-0" / "weights")
+  np.testing.assert_array_equal(back[ours.format(9)], weights[ours.format(6)])
+  np.testing.assert_array_equal(back[ours.format(10)], weights[ours.format(7)])
+
+
+def test_the_report_lists_every_weight_with_the_hash_of_what_was_written(tmp_path):
+  weights = random_weights(CONFIG, 3)
+  report = convert(write_tf1(tmp_path / "tf1", CONFIG, weights, "module/"), str(tmp_path / "hf"), "huggingface")
+  assert (tmp_path / "hf" / "conversion.tsv").read_text() == report
+  header, *rows = [line.split("\t") for line in report.splitlines()]
+  assert header == ["source", "target", "shape", "sha256"]
+  tensors = load_file(tmp_path / "hf" / "model.safetensors")
+  assert {row[1] for row in rows} == set(tensors)
+  assert {row[0] for row in rows} == {f"module/{name}" for name in weights}
+  for _, target, shape, sha256 in rows:
+    assert shape == "x".join(map(str, tensors[target].shape))
+    assert sha256 == hashlib.sha256(tensors[target].tobytes()).hexdigest()
+
+
+def test_the_vocabulary_goes_along(tmp_path):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  (tmp_path / "30k.model").write_bytes(b"a vocabulary")
+  convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "30k.model"))
+  convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+  convert(str(tmp_path / "hf"), str(tmp_path / "again"), "tf1")
+  for name in ("ours", "hf", "again"):
+    assert (tmp_path / name / "spiece.model").read_bytes() == b"a vocabulary"
+  with pytest.raises(UserError, match="--spm_model_file=nowhere: no such file"):
+    convert(source, str(tmp_path / "x"), "albert", spm_model_file="nowhere")
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu"])
+def test_the_activation_keeps_its_meaning(tmp_path, activation):
+  """Ours "gelu" is transformers' "gelu_new", and its "gelu" is our "gelu_erf"."""
+  config = dataclasses.replace(CONFIG, hidden_act=activation)
+  convert(write_tf1(tmp_path / "ours", config, random_weights(config, 3)), str(tmp_path / "hf"), "huggingface")
+  named = json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_act"]
+  assert named == {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}[activation]
+  assert load_model_config(str(tmp_path / "hf" / "config.json")).hidden_act == activation
+  convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
+  assert load_model_config(str(tmp_path / "back" / "step-0" / "albert_config.json")).hidden_act == activation
+
+
+def test_a_model_without_pooler_is_converted_as_it_is(tmp_path):
+  weights = {n: v for n, v in random_weights(CONFIG, 3, with_heads=("squad",)).items() if "pooler" not in n}
+  source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
+  convert(source, str(tmp_path / "ours"), "albert")
+  assert_same_bits(bundle(tmp_path / "ours" / "step-0" / "weights"), weights)
+
+
+def wrong(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+  weights = {**random_weights(CONFIG, 3), **changes}
+  return {name: value for name, value in weights.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"bert/new/kernel": np.ones([2, 3], np.float32)}, r"has unmatched 1 weights: bert/new/kernel; .*albert_config"),
+    ({"bert/pooler/dense/bias": None}, "lacks 1 weights: bert/pooler/dense/bias"),
+    ({"cls/predictions/output_bias": None}, "lacks 1 weights: cls/predictions/output_bias"),
+    (
+      {"bert/embeddings/LayerNorm/beta": np.ones([7], np.float32)},
+      r"another shape for 1 weights: bert/embeddings/LayerNorm/beta \[7\] instead of \[6\]",
+    ),
+    (
+      {"output_weights": np.ones([3, 19], np.float32), "output_bias": np.ones([3], np.float32)},
+      r"instead of \[None, 20\]",
+    ),
+  ],
+)
+def test_what_does_not_match_is_an_error_and_writes_nothing(tmp_path, changes, message):
+  source = write_tf1(tmp_path / "tf1", CONFIG, wrong(changes))
+  with pytest.raises(UserError, match=message):
+    convert(source, str(tmp_path / "out"), "albert")
+  assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
+
+
+def test_the_config_is_asked_for(tmp_path):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  config = (tmp_path / "tf1" / "albert_config.json").rename(tmp_path / "config_elsewhere.json")
+  with pytest.raises(UserError, match=r"no albert_config\.json or config\.json beside it.*--albert_config_file"):
+    convert(source, str(tmp_path / "out"), "albert")
+  convert(source, str(tmp_path / "out"), "albert", albert_config_file=str(config))
+  assert (tmp_path / "out" / "step-0" / "manifest.json").exists()
+
+
+def test_a_directory_that_holds_something_is_left_alone(tmp_path):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  with pytest.raises(UserError, match="exists and is not empty"):
+    convert(source, str(tmp_path / "tf1"), "albert")
+  (tmp_path / "empty").mkdir()
+  convert(source, str(tmp_path / "empty") + "/", "albert")
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "tf1"]
+
+
+def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):
+  config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+  source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
+  with pytest.raises(UserError, match="tanh approximation alone"):
+    convert(source, str(tmp_path / "out"), "tf1")
+
+
+def command(*flags: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run([sys.executable, "-m", "albert.convert", *flags], capture_output=True, text=True, check=False)
+
+
+def test_the_command(tmp_path):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  done = command(f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface")
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.startswith((tmp_path / "hf" / "conversion.tsv").read_text())
+  assert "weights in" in done.stdout.splitlines()[-1]
+  assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    (["--output_dir=x", "--format=tf1"], "--init_checkpoint is missing"),
+    (["--init_checkpoint=nowhere", "--output_dir=x", "--format=tf1"], "--init_checkpoint=nowhere: no checkpoint there"),
+    (["--init_checkpoint=a", "--output_dir=x", "--format=onnx"], "onnx"),
+    (
+      ["--init_checkpoint=a", "--output_dir=x", "--format=tf1", "--architecture=AlbertModel"],
+      "is for --format=hugging",
+    ),
+  ],
+)
+def test_the_command_refuses_in_one_line(flags, message):
+  done = command(*flags)
+  assert (done.returncode, done.stdout) == (2, "")
+  assert message in done.stderr
+  assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_head_of_the_table_is_tested():
+  assert {name for group in HEADS for name in group} == set(heads(CONFIG))
