@@ -6,9 +6,9 @@ from albert import cli
 
 
 def main() -> None:
-  from albert.estimator import Estimator  # TensorFlow: late, so that --help is quick
+  from albert import runs  # TensorFlow: late, so that --help is quick
 
-  Estimator(*cli.task_and_config("pretraining")).run()
+  runs.run(*cli.task_and_config("pretraining"))
 
 
 def run() -> None:

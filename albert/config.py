@@ -171,6 +171,9 @@ class OptimizerConfig(Config):
   optimizer: str = option("lamb", "optimizer", choices=("lamb", "adamw", "tfa_lamb"))
   learning_rate: float = option(1.76e-3, "peak learning rate", above=0)
   num_warmup_steps: int = option(3125, "steps of linear warm-up from 0", minimum=0)
+  warmup_proportion: float = option(
+    0.0, "part of num_train_steps to warm up in, instead of num_warmup_steps; 0: no", minimum=0, below=1
+  )
   end_learning_rate: float = option(0.0, "learning rate after the last step", minimum=0)
   decay_power: float = option(1.0, "power of the polynomial decay (1 is linear)", above=0)
   weight_decay: float = option(0.01, "weight decay, not on LayerNorm and biases", minimum=0)
@@ -179,6 +182,9 @@ class OptimizerConfig(Config):
   epsilon: float = option(1e-6, "added to the root of the second moment", above=0)
   clip_norm: float = option(1.0, "global norm that gradients are clipped to; 0 clips nothing", minimum=0)
   bias_correction: bool = option(False, "correct the moments' bias (the original does not)")
+  layerwise_learning_rate_decay: float = option(
+    1.0, "factor of the learning rate from each group of layers to the one below it; 1: no decay", above=0
+  )
   scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
 
 
@@ -189,12 +195,19 @@ class TrainConfig(Config):
   train_batch_size: int = option(4096, "sequences an optimizer update sees, over all replicas", minimum=1)
   eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False)
   num_train_steps: int = option(125000, "optimizer updates", minimum=1)
+  num_train_epochs: float = option(0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0)
   gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
   save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False)
   keep_checkpoints: int = option(5, "newest checkpoints kept, besides the best", minimum=1, identity=False)
   log_every_steps: int = option(100, "steps between lines of metrics.jsonl", minimum=1, identity=False)
   steps_per_loop: int = option(100, "steps a call of the host runs on the device", minimum=1, identity=False)
   eval_every_steps: int = option(0, "steps between evaluations during training; 0: after it", minimum=0, identity=False)
+  early_stopping_patience: int = option(
+    0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0
+  )
+  select_checkpoint: str = option(
+    "newest", "checkpoint to evaluate and predict with", choices=("newest", "best"), identity=False
+  )
   max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False)
   seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
   precision: str = option("auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"))
@@ -212,6 +225,10 @@ class TrainConfig(Config):
       raise UserError(
         f"train_batch_size must be a multiple of gradient_accumulation_steps "
         f"({self.gradient_accumulation_steps}), got {self.train_batch_size}"
+      )
+    if self.early_stopping_patience and not self.eval_every_steps:
+      raise UserError(
+        f"early_stopping_patience={self.early_stopping_patience} needs evaluations: give --eval_every_steps"
       )
     if self.tpu and self.distribution_strategy not in ("auto", "tpu"):
       raise UserError(f"--tpu={self.tpu} needs --distribution_strategy=tpu, got {self.distribution_strategy!r}")
@@ -282,11 +299,29 @@ class PretrainingConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningConfig(Config):
+  """What all fine-tuning tasks read."""
+
+  spm_model_file: str = option(
+    "", "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint", identity=False
+  )
+  do_lower_case: bool = option(True, "lower-case text, as when the vocabulary was trained")
+  convert_quotes: bool = option(False, "turn `` and '' into \", as another library does")
+  max_seq_length: int = option(512, "longest sequence; more is cut", minimum=8)
+  pad_to_max_length: bool = option(False, "pad every batch to max_seq_length, for compilers that want one shape")
+  cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False)
+  num_processes: int = option(0, "processes that make features; 0: one a core", minimum=0, identity=False)
+  fresh_head: bool = option(False, "start the task's head from random weights, whatever --init_checkpoint holds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
   """One run: where it writes, what it does, and all that it depends on."""
 
   output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False)
   init_checkpoint: str = option("", "weights to start from: checkpoint prefix, step-N directory or output_dir")
+  from_scratch: bool = option(False, "train a task without --init_checkpoint, from random weights")
+  num_runs: int = option(1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False)
   init_from_shallower: bool = option(False, "let a deeper network start from --init_checkpoint's fewer layers")
   do_train: bool = option(False, "train", identity=False)
   do_eval: bool = option(False, "evaluate the newest checkpoint", identity=False)
@@ -298,3 +333,5 @@ class RunConfig(Config):
     super().__post_init__()
     if not self.output_dir:
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
+    if self.from_scratch and self.init_checkpoint:
+      raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")

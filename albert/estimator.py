@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import os
-import platform
-import sys
-from collections.abc import Iterator
+import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -16,16 +11,19 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert import files
-from albert.config import RunConfig
-from albert.data import pipeline
+from albert.config import RunConfig, TrainConfig
+from albert.data.source import Data, Reader
 from albert.errors import UserError
 from albert.evaluation import Evaluator
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
-from albert.tasks.base import Task
-from albert.training import checkpoints, curves, strategy, warm_start
-from albert.training.loop import Trainer, make_learning_rate_reader
+from albert.tasks.base import Outputs, Task
+from albert.training import checkpoints, curves, run_directory, strategy, warm_start
+from albert.training.evaluation_log import EvaluationLog
+from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
+
+EVAL_RESULTS = "eval_results.json"
 
 
 class Estimator:
@@ -48,12 +46,10 @@ class Estimator:
     strategy.set_precision(self.precision)
     with self.strategy.scope():
       self.model = task.build_model()
-    self._evaluator: Evaluator | None = None
+      self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
 
   def run(self) -> None:
     """Does what the config asks for, in order: train, evaluate, predict."""
-    if not (self.config.do_train or self.config.do_eval or self.config.do_predict):
-      raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
     if self.config.do_train:
       self.train()
     if self.config.do_eval:
@@ -64,65 +60,78 @@ class Estimator:
   def train(self) -> None:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
     config = self.config
-    shards = self.task.training_shards()
-    self._claim_output_dir()
-    schedule = make_schedule(config.optimizer, config.train.num_train_steps, config.train.train_batch_size)
+    data = self.task.training_data()
+    train = _with_steps(config.train, data.num_examples)
+    self._claim_output_dir(train)
+    schedule = make_schedule(config.optimizer, train.num_train_steps, train.train_batch_size)
     with self.strategy.scope():
       optimizer = make_optimizer(config.optimizer, schedule)
-      trainer = Trainer(self.task, self.model, optimizer, self.strategy, config.train, config.optimizer.clip_norm)
+      decay = config.optimizer.layerwise_learning_rate_decay
+      trainer = Trainer(self.task, self.model, optimizer, self.strategy, train, config.optimizer.clip_norm, decay)
       self._start(trainer)
     first_step = trainer.step
-    if first_step >= config.train.num_train_steps:
+    evaluations = None
+    if train.eval_every_steps:
+      evaluations = self._open_evaluation_log(first_step)
+      if first_step and is_evaluation_due(train, first_step) and not evaluations.has(first_step):
+        self._evaluate_during_training(first_step, evaluations)  # killed between saving and evaluating
+    if first_step >= train.num_train_steps or self._stops_early(evaluations):
       say(f"{config.output_dir} has all {first_step} steps already: nothing to train")
       return
-    self._describe(shards)
-    log = MetricsLog(config.output_dir, first_step=first_step, total_steps=config.train.num_train_steps)
-    evaluate = self._evaluate_during_training if config.train.eval_every_steps else None
+    self._describe(data, train)
+    log = MetricsLog(config.output_dir, first_step=first_step, total_steps=train.num_train_steps)
+
+    def evaluate(step: int) -> bool:
+      assert evaluations is not None
+      self._evaluate_during_training(step, evaluations)
+      return self._stops_early(evaluations)
+
     try:
-      batches = iter(self._training_batches(shards, first_step))
-      trainer.train(batches, self.checkpoints, log, make_learning_rate_reader(schedule), evaluate)
+      batches = iter(self._training_batches(data, train, first_step))
+      trainer.train(
+        batches, self.checkpoints, log, make_learning_rate_reader(schedule), evaluate if evaluations else None
+      )
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-      pipeline.explain_failure(shards, self.task.features())
+      data.explain_failure()
       raise
     finally:
       log.close()
     picture = curves.draw_curves(config.output_dir)
-    say(f"trained {config.train.num_train_steps} steps; curves in {picture}")
+    early = f", stopped early ({self.task.best_metric} got no better)" if trainer.step < train.num_train_steps else ""
+    say(f"trained {trainer.step} steps{early}; curves in {picture}")
 
   def evaluate(self) -> dict[str, float]:
-    """Evaluates the newest checkpoint and writes eval_results.json."""
-    step = self._restore_newest()
-    results = self._evaluate()
+    """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
+    step = self._restore()
+    results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.config.output_dir)
-    files.write_json(files.join(self.config.output_dir, "eval_results.json"), {"step": step, **results})
+    for split, values in outputs.items():
+      self.task.write_evaluation(split, values, self.config.output_dir)
+    files.write_json(files.join(self.config.output_dir, EVAL_RESULTS), {"step": step, **results})
     for name, value in results.items():
       print(f"{name} = {value:.6g}", flush=True)
     return results
 
-  def predict(self) -> str:
-    """Writes predictions.tsv with the newest checkpoint, prints it, and returns its path."""
-    self._restore_newest()
-    rows = list(self.task.predict(self.model))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path = files.join(self.config.output_dir, "predictions.tsv")
-    files.write_atomically(path, text.getvalue())
-    print(text.getvalue(), end="", flush=True)
-    return path
+  def predict(self) -> list[str]:
+    """Writes the task's predictions with a checkpoint (see select_checkpoint), and returns their paths."""
+    self._restore()
+    files.makedirs(self.config.output_dir)
 
-  def _training_batches(self, shards: pipeline.Shards, first_step: int) -> tf.distribute.DistributedDataset:
-    train = self.config.train
+    def run(data: Data) -> Outputs:
+      return self.evaluator.run(data)[1]
 
+    paths = self.task.predict(self.model, run, self.config.output_dir)
+    for path in paths:
+      say(f"wrote {path}")
+    return paths
+
+  def _training_batches(self, data: Data, train: TrainConfig, first_step: int) -> tf.distribute.DistributedDataset:
     def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      host_batch = train.train_batch_size // context.num_input_pipelines
-      return pipeline.training_batches(
-        shards.part(context.input_pipeline_id, context.num_input_pipelines),
-        self.task.features(),
-        batch_size=train.train_batch_size // self.strategy.num_replicas_in_sync,
-        first_example=first_step * host_batch,
+      return data.training_batches(
+        batch_size=train.train_batch_size,
+        first_step=first_step,
         seed=train.seed,
+        reader=Reader(context.input_pipeline_id, context.num_input_pipelines, self.strategy.num_replicas_in_sync),
       )
 
     return self.strategy.distribute_datasets_from_function(make)
@@ -140,22 +149,31 @@ class Estimator:
       self._warm_start()
 
   def _warm_start(self) -> None:
+    task = self.task
+    weights = self.model.named_weights()
+    replaced = [name for name in weights if name.startswith(tuple(task.replaced_weights))]
     kept = warm_start.warm_start(
       self.config.init_checkpoint,
-      self.model.named_weights(),
-      fresh=self.task.fresh_weights,
-      ignored=self.task.ignored_weights,
+      {name: variable for name, variable in weights.items() if name not in replaced},
+      fresh=task.fresh_weights,
+      ignored=(*task.ignored_weights, *task.replaced_weights),
       from_shallower=self.config.init_from_shallower,
+      config=task.model_config,
     )
-    say(f"started from {self.config.init_checkpoint}" + (f"; fresh: {', '.join(kept)}" if kept else ""))
+    fresh = kept + replaced
+    say(f"started from {self.config.init_checkpoint}" + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
 
-  def _restore_newest(self) -> int:
-    newest, skipped = self.checkpoints.latest()
+  def _restore(self) -> int:
+    """Restores the checkpoint to evaluate or predict with, and returns its step."""
+    run_directory.check_checkpoint_settings(self.config.output_dir, self.task.checkpoint_settings())
+    chosen, skipped = self.checkpoints.latest()
+    if self.config.train.select_checkpoint == "best":
+      chosen, skipped = self.checkpoints.best_or_latest()
     for line in skipped:
       say(f"warning: {line}")
-    if newest is not None:
-      checkpoints.restore(newest, self.model.named_weights())
-      return newest.step
+    if chosen is not None:
+      checkpoints.restore(chosen, self.model.named_weights())
+      return chosen.step
     if not self.config.init_checkpoint:
       raise UserError(
         f"{self.checkpoints.directory} holds no checkpoint that verifies: train first (--do_train) or give "
@@ -164,23 +182,25 @@ class Estimator:
     self._warm_start()
     return 0
 
-  def _evaluate(self) -> dict[str, float]:
-    if self._evaluator is None:
-      with self.strategy.scope():
-        self._evaluator = Evaluator(self.task, self.model, self.strategy, self.config.train.eval_batch_size)
-    return self._evaluator.evaluate(self.config.train.max_eval_steps)
+  def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
+    return EvaluationLog(
+      self.config.output_dir,
+      first_step=first_step,
+      metric=self.task.best_metric,
+      higher_is_better=self.task.higher_is_better,
+    )
 
-  def _evaluate_during_training(self, step: int) -> None:
-    results = self._evaluate()
+  def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
+    patience = self.config.train.early_stopping_patience
+    return bool(patience) and evaluations is not None and evaluations.evaluations_since_best >= patience
+
+  def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
+    results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     say(f"step {step} evaluation  {format_metrics(results)}")
-    line = json.dumps({"step": step, **results}) + "\n"
-    with files.open_file(files.join(self.config.output_dir, "eval_metrics.jsonl"), "ab") as f:
-      f.write(line.encode("utf-8"))
-    if step not in self.checkpoints.steps():
-      return
     metric = self.task.best_metric
     if self.checkpoints.record_evaluation(step, metric, results[metric], higher_is_better=self.task.higher_is_better):
       say(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
+    evaluations.add(step, results)
 
   def _identity(self) -> dict[str, Any]:
     config = self.config
@@ -194,52 +214,37 @@ class Estimator:
       "init_from_shallower": config.init_from_shallower,
     }
 
-  def _claim_output_dir(self) -> None:
-    """Writes config.json and environment.json; refuses a directory that holds another run."""
-    directory = self.config.output_dir
-    files.makedirs(directory)
-    path = files.join(directory, "config.json")
-    identity = self._identity()
-    if files.exists(path):
-      for key, ours, theirs in _differences(identity, files.read_json(path)):
-        raise UserError(
-          f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
-          "--output_dir, or that value to resume it"
-        )
-    elif self.checkpoints.steps():
-      raise UserError(f"{directory} has checkpoints but no config.json: give another --output_dir")
-    train = self.config.train.to_dict() | {"precision": self.precision}
-    files.write_json(path, identity | {"train": train})
-    files.write_json(files.join(directory, "environment.json"), self._environment())
+  def _claim_output_dir(self, train: TrainConfig) -> None:
+    config, directory = self.config, self.config.output_dir
+    if self.task.needs_initial_weights and not (config.init_checkpoint or config.from_scratch):
+      raise UserError(
+        "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
+      )
+    run_directory.claim(
+      directory,
+      self._identity() | {"train": train.identity() | {"precision": self.precision}},
+      {"train": train.to_dict() | {"precision": self.precision}},
+      has_checkpoints=bool(self.checkpoints.steps()),
+    )
+    run_directory.write_environment(directory, self.strategy)
+    for name, source in self.task.files_to_keep().items():
+      target = files.join(directory, name)
+      if not files.exists(target):
+        with files.open_file(source) as f:
+          files.write_atomically(target, f.read())
 
-  def _environment(self) -> dict[str, Any]:
-    return {
-      "command": sys.argv,
-      "python": platform.python_version(),
-      "tensorflow": tf.__version__,
-      "tf_keras": keras.__version__,
-      "numpy": np.__version__,
-      "platform": platform.platform(),
-      "cpus": os.cpu_count(),
-      "devices": [device.name for device in tf.config.list_logical_devices()],
-      "replicas": self.strategy.num_replicas_in_sync,
-      "strategy": type(self.strategy).__name__,
-    }
-
-  def _describe(self, shards: pipeline.Shards) -> None:
+  def _describe(self, data: Data, train: TrainConfig) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
-    epochs = self.config.train.num_train_steps * self.config.train.train_batch_size / shards.num_examples
+    epochs = train.num_train_steps * train.train_batch_size / data.num_examples
     say(
-      f"{parameters:,} parameters, {shards.num_examples:,} examples in {len(shards.paths)} shards, "
-      f"{epochs:.2f} epochs, {self.precision}, {self.strategy.num_replicas_in_sync} replica(s)"
+      f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
+      f"{self.precision}, {self.strategy.num_replicas_in_sync} replica(s)"
     )
 
 
-def _differences(ours: dict[str, Any], theirs: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-  """(key, ours, theirs) where two nested dicts differ; keys that only `theirs` has are not compared."""
-  for key, value in ours.items():
-    other = theirs.get(key)
-    if isinstance(value, dict) and isinstance(other, dict):
-      yield from _differences(value, other, f"{prefix}{key}.")
-    elif value != other:
-      yield f"{prefix}{key}", value, other
+def _with_steps(config: TrainConfig, num_examples: int) -> TrainConfig:
+  """num_train_epochs as num_train_steps."""
+  if not config.num_train_epochs:
+    return config
+  steps = max(1, math.ceil(config.num_train_epochs * num_examples / config.train_batch_size))
+  return dataclasses.replace(config, num_train_steps=steps)

@@ -5,11 +5,13 @@ A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is
 
 from __future__ import annotations
 
+import csv
 import glob
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 from albert.errors import UserError
@@ -200,3 +202,13 @@ def read_json(path: str) -> dict[str, Any]:
 def write_json(path: str, values: dict[str, Any]) -> None:
   """Writes a JSON object, whole or not at all."""
   write_atomically(path, json.dumps(values, indent=2) + "\n")
+
+
+def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:
+  """Writes rows, all with the same columns, as a tab-separated file with a header. Returns the text."""
+  text = io.StringIO()
+  writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(rows)
+  write_atomically(path, text.getvalue())
+  return text.getvalue()

@@ -19,6 +19,7 @@ from albert import files
 from albert.data import records
 from albert.data.manifest import Manifest
 from albert.data.schema import FeatureSpec
+from albert.data.source import Data, Reader
 from albert.errors import UserError
 
 # Shards read in turn, and examples permuted together: a mixture of about WINDOW examples of INTERLEAVED_SHARDS
@@ -190,3 +191,34 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
         f"{path}, record {number} (counted from 0): {feature.name} has {found} values, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
+
+
+class ShardData(Data):
+  """TFRecord shards as a data set. Each input pipeline reads shards of its own."""
+
+  def __init__(self, shards: Shards, features: Sequence[FeatureSpec]):
+    self.shards = shards
+    self.features = features
+    self.num_examples = shards.num_examples
+
+  def describe(self) -> str:
+    """Numbers of examples and shards."""
+    return f"{self.num_examples:,} examples in {len(self.shards.paths)} shards"
+
+  def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
+    """See Data."""
+    return training_batches(
+      self.shards.part(reader.index, reader.count),
+      self.features,
+      batch_size=batch_size // reader.num_replicas,
+      first_example=first_step * (batch_size // reader.count),
+      seed=seed,
+    )
+
+  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+    """See Data."""
+    return evaluation_batches(self.shards, self.features, batch_size=batch_size)
+
+  def explain_failure(self) -> None:
+    """UserError with the file and record that is damaged or not of this contract."""
+    explain_failure(self.shards, self.features)

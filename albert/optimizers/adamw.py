@@ -41,6 +41,7 @@ class AdamW(keras.optimizers.Optimizer):
     self.epsilon = epsilon
     self.bias_correction = bias_correction
     self.exclude = tuple(exclude)
+    self._rate_factors: dict[str, float] = {}
 
   def build(self, var_list: Sequence[tf.Variable]) -> None:
     """Makes the slots m and v of each variable, float32, 0."""
@@ -50,6 +51,10 @@ class AdamW(keras.optimizers.Optimizer):
     self._built = True
     self._m = [self.add_variable_from_reference(variable, "adam_m") for variable in var_list]
     self._v = [self.add_variable_from_reference(variable, "adam_v") for variable in var_list]
+
+  def scale_rates(self, factors: Sequence[tuple[tf.Variable, float]]) -> None:
+    """Multiplies the learning rate of each variable by its factor (layer-wise decay)."""
+    self._rate_factors = {self._var_key(variable): factor for variable, factor in factors}
 
   def slots(self, variable: tf.Variable) -> dict[str, tf.Variable]:
     """The moments of a variable, by the original's suffixes."""
@@ -77,7 +82,7 @@ class AdamW(keras.optimizers.Optimizer):
     excluded = self.is_excluded(variable)
     if self.weight_decay_rate and not excluded:
       update += self.weight_decay_rate * variable
-    rate = tf.cast(self.learning_rate, tf.float32)
+    rate = tf.cast(self.learning_rate, tf.float32) * self._rate_factors.get(self._var_key(variable), 1.0)
     variable.assign_sub(rate * (update if excluded else self.scale_update(update, variable)))
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:

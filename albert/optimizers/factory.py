@@ -23,6 +23,8 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
     UserError: tfa_lamb where tensorflow-addons does not import; the message says which profile has it.
   """
   if config.optimizer == "tfa_lamb":
+    if config.layerwise_learning_rate_decay != 1.0:
+      raise UserError("--optimizer=tfa_lamb has one rate for all layers: leave out --layerwise_learning_rate_decay")
     return _tfa_lamb(config, learning_rate)
   cls = {"lamb": LAMB, "adamw": AdamW}[config.optimizer]
   return cls(

@@ -57,6 +57,9 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_siz
   peak = config.learning_rate
   if config.scale_learning_rate:
     peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
+  warmup_steps = config.num_warmup_steps
+  if config.warmup_proportion:
+    warmup_steps = round(config.warmup_proportion * num_train_steps)
   return WarmupPolynomialDecay(
-    peak, config.num_warmup_steps, num_train_steps, end=config.end_learning_rate, power=config.decay_power
+    peak, warmup_steps, num_train_steps, end=config.end_learning_rate, power=config.decay_power
   )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config import ModelConfig
-from albert.data.pipeline import Shards
-from albert.data.schema import FeatureSpec
+from albert.data.source import Data
 
 Batch = Mapping[str, tf.Tensor]
+# Name -> [N, ...]: what the model gives for each example of a data set, in the order of the data.
+Outputs = dict[str, np.ndarray]
 
 
 class Sum(NamedTuple):
@@ -21,6 +23,17 @@ class Sum(NamedTuple):
 
   total: tf.Tensor
   weight: tf.Tensor
+
+
+class Forward(NamedTuple):
+  """What a task computes of a batch.
+
+  sums: each metric of metric_names, the losses among them. outputs: name -> [B, ...], what predictions and the
+  metrics of whole data sets are made of; may be empty.
+  """
+
+  sums: dict[str, Sum]
+  outputs: dict[str, tf.Tensor]
 
 
 class Task(abc.ABC):
@@ -33,6 +46,10 @@ class Task(abc.ABC):
   # Prefixes of the model's weights that a warm start may leave fresh, and of a checkpoint's it may leave unused.
   fresh_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()
+  # Prefixes of the model's weights that a warm start leaves fresh even if the checkpoint has them.
+  replaced_weights: Sequence[str] = ()
+  # True if training without --init_checkpoint is most likely a mistake.
+  needs_initial_weights = False
 
   def __init__(self, model_config: ModelConfig):
     self.model_config = model_config
@@ -41,21 +58,21 @@ class Task(abc.ABC):
   def settings(self) -> dict[str, Any]:
     """What the run depends on besides model, optimizer and training: the task's part of config.json."""
 
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Those of settings() without which a checkpoint of a run means nothing, such as its labels."""
+    return {}
+
   @abc.abstractmethod
   def build_model(self) -> keras.Model:
     """A built model, whose `named_weights()` gives its variables by the original's names."""
 
   @abc.abstractmethod
-  def training_shards(self) -> Shards:
-    """The records to train on."""
+  def training_data(self) -> Data:
+    """What to train on."""
 
   @abc.abstractmethod
-  def evaluation_shards(self) -> Shards:
-    """The records to evaluate on."""
-
-  @abc.abstractmethod
-  def features(self) -> Sequence[FeatureSpec]:
-    """The FeatureSpecs of a record."""
+  def evaluation_data(self) -> dict[str, Data]:
+    """Split -> what to evaluate on. Where there are several, `SPLIT_` starts the names of their metrics."""
 
   @abc.abstractmethod
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
@@ -66,18 +83,33 @@ class Task(abc.ABC):
     """
 
   @abc.abstractmethod
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> dict[str, Sum]:
-    """Name -> Sum of each metric, those of loss_weights among them. seed int32 [2]: of dropout, None for none."""
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+    """Losses, metrics and outputs of a batch. seed int32 [2]: of dropout, None for none."""
 
   @abc.abstractmethod
   def metric_names(self) -> Sequence[str]:
     """The names that forward gives."""
 
-  @abc.abstractmethod
-  def predict(self, model: keras.Model) -> Iterator[dict[str, Any]]:
-    """Rows of predictions.tsv: column -> value, the same columns in each."""
+  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+    """Metrics of a whole split that are no means over examples or tokens, and numbers to report beside them."""
+    del split, outputs
+    return {}
 
-  def evaluation_extras(self, shards: Shards) -> dict[str, float]:
-    """Numbers to report beside the metrics of an evaluation, such as baselines."""
-    del shards
+  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+    """Writes what a person would look at after an evaluation: predictions, mistakes, pictures."""
+    del split, outputs, directory
+
+  @abc.abstractmethod
+  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+    """Writes predictions.
+
+    Args:
+      model: with its weights.
+      run: gives the outputs of forward for all examples of a data set.
+      directory: where to.
+    Returns: the files written.
+    """
+
+  def files_to_keep(self) -> dict[str, str]:
+    """Name in the output_dir -> the file to copy there: what its checkpoints cannot be used without."""
     return {}

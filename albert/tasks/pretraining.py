@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from albert import files
 from albert.config import ModelConfig, PretrainingConfig
 from albert.data import pipeline, records
 from albert.data.manifest import Manifest
-from albert.data.pipeline import EXAMPLE_WEIGHT, Shards
+from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
 from albert.data.schema import FeatureSpec, pretraining_features
+from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.heads import PretrainingModel
-from albert.tasks.base import Batch, Sum, Task
+from albert.tasks.base import Batch, Forward, Outputs, Sum, Task
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -113,17 +115,20 @@ class PretrainingTask(Task):
     """The contract of the shards."""
     return pretraining_features(self.max_seq_length, self.max_predictions)
 
-  def training_shards(self) -> Shards:
+  def training_data(self) -> ShardData:
     """--input_file."""
     if not self.config.input_file:
       raise UserError("--do_train needs --input_file: the shards to train on")
-    return pipeline.open_shards(files.expand_globs(self.config.input_file, flag="--input_file"))
+    return self._shards(self.config.input_file, "--input_file")
 
-  def evaluation_shards(self) -> Shards:
+  def evaluation_data(self) -> dict[str, Data]:
     """--eval_input_file."""
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
-    return pipeline.open_shards(files.expand_globs(self.config.eval_input_file, flag="--eval_input_file"))
+    return {"heldout": self._shards(self.config.eval_input_file, "--eval_input_file")}
+
+  def _shards(self, spec: str, flag: str) -> ShardData:
+    return ShardData(pipeline.open_shards(files.expand_globs(spec, flag=flag)), self.features())
 
   def metric_names(self) -> Sequence[str]:
     """Masked LM, and the sentence loss if there is one."""
@@ -139,7 +144,7 @@ class PretrainingTask(Task):
       weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
     return weights
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> dict[str, Sum]:
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
     """Losses and accuracies over the masked tokens and over the examples."""
     output = model(batch, seed=seed)
     loss, hits, count = _weighted(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
@@ -149,13 +154,18 @@ class PretrainingTask(Task):
       loss, hits, count = _weighted(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
       sums[f"{self.sentence_metric}_loss"] = Sum(loss, count)
       sums[f"{self.sentence_metric}_accuracy"] = Sum(hits, count)
-    return sums
+    return Forward(sums, {})
 
-  def evaluation_extras(self, shards: Shards) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     """What guessing gives: always the most frequent masked token, always the more frequent order."""
+    del split, outputs
+    return self._baselines
+
+  @functools.cached_property
+  def _baselines(self) -> dict[str, float]:
     tokens = np.zeros(self.model_config.vocab_size, np.int64)
     labels = np.zeros(2, np.int64)
-    for path in shards.paths:
+    for path in files.expand_globs(self.config.eval_input_file, flag="--eval_input_file"):
       for record in records.read_records(path):
         example = records.decode_example(record)
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
@@ -166,7 +176,14 @@ class PretrainingTask(Task):
       extras[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
     return extras
 
-  def predict(self, model: keras.Model) -> Iterator[dict[str, Any]]:
+  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+    """Fills the masks of predict_file: writes predictions.tsv, and prints it."""
+    del run
+    path = files.join(directory, "predictions.tsv")
+    print(files.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
+    return [path]
+
+  def filled_masks(self, model: keras.Model) -> Iterator[dict[str, Any]]:
     """For each [MASK] in a line of predict_file, the five likeliest pieces.
 
     Yields: line (from 1), mask (from 1), text, and piece_k, probability_k for k = 1..5.

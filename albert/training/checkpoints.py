@@ -104,6 +104,18 @@ class CheckpointManager:
       skipped.append(f"skipped {path}: {damage}")
     return None, skipped
 
+  def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
+    """The best checkpoint if it verifies, else the newest; and a line about each that was skipped."""
+    best = self.best()
+    if best is None:
+      return self.latest()
+    path = files.join(self.directory, f"step-{int(best['step'])}")
+    damage = find_damage(path)
+    if damage is None:
+      return Checkpoint(int(best["step"]), path), []
+    newest, skipped = self.latest()
+    return newest, [f"skipped {path}, the best: {damage}", *skipped]
+
   def steps(self) -> list[int]:
     """Steps that have a directory, whole or not."""
     if not files.exists(self.directory):

@@ -18,6 +18,7 @@ import tf_keras as keras
 from albert.config import TrainConfig
 from albert.errors import RunError, Stopped
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
+from albert.optimizers.layerwise import layerwise_factors
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
 from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
@@ -39,6 +40,7 @@ class Trainer:
     strategy: tf.distribute.Strategy,
     config: TrainConfig,
     clip_norm: float,
+    layerwise_decay: float = 1.0,
   ):
     self.task = task
     self.model = model
@@ -56,6 +58,9 @@ class Trainer:
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
     optimizer.build(list(self.weights.values()))
+    if layerwise_decay != 1.0:
+      factors = layerwise_factors(self.weights, layerwise_decay)
+      optimizer.scale_rates([(variable, factors[name]) for name, variable in self.weights.items()])
 
   @property
   def step(self) -> int:
@@ -121,7 +126,7 @@ class Trainer:
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, Sum]]:
     with tf.GradientTape() as tape:
-      sums = self.task.forward(self.model, batch, seed)
+      sums = self.task.forward(self.model, batch, seed).sums
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])
     gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return densify(gradients), sums
@@ -132,10 +137,14 @@ class Trainer:
     checkpoints: CheckpointManager,
     log: MetricsLog,
     learning_rate: Callable[[int], float],
-    evaluate: Callable[[int], None] | None = None,
+    evaluate: Callable[[int], bool] | None = None,
   ) -> None:
     """Trains to num_train_steps, logging, saving and evaluating where a step is due.
 
+    Args:
+      batches, checkpoints, log: what to read, where to save, where to write metrics.
+      learning_rate: step -> the rate to log.
+      evaluate: called every eval_every_steps, after the step was saved; True stops the training.
     Raises:
       RunError: a loss or gradient that is not finite; nothing is saved after it.
       Stopped: SIGTERM or SIGINT came; the run has been saved.
@@ -163,14 +172,18 @@ class Trainer:
           metrics["examples_per_second"] = (step - logged) * config.train_batch_size / max(seconds, 1e-9)
           log.write(step, metrics)
           logged, started = step, time.monotonic()
-        if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop.requested:
+        is_last = step == config.num_train_steps
+        is_evaluated = is_evaluation_due(config, step) and evaluate is not None
+        is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last
+        if is_saved or stop.requested:
           checkpoints.save(step, self.state())
           saved = step
         if stop.requested:
           raise Stopped(f"stopped at step {step} and saved; the same command resumes there", stop.requested)
-        if evaluate is not None and config.eval_every_steps and step % config.eval_every_steps == 0:
+        if evaluate is not None and is_evaluated:
           paused = time.monotonic()
-          evaluate(step)
+          if evaluate(step):
+            return
           started += time.monotonic() - paused  # examples_per_second is of training alone
 
   def _check_finite(self, checkpoints: CheckpointManager, saved: int) -> None:
@@ -209,6 +222,11 @@ class _StopRequest:
   def __exit__(self, *unused: object) -> None:
     for number, handler in self._previous.items():
       signal.signal(number, handler)
+
+
+def is_evaluation_due(config: TrainConfig, step: int) -> bool:
+  """True if the run is evaluated after `step` updates: every eval_every_steps, and at the end."""
+  return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or step == config.num_train_steps)
 
 
 def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:

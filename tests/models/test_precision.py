@@ -53,7 +53,7 @@ def dtypes_by_operation() -> dict[str, set[str]]:
   @tf.function
   def step(inputs: dict[str, tf.Tensor]):
     with tf.GradientTape() as tape:
-      sums = task.forward(model, inputs, SEED)
+      sums = task.forward(model, inputs, SEED).sums
       loss = tf.add_n([value.total / value.weight for value in sums.values()])
     return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
@@ -102,7 +102,7 @@ def losses_of_training(steps: int, optimizer_name: str, peak: float) -> np.ndarr
   @tf.function
   def step(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     with tf.GradientTape() as tape:
-      sums = task.forward(model, inputs, None)
+      sums = task.forward(model, inputs, None).sums
       loss = tf.add_n([sums[name].total / weight for name, weight in task.loss_weights(inputs).items()])
     gradients, _ = clip_by_global_norm(densify(tape.gradient(loss, variables)), 1.0)
     optimizer.apply_gradients(zip(gradients, variables, strict=True), experimental_aggregate_gradients=False)

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from albert.config import ModelConfig, PretrainingConfig
-from albert.data import pipeline
 from albert.data.manifest import Manifest
 from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask, encode_with_masks
@@ -27,14 +26,13 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
   write_shards(tmp_path, [5])
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "*"), **config))
-  shards = task.training_shards()
-  return task, next(iter(pipeline.evaluation_batches(shards, task.features(), batch_size=8)))  # 3 of 8 are padding
+  return task, next(iter(task.training_data().evaluation_batches(batch_size=8)))  # 3 of 8 are padding
 
 
 def test_losses_and_accuracies_count_real_tokens_and_examples_alone(tmp_path):
   task, batch = task_and_batch(tmp_path)
   model = task.build_model()
-  sums = task.forward(model, batch, None)
+  sums = task.forward(model, batch, None).sums
   output = model(batch)
   weights = batch["masked_lm_weights"].numpy()
   labels = batch["masked_lm_ids"].numpy()
@@ -63,7 +61,7 @@ def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, n
   task, batch = task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
   expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
   assert list(task.metric_names()) == expected
-  assert list(task.forward(task.build_model(), batch, None)) == expected
+  assert list(task.forward(task.build_model(), batch, None).sums) == expected
   assert [n for n in task.loss_weights(batch) if n != "masked_lm_loss"] == names[:1]
 
 
@@ -105,7 +103,7 @@ def prediction_task(tmp_path: Path, spm_model: Path, text: str) -> PretrainingTa
 
 def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   task = prediction_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
-  rows = list(task.predict(task.build_model()))
+  rows = list(task.filled_masks(task.build_model()))
   assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
   for row in rows:
     probabilities = [row[f"probability_{k}"] for k in range(1, 6)]
@@ -123,4 +121,4 @@ def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
 def test_a_line_that_cannot_be_filled_is_named(tmp_path, spm_model, text, message):
   task = prediction_task(tmp_path, spm_model, text)
   with pytest.raises(UserError, match=message):
-    list(task.predict(task.build_model()))
+    list(task.filled_masks(task.build_model()))

@@ -1,0 +1,31 @@
+"""Layer-wise decay of the learning rate: the lower a layer, the slower it learns (Howard and Ruder 2018)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_GROUP = re.compile(r"/group_(\d+)/")
+_BOTTOM = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
+
+
+def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
+  """Factor of the learning rate of each weight.
+
+  Layers that share their weights are one: with G groups the embeddings get decay ** (G + 1), group g
+  (from 0) gets decay ** (G - g), and the pooler and the heads 1.
+
+  Args:
+    names: the weights by the original's names.
+    decay: factor from one group to the one below it.
+  """
+  depths = {name: _depth(name) for name in names}
+  top = 2 + max((depth for depth in depths.values() if depth is not None), default=0)
+  return {name: 1.0 if depth is None else decay ** (top - 1 - depth) for name, depth in depths.items()}
+
+
+def _depth(name: str) -> int | None:
+  if name.startswith(_BOTTOM):
+    return 0
+  match = _GROUP.search(name)
+  return int(match.group(1)) + 1 if match else None

@@ -1,0 +1,97 @@
+"""Does what a config asks for, once or with several seeds (medians over seeds, as in ALBERT, section 4.1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from typing import Any
+
+import tf_keras as keras
+
+from albert import files
+from albert.config import RunConfig
+from albert.errors import UserError
+from albert.estimator import EVAL_RESULTS, Estimator
+from albert.tasks.base import Task
+from albert.training.metrics_log import say
+
+RUNS = "runs.json"
+
+
+def run(task: Task, config: RunConfig) -> None:
+  """Trains, evaluates and predicts, as the flags say.
+
+  With num_runs > 1 each run has a directory of its own, output_dir/run-SEED. runs.json tells the metrics of all,
+  their median, mean and spread, and which run is the best; of the others the checkpoints are deleted.
+
+  Raises:
+    UserError: nothing to do, or several runs without training and evaluation.
+  """
+  if not (config.do_train or config.do_eval or config.do_predict):
+    raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  if config.num_runs == 1:
+    Estimator(task, config).run()
+    return
+  if not (config.do_train and config.do_eval):
+    raise UserError(
+      f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval, too; to use the best run, give "
+      f"its directory (see {RUNS}) as --output_dir"
+    )
+  seeds = range(config.train.seed, config.train.seed + config.num_runs)
+  results = {seed: _run_one(task, _of_seed(config, seed)) for seed in seeds}
+  best = _summarize(task, config, results)
+  for seed in seeds:
+    if seed != best:
+      files.remove_tree(files.join(_of_seed(config, seed).output_dir, "checkpoints"))
+  if config.do_predict:
+    Estimator(task, _of_seed(config, best)).predict()
+
+
+def _of_seed(config: RunConfig, seed: int) -> RunConfig:
+  return dataclasses.replace(
+    config,
+    output_dir=files.join(config.output_dir, f"run-{seed}"),
+    num_runs=1,
+    train=dataclasses.replace(config.train, seed=seed),
+  )
+
+
+def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
+  """The evaluation of one run; of a run that has ended, the one it wrote."""
+  path = files.join(config.output_dir, EVAL_RESULTS)
+  if files.exists(path):
+    say(f"{config.output_dir} is done: its results are taken from {path}")
+  else:
+    say(f"run with seed {config.train.seed} in {config.output_dir}")
+    keras.backend.clear_session()
+    estimator = Estimator(task, config)
+    estimator.train()
+    estimator.evaluate()
+  return files.read_json(path)
+
+
+def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, Any]]) -> int:
+  """Writes runs.json and prints it; the seed of the best run."""
+  names = [name for name in next(iter(results.values())) if name != "step"]
+  sign = 1 if task.higher_is_better else -1
+  best = max(results, key=lambda seed: sign * results[seed][task.best_metric])
+  summary: dict[str, Any] = {"seeds": list(results), "best_seed": best, "best_run": f"run-{best}", "metrics": {}}
+  for name in names:
+    values = [result[name] for result in results.values()]
+    summary["metrics"][name] = {
+      "median": statistics.median(values),
+      "mean": statistics.fmean(values),
+      "standard_deviation": statistics.stdev(values),
+      "minimum": min(values),
+      "maximum": max(values),
+      "values": values,
+    }
+    numbers = summary["metrics"][name]
+    print(
+      f"{name}: median {numbers['median']:.6g}, mean {numbers['mean']:.6g}, "
+      f"standard deviation {numbers['standard_deviation']:.3g} over {len(values)} runs",
+      flush=True,
+    )
+  files.write_json(files.join(config.output_dir, RUNS), summary)
+  print(f"best: run-{best} ({task.best_metric} {results[best][task.best_metric]:.6g})", flush=True)
+  return best

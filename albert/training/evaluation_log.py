@@ -1,0 +1,48 @@
+"""eval_metrics.jsonl: the evaluations during a run, from which early stopping is told."""
+
+from __future__ import annotations
+
+import json
+
+from albert import files
+
+FILE_NAME = "eval_metrics.jsonl"
+
+
+class EvaluationLog:
+  """A line per evaluation. Resuming at a step drops the lines after it.
+
+  Args:
+    output_dir: of the run.
+    first_step: the step it starts or resumes at.
+    metric: the one to compare by, better when higher or lower.
+  """
+
+  def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
+    self._path = files.join(output_dir, FILE_NAME)
+    self._metric = metric
+    self._sign = 1.0 if higher_is_better else -1.0
+    lines: list[str] = []
+    if files.exists(self._path):
+      with files.open_file(self._path) as f:
+        lines = f.read().decode("utf-8").split("\n")
+    read = [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut off
+    self._lines = [line for line in read if line["step"] <= first_step]
+    files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in self._lines))
+
+  def has(self, step: int) -> bool:
+    """True if `step` has been evaluated."""
+    return any(line["step"] == step for line in self._lines)
+
+  def add(self, step: int, metrics: dict[str, float]) -> None:
+    """Writes a line."""
+    line = {"step": step, **metrics}
+    self._lines.append(line)
+    with files.open_file(self._path, "ab") as f:
+      f.write((json.dumps(line) + "\n").encode("utf-8"))
+
+  @property
+  def evaluations_since_best(self) -> int:
+    """How many evaluations came after the best one (the first of equals)."""
+    values = [self._sign * line[self._metric] for line in self._lines]
+    return len(values) - 1 - values.index(max(values)) if values else 0

@@ -1,0 +1,80 @@
+"""The output_dir of a run: whose it is, and what it was made with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert import files
+from albert.errors import UserError
+
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+
+
+def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, Any], *, has_checkpoints: bool) -> None:
+  """Writes config.json; refuses a directory that holds another run.
+
+  Args:
+    directory: the output_dir.
+    identity: what the run depends on, as JSON values.
+    resolved: sections to write in place of those of `identity`, with the fields that may change, too.
+    has_checkpoints: whether a run has already saved there.
+  Raises:
+    UserError: config.json there differs in `identity`; the first difference is named.
+  """
+  files.makedirs(directory)
+  path = files.join(directory, CONFIG)
+  if files.exists(path):
+    for key, ours, theirs in _differences(identity, files.read_json(path)):
+      raise UserError(
+        f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
+        "--output_dir, or that value to resume it"
+      )
+  elif has_checkpoints:
+    raise UserError(f"{directory} has checkpoints but no {CONFIG}: give another --output_dir")
+  files.write_json(path, dict(identity) | dict(resolved))
+
+
+def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> None:
+  """UserError if the run in `directory` was trained with other `settings` of its data, such as other labels."""
+  path = files.join(directory, CONFIG)
+  if files.exists(path):
+    for key, ours, theirs in _differences(settings, files.read_json(path).get("data", {})):
+      raise UserError(f"{path}: its checkpoints were trained with {key} = {theirs!r}, asked for is {ours!r}: give that")
+
+
+def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
+  """Writes environment.json: versions, devices, the command."""
+  values = {
+    "command": sys.argv,
+    "python": platform.python_version(),
+    "tensorflow": tf.__version__,
+    "tf_keras": keras.__version__,
+    "numpy": np.__version__,
+    "platform": platform.platform(),
+    "cpus": os.cpu_count(),
+    "devices": [device.name for device in tf.config.list_logical_devices()],
+    "replicas": strategy.num_replicas_in_sync,
+    "strategy": type(strategy).__name__,
+  }
+  files.write_json(files.join(directory, ENVIRONMENT), values)
+
+
+def _differences(
+  ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+  """(key, ours, theirs) where two nested dicts differ; keys that only `theirs` has are not compared."""
+  for key, value in ours.items():
+    other = theirs.get(key)
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+      yield from _differences(value, other, f"{prefix}{key}.")
+    elif value != other:
+      yield f"{prefix}{key}", value, other
