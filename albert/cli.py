@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -14,6 +14,7 @@ from absl import flags
 from albert import app, files
 from albert.config import (
   Config,
+  FinetuningConfig,
   ModelConfig,
   OptimizerConfig,
   RunConfig,
@@ -57,7 +58,12 @@ def define_flags(task_name: str) -> None:
   flags.DEFINE_string(
     "albert_config_file", None, "albert_config.json of the model, instead of --model", module_name=main
   )
-  flags.DEFINE_string("recipe", None, "JSON file with defaults for flags (see configs/)", module_name=main)
+  flags.DEFINE_string(
+    "recipe",
+    None,
+    "defaults for flags: the name of a file in configs/, or a path; none: no recipe (default: the task's own)",
+    module_name=main,
+  )
   for config_class in (RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[task_name].config_class):
     _define(config_class)
 
@@ -68,46 +74,85 @@ def _given(config_class: type[Config]) -> dict[str, Any]:
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
 
 
-def _recipe(task_name: str) -> dict[str, Any]:
-  path = flags.FLAGS.recipe
-  if not path:
-    return {}
-  values = files.read_json(path)
-  unknown = set(values) - {"task", "data", "model", *_SECTIONS}
+@dataclasses.dataclass(frozen=True)
+class _Recipe:
+  """A file of configs/: its sections, and where they come from."""
+
+  path: str = ""
+  sections: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def recipes_directory() -> str:
+  """Where the recipes are: configs/ beside the package, or where an installation puts it."""
+  beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs")
+  return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
+
+
+def _recipe(task_name: str, entry: registry.Entry) -> _Recipe:
+  name = flags.FLAGS.recipe
+  if name is None:
+    name = entry.recipe(entry.config_class(**_given(entry.config_class)))
+  if name in ("", "none"):
+    return _Recipe()
+  path = name if files.exists(name) else os.path.join(recipes_directory(), f"{name}.json")
+  if not files.exists(path):
+    known = sorted(file.removesuffix(".json") for file in files.listdir(recipes_directory()))
+    raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(known)}")
+  sections = files.read_json(path)
+  unknown = set(sections) - {"task", "data", "model", *_SECTIONS}
   if unknown:
     raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data")
-  if values.get("task", task_name) != task_name:
-    raise UserError(f"{path}: is a recipe for {values['task']}, this script runs {task_name}")
-  return values
+  if sections.get("task", task_name) != task_name:
+    raise UserError(f"{path}: is a recipe for {sections['task']}, this script runs {task_name}")
+  return _Recipe(path, sections)
 
 
-def _section(config_class: type[Config], values: dict[str, Any], **nested: Any) -> Any:
-  base = from_dict(config_class, values, source=flags.FLAGS.recipe or "recipe") if values else None
+def _section(config_class: type[Config], values: Mapping[str, Any], source: str, **nested: Any) -> Any:
+  """`values` of a file, overridden by flags."""
+  base = from_dict(config_class, values, source=source) if values else None
   given = _given(config_class) | nested
   if base is None:
     return config_class(**given)
   return dataclasses.replace(base, **given)
 
 
-def _model_config(recipe: dict[str, Any]) -> ModelConfig:
-  """--albert_config_file, --model, the recipe's, or that of the run in output_dir; single flags override."""
-  values = flags.FLAGS
+def _model_config(recipe: _Recipe, run_config: Mapping[str, Any], init_config: str | None) -> ModelConfig:
+  """The model that is asked for; single flags override its fields.
+
+  It is that of --albert_config_file or --model, else of the run in output_dir, else the one beside
+  --init_checkpoint, else the recipe's. A recipe that gives fields overrides those of any but a run.
+  """
+  values, model = flags.FLAGS, recipe.sections.get("model")
+  fields = model if isinstance(model, dict) else {}
   if values.model and values.albert_config_file:
     raise UserError("--model and --albert_config_file are both given: give one")
-  run_config = files.join(values.output_dir, "config.json") if values.output_dir else ""
   if values.albert_config_file:
     base = load_model_config(values.albert_config_file)
   elif values.model:
     base = named_model(values.model)
-  elif isinstance(recipe.get("model"), dict):
-    base = from_dict(ModelConfig, recipe["model"], source=values.recipe)
-  elif recipe.get("model"):
-    base = named_model(recipe["model"])
-  elif run_config and files.exists(run_config):
-    base = from_dict(ModelConfig, files.read_json(run_config).get("model", {}), source=run_config)
+  elif run_config:
+    base = from_dict(ModelConfig, run_config.get("model", {}), source=files.join(values.output_dir, "config.json"))
+    fields = {}
+  elif init_config:
+    base = load_model_config(init_config)
   else:
-    base = named_model("albert_base")
+    base = named_model(model if isinstance(model, str) else "albert_base")
+  if fields:
+    base = from_dict(ModelConfig, base.to_dict() | fields, source=recipe.path)
   return dataclasses.replace(base, **_given(ModelConfig))
+
+
+def _data_values(config_class: type[Config], recipe: _Recipe, run_config: Mapping[str, Any]) -> dict[str, Any]:
+  """The task's fields as the recipe and then the run in output_dir have them."""
+  known = {field.name for field in dataclasses.fields(config_class)}
+  saved = {name: value for name, value in run_config.get("data", {}).items() if name in known}
+  return dict(recipe.sections.get("data", {})) | saved
+
+
+def _vocabulary(config: RunConfig, beside_weights: str | None) -> str:
+  """The vocabulary of the run in output_dir, or the one beside --init_checkpoint."""
+  own = files.join(config.output_dir, "spiece.model")
+  return own if files.exists(own) else beside_weights or ""
 
 
 def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
@@ -116,16 +161,33 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
   Raises:
     UserError: a value out of range, an unknown model, a recipe that is not one, data that does not fit.
   """
-  recipe = _recipe(task_name)
+  entry = registry.TASKS[task_name]
+  recipe = _recipe(task_name, entry)
+  sections = recipe.sections
   config = _section(
     RunConfig,
     {},
-    optimizer=_section(OptimizerConfig, recipe.get("optimizer", {})),
-    train=_section(TrainConfig, recipe.get("train", {})),
+    "flags",
+    optimizer=_section(OptimizerConfig, sections.get("optimizer", {}), recipe.path),
+    train=_section(TrainConfig, sections.get("train", {}), recipe.path),
   )
-  data_config = _section(registry.TASKS[task_name].config_class, recipe.get("data", {}))
-  model_config = _model_config(recipe)
-  return registry.make_task(task_name, model_config, data_config), config
+  run_file = files.join(config.output_dir, "config.json")
+  run_config = files.read_json(run_file) if files.exists(run_file) else {}
+  init_config = init_vocabulary = None
+  if config.init_checkpoint:
+    from albert.training.weight_files import open_weights  # TensorFlow: late
+
+    weights = open_weights(config.init_checkpoint)
+    init_config, init_vocabulary = weights.config_file, weights.vocabulary
+  source = run_file if run_config.get("data") else recipe.path
+  data_config = _section(entry.config_class, _data_values(entry.config_class, recipe, run_config), source)
+  if isinstance(data_config, FinetuningConfig):
+    data_config = dataclasses.replace(
+      data_config,
+      spm_model_file=data_config.spm_model_file or _vocabulary(config, init_vocabulary),
+      cache_dir=data_config.cache_dir or files.join(config.output_dir, "features"),
+    )
+  return registry.make_task(task_name, _model_config(recipe, run_config, init_config), data_config), config
 
 
 def run(task_name: str, main: Callable[[], None]) -> None:

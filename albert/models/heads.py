@@ -72,8 +72,9 @@ class LinearHead(keras.layers.Layer):
     return tf.cast(tf.matmul(x, self.output_weights, transpose_b=True), tf.float32) + self.output_bias
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """The variables under the original's names."""
-    return {f"{prefix}/output_weights": self.output_weights, f"{prefix}/output_bias": self.output_bias}
+    """The variables under the original's names; the head of a classifier has no prefix there."""
+    start = f"{prefix}/" if prefix else ""
+    return {f"{start}output_weights": self.output_weights, f"{start}output_bias": self.output_bias}
 
 
 class PretrainingOutput(NamedTuple):

@@ -104,6 +104,10 @@ class PretrainingTask(Task):
       "sentence_prediction": self.sentence_prediction,
     }
 
+  def files_to_keep(self) -> dict[str, str]:
+    """The vocabulary, if it is given: fine-tuning then finds it."""
+    return {"spiece.model": self.config.spm_model_file} if self.config.spm_model_file else {}
+
   def build_model(self) -> keras.Model:
     """A built PretrainingModel."""
     model = PretrainingModel(self.model_config)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from albert.config import Config, ModelConfig, PretrainingConfig
 
@@ -14,10 +15,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """Where a task is found: its config, and "module:class" of the task."""
+  """Where a task is found.
+
+  Attributes:
+    config_class: of its flags.
+    location: "module:class" of the task.
+    recipe: config -> name of the recipe in configs/ that holds unless --recipe names another; "" for none.
+  """
 
   config_class: type[Config]
   location: str
+  recipe: Callable[[Any], str] = lambda config: ""
 
 
 TASKS: dict[str, Entry] = {

@@ -83,10 +83,11 @@ class WeightFile:
 
   @property
   def vocabulary(self) -> str | None:
-    """The SentencePiece model beside the weights, or beside their step-N directory, if there is one."""
+    """The SentencePiece model beside the weights, or in the directories around their step-N, if there is one."""
     places = [self.directory]
-    if re.search(r"(^|/)step-\d+$", self.directory):
-      places.append(self.directory.rpartition("/")[0] or ".")
+    if re.search(r"(^|/)step-\d+$", self.directory):  # of a run: beside it, or in the output_dir
+      parent = self.directory.rpartition("/")[0]
+      places += [parent or ".", parent.rpartition("/")[0] or "."]
     found = [files.join(place, VOCABULARY) for place in places]
     return next((path for path in found if files.exists(path)), None)
 

@@ -1,0 +1,161 @@
+"""What all fine-tuning tasks share: vocabulary, cached features, the rules of the warm start."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from albert.config import FinetuningConfig, ModelConfig
+from albert.data.batches import ExampleData
+from albert.data.examples import Examples
+from albert.data.feature_cache import make_examples
+from albert.data.manifest import file_sha256
+from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.source import Data
+from albert.errors import UserError
+from albert.tasks.base import Batch, Task
+from albert.tokenization import Tokenizer
+
+LOSS = "loss"
+TRAIN, DEV, TEST = "train", "dev", "test"
+# Heads of pretraining, which fine-tuning leaves behind.
+PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
+
+
+class FinetuningTask(Task):
+  """A task whose examples are sequences of tokens held in memory.
+
+  A subclass says which files a split has, what a raw example of it is, and how a chunk of raw examples becomes
+  Examples; its model; forward and metrics; and what it writes.
+  """
+
+  higher_is_better = True
+  needs_initial_weights = True
+  ignored_weights = PRETRAINING_HEADS
+  # Prefixes of the head's weights, by the original's names.
+  head_weights: ClassVar[Sequence[str]] = ("output_weights", "output_bias")
+  # True for examples of several sequences: batches are [B, K, S].
+  grouped: ClassVar[bool] = False
+  # Token features that batches carry.
+  token_features: ClassVar[Sequence[str]] = ()
+  evaluation_splits: Sequence[str] = (DEV,)
+
+  def __init__(self, model_config: ModelConfig, config: FinetuningConfig):
+    super().__init__(model_config)
+    self.config = config
+    if config.max_seq_length > model_config.max_position_embeddings:
+      raise UserError(
+        f"--max_seq_length={config.max_seq_length}: the model has {model_config.max_position_embeddings} positions: "
+        "give at most that"
+      )
+    if not config.spm_model_file:
+      raise UserError(
+        "--spm_model_file is missing, and there is no spiece.model in --output_dir or beside --init_checkpoint: give "
+        "the SentencePiece model that the weights were trained with"
+      )
+    self.tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
+    if self.tokenizer.vocab_size != model_config.vocab_size:
+      raise UserError(
+        f"--spm_model_file={config.spm_model_file} has {self.tokenizer.vocab_size} pieces, the model has vocab_size "
+        f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
+      )
+    self.fresh_weights = self.head_weights
+    self.replaced_weights = self.head_weights if config.fresh_head else ()
+    self._examples: dict[str, Examples] = {}
+
+  # What a subclass gives:
+
+  @abc.abstractmethod
+  def data_files(self, split: str) -> Sequence[str]:
+    """The files that a split is read from. UserError if there are none."""
+
+  @abc.abstractmethod
+  def raw_examples(self, split: str) -> Sequence[Any]:
+    """The raw examples of a split, in order; called once (see `raw`)."""
+
+  @abc.abstractmethod
+  def featurizer(self, split: str) -> Callable[[Sequence[Any]], Examples]:
+    """Chunk of raw examples -> Examples; picklable, in a module that does not import TensorFlow."""
+
+  def feature_settings(self, split: str) -> dict[str, Any]:
+    """What the features depend on besides the files, the vocabulary and max_seq_length."""
+    del split
+    return {}
+
+  # What it gets:
+
+  def settings(self) -> dict[str, Any]:
+    """The task's part of config.json."""
+    return self.config.identity() | self.checkpoint_settings()
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """The vocabulary, and how text is normalized."""
+    return {
+      "vocab_sha256": self.tokenizer.sha256,
+      "do_lower_case": self.config.do_lower_case,
+      "convert_quotes": self.config.convert_quotes,
+    }
+
+  def files_to_keep(self) -> dict[str, str]:
+    """The vocabulary."""
+    return {"spiece.model": self.config.spm_model_file}
+
+  @functools.lru_cache(maxsize=8)  # noqa: B019  (a task lives as long as its run)
+  def raw(self, split: str) -> Sequence[Any]:
+    """raw_examples, read once. UserError if there are none."""
+    raw = self.raw_examples(split)
+    if not raw:
+      raise UserError(f"{', '.join(self.data_files(split))}: no examples; give the file of the {split} set")
+    return raw
+
+  def examples(self, split: str) -> Examples:
+    """The examples of a split, from the cache if they are there."""
+    if split not in self._examples:
+      config = self.config
+      key = {
+        "task": self.name,
+        "split": split,
+        "files": [file_sha256(path) for path in self.data_files(split)],
+        "max_seq_length": config.max_seq_length,
+        **self.checkpoint_settings(),
+        **self.feature_settings(split),
+      }
+      self._examples[split] = make_examples(
+        self.raw(split),
+        self.featurizer(split),
+        name=f"{self.name}-{split}",
+        key=key,
+        cache_dir=config.cache_dir,
+        num_processes=config.num_processes,
+      )
+    return self._examples[split]
+
+  def data(self, split: str) -> ExampleData:
+    """The data set of a split."""
+    return ExampleData(
+      self.examples(split),
+      f"{self.name} ({split})",
+      token_features=self.token_features,
+      grouped=self.grouped,
+      length=self.config.max_seq_length if self.config.pad_to_max_length else None,
+    )
+
+  def training_data(self) -> Data:
+    """The training set."""
+    return self.data(TRAIN)
+
+  def evaluation_data(self) -> dict[str, Data]:
+    """The development sets."""
+    return {split: self.data(split) for split in self.evaluation_splits}
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    """Every example weighs the same."""
+    return {LOSS: tf.reduce_sum(batch[EXAMPLE_WEIGHT])}
+
+  def metric_names(self) -> Sequence[str]:
+    """The loss; other metrics are of whole sets."""
+    return (LOSS,)
