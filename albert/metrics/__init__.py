@@ -1,0 +1,1 @@
+"""Metrics: plain functions over NumPy arrays and strings."""
