@@ -1,0 +1,175 @@
+"""Tables as they are found: marks, line ends, quotes; and one line for each fault."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.data.tables import Table, read_header, read_table
+from albert.errors import UserError
+
+ROWS = [
+  ["7", 'He said "no', "1"],
+  ["8", "a, b's\u2028line", "0"],  # U+2028 ends no line
+  ["9", "  spaces kept ", "1"],
+]
+HEADER = ["id", "text", "label"]
+
+
+def tsv(rows: list[list[str]], end: str = "\n") -> bytes:
+  return "".join("\t".join(row) + end for row in rows).encode()
+
+
+def csv_text(rows: list[list[str]]) -> bytes:
+  text = io.StringIO(newline="")
+  csv.writer(text).writerows(rows)
+  return text.getvalue().encode()
+
+
+def json_lines(rows: list[list[str]]) -> bytes:
+  return "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in rows).encode()
+
+
+def write(tmp_path: Path, data: bytes, name: str = "table.tsv") -> str:
+  path = tmp_path / name
+  path.write_bytes(data)
+  return str(path)
+
+
+@pytest.mark.parametrize(
+  ("name", "data"),
+  [
+    ("table.tsv", tsv([HEADER, *ROWS])),
+    ("crlf.tsv", tsv([HEADER, *ROWS], "\r\n")),
+    ("mark.tsv", b"\xef\xbb\xbf" + tsv([HEADER, *ROWS])),
+    ("no_last_line_end.tsv", tsv([HEADER, *ROWS])[:-1]),
+    ("blank_lines_at_the_end.tsv", tsv([HEADER, *ROWS]) + b"\n\r\n"),
+    ("table.csv", csv_text([HEADER, *ROWS])),
+    ("mark.csv", b"\xef\xbb\xbf" + csv_text([HEADER, *ROWS])),
+    ("table.CSV", csv_text([HEADER, *ROWS]) + b"\r\n"),
+    ("table.jsonl", json_lines(ROWS)),
+    ("table.json", b"\xef\xbb\xbf" + json_lines(ROWS) + b"\n"),
+    ("table.txt", tsv([HEADER, *ROWS])),
+  ],
+)
+def test_every_form_gives_the_same_columns(tmp_path: Path, name: str, data: bytes) -> None:
+  path = write(tmp_path, data, name)
+  assert read_header(path) == HEADER
+  table = read_table(path, ["label", "text"])
+  assert table.columns == {"label": ["1", "0", "1"], "text": [row[1] for row in ROWS]}
+  first = 1 if "json" in name else 2
+  assert list(table.line_numbers) == [first, first + 1, first + 2]
+
+
+def test_a_file_without_header(tmp_path: Path) -> None:
+  table = read_table(write(tmp_path, tsv(ROWS)), ["text"], header=HEADER)
+  assert table.texts("text") == [row[1] for row in ROWS]
+  assert table.where(2).endswith("table.tsv, line 3")
+
+
+def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
+  table = read_table(write(tmp_path, b'id,text\n1,"a\nb ""c"""\n2,d\n', "t.csv"), ["id", "text"])
+  assert table.columns["text"] == ['a\nb "c"', "d"]
+  assert list(table.line_numbers) == [2, 4]
+
+
+def test_long_fields_are_read(tmp_path: Path) -> None:
+  text = "word " * 50_000
+  assert read_table(write(tmp_path, b'text\n"' + text.encode() + b'"\n', "t.csv"), ["text"]).texts("text") == [text]
+
+
+def test_json_values_that_are_no_text(tmp_path: Path) -> None:
+  path = write(tmp_path, b'{"a": 3, "b": 2.5, "c": true}\n{"a": null, "b": "", "c": false}\n', "t.jsonl")
+  table = read_table(path, ["a", "b", "c"])
+  assert table.columns == {"a": ["3", ""], "b": ["2.5", ""], "c": ["true", "false"]}
+
+
+def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
+  table = read_table(write(tmp_path, tsv([["x", "y", "z"], ["1.5", " b ", "u"], ["-2", "a", "v "]])), ["x", "y", "z"])
+  assert table.numbers("x").tolist() == [1.5, -2.0]
+  assert table.numbers("x").dtype == np.float32
+  assert table.codes("y", ["a", "b"]).tolist() == [1, 0]
+  assert table.unique("z") == ["u", "v"]
+
+
+def check(read: Table) -> None:
+  """Asks each column for what its name says."""
+  read.unique("id")
+  read.texts("text")
+  read.numbers("score", 0, 5)
+  read.codes("label", ["no", "yes"])
+
+
+def row(**changes: str) -> bytes:
+  values = {"id": "4", "text": "a", "score": "1", "label": "yes"} | changes
+  return tsv([list(values.values())])
+
+
+COLUMNS = ["id", "text", "score", "label"]
+GOOD = tsv([COLUMNS]) + row()
+
+FAULTS = {
+  "too few columns": (
+    GOOD + b"5\ta\t1\n",
+    r"t\.tsv, line 3: 3 columns instead of 4 \(id, text, score, label\): .*tabs",
+  ),
+  "too many columns": (GOOD + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
+  "blank line inside": (GOOD + b"\n" + row(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
+  "empty field": (GOOD + row(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
+  "empty label": (GOOD + row(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
+  "duplicate id": (GOOD + row(id="5") + row(id=" 4"), r"t\.tsv, line 4: id '4' is that of line 2 already"),
+  "not a number": (GOOD + row(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
+  "not a finite number": (GOOD + row(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
+  "out of range": (GOOD + row(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
+  "unknown label": (GOOD + row(id="5", label="maybe"), r"t\.tsv, line 3: label 'maybe' is no label .*: no, yes"),
+  "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
+  "a column twice": (tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
+  "not UTF-8": (GOOD + row(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),
+  "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv, line 1: not UTF-8"),
+  "empty file": (b"", r"t\.tsv is empty"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_is_one_line_with_file_and_line(tmp_path: Path, name: str) -> None:
+  data, message = FAULTS[name]
+  with pytest.raises(UserError, match=message) as caught:
+    check(read_table(write(tmp_path, data, "t.tsv"), COLUMNS))
+  assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("name", "data", "message"),
+  [
+    ("t.csv", b'id,text\n1,"a\n2,b\n', r"t\.csv, line 2: unexpected end of data"),
+    ("t.csv", b'id,text\n1,"a"b\n', r"t\.csv, line 2: .*"),
+    ("t.csv", b"id,text\n1,a,b\n", r"t\.csv, line 2: 3 columns instead of 2 .*commas"),
+    ("t.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2\n', r"t\.jsonl, line 2: not JSON .* at character"),
+    ("t.jsonl", b'{"id": 1, "text": "a"}\n[1]\n', r"t\.jsonl, line 2: must hold a JSON object, holds a list"),
+    ("t.jsonl", b'{"id": 1, "sentence": "a"}\n', r"t\.jsonl, line 1: no 'text'; there are: id, sentence"),
+    ("t.jsonl", b'{"id": 1, "text": ["a"]}\n', r"t\.jsonl, line 1: 'text' must be a text or a number, is a list"),
+  ],
+)
+def test_faults_of_csv_and_json(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    read_table(write(tmp_path, data, name), ["id", "text"])
+
+
+def test_no_such_file() -> None:
+  with pytest.raises(UserError, match=r"nowhere\.tsv: cannot read it"):
+    read_table("nowhere.tsv", ["a"])
+
+
+def test_tolerated_damage_is_left_out_and_listed(tmp_path: Path) -> None:
+  data = tsv([["a", "b"]] + [[str(i), "x"] for i in range(20)]) + b"cut\n" + tsv([["20", "x"]])
+  path = write(tmp_path, data)
+  table = read_table(path, ["a"], tolerated_damage=0.05)
+  assert table.columns["a"] == [str(i) for i in range(21)]
+  assert list(table.damaged_lines) == [22]
+  with pytest.raises(UserError, match="line 22: 1 columns instead of 2"):
+    read_table(path, ["a"], tolerated_damage=0.04)
