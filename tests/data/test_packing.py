@@ -1,0 +1,72 @@
+"""Packing of ids, against the loop that pops tokens one by one and against the graph that serves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert import text_ops
+from albert.data import packing
+from albert.errors import UserError
+
+CLS, SEP = 2, 3
+
+
+def ragged(rows: list[list[int]]) -> packing.Ragged:
+  return np.array([i for row in rows for i in row], np.int32), np.cumsum([0, *map(len, rows)])
+
+
+def unpacked(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
+  ids, lengths = packed
+  assert ids.dtype == lengths.dtype == np.int32
+  return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def popped(a: list[int], b: list[int], max_length: int) -> list[int]:
+  a, b = list(a), list(b)
+  while len(a) + len(b) > max_length - 3:
+    (a if len(a) > len(b) else b).pop()
+  return [CLS, *a, SEP, *b, SEP]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> tuple[list[list[int]], list[list[int]]]:
+  """All combinations of lengths from 0 to 14, with ids that tell their place."""
+  lengths = [(n, m) for n in range(15) for m in range(15)]
+  return (
+    [list(range(100 + n, 100 + 2 * n)) for n, _ in lengths],
+    [list(range(500 + m, 500 + 2 * m)) for _, m in lengths],
+  )
+
+
+@pytest.mark.parametrize("max_length", [5, 12, 13, 40])
+def test_pairs_lose_tokens_as_the_loop_takes_them(
+  pairs: tuple[list[list[int]], list[list[int]]], max_length: int
+) -> None:
+  packed = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), max_length))
+  assert packed == [popped(a, b, max_length) for a, b in zip(*pairs, strict=True)]
+
+
+def test_the_serving_graph_packs_alike(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
+  first, second = (tf.ragged.constant(rows, tf.int32) for rows in pairs)
+  graph = text_ops.pack_pair(first, second, 16)
+  ours = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))
+  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
+    assert row[mask == 1].tolist() == expected
+  graph = text_ops.pack_single(first, 9)
+  ours = unpacked(packing.pack_single(ragged(pairs[0]), 9))
+  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
+    assert row[mask == 1].tolist() == expected
+
+
+def test_single_texts_are_cut_at_their_end() -> None:
+  packed = packing.pack_single(ragged([[7, 8, 9], [], [6, 7, 8, 9, 10]]), 5)
+  assert unpacked(packed) == [[CLS, 7, 8, 9, SEP], [CLS, SEP], [CLS, 6, 7, 8, SEP]]
+
+
+def test_too_short_a_sequence_is_refused() -> None:
+  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+    packing.pack_single(ragged([[7]]), 2)
+  with pytest.raises(UserError, match="max_seq_length=4: too short"):
+    packing.pack_pair(ragged([[7]]), ragged([[7]]), 4)
