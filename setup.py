@@ -48,7 +48,7 @@ setup(
     # tensorflow-tpu takes tensorflow's place; constraints/tpu.txt says how to install the two apart.
     "tpu": ["libtpu==0.0.20", "tensorflow-tpu==2.20.0"],
     "beam": ["apache-beam>=2.70,<3"],
-    "parity": ["torch>=2.4", "transformers>=4.44"],
+    "parity": ["torch>=2.6", "transformers>=4.57"],
     "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
   },
 )

@@ -27,6 +27,7 @@ EXTRAS_OF_PROFILE = {
   "default.txt": ("dev",),
   "tf215-tfa.txt": ("tfa", "dev"),
   "beam.txt": ("beam", "dev"),
+  "parity.txt": ("parity", "dev"),
   "tpu.txt": ("tpu", "dev"),
 }
 

@@ -1,0 +1,249 @@
+"""Rows of our models against those of Hugging Face's transformers, which load what we export, and we what they save.
+
+Needs torch and transformers (the extra `parity`) when its functions are called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config import ModelConfig, load_model_config
+from albert.convert.run import convert
+from albert.models.heads import LinearHead
+from albert.models.weight_names import POOLER, encoder_shapes
+from albert.training.weight_files import open_weights
+from tests.convert.files_of_weights import write_tf1
+from tests.golden.make_tiny_albert import random_weights
+from tests.models.built import assign, encoder, pretraining_model
+from tests.parity.rows import Row, Unavailable, largest_difference
+
+CONFIG = ModelConfig(
+  vocab_size=61,
+  embedding_size=12,
+  hidden_size=32,
+  num_hidden_layers=6,
+  num_attention_heads=4,
+  intermediate_size=48,
+  max_position_embeddings=24,
+)
+# What our exports are tried with, by name.
+VARIANTS: dict[str, dict[str, Any]] = {
+  "GELU, tanh": {"hidden_act": "gelu"},
+  "GELU, exact": {"hidden_act": "gelu_erf"},
+  "ReLU": {"hidden_act": "relu"},
+  "4 groups for 6 layers": {"num_hidden_groups": 4},
+  # transformers 4 cannot run more inner blocks than a group has layers.
+  "3 groups of 2 inner blocks": {"num_hidden_groups": 3, "inner_group_num": 2},
+  "nothing shared": {"sharing": "none"},
+  "attention shared in 2 groups": {"sharing": "attention", "num_hidden_groups": 2},
+  "feed-forward shared": {"sharing": "ffn"},
+  "E = H": {"embedding_size": 32},
+}
+# Head, classes, class of transformers, prefix of the weights.
+LINEAR_HEADS = [
+  ("classifier", 3, "AlbertForSequenceClassification", ""),
+  ("classifier", 1, "AlbertForSequenceClassification", ""),
+  ("squad", 2, "AlbertForQuestionAnswering", "cls/squad/"),
+  ("classifier", 1, "AlbertForMultipleChoice", ""),
+]
+# Its names of activations, and ours.
+ACTIVATIONS = [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("relu", "relu")]
+TOLERANCE = 1e-5
+LOGITS_TOLERANCE = 2e-5  # sums over the vocabulary's embeddings
+TRAINED_TOLERANCE = 1e-4  # 12 layers of 768 whose hidden states reach 20
+
+
+def libraries() -> tuple[Any, Any]:
+  """(torch, transformers).
+
+  Raises:
+    Unavailable: they aren't installed.
+  """
+  try:
+    import torch
+    import transformers
+  except ImportError as error:
+    raise Unavailable(f"{error.name} is not installed (the extra `parity`)") from error
+  transformers.logging.set_verbosity_error()
+  transformers.logging.disable_progress_bar()
+  return torch, transformers
+
+
+def features(config: ModelConfig, batch: int = 4, length: int = 17) -> dict[str, np.ndarray]:
+  """Rows of different lengths, padded: one full, one of two tokens."""
+  rng = np.random.default_rng(2)
+  lengths = np.array([length, 2, length - 5, length // 2])[:batch]
+  mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
+  ids = rng.integers(5, config.vocab_size, (batch, length)) * mask
+  segments = (np.arange(length) >= lengths[:, None] // 2) * mask
+  return {"input_ids": ids.astype(np.int32), "input_mask": mask, "segment_ids": segments.astype(np.int32)}
+
+
+def run_theirs(
+  directory: str | Path, class_name: str, inputs: dict[str, np.ndarray], unused: Sequence[str] = (), **options: Any
+) -> Any:
+  """The outputs of a model that transformers loads, strictly: every weight of the class comes from the file, and
+  none is left over but for those that start as `unused` says."""
+  torch, transformers = libraries()
+  model, info = getattr(transformers, class_name).from_pretrained(directory, output_loading_info=True, **options)
+  assert not info["missing_keys"], info["missing_keys"]
+  assert not info["mismatched_keys"], info["mismatched_keys"]
+  left_over = {key for key in info["unexpected_keys"] if not key.startswith(tuple(unused))}
+  assert not left_over, left_over
+  names = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+  with torch.no_grad():
+    return model.eval()(**{names[n]: torch.tensor(v.astype(np.int64)) for n, v in inputs.items()})
+
+
+def tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+  """For our models."""
+  return {name: tf.constant(value.astype(np.int32)) for name, value in inputs.items()}
+
+
+def encode(config: ModelConfig, weights: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> Any:
+  """Outputs of our encoder; weights of heads are passed over."""
+  own = {name: value for name, value in weights.items() if name.startswith("bert/")}
+  return encoder(config, own)(*tensors(inputs).values())
+
+
+def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], architecture: str = "") -> Path:
+  """A directory for transformers, converted from a checkpoint of the original's kind."""
+  source = write_tf1(directory / "tf1", config, weights)
+  convert(source, str(directory / "hf"), "huggingface", architecture=architecture)
+  return directory / "hf"
+
+
+def version() -> str:
+  """What the rows are against."""
+  return f"transformers {libraries()[1].__version__}"
+
+
+def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:
+  """Both heads of AlbertForPreTraining, of our export of VARIANTS[name]."""
+  against = version()
+  config = dataclasses.replace(CONFIG, **VARIANTS[name])
+  weights, inputs = random_weights(config, 3), features(config)
+  theirs = run_theirs(export(directory, config, weights), "AlbertForPreTraining", inputs)
+  everywhere = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
+  ours = pretraining_model(config, weights)(tensors(inputs | {"masked_lm_positions": everywhere}))
+  difference = largest_difference(ours.masked_lm_logits, theirs.prediction_logits)
+  yield Row(f"masked LM logits ({name})", against, difference, LOGITS_TOLERANCE)
+  difference = largest_difference(ours.sentence_logits, theirs.sop_logits)
+  yield Row(f"sentence order logits ({name})", against, difference, TOLERANCE)
+
+
+def hidden_state_rows(directory: Path, attention: str) -> Iterator[Row]:
+  """Every hidden state and the pooled output of AlbertModel, with either of its implementations of attention."""
+  against = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=()), features(CONFIG)
+  theirs = run_theirs(
+    export(directory, CONFIG, weights),
+    "AlbertModel",
+    inputs,
+    attn_implementation=attention,
+    output_hidden_states=True,
+  )
+  ours = encode(CONFIG, weights, inputs)
+  difference = _of_states(ours.hidden_states, theirs.hidden_states)
+  yield Row(f"{len(ours.hidden_states)} hidden states (attention: {attention})", against, difference, TOLERANCE)
+  difference = largest_difference(ours.pooled_output, theirs.pooler_output)
+  yield Row(f"pooled output (attention: {attention})", against, difference, TOLERANCE)
+
+
+def _of_states(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
+  assert len(ours) == len(theirs)
+  return max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def linear_head_rows(directory: Path, head: str, classes: int, architecture: str, prefix: str) -> Iterator[Row]:
+  """The logits of a task head."""
+  against = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=(head,), num_classes=classes), features(CONFIG)
+  exported = export(directory, CONFIG, weights, architecture)
+  encoded = encode(CONFIG, weights, inputs)
+  x = encoded.sequence_output if head == "squad" else encoded.pooled_output
+  linear = LinearHead(classes, 0.02, name="head")
+  linear(x)
+  assign(
+    linear.named_weights("head"), {f"head/{n}": weights[f"{prefix}{n}"] for n in ("output_weights", "output_bias")}
+  )
+  ours = linear(x).numpy()
+  if architecture == "AlbertForMultipleChoice":  # two questions of two options
+    inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
+    ours = ours.reshape(2, 2)
+  theirs = run_theirs(exported, architecture, inputs, unused=["albert.pooler"] if head == "squad" else ())
+  logits = np.stack([theirs.start_logits, theirs.end_logits], axis=-1) if head == "squad" else theirs.logits
+  yield Row(f"{architecture}, {classes} outputs", against, largest_difference(ours, logits), TOLERANCE)
+
+
+def masked_lm_rows(directory: Path) -> Iterator[Row]:
+  """AlbertForMaskedLM, of a checkpoint without the sentence head."""
+  against = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=("masked_lm",)), features(CONFIG)
+  theirs = run_theirs(export(directory, CONFIG, weights), "AlbertForMaskedLM", inputs, unused=["albert.pooler"])
+  sentence = {
+    "cls/seq_relationship/output_weights": np.ones((2, CONFIG.hidden_size), np.float32),
+    "cls/seq_relationship/output_bias": np.zeros(2, np.float32),
+  }
+  everywhere = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
+  ours = pretraining_model(CONFIG, weights | sentence)(tensors(inputs | {"masked_lm_positions": everywhere}))
+  yield Row("AlbertForMaskedLM", against, largest_difference(ours.masked_lm_logits, theirs.logits), LOGITS_TOLERANCE)
+
+
+def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> Iterator[Row]:
+  """A model that transformers made and saved, read here. `with_prefix`: its names start with `albert.`."""
+  torch, transformers = libraries()
+  torch.manual_seed(0)
+  fields = {name: value for name, value in CONFIG.to_dict().items() if name != "sharing"}
+  settings = transformers.AlbertConfig(**(fields | {"initializer_range": 0.1, "hidden_act": activation}))
+  class_name = "AlbertForPreTraining" if with_prefix else "AlbertModel"
+  getattr(transformers, class_name)(settings).eval().save_pretrained(directory / "hf")
+  file = open_weights(str(directory / "hf"))
+  config = file.config()
+  expected = dict(ACTIVATIONS)[activation]
+  assert config == dataclasses.replace(CONFIG, initializer_range=0.1, hidden_act=expected), config
+  inputs = features(CONFIG)
+  ours = encode(config, {name: file.read(name) for name in file.names}, inputs)
+  theirs = run_theirs(directory / "hf", class_name, inputs, output_hidden_states=True)
+  what = f"{class_name} that transformers saved ({activation})"
+  yield Row(what, version(), _of_states(ours.hidden_states, theirs.hidden_states), TOLERANCE)
+
+
+def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iterator[Row]:
+  """A trained encoder: every hidden state against those recorded, and against transformers with our export.
+
+  Args:
+    directory: to write to.
+    weights_path: as --init_checkpoint takes it, with its config beside it.
+    recorded_path: .npz of input_ids, attention_mask, token_type_ids [B, S], and h0, h1, ... [B, S, H]; may be empty.
+  """
+  file = open_weights(weights_path)
+  assert file.config_file, weights_path
+  config = load_model_config(file.config_file)
+  weights = {name: file.read(name) for name in file.names}
+  has_pooler = POOLER[0] in weights
+  shapes = encoder_shapes(config)
+  weights |= {name: np.zeros(shapes[name], np.float32) for name in POOLER if not has_pooler}  # it is not looked at
+  inputs, recorded = features(config), {}
+  if recorded_path:
+    with np.load(recorded_path) as arrays:
+      recorded = dict(arrays)
+    names = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    inputs = {ours: recorded[theirs] for ours, theirs in names.items()}
+  ours = encode(config, weights, inputs).hidden_states
+  what = f"{len(ours)} hidden states of a trained encoder"
+  if recorded:
+    states = [recorded[f"h{index}"] for index in range(len(ours))]
+    yield Row(what, "recorded with transformers", _of_states(ours, states), TRAINED_TOLERANCE)
+  against = version()
+  convert(weights_path, str(directory / "hf"), "huggingface", architecture="AlbertModel")
+  options = {} if has_pooler else {"add_pooling_layer": False}
+  heads = [] if not any(not n.startswith("bert/") for n in weights) else ["predictions", "sop_classifier", "classifier"]
+  theirs = run_theirs(directory / "hf", "AlbertModel", inputs, unused=heads, output_hidden_states=True, **options)
+  yield Row(f"{what}, our export", against, _of_states(ours, theirs.hidden_states), TRAINED_TOLERANCE)

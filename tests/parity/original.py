@@ -1,0 +1,77 @@
+"""Rows of the model, its losses and its training against recorded numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.optimizers.factory import make_optimizer
+from albert.tasks.pretraining import PretrainingTask
+from albert.training.loop import Trainer
+from tests.models.built import pretraining_model
+from tests.parity.golden import Golden, as_batch
+from tests.parity.rows import Row, largest_difference, relative_distance
+
+LOSSES = ("masked_lm_loss", "sentence_order_loss")
+OUTPUT_TOLERANCE = 1e-5
+TRAINING_TOLERANCE = 1e-4
+
+
+def outputs(recorded: Golden, against: str) -> Iterator[Row]:
+  """Embeddings, every layer, the pooled output, both heads."""
+  output = pretraining_model(recorded.config, recorded.weights)(as_batch(recorded.batch))
+  pairs = {"embedding output": (output.encoder.embedding_output, recorded.embedding_output)}
+  for index, states in enumerate(zip(output.encoder.hidden_states[1:], recorded.hidden_states, strict=True), start=1):
+    pairs[f"layer {index}"] = states
+  pairs["pooled output"] = (output.encoder.pooled_output, recorded.pooled_output)
+  pairs["masked LM log-probabilities"] = (tf.nn.log_softmax(output.masked_lm_logits), recorded.masked_lm_log_probs)
+  pairs["sentence order log-probabilities"] = (
+    tf.nn.log_softmax(output.sentence_logits),
+    recorded.sentence_log_probs,
+  )
+  for what, (found, truth) in pairs.items():
+    yield Row(what, against, largest_difference(found, truth), OUTPUT_TOLERANCE)
+
+
+def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
+  """Eight steps of the training loop on the batch: the loss before each, and the weights after the last."""
+  losses, weights = recorded.training[optimizer]
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  with strategy.scope():
+    model = pretraining_model(recorded.config, recorded.weights)
+    trainer = Trainer(
+      PretrainingTask(recorded.config, PretrainingConfig()),
+      model,
+      make_optimizer(OptimizerConfig(optimizer=optimizer), recorded.schedule),
+      strategy,
+      TrainConfig(train_batch_size=len(recorded.batch["input_ids"]), precision="float32"),
+      clip_norm=1.0,
+    )
+  batches = iter(tf.data.Dataset.from_tensors(as_batch(recorded.batch)).repeat())
+  found = []
+  for _ in losses:
+    trainer.train_steps(batches, tf.constant(1))
+    metrics = trainer.accumulator.result_and_reset()
+    found.append([metrics[name] for name in LOSSES])
+  if optimizer == "lamb":  # the first step's are those of the weights that are given
+    for name, loss, truth in zip(LOSSES, found[0], recorded.losses, strict=True):
+      yield Row(name.replace("_", " "), against, largest_difference(loss, truth), OUTPUT_TOLERANCE)
+  title = {"lamb": "LAMB", "adamw": "AdamW"}[optimizer]
+  totals = np.sum(found, axis=1)
+  yield Row(
+    f"{len(losses)} steps of {title}: losses, relative",
+    against,
+    float(np.abs(totals / losses - 1).max()),
+    TRAINING_TOLERANCE,
+  )
+  variables = model.named_weights()
+  assert variables.keys() == weights.keys()
+  yield Row(
+    f"{len(losses)} steps of {title}: final weights, relative (L2, worst variable)",
+    against,
+    max(relative_distance(variable.numpy(), weights[name]) for name, variable in variables.items()),
+    TRAINING_TOLERANCE,
+  )

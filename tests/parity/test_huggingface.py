@@ -1,0 +1,121 @@
+"""Our exports load in transformers without a word and give our outputs; its models load here and give theirs.
+
+Needs torch and transformers (the extra `parity`). A trained encoder is compared where ALBERT_DATA_DIR holds
+weights/kokoro_albert.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from albert.config import ModelConfig
+from albert.convert.run import convert
+from albert.tokenization import CLS_ID, SEP_ID, Tokenizer
+from tests.convert.files_of_weights import write_tf1
+from tests.golden.make_tiny_albert import random_weights
+from tests.parity import huggingface
+from tests.parity.huggingface import CONFIG
+from tests.parity.rows import assert_ok
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("name", huggingface.VARIANTS)
+def test_pretraining_model(tmp_path, name):
+  assert_ok(huggingface.pretraining_model_rows(tmp_path, name))
+
+
+def test_every_activation_is_compared():
+  choices = {field.name: field.metadata["choices"] for field in dataclasses.fields(ModelConfig)}["hidden_act"]
+  assert {changes.get("hidden_act") for changes in huggingface.VARIANTS.values()} == {None, *choices}
+  assert {ours for _, ours in huggingface.ACTIVATIONS} == set(choices)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_every_hidden_state(tmp_path, attention):
+  assert_ok(huggingface.hidden_state_rows(tmp_path, attention))
+
+
+@pytest.mark.parametrize(("head", "classes", "architecture", "prefix"), huggingface.LINEAR_HEADS)
+def test_task_heads(tmp_path, head, classes, architecture, prefix):
+  assert_ok(huggingface.linear_head_rows(tmp_path, head, classes, architecture, prefix))
+
+
+def test_masked_lm_class(tmp_path):
+  assert_ok(huggingface.masked_lm_rows(tmp_path))
+
+
+@pytest.mark.parametrize("activation", [theirs for theirs, _ in huggingface.ACTIVATIONS])
+@pytest.mark.parametrize("with_prefix", [True, False])
+def test_models_that_transformers_saved(tmp_path, with_prefix, activation):
+  assert_ok(huggingface.saved_model_rows(tmp_path, activation, with_prefix=with_prefix))
+
+
+def test_squad_v2_head_has_the_names_and_layouts_of_xlnets(tmp_path):
+  """transformers has the head of SQuAD 2.0 in XLNet alone: its modules take our weights and give the formula's
+  values."""
+  xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet")
+  weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), huggingface.features(CONFIG)
+  directory = huggingface.export(tmp_path, CONFIG, weights)
+  huggingface.run_theirs(directory, "AlbertModel", inputs, unused=["start_logits", "end_logits", "answer_class"])
+  tensors = load_file(directory / "model.safetensors")
+  settings = transformers.XLNetConfig(d_model=32, n_head=4, layer_norm_eps=1e-12)
+  modules = {
+    "start_logits": xlnet.XLNetPoolerStartLogits,
+    "end_logits": xlnet.XLNetPoolerEndLogits,
+    "answer_class": xlnet.XLNetPoolerAnswerClass,
+  }
+  built = {}
+  for name, cls in modules.items():
+    built[name] = cls(settings).eval()
+    own = {key.removeprefix(f"{name}."): torch.tensor(v) for key, v in tensors.items() if key.startswith(f"{name}.")}
+    built[name].load_state_dict(own, strict=True)
+  rng = np.random.default_rng(4)
+  hidden = rng.standard_normal((2, 5, 32)).astype(np.float32)
+  starts, cls_index = np.array([1, 3]), np.array([0, 0])
+  with torch.no_grad():
+    theirs = built["end_logits"](torch.tensor(hidden), start_positions=torch.tensor(starts)).numpy()
+    answer = built["answer_class"](torch.tensor(hidden), None, torch.tensor(starts), torch.tensor(cls_index)).numpy()
+  start_states = hidden[np.arange(2), starts]
+  both = np.concatenate([hidden, np.repeat(start_states[:, None], 5, axis=1)], axis=-1)
+  inner = np.tanh(both @ weights["end_logits/dense_0/kernel"] + weights["end_logits/dense_0/bias"])
+  normal = (inner - inner.mean(-1, keepdims=True)) / inner.std(-1, keepdims=True)
+  normal = normal * weights["end_logits/LayerNorm/gamma"] + weights["end_logits/LayerNorm/beta"]
+  ours = normal @ weights["end_logits/dense_1/kernel"] + weights["end_logits/dense_1/bias"]
+  np.testing.assert_allclose(theirs, ours[..., 0], atol=1e-5)
+  both = np.concatenate([start_states, hidden[:, 0]], axis=-1)
+  inner = np.tanh(both @ weights["answer_class/dense_0/kernel"] + weights["answer_class/dense_0/bias"])
+  np.testing.assert_allclose(answer, (inner @ weights["answer_class/dense_1/kernel"])[:, 0], atol=1e-5)
+
+
+def test_the_exported_vocabulary_loads(tmp_path, spm_model):
+  """AlbertTokenizer finds spiece.model and gives the ids of ours."""
+  ours = Tokenizer(spm_model)
+  config = dataclasses.replace(CONFIG, vocab_size=ours.vocab_size)
+  source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
+  convert(source, str(tmp_path / "hf"), "huggingface", spm_model_file=spm_model)
+  try:
+    theirs = transformers.AlbertTokenizer.from_pretrained(tmp_path / "hf")
+  except ValueError as error:
+    if "tiktoken" not in str(error):
+      raise
+    pytest.skip("transformers 5 reads SentencePiece models with protobuf 7 only, which TensorFlow 2.20 doesn't run on")
+  text = "The teacher described the long winter in the year 1984, although it was raining."
+  assert theirs(text)["input_ids"] == [CLS_ID, *ours.encode(text), SEP_ID]
+
+
+@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR not set")
+def test_a_trained_encoder(tmp_path):
+  """12 layers of 768, trained on phonemes; the hidden states were recorded with transformers."""
+  directory = Path(os.environ["ALBERT_DATA_DIR"], "weights", "kokoro_albert")
+  recorded = str(directory / "hf_reference_out.npz")
+  rows = list(huggingface.trained_rows(tmp_path, str(directory / "kokoro_albert_dequant.npz"), recorded))
+  assert [row.what.split()[0] for row in rows] == ["13", "13"]
+  assert_ok(rows)
