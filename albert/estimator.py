@@ -61,8 +61,7 @@ class Estimator:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
     config = self.config
     data = self.task.training_data()
-    train = _with_steps(config.train, data.num_examples)
-    self._claim_output_dir(train)
+    train = self.claim_output_dir(data)
     schedule = make_schedule(config.optimizer, train.num_train_steps, train.train_batch_size)
     with self.strategy.scope():
       optimizer = make_optimizer(config.optimizer, schedule)
@@ -99,6 +98,33 @@ class Estimator:
     picture = curves.draw_curves(config.output_dir)
     early = f", stopped early ({self.task.best_metric} got no better)" if trainer.step < train.num_train_steps else ""
     say(f"trained {trainer.step} steps{early}; curves in {picture}")
+
+  def claim_output_dir(self, data: Data) -> TrainConfig:
+    """Writes config.json and environment.json, and what the task keeps there.
+
+    Returns: the training config, with its number of steps.
+    Raises:
+      UserError: another run has begun in output_dir, or there are no weights to start from.
+    """
+    config, directory = self.config, self.config.output_dir
+    train = _with_steps(config.train, data.num_examples)
+    if self.task.needs_initial_weights and not (config.init_checkpoint or config.from_scratch):
+      raise UserError(
+        "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
+      )
+    run_directory.claim(
+      directory,
+      self._identity() | {"train": train.identity() | {"precision": self.precision}},
+      {"train": train.to_dict() | {"precision": self.precision}},
+      is_started=bool(self.checkpoints.steps()) or files.exists(files.join(directory, EVAL_RESULTS)),
+    )
+    run_directory.write_environment(directory, self.strategy)
+    for name, source in self.task.files_to_keep().items():
+      target = files.join(directory, name)
+      if not files.exists(target):
+        with files.open_file(source) as f:
+          files.write_atomically(target, f.read())
+    return train
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
@@ -213,25 +239,6 @@ class Estimator:
       "init_checkpoint": config.init_checkpoint,
       "init_from_shallower": config.init_from_shallower,
     }
-
-  def _claim_output_dir(self, train: TrainConfig) -> None:
-    config, directory = self.config, self.config.output_dir
-    if self.task.needs_initial_weights and not (config.init_checkpoint or config.from_scratch):
-      raise UserError(
-        "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
-      )
-    run_directory.claim(
-      directory,
-      self._identity() | {"train": train.identity() | {"precision": self.precision}},
-      {"train": train.to_dict() | {"precision": self.precision}},
-      has_checkpoints=bool(self.checkpoints.steps()),
-    )
-    run_directory.write_environment(directory, self.strategy)
-    for name, source in self.task.files_to_keep().items():
-      target = files.join(directory, name)
-      if not files.exists(target):
-        with files.open_file(source) as f:
-          files.write_atomically(target, f.read())
 
   def _describe(self, data: Data, train: TrainConfig) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())

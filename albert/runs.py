@@ -59,12 +59,13 @@ def _of_seed(config: RunConfig, seed: int) -> RunConfig:
 def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
   """The evaluation of one run; of a run that has ended, the one it wrote."""
   path = files.join(config.output_dir, EVAL_RESULTS)
+  keras.backend.clear_session()
+  estimator = Estimator(task, config)
   if files.exists(path):
+    estimator.claim_output_dir(task.training_data())
     say(f"{config.output_dir} is done: its results are taken from {path}")
   else:
     say(f"run with seed {config.train.seed} in {config.output_dir}")
-    keras.backend.clear_session()
-    estimator = Estimator(task, config)
     estimator.train()
     estimator.evaluate()
   return files.read_json(path)

@@ -19,27 +19,27 @@ CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 
 
-def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, Any], *, has_checkpoints: bool) -> None:
+def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, Any], *, is_started: bool) -> None:
   """Writes config.json; refuses a directory that holds another run.
 
   Args:
     directory: the output_dir.
     identity: what the run depends on, as JSON values.
     resolved: sections to write in place of those of `identity`, with the fields that may change, too.
-    has_checkpoints: whether a run has already saved there.
+    is_started: whether a run has already saved something there.
   Raises:
     UserError: config.json there differs in `identity`; the first difference is named.
   """
   files.makedirs(directory)
   path = files.join(directory, CONFIG)
-  if files.exists(path):
+  if is_started:
+    if not files.exists(path):
+      raise UserError(f"{directory} has checkpoints but no {CONFIG}: give another --output_dir")
     for key, ours, theirs in _differences(identity, files.read_json(path)):
       raise UserError(
         f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
         "--output_dir, or that value to resume it"
       )
-  elif has_checkpoints:
-    raise UserError(f"{directory} has checkpoints but no {CONFIG}: give another --output_dir")
   files.write_json(path, dict(identity) | dict(resolved))
 
 

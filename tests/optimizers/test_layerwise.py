@@ -1,0 +1,44 @@
+"""Layer-wise rates: the factors, and that updates are scaled by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config import OptimizerConfig
+from albert.errors import UserError
+from albert.optimizers.adamw import AdamW
+from albert.optimizers.factory import make_optimizer
+from albert.optimizers.layerwise import layerwise_factors
+
+LAYER = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
+
+
+def test_factors_fall_from_the_head_to_the_embeddings():
+  names = {
+    "bert/embeddings/word_embeddings": 0.5**4,
+    "bert/encoder/embedding_hidden_mapping_in/kernel": 0.5**4,
+    LAYER.format(0): 0.5**3,
+    LAYER.format(1): 0.5**2,
+    LAYER.format(2): 0.5,
+    "bert/pooler/dense/kernel": 1.0,
+    "output_weights": 1.0,
+  }
+  assert layerwise_factors(names, 0.5) == names
+
+
+def test_updates_are_scaled_by_the_factors():
+  slow, fast = tf.Variable([1.0, 2.0], name="a"), tf.Variable([1.0, 2.0], name="b")
+  optimizer = AdamW(0.1)
+  optimizer.build([slow, fast])
+  optimizer.scale_rates([(slow, 0.25), (fast, 1.0)])
+  gradient = tf.constant([0.3, -0.2])
+  optimizer.apply_gradients([(gradient, slow), (gradient, fast)])
+  np.testing.assert_allclose(slow.numpy() - [1.0, 2.0], 0.25 * (fast.numpy() - [1.0, 2.0]), rtol=1e-5)
+  assert np.all(fast.numpy() != [1.0, 2.0])
+
+
+def test_the_addons_optimizer_refuses_it():
+  with pytest.raises(UserError, match="layerwise_learning_rate_decay"):
+    make_optimizer(OptimizerConfig(optimizer="tfa_lamb", layerwise_learning_rate_decay=0.9), 0.1)

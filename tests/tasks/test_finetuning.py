@@ -1,0 +1,235 @@
+"""What every fine-tuning task gets: batches by length, early stopping, the best checkpoint, several seeds, resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert import runs
+from albert.config import FinetuningConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
+from albert.errors import UserError
+from albert.estimator import Estimator
+from albert.training import checkpoints
+from tests.conftest import SaveModel
+from tests.synthetic import TINY_MODEL
+from tests.tasks.toy import ToyTask, write_data
+
+MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61)
+
+
+@pytest.fixture
+def spm_file(save_model: SaveModel) -> str:
+  """A vocabulary of 61 pieces."""
+  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(56)])
+
+
+def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **options: Any) -> ToyTask:
+  directory = tmp_path / "data"
+  if not directory.exists():
+    directory.mkdir()
+    write_data(str(directory))
+  values = {"spm_model_file": spm_file, "max_seq_length": 32, "cache_dir": str(tmp_path / "features")}
+  return ToyTask(model, FinetuningConfig(**{**values, **options}), str(directory))
+
+
+def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **options: Any) -> RunConfig:
+  train = {
+    "train_batch_size": 8,
+    "eval_batch_size": 24,
+    "num_train_steps": 12,
+    "log_every_steps": 4,
+    "save_checkpoints_steps": 100,
+    "eval_every_steps": 4,
+  }
+  run = {field.name for field in dataclasses.fields(RunConfig)}
+  train |= {name: value for name, value in options.items() if name not in run}
+  return RunConfig(
+    **{"output_dir": str(output_dir), "from_scratch": True, **{k: v for k, v in options.items() if k in run}},
+    optimizer=OptimizerConfig(
+      **{"optimizer": "adamw", "learning_rate": 0.003, "num_warmup_steps": 2, **(optimizer or {})}
+    ),
+    train=TrainConfig(**train),
+  )
+
+
+def lines(path: Path) -> list[dict[str, float]]:
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def final_weights(output_dir: Path) -> dict[str, np.ndarray]:
+  manager = checkpoints.CheckpointManager(str(output_dir / "checkpoints"), keep=1, model_config=MODEL)
+  newest, _ = manager.latest()
+  assert newest is not None
+  import tensorflow as tf
+
+  reader = tf.train.load_checkpoint(newest.prefix)
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_batches_by_length_give_every_example_the_loss_of_full_padding(tmp_path, spm_file):
+  short = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
+  full = Estimator(toy_task(tmp_path, spm_file, pad_to_max_length=True), run_config(tmp_path / "a"))
+  for name, variable in full.model.named_weights().items():
+    variable.assign(short.model.named_weights()[name])
+  metrics, outputs = short.evaluator.evaluate()
+  padded_metrics, padded_outputs = full.evaluator.evaluate()
+  np.testing.assert_allclose(outputs["dev"]["losses"], padded_outputs["dev"]["losses"], atol=1e-5)
+  np.testing.assert_array_equal(outputs["dev"]["example_index"], np.arange(64))
+  assert metrics["loss"] == pytest.approx(float(outputs["dev"]["losses"].mean()), rel=1e-5)
+  assert metrics["loss"] == pytest.approx(padded_metrics["loss"], abs=1e-5)
+  assert metrics["accuracy"] == padded_metrics["accuracy"]
+
+
+def test_outputs_of_some_batches_are_those_of_their_examples(tmp_path, spm_file):
+  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
+  _, all_outputs = estimator.evaluator.evaluate()
+  _, some = estimator.evaluator.evaluate(max_steps=2)
+  indices = some["dev"]["example_index"]
+  assert len(indices) == 48
+  np.testing.assert_allclose(some["dev"]["logits"], all_outputs["dev"]["logits"][indices], atol=1e-6)
+
+
+def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
+  config = run_config(tmp_path / "run", num_train_steps=14, keep_checkpoints=1, select_checkpoint="best")
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
+  estimator.train()
+  evaluations = lines(tmp_path / "run" / "eval_metrics.jsonl")
+  assert [line["step"] for line in evaluations] == [4, 8, 12, 14]
+  best = max(evaluations, key=lambda line: line["accuracy"])
+  assert sorted({14, best["step"]}) == estimator.checkpoints.steps()
+  results = estimator.evaluate()
+  assert json.loads((tmp_path / "run" / "eval_results.json").read_text())["step"] == best["step"]
+  assert results["loss"] == pytest.approx(best["loss"], rel=1e-5)
+  assert (tmp_path / "run" / "spiece.model").read_bytes() == Path(spm_file).read_bytes()
+  assert estimator.predict() == [str(tmp_path / "run" / "predictions.tsv")]
+  assert len((tmp_path / "run" / "predictions.tsv").read_text().splitlines()) == 65
+
+
+def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file, capsys):
+  # A rate of nearly 0 changes no prediction, so no evaluation beats the first.
+  config = run_config(
+    tmp_path / "run", num_train_steps=40, early_stopping_patience=2, optimizer={"learning_rate": 1e-12}
+  )
+  Estimator(toy_task(tmp_path, spm_file), config).train()
+  assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+  assert "stopped early" in capsys.readouterr().err
+  Estimator(toy_task(tmp_path, spm_file), config).train()
+  assert "nothing to train" in capsys.readouterr().err
+  assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+
+
+class Killed(BaseException):
+  """Stands for a kill: nothing catches it."""
+
+
+def test_a_run_killed_between_saving_and_evaluating_ends_as_one_left_alone(tmp_path, spm_file, monkeypatch):
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole")).train()
+  evaluate = Estimator._evaluate_during_training
+
+  def killed_at_8(self: Estimator, step: int, evaluations: Any) -> None:
+    if step == 8:
+      raise Killed
+    evaluate(self, step, evaluations)
+
+  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed"))
+  with monkeypatch.context() as patch:
+    patch.setattr(Estimator, "_evaluate_during_training", killed_at_8)
+    with pytest.raises(Killed):
+      first.train()
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed")).train()
+  whole, killed = final_weights(tmp_path / "whole"), final_weights(tmp_path / "killed")
+  assert whole.keys() == killed.keys()
+  for name, value in whole.items():
+    assert value.tobytes() == killed[name].tobytes(), name
+  for name in ("eval_metrics.jsonl", "checkpoints/best.json"):
+    assert (tmp_path / "whole" / name).read_text() == (tmp_path / "killed" / name).read_text()
+
+
+def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm_file, capsys):
+  config = run_config(
+    tmp_path / "runs", num_train_steps=4, num_runs=3, do_train=True, do_eval=True, do_predict=True, seed=5
+  )
+  runs.run(toy_task(tmp_path, spm_file), config)
+  summary = json.loads((tmp_path / "runs" / "runs.json").read_text())
+  results = [json.loads((tmp_path / "runs" / f"run-{seed}" / "eval_results.json").read_text()) for seed in (5, 6, 7)]
+  accuracies = [result["accuracy"] for result in results]
+  numbers = summary["metrics"]["accuracy"]
+  assert numbers["values"] == accuracies
+  assert numbers["median"] == np.median(accuracies)
+  assert numbers["mean"] == pytest.approx(np.mean(accuracies))
+  assert numbers["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
+  assert len({result["loss"] for result in results}) == 3  # the seeds matter
+  best = 5 + int(np.argmax(accuracies))
+  assert summary["best_run"] == f"run-{best}"
+  kept = [seed for seed in (5, 6, 7) if (tmp_path / "runs" / f"run-{seed}" / "checkpoints").exists()]
+  assert kept == [best]
+  assert (tmp_path / "runs" / f"run-{best}" / "predictions.tsv").exists()
+  capsys.readouterr()
+  runs.run(toy_task(tmp_path, spm_file), config)
+  assert capsys.readouterr().err.count("is done") == 3
+  assert json.loads((tmp_path / "runs" / "runs.json").read_text()) == summary
+  other = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
+  with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
+    runs.run(toy_task(tmp_path, spm_file), other)
+
+
+def test_epochs_become_steps(tmp_path, spm_file):
+  config = run_config(tmp_path / "run", num_train_epochs=1.5, eval_every_steps=0)
+  Estimator(toy_task(tmp_path, spm_file), config).train()
+  assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["num_train_steps"] == 12
+
+
+def test_training_without_weights_must_be_asked_for(tmp_path, spm_file):
+  config = run_config(tmp_path / "run", from_scratch=False)
+  with pytest.raises(UserError, match=r"--init_checkpoint.*--from_scratch"):
+    Estimator(toy_task(tmp_path, spm_file), config).train()
+  assert not (tmp_path / "run").exists()
+  missing = run_config(tmp_path / "run", from_scratch=False, init_checkpoint=str(tmp_path / "nothing"))
+  with pytest.raises(UserError, match="no checkpoint there"):
+    Estimator(toy_task(tmp_path, spm_file), missing).train()
+  # The mistake does not keep the directory from the right command.
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)).train()
+
+
+def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file):
+  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2))
+  first.train()
+  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
+  head = first.model.named_weights()["output_weights"].numpy()
+  for fresh_head in (False, True):
+    config = run_config(tmp_path / f"second-{fresh_head}", **options)
+    estimator = Estimator(toy_task(tmp_path, spm_file, fresh_head=fresh_head), config)
+    estimator._warm_start()
+    weights = estimator.model.named_weights()
+    assert np.array_equal(weights["output_weights"].numpy(), head) != fresh_head
+    pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
+    np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"spm_model_file": ""}, "--spm_model_file is missing"),
+    ({"max_seq_length": 33}, "--max_seq_length=33: the model has 32 positions"),
+  ],
+)
+def test_what_does_not_fit_the_model_is_refused(tmp_path, spm_file, options, message):
+  with pytest.raises(UserError, match=message):
+    toy_task(tmp_path, spm_file, **options)
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path, spm_file):
+  with pytest.raises(UserError, match=r"has 61 pieces, the model has vocab_size 62"):
+    toy_task(tmp_path, spm_file, model=dataclasses.replace(MODEL, vocab_size=62))
+
+
+def test_checkpoints_of_another_vocabulary_are_refused(tmp_path, spm_file, save_model):
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2)).train()
+  other = save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
+  with pytest.raises(UserError, match="vocab_sha256"):
+    Estimator(toy_task(tmp_path, other), run_config(tmp_path / "run", num_train_steps=2)).evaluate()
