@@ -80,7 +80,7 @@ def _in_order(gathered: list[dict[str, np.ndarray]]) -> Outputs:
   kept = [batch[EXAMPLE_WEIGHT] > 0 for batch in gathered]
   place = np.argsort(np.concatenate([b[EXAMPLE_INDEX][rows] for b, rows in zip(gathered, kept, strict=True)]))
   outputs = {}
-  for name in gathered[0].keys() - {EXAMPLE_WEIGHT}:
+  for name in sorted(gathered[0].keys() - {EXAMPLE_WEIGHT}):
     values = [batch[name][rows] for batch, rows in zip(gathered, kept, strict=True)]
     shape = np.max([value.shape[1:] for value in values], axis=0)
     padded = [np.pad(v, [(0, 0), *((0, int(s - n)) for s, n in zip(shape, v.shape[1:], strict=True))]) for v in values]

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
+if TYPE_CHECKING:
+  from albert.tasks.base import Task
 
-def main(input_file: str, output_dir: str, num_devices: int) -> None:
-  """Trains six steps with MirroredStrategy over `num_devices` devices (1: OneDeviceStrategy); saves the weights."""
-  cpu = tf.config.list_physical_devices("CPU")[0]
-  tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
-  from albert.config import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
-  from albert.estimator import Estimator
+
+def pretraining(input_file: str) -> Task:
+  """The task on shards."""
+  from albert.config import PretrainingConfig
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL
 
-  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+  return PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+
+
+def finetuning(directory: str) -> Task:
+  """The toy task on a directory with its data and spiece.model."""
+  from albert.config import FinetuningConfig
+  from tests.synthetic import TINY_MODEL
+  from tests.tasks.toy import ToyTask
+
+  config = FinetuningConfig(spm_model_file=f"{directory}/spiece.model", max_seq_length=32)
+  return ToyTask(TINY_MODEL, config, directory)
+
+
+def main(kind: str, source: str, output_dir: str, num_devices: int) -> None:
+  """Trains six steps with MirroredStrategy over `num_devices` devices (1: OneDeviceStrategy); saves the weights."""
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
+  from albert.config import OptimizerConfig, RunConfig, TrainConfig
+  from albert.estimator import Estimator
+
+  task = {"pretraining": pretraining, "finetuning": finetuning}[kind](source)
   config = RunConfig(
     output_dir=output_dir,
+    from_scratch=True,
     optimizer=OptimizerConfig(num_warmup_steps=2, learning_rate=0.01),
     train=TrainConfig(
       train_batch_size=8,
@@ -31,10 +53,13 @@ def main(input_file: str, output_dir: str, num_devices: int) -> None:
   estimator = Estimator(task, config)
   assert estimator.strategy.num_replicas_in_sync == num_devices
   estimator.train()
-  results = estimator.evaluate()
-  weights = {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
-  np.savez(f"{output_dir}/weights.npz", **weights, **{f"metric:{k}": np.float64(v) for k, v in results.items()})
+  results, outputs = estimator.evaluator.evaluate()
+  arrays = {name: variable.numpy() for name, variable in estimator.model.named_weights().items()}
+  arrays |= {f"metric:{name}": np.float64(value) for name, value in results.items()}
+  for split, values in outputs.items():
+    arrays |= {f"output:{split}:{name}": value for name, value in values.items()}
+  np.savez(f"{output_dir}/weights.npz", **arrays)
 
 
 if __name__ == "__main__":
-  main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+  main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tests.synthetic import write_shards
+from tests.conftest import SaveModel
+from tests.synthetic import VOCAB_SIZE, write_shards
+from tests.tasks.toy import write_data
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_two_devices_equal_one(tmp_path: Path):
-  write_shards(tmp_path / "shards", [30, 20, 30])
+@pytest.mark.parametrize("kind", ["pretraining", "finetuning"])
+def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, kind: str):
+  if kind == "pretraining":
+    write_shards(tmp_path / "shards", [30, 20, 30])
+    source = str(tmp_path / "shards" / "*")
+  else:
+    source = str(tmp_path / "data")
+    write_data(source)
+    pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]
+    shutil.copy(save_model(pieces), f"{source}/spiece.model")
   runs = {}
   for devices in (1, 2):
     output_dir = tmp_path / f"devices-{devices}"
-    command = [sys.executable, "-m", "tests.integration.mirrored", str(tmp_path / "shards" / "*")]
-    subprocess.run([*command, str(output_dir), str(devices)], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(output_dir), str(devices)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     runs[devices] = np.load(output_dir / "weights.npz")
   names = runs[1].files
   assert names == runs[2].files
+  assert any(name.startswith("output:") for name in names) == (kind == "finetuning")
   worst = max(float(np.abs(runs[1][name] - runs[2][name]).max()) for name in names)
   assert worst < 2e-5

@@ -31,7 +31,6 @@ def spm_file(save_model: SaveModel) -> str:
 def toy_task(tmp_path: Path, spm_file: str, model: ModelConfig = MODEL, **options: Any) -> ToyTask:
   directory = tmp_path / "data"
   if not directory.exists():
-    directory.mkdir()
     write_data(str(directory))
   values = {"spm_model_file": spm_file, "max_seq_length": 32, "cache_dir": str(tmp_path / "features")}
   return ToyTask(model, FinetuningConfig(**{**values, **options}), str(directory))

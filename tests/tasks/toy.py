@@ -82,6 +82,7 @@ class ToyTask(FinetuningTask):
 
 def write_data(directory: str, num_examples: int = 64) -> None:
   """train.txt, dev.txt, test.txt: sequences of 3 to 30 tokens, half of them with WORD."""
+  files.makedirs(directory)
   rng = np.random.default_rng(0)
   for split in ("train", "dev", "test"):
     lines = []

@@ -1,0 +1,131 @@
+"""Made-up GLUE archives: every task's files laid out as the published ones are, with their oddities."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tests.conftest import english_like_documents
+
+# Written down from the published files, apart from the specs that are tested with them.
+_MNLI = (
+  "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
+  "sentence1\tsentence2"
+)
+_STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+HEADERS = {
+  "CoLA/test.tsv": "index\tsentence",
+  "SST-2/train.tsv": "sentence\tlabel",
+  "SST-2/dev.tsv": "sentence\tlabel",
+  "SST-2/test.tsv": "index\tsentence",
+  "MRPC/train.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+  "MRPC/dev.tsv": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+  "MRPC/test.tsv": "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+  "STS-B/train.tsv": f"{_STS_B}\tscore",
+  "STS-B/dev.tsv": f"{_STS_B}\tscore",
+  "STS-B/test.tsv": _STS_B,
+  "QQP/train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+  "QQP/dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+  "QQP/test.tsv": "id\tquestion1\tquestion2",
+  "MNLI/train.tsv": f"{_MNLI}\tlabel1\tgold_label",
+  "MNLI/dev_matched.tsv": f"{_MNLI}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
+  "MNLI/dev_mismatched.tsv": f"{_MNLI}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label",
+  "MNLI/test_matched.tsv": _MNLI,
+  "MNLI/test_mismatched.tsv": _MNLI,
+  "QNLI/train.tsv": "index\tquestion\tsentence\tlabel",
+  "QNLI/dev.tsv": "index\tquestion\tsentence\tlabel",
+  "QNLI/test.tsv": "index\tquestion\tsentence",
+  "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel",
+  "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel",
+  "RTE/test.tsv": "index\tsentence1\tsentence2",
+  "WNLI/train.tsv": "index\tsentence1\tsentence2\tlabel",
+  "WNLI/dev.tsv": "index\tsentence1\tsentence2\tlabel",
+  "WNLI/test.tsv": "index\tsentence1\tsentence2",
+  "diagnostic/diagnostic.tsv": "index\tsentence1\tsentence2",
+}
+LABELS = {
+  "CoLA": ["0", "1"],
+  "SST-2": ["0", "1"],
+  "MRPC": ["0", "1"],
+  "QQP": ["0", "1"],
+  "MNLI": ["contradiction", "entailment", "neutral"],
+  "QNLI": ["entailment", "not_entailment"],
+  "RTE": ["entailment", "not_entailment"],
+  "WNLI": ["0", "1"],
+}
+# The first word of the last text tells the label.
+_CUES = ("nobody", "the", "an")
+_NAMES = ("Jane", "Susan", "Grace", "Emma", "Ann", "Mary")
+
+Row = dict[str, str]
+
+
+def _sentence(rng: random.Random, cue: int) -> str:
+  sentence = rng.choice(_SENTENCES)
+  return f"{_CUES[cue]} {'' if rng.random() < 0.8 else chr(34)}{sentence}"
+
+
+_SENTENCES = [sentence for document in english_like_documents(30, seed=5) for sentence in document]
+
+
+def _cells(task: str, name: str, index: int, rng: random.Random) -> Row:
+  """All columns that any file of the task has."""
+  labels = LABELS.get(task, [])
+  cue = index % len(labels) if labels else index % 3
+  label = labels[cue] if labels else f"{2.5 * cue:.3f}"
+  first, second = rng.choice(_SENTENCES), _sentence(rng, cue)
+  if task == "WNLI":
+    winner, loser = rng.sample(_NAMES, 2)
+    first = f"{winner} called {loser} because she needed help."
+    second = f"{(loser, winner)[cue]} needed help."
+  if task == "QNLI":
+    first = f"Who {_SENTENCES[index // 2]}"  # two sentences of each question, one of which answers it
+  cells = {"index": str(index), "id": str(7 * index), "label": label, "gold_label": label, "label1": label}
+  cells |= {"is_duplicate": label, "Quality": label, "score": label, "mark": "" if cue else "*"}
+  cells |= {"sentence1": first, "sentence2": second, "question1": first, "question2": second}
+  cells |= {"#1 String": first, "#2 String": second, "question": first}
+  return cells | {"sentence": second}
+
+
+def _text(task: str, name: str, num_rows: int) -> str:
+  rng = random.Random(f"{task}/{name}")
+  header = HEADERS.get(f"{task}/{name}")
+  columns = header.split("\t") if header else ["source", "label", "mark", "sentence"]
+  lines = [header] if header else []
+  for index in range(num_rows):
+    cells = _cells(task, name, index, rng)
+    lines.append("\t".join(cells.get(column, f"{column}{index}") for column in columns))
+  return "".join(f"{line}\n" for line in lines)
+
+
+def file_names(task: str) -> list[str]:
+  """The names of a task's files."""
+  names = [name.split("/")[1] for name in HEADERS if name.startswith(f"{task}/")]
+  return names if task != "CoLA" else ["train.tsv", "dev.tsv", "test.tsv"]
+
+
+def write_archive(directory: Path, tasks: Iterable[str], num_rows: int = 12) -> Path:
+  """Writes the files of `tasks`; training files have four times num_rows. Returns the directory."""
+  for task in tasks:
+    folder = directory / task
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in file_names(task):
+      text = _text(task, name, 4 * num_rows if name == "train.tsv" else num_rows)
+      data = text.encode()
+      if task == "MRPC":
+        data = b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")
+      (folder / name).write_bytes(data)
+  return directory
+
+
+def edit(path: Path, line: int, change: Callable[[str], str]) -> None:
+  """Changes a line, counted from 1, of a file."""
+  lines = path.read_text(encoding="utf-8").split("\n")
+  lines[line - 1] = change(lines[line - 1])
+  path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def rows_of(path: Path) -> list[Sequence[str]]:
+  """The fields of all lines of a TSV file."""
+  return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
