@@ -173,7 +173,7 @@ def _is_csv(path: str) -> bool:
 
 
 def _listed(names: Iterable[str]) -> str:
-  shown = list(itertools.islice(names, 21))
+  shown = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
   return ", ".join(shown[:20]) + (", ..." if len(shown) > 20 else "")
 
 

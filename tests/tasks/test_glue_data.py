@@ -273,7 +273,7 @@ def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message
     ("a,a", None),
     ("a", None),
     ("a,,b", None),
-  ],  # fmt: skip
+  ],
 )
 def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
   if labels is None:
