@@ -125,7 +125,7 @@ def normalize_text(text: str, *, do_lower_case: bool = True, convert_quotes: boo
   return _lower(text) if do_lower_case else text
 
 
-def _ends_in_digit_comma(piece: str) -> bool:
+def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not has_newer_characters(piece[-2])
 
 
@@ -180,7 +180,7 @@ class Tokenizer:
     self.words_are_independent = WORD_START in self.pieces and not any(WORD_START in piece[1:] for piece in self.pieces)
     # A vocabulary with "," as a piece never has it inside an <unk>, and ids alone decide the comma rule.
     self._ids_decide = self._processor.piece_to_id(",") != UNK_ID
-    candidates = [i for i, piece in enumerate(self.pieces) if _ends_in_digit_comma(piece) and not self.is_special[i]]
+    candidates = [i for i, piece in enumerate(self.pieces) if ends_in_digit_comma(piece) and not self.is_special[i]]
     #: Id of a piece that the comma rule splits -> the ids that it becomes.
     self.comma_splits: dict[int, list[int]] = {i: self._split_comma(self.pieces[i]) for i in candidates}
     self._comma_ids = frozenset(self.comma_splits)
@@ -294,16 +294,20 @@ class Tokenizer:
 
   def _split_by_surface(self, ids: list[int], surfaces: list[str]) -> list[int]:
     """The comma rule where "," is no piece: an <unk> may end in digit and comma, which only its text tells."""
-    split = (self._split_comma(s) if _ends_in_digit_comma(s) else [i] for i, s in zip(ids, surfaces, strict=True))
+    split = (self._split_comma(s) if ends_in_digit_comma(s) else [i] for i, s in zip(ids, surfaces, strict=True))
     return list(itertools.chain.from_iterable(split))
 
   def _split_comma(self, piece: str) -> list[int]:
     """The comma rule for one piece (or surface of an <unk>) that it applies to."""
+    ids = [int(self._processor.piece_to_id(surface)) for surface in self._comma_surfaces(piece)]
+    return [UNK_ID if self.is_special[i] else i for i in ids]
+
+  def _comma_surfaces(self, piece: str) -> list[str]:
+    """What the comma rule makes of a piece (or surface of an <unk>): surfaces, the last of which is ","."""
     surfaces: list[str] = self._processor.encode(piece[:-1].replace(WORD_START, ""), out_type=str)
     if not piece.startswith(WORD_START) and surfaces[0].startswith(WORD_START):
       surfaces[:1] = [surfaces[0][1:]] if len(surfaces[0]) > 1 else []
-    ids = [int(self._processor.piece_to_id(surface)) for surface in [*surfaces, ","]]
-    return [UNK_ID if self.is_special[i] else i for i in ids]
+    return [*surfaces, ","]
 
 
 def _varint(message: bytes, start: int) -> tuple[int, int]:

@@ -106,7 +106,7 @@ def test_what_cannot_be_scored_is_named(call: Any, message: str) -> None:
     call()
 
 
-WORDS = ["the", "a", "an", "The", "cat", "Cat's", "1,999", "U.S.", "—", "“x”", "naïve", "İ", "ß", "東京", "\u00a0", "\u200b", "'s"]  # fmt: skip
+WORDS = ("the", "a", "an", "The", "cat", "Cat's", "1,999", "U.S.", "—", "“x”", "naïve", "İ", "東京", "'s", "\u00a0")
 text = st.one_of(
   st.text(max_size=12),
   st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
