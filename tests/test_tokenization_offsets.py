@@ -93,8 +93,8 @@ def make_tokenizer(model: str, do_lower_case: bool, convert_quotes: bool = False
   return OffsetTokenizer(model, do_lower_case, convert_quotes=convert_quotes)
 
 
-UNUSUAL = ("the ", "cat", "1999,", "2,000,", "é", "e\u0301", "½", "ﬁ", "Σ", "한", "ß", "İ", "…", "``", "''", "東", "\u00a0",
-           "\u200b", "\u00ad", "\n", " ", "▁", "\u0301", "😀", "\ud800", "¨", "٣", "ｱﾞ")  # fmt: skip
+UNUSUAL = ("the ", "cat", "1999,", "2,000,", "é", "e\u0301", "½", "ﬁ", "Σ", "한", "ß", "İ", "…", "``", "''", "東",
+           "\u00a0", "\u200b", "\u00ad", "\n", " ", "▁", "\u0301", "😀", "\ud800", "¨", "٣", "ｱﾞ")  # fmt: skip
 unusual = st.lists(st.sampled_from(UNUSUAL), max_size=12).map("".join)
 
 
@@ -132,6 +132,7 @@ def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
 def test_places_in_any_text_of_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
+
   @settings(max_examples=300, deadline=None)
   @given(st.one_of(st.text(max_size=30), unusual), st.booleans())
   def check(text: str, do_lower_case: bool) -> None:
