@@ -2,17 +2,20 @@
 
 VENV := .venv
 VENV_TFA := .venv-tfa
+VENV_PARITY := .venv-parity
 PYTHON := $(VENV)/bin/python
 # The Python that makes .venv, and the one that makes .venv-tfa; empty: the first suitable one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
 # For example: make test PYTEST_ARGS='tests/data -x'
 PYTEST_ARGS ?=
+# Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
+PARITY_ARGS ?=
 
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-tfa lint format bench clean distclean
+.PHONY: help setup demo test test-slow test-tfa lint format bench parity clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -44,12 +47,17 @@ format: setup  ## format the code, and mend what the linter can mend
 bench: setup  ## measure data preparation: speed, memory, statistics of the masks
 	PYTHON=$(PYTHON) bash benchmarks/run.sh
 
+parity: $(VENV_PARITY)/installed  ## compare with Hugging Face's models and with recorded numbers, in .venv-parity
+	$(VENV_PARITY)/bin/python -m pytest tests/parity $(PYTEST_ARGS)
+	$(VENV_PARITY)/bin/python benchmarks/parity.py \
+	  $(if $(wildcard $(VENV_TFA)/installed),--tfa_python=$(VENV_TFA)/bin/python) $(PARITY_ARGS)
+
 clean:  ## remove builds and caches
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_TFA)
+	rm -rf $(VENV) $(VENV_TFA) $(VENV_PARITY)
 
 # $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
 # an interrupted installation is taken up again. A candidate is run, since a launcher may exist whose Python doesn't.
@@ -79,6 +87,9 @@ CANDIDATES_TFA := python3.11 python3.10 python3
 
 $(VENV)/installed: setup.py constraints/default.txt
 	$(call make_venv,$(VENV),constraints/default.txt,dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+
+$(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
+	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 	$(call make_venv,$(VENV_TFA),constraints/tf215-tfa.txt,tfa$(comma)dev,$(or $(BASE_PYTHON_TFA),$(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA)

@@ -32,8 +32,10 @@ ALLOWED_OPS = frozenset({
 })  # fmt: skip
 
 
-def compare(model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False) -> None:
-  """Asserts equal normalized texts and ids for every text."""
+def differences(
+  model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
+) -> list[tuple[str, object, object]]:
+  """(text, in Python, in the graph) wherever the normalized text or the ids differ."""
   python = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
   graph = GraphTokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
 
@@ -41,14 +43,19 @@ def compare(model_file: str, texts: list[str], do_lower_case: bool = True, *, co
   def run(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
     return graph.normalize(batch), graph.tokenize(batch)
 
+  found: list[tuple[str, object, object]] = []
   for start in range(0, len(texts), 4096):
     batch = texts[start : start + 4096]
     normalized, ids = run(tf.constant([text.encode() for text in batch]))
-    expected = [python.normalize(text) for text in batch]
-    wrong = [(a, b, c) for a, b, c in zip(batch, expected, normalized.numpy(), strict=True) if b.encode() != c]
-    assert not wrong, wrong[:3]
-    wrong_ids = [(a, b, c) for a, b, c in zip(batch, python.encode_batch(batch), ids.to_list(), strict=True) if b != c]
-    assert not wrong_ids, wrong_ids[:3]
+    expected = [python.normalize(text).encode() for text in batch]
+    found += [row for row in zip(batch, expected, normalized.numpy(), strict=True) if row[1] != row[2]]
+    found += [row for row in zip(batch, python.encode_batch(batch), ids.to_list(), strict=True) if row[1] != row[2]]
+  return found
+
+
+def compare(model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False) -> None:
+  """Asserts equal normalized texts and ids for every text."""
+  assert differences(model_file, texts, do_lower_case, convert_quotes=convert_quotes)[:3] == []
 
 
 def code_point_texts() -> list[str]:

@@ -6,6 +6,7 @@ comparison with what the original code gave.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -180,6 +181,33 @@ def test_encode_equals_reference(
   ids, offsets = tokenizer.encode_batch_flat(texts)
   assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
   assert [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)] == expected
+
+
+@functools.cache
+def loaded(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
+  tokenizer = Tokenizer(model_file, do_lower_case)
+  return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer.exact_model)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.booleans())
+@example("x1,9, 1999,", True)
+def test_encode_of_any_text_is_sentencepieces(spm_model: str, text: str, do_lower_case: bool) -> None:
+  """SentencePiece on the whole text at once, with the scores that make sums of any order equal."""
+  tokenizer, processor = loaded(spm_model, do_lower_case)
+  assert tokenizer.encode(text) == reference_encode(processor, tokenizer.normalize(text))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_ids_of_known_letters_are_the_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+  """encode, then decode: the normalized text, for any text of letters that the vocabulary has."""
+  known = sorted({piece for piece in tokenizer.pieces[CLS_ID + 3 :] if len(piece) == 1 and piece != "▁"})
+  assert {"a", "y", "9", ","} <= set(known)
+  text = data.draw(st.text(st.sampled_from([*known, " "]), max_size=60))
+  ids = tokenizer.encode(text)
+  assert UNK_ID not in ids
+  assert tokenizer.decode(ids) == tokenizer.normalize(text) == " ".join(text.split())
 
 
 def test_encode_of_nothing(tokenizer: Tokenizer) -> None:

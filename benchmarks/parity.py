@@ -1,0 +1,254 @@
+"""How near our numbers are to those of the original and of Hugging Face: prints a table, exits with 1 if one is too far.
+
+  python benchmarks/parity.py
+  python benchmarks/parity.py --tf1_dir=recorded --huggingface_weights=model.safetensors \
+    --tokenization_file=tokenization.json --spm_model_file=30k-clean.model
+
+What needs data or a library that isn't there is listed as skipped, with the reason. tests/parity holds the comparisons,
+and checks the same rows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from absl import flags  # noqa: E402
+
+from albert import app, files  # noqa: E402
+from albert.errors import RunError, UserError  # noqa: E402
+from tests.parity.rows import Row, Unavailable  # noqa: E402
+
+FLAGS = flags.FLAGS
+LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "torch", "transformers")
+
+# Gives its rows; the argument is an empty directory of its own.
+Part = Callable[[Path], Iterable[Row]]
+
+
+def _reference(directory: Path) -> Iterator[Row]:
+  del directory
+  from tests.parity import golden, original
+
+  against = "NumPy float64"
+  yield from original.outputs(golden.own(), against)
+  for optimizer in ("lamb", "adamw"):
+    yield from original.training(golden.own(), optimizer, against)
+
+
+def _original(directory: Path) -> Iterator[Row]:
+  del directory
+  if not FLAGS.tf1_dir:
+    raise Unavailable("--tf1_dir is not given")
+  from tests.parity import golden, original
+
+  recorded, against = golden.original(Path(FLAGS.tf1_dir)), "the original code (TensorFlow 1), recorded"
+  yield from original.outputs(recorded, against)
+  for optimizer in ("lamb", "adamw"):
+    yield from original.training(recorded, optimizer, against)
+
+
+def _optimizers(directory: Path) -> Iterator[Row]:
+  del directory
+  from tests.parity import optimizers
+
+  yield from optimizers.numpy_rows()
+
+
+def _addons(directory: Path) -> Iterator[Row]:
+  """In this environment or, by --tfa_python, in that of another."""
+  del directory
+  from tests.parity import optimizers
+
+  if not FLAGS.tfa_python:
+    yield from optimizers.addons_rows()
+    return
+  command = [FLAGS.tfa_python, "-m", "tests.parity.optimizers"]
+  environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+  done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+  if done.returncode:
+    raise Unavailable(f"--tfa_python: {(done.stderr.strip().splitlines() or ['failed without a word'])[-1]}")
+  for values in json.loads(done.stdout.splitlines()[-1]):
+    yield Row(*values)
+
+
+def _huggingface(directory: Path) -> Iterator[Row]:
+  from tests.parity import huggingface
+
+  huggingface.libraries()
+  for name in huggingface.VARIANTS:
+    yield from huggingface.pretraining_model_rows(directory / name.replace(" ", "_"), name)
+  for attention in ("eager", "sdpa"):
+    yield from huggingface.hidden_state_rows(directory / attention, attention)
+  for index, head in enumerate(huggingface.LINEAR_HEADS):
+    yield from huggingface.linear_head_rows(directory / f"head_{index}", *head)
+  yield from huggingface.masked_lm_rows(directory / "masked_lm")
+  for theirs, _ in huggingface.ACTIVATIONS:
+    for with_prefix in (True, False):
+      where = directory / f"saved_{theirs}_{with_prefix}"
+      yield from huggingface.saved_model_rows(where, theirs, with_prefix=with_prefix)
+
+
+def _trained(directory: Path) -> Iterator[Row]:
+  if not FLAGS.huggingface_weights:
+    raise Unavailable("--huggingface_weights is not given")
+  from tests.parity import huggingface
+
+  yield from huggingface.trained_rows(directory, FLAGS.huggingface_weights, FLAGS.huggingface_outputs)
+
+
+def _round_trip(directory: Path) -> Iterator[Row]:
+  from tests.parity import round_trip
+
+  yield from round_trip.rows(directory / "random")
+  if FLAGS.tf1_dir:
+    yield from round_trip.rows(directory / "original", files.join(FLAGS.tf1_dir, "model.ckpt"))
+
+
+def _recorded_tokens(directory: Path) -> Iterator[Row]:
+  del directory
+  if not FLAGS.tokenization_file or not FLAGS.spm_model_file:
+    raise Unavailable("--tokenization_file and --spm_model_file are not given")
+  from tests.parity import tokens
+
+  yield from tokens.recorded_rows(FLAGS.tokenization_file, FLAGS.spm_model_file)
+
+
+def _graph_tokens(directory: Path) -> Iterator[Row]:
+  del directory
+  if not FLAGS.spm_model_file:
+    raise Unavailable("--spm_model_file is not given")
+  from tests.parity import tokens
+
+  yield from tokens.graph_rows(FLAGS.spm_model_file)
+
+
+def _bfloat16(directory: Path) -> Iterator[Row]:
+  del directory
+  from tests.parity import bfloat16
+
+  for optimizer in bfloat16.PEAKS:
+    yield from bfloat16.rows(optimizer)
+
+
+# Name for --only -> title, comparison.
+PARTS: dict[str, tuple[str, Part]] = {
+  "reference": ("Model, losses and training, against the reference in NumPy float64 (tests/golden)", _reference),
+  "original": ("Model, losses and training, against the original", _original),
+  "optimizers": ("Optimizers", _optimizers),
+  "addons": ("LAMB, against tensorflow-addons", _addons),
+  "huggingface": ("Random weights, padding and all heads, against Hugging Face's transformers", _huggingface),
+  "trained": ("A trained encoder, against Hugging Face's transformers", _trained),
+  "conversion": ("Conversion", _round_trip),
+  "tokens": ("Tokenization, against the original", _recorded_tokens),
+  "graph": ("Tokenization in the graph", _graph_tokens),
+  "bfloat16": ("bfloat16", _bfloat16),
+}
+
+
+def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
+  """Runs titled parts: the table as Markdown, printed as it grows, and how many rows exceed their tolerance."""
+  lines: list[str] = []
+  too_far = 0
+
+  def say(line: str) -> None:
+    lines.append(line)
+    print(line, flush=True)
+
+  skipped = []
+  say("| what | against | max difference | tolerance | ok |")
+  say("|---|---|---|---|---|")
+  for title, part in parts:
+    with tempfile.TemporaryDirectory() as directory:
+      rows = iter(part(Path(directory)))
+      try:
+        first = next(rows)
+      except Unavailable as reason:
+        skipped.append(f"- {title}: {reason}")
+        continue
+      say(f"| **{title}** | | | | |")
+      for row in (first, *rows):
+        too_far += not row.ok
+        say(
+          f"| {row.what} | {row.against} | {_number(row.difference)} | {_number(row.tolerance)} | "
+          f"{'yes' if row.ok else 'NO'} |"
+        )
+  if skipped:
+    say("\nSkipped:\n")
+    for line in skipped:
+      say(line)
+  return "\n".join(lines) + "\n", too_far
+
+
+def _number(value: float) -> str:
+  return "0" if value == 0 else f"{value:.1e}" if abs(value) < 1 else f"{value:g}"
+
+
+def _versions() -> str:
+  found = []
+  for name in LIBRARIES:
+    try:
+      found.append(f"{name} {importlib.metadata.version(name)}")
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return f"Python {platform.python_version()}, {', '.join(found)}"
+
+
+def main() -> None:
+  for name in ("tf1_dir", "huggingface_weights", "huggingface_outputs", "tokenization_file", "spm_model_file"):
+    path = getattr(FLAGS, name)
+    if path and not files.exists(path):
+      raise UserError(f"--{name}={path}: no such file or directory")
+  table, too_far = measure([PARTS[name] for name in FLAGS.only or PARTS])
+  today = datetime.date.today().isoformat()
+  path = files.join(FLAGS.output_dir, "_".join(["parity", today, *(FLAGS.only or [])]) + ".md")
+  files.makedirs(FLAGS.output_dir)
+  heading = (
+    f"# Parity, {today}\n\n{_versions()}, {platform.machine()}. Made by `benchmarks/parity.py`. Differences are the "
+    "largest absolute ones\nin float32, unless a row says that it is relative or counts.\n\n"
+  )
+  files.write_atomically(path, heading + table)
+  print(f"\nwritten to {path}", flush=True)
+  if too_far:
+    raise RunError(f"{too_far} rows of {path} exceed their tolerance (ok: NO)")
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string(
+    "tf1_dir",
+    "",
+    "the original's recorded run: model.ckpt.*, albert_config.json, batch.npz, outputs.npz, train_{lamb,adamw}.npz "
+    "(tests/parity/golden.py says what is in them)",
+  )
+  flags.DEFINE_string(
+    "huggingface_weights",
+    "",
+    "a trained ALBERT: what --init_checkpoint takes, such as a directory with model.safetensors and config.json",
+  )
+  flags.DEFINE_string(
+    "huggingface_outputs",
+    "",
+    "its recorded hidden states: .npz of input_ids, attention_mask, token_type_ids, h0, h1, ...",
+  )
+  flags.DEFINE_string(
+    "tokenization_file", "", "what the original's tokenizer gave: JSON list of {text, do_lower_case, normalized, ids}"
+  )
+  flags.DEFINE_string("spm_model_file", "", "the SentencePiece model it used")
+  flags.DEFINE_string("tfa_python", "", "the Python of an environment with tensorflow-addons (see make test-tfa)")
+  flags.DEFINE_multi_enum("only", None, list(PARTS), "a comparison to make, instead of all; may be given again")
+  flags.DEFINE_string(
+    "output_dir", str(ROOT / "benchmarks" / "results"), "where parity_DATE.md goes (with --only, the names are added)"
+  )
+  app.run(main)

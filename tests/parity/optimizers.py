@@ -1,0 +1,60 @@
+"""Rows of the optimizers against NumPy in float64 and against tensorflow-addons.
+
+`python -m tests.parity.optimizers` prints the latter as JSON, for a comparison in another environment.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+from albert.config import OptimizerConfig
+from albert.errors import UserError
+from albert.optimizers.adamw import AdamW
+from albert.optimizers.factory import make_optimizer
+from albert.optimizers.lamb import LAMB
+from albert.optimizers.schedules import WarmupPolynomialDecay
+from tests.optimizers.test_factory import train as train_a_little
+from tests.optimizers.test_lamb_adamw import reference, train
+from tests.parity.rows import Row, Unavailable, largest_difference
+
+STEPS = 7
+TOLERANCE = 5e-6  # of weights of about 1 to 3
+
+
+def numpy_rows() -> Iterator[Row]:
+  """With and without bias correction; the weights include biases and LayerNorms, a zero one and an idle one."""
+  for cls, title in ((LAMB, "LAMB"), (AdamW, "AdamW")):
+    for corrected in (False, True):
+      found = train(cls(0.02, weight_decay_rate=0.1, bias_correction=corrected), STEPS)
+      truth = reference(lambda _: 0.02, STEPS, rescale=cls is LAMB, decay=0.1, bias_correction=corrected)
+      what = f"{title}, {STEPS} steps{', bias corrected' if corrected else ''}: weights"
+      difference = max(largest_difference(found[name], value) for name, value in truth.items())
+      yield Row(what, "NumPy float64", difference, TOLERANCE)
+
+
+def addons_rows() -> Iterator[Row]:
+  """LAMB with bias correction, which tensorflow-addons' always has.
+
+  Raises:
+    Unavailable: it doesn't import here.
+  """
+  schedule = WarmupPolynomialDecay(0.1, 2, 20)
+  try:
+    theirs = train_a_little(make_optimizer(OptimizerConfig(optimizer="tfa_lamb"), schedule))
+  except UserError as error:
+    raise Unavailable("tensorflow-addons does not run on this TensorFlow") from error
+  import tensorflow_addons
+
+  ours = train_a_little(make_optimizer(OptimizerConfig(optimizer="lamb", bias_correction=True), schedule))
+  difference = max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
+  against = f"tensorflow-addons {tensorflow_addons.__version__}"
+  yield Row("LAMB, 6 steps of a schedule, bias corrected: weights", against, difference, TOLERANCE)
+
+
+if __name__ == "__main__":
+  try:
+    print(json.dumps(list(addons_rows())))
+  except Unavailable as reason:
+    sys.exit(f"{reason}")
