@@ -1,4 +1,4 @@
-"""How near our numbers are to those of the original and of Hugging Face: prints a table, exits with 1 if one is too far.
+"""How near our numbers are to the original's and to Hugging Face's: a table, and exit code 1 if one is too far off.
 
   python benchmarks/parity.py
   python benchmarks/parity.py --tf1_dir=recorded --huggingface_weights=model.safetensors \
