@@ -183,15 +183,15 @@ def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
 
 
 def read_json(path: str) -> dict[str, Any]:
-  """The JSON object in a file. UserError with the file, and the line, where it holds none."""
+  """The JSON object in a file. UserError with the file, the line and the column where it holds none."""
   if not exists(path):
     raise UserError(f"{path}: no such file")
   with open_file(path) as file:
     text = file.read()
   try:
-    values = json.loads(text.decode("utf-8"))
+    values = json.loads(text.decode("utf-8-sig"))
   except json.JSONDecodeError as error:
-    raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from error
+    raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}, column {error.colno})") from error
   except UnicodeDecodeError as error:
     raise UserError(f"{path}: not UTF-8 (byte {error.start})") from error
   if not isinstance(values, dict):

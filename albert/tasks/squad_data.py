@@ -1,0 +1,157 @@
+"""Questions on paragraphs from files in the official form of SQuAD, v1.1 and v2.0. No TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from albert import files
+from albert.errors import UserError
+
+_SHOWN = 60
+_TYPE_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """A piece of a paragraph: context[start : start + len(text)] == text."""
+
+  text: str
+  start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+  """What questions are asked on."""
+
+  title: str
+  context: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+  """A question on a paragraph.
+
+  Attributes:
+    id: as the file has it.
+    index: its place among all questions of the files.
+    text: the question.
+    paragraph: shared by all questions on it.
+    answers: those of the file, in order; none where they were not asked for, or there is none.
+    is_impossible: true if the paragraph is known not to answer it.
+  """
+
+  id: str
+  index: int
+  text: str
+  paragraph: Paragraph
+  answers: tuple[Answer, ...] = ()
+  is_impossible: bool = False
+
+
+def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool) -> list[Question]:
+  """All questions of the files, in order.
+
+  Args:
+    paths: JSON files.
+    version_2: true for SQuAD v2.0, where a question may be unanswerable.
+    with_answers: false to predict; answers are then not looked at, and need not be there.
+  Raises:
+    UserError: a file that is no JSON (with line and column) or not of this form (with the place in it); an answer
+      that is not where answer_start says, an id that comes twice, a question without an answer (with its id);
+      a file of the other version; no questions at all.
+  """
+  questions: list[Question] = []
+  places: dict[str, str] = {}
+  for path in paths:
+    first, says_is_impossible = len(questions), False
+    for where, paragraph, values in _entries(path):
+      question = _question(where, paragraph, values, len(questions), with_answers=with_answers)
+      if question.id in places:
+        raise UserError(f"{where}: id {question.id!r} is that of {places[question.id]} already: give it another")
+      places[question.id] = where
+      says_is_impossible |= "is_impossible" in values
+      if with_answers:
+        _check_version(path, question, version_2=version_2)
+      questions.append(question)
+    if with_answers and version_2 and len(questions) > first and not says_is_impossible:
+      raise UserError(
+        f"{path}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
+        "or give a v2.0 file"
+      )
+  if not questions:
+    raise UserError(f"{', '.join(paths)}: no questions: give a file in the form of SQuAD that has some")
+  return questions
+
+
+def _entries(path: str) -> Iterator[tuple[str, Paragraph, dict[str, Any]]]:
+  """(place in the file, paragraph, JSON object) of every question."""
+  content = files.read_json(path)
+  for i, article in enumerate(_field(path, content, "data", list)):
+    where = f"{path}: data[{i}]"
+    for j, values in enumerate(_field(where, article, "paragraphs", list)):
+      inner = f"{where}.paragraphs[{j}]"
+      context = _field(inner, values, "context", str)
+      title = article.get("title", "")
+      paragraph = Paragraph(title if isinstance(title, str) else "", context)
+      for k, question in enumerate(_field(inner, values, "qas", list)):
+        yield f"{inner}.qas[{k}]", paragraph, question
+
+
+def _question(where: str, paragraph: Paragraph, values: Any, index: int, *, with_answers: bool) -> Question:
+  identity, text = _field(where, values, "id", str), _field(where, values, "question", str)
+  if not with_answers:
+    return Question(identity, index, text, paragraph)
+  where = f"{where}, question {identity}"
+  is_impossible = "is_impossible" in values and _field(where, values, "is_impossible", bool)
+  answers = _field(where, values, "answers", list)
+  if is_impossible and answers:
+    raise UserError(f"{where}: is_impossible is true, yet it has answers: mend one of the two")
+  found = tuple(_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(answers))
+  return Question(identity, index, text, paragraph, found, is_impossible)
+
+
+def _answer(where: str, context: str, values: Any) -> Answer:
+  text, start = _field(where, values, "text", str), _field(where, values, "answer_start", int)
+  if not text.strip():
+    raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
+  found = context[start : start + len(text)] if start >= 0 else ""
+  if found != text:
+    place = context.find(text)
+    remedy = "which the paragraph does not have" if place < 0 else f"which the paragraph has at {place}"
+    raise UserError(
+      f"{where}: answer_start {start} (in characters, from 0) points at {_shortened(found)}, but the answer is "
+      f"{_shortened(text)}, {remedy}"
+    )
+  return Answer(text, start)
+
+
+def _check_version(path: str, question: Question, *, version_2: bool) -> None:
+  if question.is_impossible and not version_2:
+    raise UserError(
+      f"{path}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, "
+      "or a v1.1 file"
+    )
+  if not question.is_impossible and not question.answers:
+    raise UserError(
+      f"{path}: question {question.id} has no answer: training and evaluation need one"
+      + (" (or is_impossible: true)" if version_2 else "")
+    )
+
+
+def _field(where: str, values: Any, name: str, kind: type) -> Any:
+  """values[name], which must be of this kind."""
+  if not isinstance(values, dict):
+    raise UserError(f"{where} must be an object with {name!r}, it is {_shortened(values)}")
+  if name not in values:
+    raise UserError(f"{where} lacks {name!r}: give a file in the form of SQuAD")
+  value = values[name]
+  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    raise UserError(f"{where}: {name!r} must be {_TYPE_NAMES[kind]}, it is {_shortened(value)}")
+  return value
+
+
+def _shortened(value: Any) -> str:
+  text = repr(value)
+  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
