@@ -12,7 +12,19 @@ from albert import files
 from albert.data import tables
 from albert.data.tables import Table
 from albert.errors import UserError
-from albert.tasks.glue_specs import SPECS, FileFormat, TaskSpec, tasks_of_header
+from albert.tasks.glue_specs import (
+  CUSTOM,
+  PLAIN,
+  SPECS,
+  ClassifierConfig,
+  FileFormat,
+  TaskSpec,
+  canonical_name,
+  custom_spec,
+  parse_labels,
+  tasks_of_header,
+  text_columns,
+)
 
 
 class Row(NamedTuple):
@@ -53,6 +65,38 @@ class Rows(Sequence[Row]):
       return Rows(self.ids[index], self.first[index], second, self.labels[index])
     assert second is None or isinstance(second, str)
     return Row(self.first[index], second, self.labels[index].item())
+
+
+def make_spec(config: ClassifierConfig) -> TaskSpec:
+  """The task that the flags ask for.
+
+  Raises:
+    UserError: an unknown task, labels or a formulation that are not the task's.
+  """
+  name = canonical_name(config.task_name)
+  if name == CUSTOM:
+    text_columns(config)  # checked before a file is read
+    spec = custom_spec(config, _labels_of(config))
+  else:
+    spec = SPECS[name]
+    if config.labels and parse_labels(config.labels) != spec.labels:
+      raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
+  if config.formulation not in (PLAIN, spec.formulation):
+    others = [other.name for other in SPECS.values() if other.formulation == config.formulation]
+    raise UserError(f"--formulation={config.formulation} is for {', '.join(others)}, not for {name}")
+  return spec
+
+
+def _labels_of(config: ClassifierConfig) -> tuple[str, ...]:
+  """The labels of a custom task: those given, or those of its training file."""
+  labels = parse_labels(config.labels)
+  if labels or config.regression:
+    return labels
+  if not config.train_file:
+    raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
+  if not files.exists(config.train_file):
+    raise UserError(f"--train_file={config.train_file}: no such file")
+  return tuple(read_labels(config.train_file, config.label_column))
 
 
 def find_file(data_dir: str, folder: str, name: str) -> str | None:

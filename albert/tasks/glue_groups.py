@@ -14,47 +14,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
 from albert.data.examples import Examples
 from albert.tasks import wnli_spans
 from albert.tasks.glue_data import Rows
-from albert.tasks.glue_text import LABEL_IDS, Featurizer
+from albert.tasks.glue_text import Featurizer
 
+IS_RIGHT = "is_right"
 # Rivals of a question beyond these are left out; the published files have one.
 _MOST_SENTENCES = 7
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
   """A row and its rivals: `first` is what they have in common, `seconds` are the row's own text and the rivals'."""
 
   first: str
   seconds: tuple[str, ...]
-  label: int
+  is_right: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups(Sequence[Group]):
-  """N groups.
+  """N groups, in the order of the rows they are of.
 
   Attributes:
-    ids: of the rows.
-    groups: in the order of the rows.
+    rows: as the file has them.
+    groups: each with the row's label as a truth value.
   """
 
-  ids: Sequence[str]
+  rows: Rows
   groups: Sequence[Group]
 
   def __len__(self) -> int:
     return len(self.groups)
-
-  @property
-  def labels(self) -> np.ndarray:
-    """int32 [N]."""
-    return np.array([group.label for group in self.groups], np.int32)
 
   @overload
   def __getitem__(self, index: int) -> Group: ...
@@ -62,15 +57,16 @@ class Groups(Sequence[Group]):
   def __getitem__(self, index: slice) -> Groups: ...
   def __getitem__(self, index: int | slice) -> Group | Groups:
     if isinstance(index, slice):
-      return Groups(self.ids[index], self.groups[index])
+      return Groups(self.rows[index], self.groups[index])
     return self.groups[index]
 
 
-def group_questions(rows: Rows, others: Rows | None = None) -> Groups:
+def group_questions(rows: Rows, right: int, others: Rows | None = None) -> Groups:
   """QNLI's rows, each with the other sentences of its question.
 
   Args:
     rows: pairs of question and sentence.
+    right: the label of a sentence that answers its question.
     others: more such rows, whose sentences are rivals, too.
   """
   assert rows.second is not None
@@ -82,12 +78,17 @@ def group_questions(rows: Rows, others: Rows | None = None) -> Groups:
   groups = []
   for question, own, label in zip(rows.first, rows.second, rows.labels, strict=True):
     rivals = [sentence for sentence in sentences[question] if sentence != own]
-    groups.append(Group(question, (own, *rivals[:_MOST_SENTENCES]), int(label)))
-  return Groups(rows.ids, groups)
+    groups.append(Group(question, (own, *rivals[:_MOST_SENTENCES]), bool(label == right)))
+  return Groups(rows, groups)
 
 
-def group_candidates(rows: Rows) -> Groups:
-  """WNLI's rows, each with its hypothesis about the other candidates. A row whose pronoun is not found stands alone."""
+def group_candidates(rows: Rows, right: int) -> Groups:
+  """WNLI's rows, each with its hypothesis about the other candidates. A row whose pronoun is not found stands alone.
+
+  Args:
+    rows: pairs of premise and hypothesis.
+    right: the label of a hypothesis that follows from its premise.
+  """
   assert rows.second is not None
   mentions = [wnli_spans.find_mention(*pair) for pair in zip(rows.first, rows.second, strict=True)]
   candidates: dict[tuple[str, str, str], list[str]] = {}
@@ -100,8 +101,8 @@ def group_candidates(rows: Rows) -> Groups:
     if mention is not None:
       siblings = candidates[premise, mention.before.lower(), mention.after.lower()]
       hypotheses += [mention.with_candidate(span) for span in wnli_spans.rivals(premise, mention, siblings)]
-    groups.append(Group(premise, tuple(hypotheses), int(label)))
-  return Groups(rows.ids, groups)
+    groups.append(Group(premise, tuple(hypotheses), bool(label == right)))
+  return Groups(rows, groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +112,10 @@ class GroupFeaturizer:
   pairs: Featurizer
 
   def __call__(self, groups: Groups) -> Examples:
-    """A sequence for the row and each rival. The labels are label_ids int32 [N]: 1 if the row itself is right."""
+    """A sequence for the row and each rival. The labels are is_right int32 [N]."""
+    is_right = np.array([group.is_right for group in groups.groups], np.int32)
     counts = np.array([len(group.seconds) for group in groups.groups], np.int32)
     first = [group.first for group in groups.groups for _ in group.seconds]
     second = [text for group in groups.groups for text in group.seconds]
     ids, lengths = self.pairs.pack(first, second)
-    return Examples(ids, lengths, counts, {LABEL_IDS: groups.labels})
+    return Examples(ids, lengths, counts, {IS_RIGHT: is_right})

@@ -88,10 +88,11 @@ class TaskSpec:
     train: the training file; None if there is none.
     dev: split -> development file.
     submissions: split -> test file and what becomes of it.
-    metrics: names of metrics.classification.METRICS.
-    best_metric: the one by which checkpoints are compared, with its split if there are several.
+    metrics: names of metrics.classification.METRICS; by the first one checkpoints are compared.
     low, high: range of a regression's numbers, in the files and in predictions.
-    formulations: those of the task besides the plain one.
+    formulation: the one it has besides the plain one; "" for none.
+    right_label: in that one, the label of a row that beats its rivals.
+    model_of: the task whose model predicts it, if that is another.
   """
 
   name: str
@@ -101,10 +102,11 @@ class TaskSpec:
   dev: Mapping[str, FileFormat]
   submissions: Mapping[str, Submission]
   metrics: tuple[str, ...] = ("accuracy",)
-  best_metric: str = "accuracy"
   low: float = float("-inf")
   high: float = float("inf")
-  formulations: tuple[str, ...] = ()
+  formulation: str = ""
+  right_label: str = ""
+  model_of: str = ""
 
   @property
   def is_regression(self) -> bool:
@@ -117,7 +119,7 @@ class TaskSpec:
     return [*train, *self.dev.values(), *(submission.source for submission in self.submissions.values())]
 
 
-_NLI = ("entailment", "not_entailment")
+_ENTAILMENT = ("entailment", "not_entailment")
 _SENTENCES = ("sentence1", "sentence2")
 _BINARY = ("0", "1")
 
@@ -128,10 +130,8 @@ def _spec(
   train: FileFormat,
   test: FileFormat,
   metrics: tuple[str, ...] = ("accuracy",),
-  best_metric: str = "",
   low: float = float("-inf"),
   high: float = float("inf"),
-  formulations: tuple[str, ...] = (),
 ) -> TaskSpec:
   """A task whose development file is laid out as its training file is."""
   return TaskSpec(
@@ -142,10 +142,8 @@ def _spec(
     {"dev": dataclasses.replace(train, name="dev.tsv", tolerated_damage=0.0)},
     {"test": Submission(f"{name}.tsv", test)},
     metrics,
-    best_metric or metrics[0],
     low,
     high,
-    formulations,
   )
 
 
@@ -212,24 +210,34 @@ def _mnli() -> TaskSpec:
       "test_mismatched": Submission("MNLI-mm.tsv", dataclasses.replace(test, name="test_mismatched.tsv")),
       "diagnostic": Submission("AX.tsv", _DIAGNOSTIC, "diagnostic", is_optional=True),
     },
-    best_metric="matched_accuracy",
   )
 
 
 _DIAGNOSTIC = FileFormat("diagnostic.tsv", ("index", *_SENTENCES), _SENTENCES, id="index")
 
 
-def _nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...], formulations: tuple[str, ...] = ()) -> TaskSpec:
+def _nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> TaskSpec:
   train = FileFormat("train.tsv", ("index", *texts, "label"), texts, "label", "index")
   test = FileFormat("test.tsv", ("index", *texts), texts, id="index")
-  return _spec(name, labels, train, test, formulations=formulations)
+  return _spec(name, labels, train, test)
+
+
+def _qnli() -> TaskSpec:
+  spec = _nli("QNLI", ("question", "sentence"), _ENTAILMENT)
+  return dataclasses.replace(spec, formulation=RANKING, right_label="entailment")
+
+
+def _wnli() -> TaskSpec:
+  return dataclasses.replace(_nli("WNLI", _SENTENCES, _BINARY), formulation=SPANS, right_label="1")
 
 
 def _diagnostic() -> TaskSpec:
   """The diagnostic set alone, for a model of MNLI."""
   mnli = _mnli()
   submissions = {"diagnostic": dataclasses.replace(mnli.submissions["diagnostic"], is_optional=False)}
-  return dataclasses.replace(mnli, name="AX", folder="diagnostic", train=None, dev={}, submissions=submissions)
+  return dataclasses.replace(
+    mnli, name="AX", folder="diagnostic", train=None, dev={}, submissions=submissions, model_of="MNLI"
+  )
 
 
 SPECS: dict[str, TaskSpec] = {
@@ -241,12 +249,20 @@ SPECS: dict[str, TaskSpec] = {
     _sts_b(),
     _qqp(),
     _mnli(),
-    _nli("QNLI", ("question", "sentence"), _NLI, (RANKING,)),
-    _nli("RTE", _SENTENCES, _NLI),
-    _nli("WNLI", _SENTENCES, _BINARY, (SPANS,)),
+    _qnli(),
+    _nli("RTE", _SENTENCES, _ENTAILMENT),
+    _wnli(),
     _diagnostic(),
   )
 }
+
+
+def recipe_name(config: ClassifierConfig) -> str:
+  """The recipe in configs/ for the task that the flags name; "" if they name none."""
+  if not config.task_name:
+    return ""
+  name = canonical_name(config.task_name)
+  return f"glue_{_key(SPECS[name].model_of or name if name in SPECS else name)}"
 
 
 def _key(name: str) -> str:
@@ -276,7 +292,7 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
 
   Args:
     config: names the columns.
-    labels: of the classes; not used for regression.
+    labels: of the classes; not used for regression. Where there are two, F1 is that of the second.
   Raises:
     UserError: no text columns, more than two, the same column twice, or fewer than two labels.
   """
@@ -290,7 +306,6 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
     {"dev": file},
     {"test": Submission("", dataclasses.replace(file, label=""))},
     ("pearson", "spearman") if config.regression else _custom_metrics(len(labels)),
-    "pearson" if config.regression else "accuracy",
   )
 
 

@@ -94,9 +94,9 @@ def test_candidates_of_the_same_pronoun_compete() -> None:
       ("It rained.", "The sun shone.", 0),
     ]
   )
-  groups = group_candidates(rows)
+  groups = group_candidates(rows, right=1)
   alone, paul, peter, other = groups
-  assert alone == Group(premise, ("The old neighbours met Paul when Peter came home.",), 1)
+  assert alone == Group(premise, ("The old neighbours met Paul when Peter came home.",), True)
   assert paul.seconds == (
     "Paul came home.",
     "Peter came home.",
@@ -105,21 +105,22 @@ def test_candidates_of_the_same_pronoun_compete() -> None:
   )
   assert peter.seconds[:2] == ("Peter came home.", "Paul came home.")
   assert other.seconds == ("The sun shone.",)
-  assert groups.labels.tolist() == [1, 0, 1, 0]
-  assert groups.ids == rows.ids
+  assert [group.is_right for group in groups] == [True, False, True, False]
+  assert groups[1:].rows.ids == ["1", "2", "3"]
 
 
 def test_sentences_of_the_same_question_compete() -> None:
   rows = make_rows([("Who?", "Nobody.", 0), ("Who?", "The captain.", 1), ("When?", "At noon.", 0), ("Why?", "So.", 1)])
-  groups = group_questions(rows)
+  groups = group_questions(rows, right=0)
   assert [group.seconds for group in groups] == [
     ("Nobody.", "The captain."),
     ("The captain.", "Nobody."),
     ("At noon.",),
     ("So.",),
   ]
+  assert [group.is_right for group in groups] == [True, False, True, False]
   others = make_rows([("When?", "In March.", 1), ("Where?", "Here.", 1), ("Why?", "So.", 0)])
-  assert [group.seconds for group in group_questions(rows, others)][2:] == [("At noon.", "In March."), ("So.",)]
+  assert [group.seconds for group in group_questions(rows, 0, others)][2:] == [("At noon.", "In March."), ("So.",)]
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR")
@@ -127,5 +128,5 @@ def test_most_rows_of_wnli_compete() -> None:
   spec = SPECS["WNLI"]
   assert spec.train is not None
   path = str(Path(os.environ["ALBERT_DATA_DIR"], "glue", "WNLI", "train.tsv"))
-  groups = group_candidates(read_rows(path, spec.train, spec)[0])
+  groups = group_candidates(read_rows(path, spec.train, spec)[0], right=1)
   assert np.mean([len(group.seconds) > 1 for group in groups]) > 0.96

@@ -64,8 +64,8 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
 
 def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
   groups = Groups(
-    ["a", "b"],
-    [Group("Who sold it?", ("Nobody sold it.", "The captain."), 1), Group("And the garden?", ("Yes.",), 0)],
+    Rows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
+    [Group("Who sold it?", ("Nobody sold it.", "The captain."), True), Group("And the garden?", ("Yes.",), False)],
   )
   pairs = Featurizer(spm_model, True, False, MAX_LENGTH)
   examples = GroupFeaturizer(pairs)(groups[:])
@@ -80,7 +80,7 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
   np.testing.assert_array_equal(examples.input_ids, plain.input_ids)
   np.testing.assert_array_equal(examples.sequence_lengths, plain.sequence_lengths)
   assert examples.sequence_counts.tolist() == [2, 1]
-  assert examples.labels["label_ids"].tolist() == [1, 0]
+  assert examples.labels["is_right"].tolist() == [1, 0]
 
 
 def test_several_processes_give_what_one_gives(spm_model: str) -> None:
