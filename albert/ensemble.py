@@ -1,0 +1,97 @@
+"""Several runs of one task as one: `python -m albert.evaluation ensemble --inputs=run1,run2 --output_dir=both`.
+
+It needs no model: it reads the predictions that the runs have written with --do_eval and --do_predict.
+"""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.tasks import registry
+
+COMMAND = "ensemble"
+# What the runs of an ensemble must have in common.
+_SHARED = ("task_name", "labels", "regression")
+
+
+def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, float]:
+  """Makes one prediction of those of several runs, and writes it, its metrics and its submissions.
+
+  Args:
+    directories: output_dirs of the runs.
+    output_dir: where to write; eval_results.json holds the metrics.
+  Returns: the metrics; {} if no right answers are known.
+  Raises:
+    UserError: fewer than two runs, a directory that is none, or runs of different tasks or on different data.
+  """
+  if len(directories) < 2:
+    raise UserError(f"--inputs names {len(directories)} run(s): give the output_dirs of two or more, commas between")
+  configs = [_config(directory) for directory in directories]
+  for directory, config in zip(directories[1:], configs[1:], strict=True):
+    _compare(directories[0], configs[0], directory, config)
+  task = configs[0].get("task", "")
+  entry = registry.TASKS.get(task)
+  if entry is None or not entry.ensemble:
+    raise UserError(f"{directories[0]} is a run of {task!r}, which has no ensembles")
+  files.makedirs(output_dir)
+  metrics: dict[str, float] = registry.load(entry.ensemble)(directories, configs[0].get("data", {}), output_dir)
+  if metrics:
+    files.write_json(files.join(output_dir, "eval_results.json"), {"runs": len(directories), **metrics})
+  return metrics
+
+
+def _config(directory: str) -> dict[str, Any]:
+  path = files.join(directory, "config.json")
+  if not files.exists(path):
+    raise UserError(f"--inputs: {directory} is not the output_dir of a run (it has no config.json)")
+  return files.read_json(path)
+
+
+def _compare(first: str, ours: dict[str, Any], other: str, theirs: dict[str, Any]) -> None:
+  pairs = [("task", ours.get("task"), theirs.get("task"))]
+  pairs += [(key, ours.get("data", {}).get(key), theirs.get("data", {}).get(key)) for key in _SHARED]
+  for key, one, two in pairs:
+    if one != two:
+      raise UserError(f"--inputs: {other} has {key} = {two!r}, {first} has {one!r}: give runs of one task")
+
+
+def _expanded(inputs: str) -> list[str]:
+  directories: list[str] = []
+  for pattern in filter(None, map(str.strip, inputs.split(","))):
+    matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
+    if not matches:
+      raise UserError(f"--inputs: {pattern} is not there")
+    directories += matches
+  return directories
+
+
+def _main() -> None:
+  values = flags.FLAGS
+  for name in ("inputs", "output_dir"):
+    if not getattr(values, name):
+      raise UserError(f"--{name} is missing (--help explains it)")
+  directories = _expanded(values.inputs)
+  metrics = ensemble(directories, values.output_dir)
+  for name, value in metrics.items():
+    print(f"{name} = {value:.6g}")
+  print(f"{len(directories)} runs; wrote {values.output_dir}")
+
+
+def run() -> None:
+  """The command."""
+  if sys.argv[1:2] == [COMMAND]:
+    del sys.argv[1]
+  elif not {"--help", "-help", "-h"} & set(sys.argv[1:]):
+    print(f"error: the command is missing: python -m albert.evaluation {COMMAND} --help", file=sys.stderr)
+    sys.exit(app.EXIT_USER_ERROR)
+  main = sys.argv[0]
+  flags.DEFINE_string("inputs", None, "output_dirs of the runs, or globs, with commas between", module_name=main)
+  flags.DEFINE_string("output_dir", None, "directory to write to", module_name=main)
+  app.run(_main)
