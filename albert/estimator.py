@@ -14,7 +14,7 @@ from albert import files
 from albert.config import RunConfig, TrainConfig
 from albert.data.source import Data, Reader
 from albert.errors import UserError
-from albert.evaluation import Evaluator
+from albert.evaluation.evaluator import Evaluator
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task

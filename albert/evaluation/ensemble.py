@@ -5,18 +5,13 @@ It needs no model: it reads the predictions that the runs have written with --do
 
 from __future__ import annotations
 
-import glob
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
-from albert import app, files
+from albert import files
 from albert.errors import UserError
 from albert.tasks import registry
 
-COMMAND = "ensemble"
 # What the runs of an ensemble must have in common.
 _SHARED = ("task_name", "labels", "regression")
 
@@ -60,38 +55,3 @@ def _compare(first: str, ours: dict[str, Any], other: str, theirs: dict[str, Any
   for key, one, two in pairs:
     if one != two:
       raise UserError(f"--inputs: {other} has {key} = {two!r}, {first} has {one!r}: give runs of one task")
-
-
-def _expanded(inputs: str) -> list[str]:
-  directories: list[str] = []
-  for pattern in filter(None, map(str.strip, inputs.split(","))):
-    matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
-    if not matches:
-      raise UserError(f"--inputs: {pattern} is not there")
-    directories += matches
-  return directories
-
-
-def _main() -> None:
-  values = flags.FLAGS
-  for name in ("inputs", "output_dir"):
-    if not getattr(values, name):
-      raise UserError(f"--{name} is missing (--help explains it)")
-  directories = _expanded(values.inputs)
-  metrics = ensemble(directories, values.output_dir)
-  for name, value in metrics.items():
-    print(f"{name} = {value:.6g}")
-  print(f"{len(directories)} runs; wrote {values.output_dir}")
-
-
-def run() -> None:
-  """The command."""
-  if sys.argv[1:2] == [COMMAND]:
-    del sys.argv[1]
-  elif not {"--help", "-help", "-h"} & set(sys.argv[1:]):
-    print(f"error: the command is missing: python -m albert.evaluation {COMMAND} --help", file=sys.stderr)
-    sys.exit(app.EXIT_USER_ERROR)
-  main = sys.argv[0]
-  flags.DEFINE_string("inputs", None, "output_dirs of the runs, or globs, with commas between", module_name=main)
-  flags.DEFINE_string("output_dir", None, "directory to write to", module_name=main)
-  app.run(_main)

@@ -86,9 +86,3 @@ def _in_order(gathered: list[dict[str, np.ndarray]]) -> Outputs:
     padded = [np.pad(v, [(0, 0), *((0, int(s - n)) for s, n in zip(shape, v.shape[1:], strict=True))]) for v in values]
     outputs[name] = np.concatenate(padded)[place]
   return outputs
-
-
-if __name__ == "__main__":
-  from albert import ensemble
-
-  ensemble.run()
