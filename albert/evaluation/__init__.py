@@ -1,0 +1,1 @@
+"""Evaluation of one model (evaluator.py), and of several as one (ensemble.py)."""

@@ -1,0 +1,55 @@
+"""Averages the predictions of several runs: `python -m albert.evaluation ensemble --inputs=A,B --output_dir=C`."""
+
+from __future__ import annotations
+
+import glob
+import sys
+
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.evaluation.ensemble import ensemble
+
+_COMMAND = "ensemble"
+
+
+def _expanded(inputs: str) -> list[str]:
+  directories: list[str] = []
+  for pattern in filter(None, map(str.strip, inputs.split(","))):
+    matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
+    if not matches:
+      raise UserError(f"--inputs: {pattern} is not there")
+    directories += matches
+  return directories
+
+
+def main() -> None:
+  """Makes the ensemble, and prints its metrics."""
+  values = flags.FLAGS
+  for name in ("inputs", "output_dir"):
+    if not getattr(values, name):
+      raise UserError(f"--{name} is missing (--help explains it)")
+  directories = _expanded(values.inputs)
+  metrics = ensemble(directories, values.output_dir)
+  for name, value in metrics.items():
+    print(f"{name} = {value:.6g}")
+  print(f"{len(directories)} runs; wrote {values.output_dir}")
+
+
+def _no_command() -> None:
+  raise UserError(f"give the command: python -m albert.evaluation {_COMMAND} --inputs=RUN,RUN --output_dir=DIRECTORY")
+
+
+def run() -> None:
+  """Takes the command off the arguments and starts."""
+  flags.DEFINE_string("inputs", None, "output_dirs of the runs, or globs, with commas between", module_name=sys.argv[0])
+  flags.DEFINE_string("output_dir", None, "directory to write to", module_name=sys.argv[0])
+  is_given = sys.argv[1:2] == [_COMMAND]
+  if is_given:
+    del sys.argv[1]
+  app.run(main if is_given else _no_command)
+
+
+if __name__ == "__main__":
+  run()
