@@ -1,0 +1,224 @@
+"""Question answering: where an answer starts and ends (SQuAD v1.1), and whether there is one (v2.0).
+
+The v2 head is that of XLNet (Yang et al. 2019), which ALBERT took over: the end depends on the start.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config import ModelConfig
+from albert.models import layers
+from albert.models.classifier import HEAD_DROPOUT_SITE
+from albert.models.encoder import Encoder
+from albert.models.heads import LinearHead
+
+# B batch, S sequence, H hidden, K starts and M ends that a beam search keeps.
+
+P_MASK = "p_mask"
+_MASKED = 1e30
+
+
+class SpanLogits(NamedTuple):
+  """start, end: float32 [B, S]; -1e30 where no answer may start or end."""
+
+  start: tf.Tensor
+  end: tf.Tensor
+
+
+class Beams(NamedTuple):
+  """The K best starts, each with its M best ends.
+
+  start_log_probs float32 [B, K], start_positions int32 [B, K]; end_log_probs float32 [B, K, M] given the start,
+  end_positions int32 [B, K, M].
+  """
+
+  start_log_probs: tf.Tensor
+  start_positions: tf.Tensor
+  end_log_probs: tf.Tensor
+  end_positions: tf.Tensor
+
+
+class SpanOrNone(NamedTuple):
+  """start_logits float32 [B, S]; end_logits float32 [B, S] given the start that was told, or None; null_logits
+  float32 [B], the log odds that there is no answer; beams, or None."""
+
+  start_logits: tf.Tensor
+  end_logits: tf.Tensor | None
+  null_logits: tf.Tensor
+  beams: Beams | None
+
+
+def answer_mask(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+  """float32 [B, S]: 1 where no answer may start or end: the question, [SEP] and padding."""
+  return tf.cast(tf.maximum(inputs[P_MASK], 1 - inputs["input_mask"]), tf.float32)
+
+
+def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+  return logits * (1.0 - mask) - _MASKED * mask
+
+
+class SquadV1Model(keras.Model):
+  """Encoder, and a dense layer of 2 on every token."""
+
+  def __init__(self, config: ModelConfig, name: str = "albert_squad_v1"):
+    super().__init__(name=name)
+    self.config = config
+    self.encoder = Encoder(config)
+    self.head = LinearHead(2, config.initializer_range, name="squad")
+
+  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> SpanLogits:
+    """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; seed of dropout."""
+    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    logits = self.head(encoded.sequence_output)  # [B, S, 2]
+    mask = answer_mask(inputs)
+    return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
+
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Every variable under the original's name."""
+    return {**self.encoder.named_weights(), **self.head.named_weights("cls/squad")}
+
+
+class PairDense(keras.layers.Layer):
+  """tanh(dense([a; b])) without putting a and b together, so that either may be one for many of the other."""
+
+  def __init__(self, units: int, stddev: float, name: str):
+    super().__init__(name=name)
+    self.units = units
+    self.stddev = stddev
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    size = input_shape[-1]
+    self.kernel = self.add_weight(
+      name="kernel", shape=[2 * size, self.units], initializer=layers.truncated_normal(self.stddev)
+    )
+    self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
+    super().build(input_shape)
+
+  def call(self, a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """a, b [..., H], broadcast to each other -> [..., units]."""
+    size = self.kernel.shape[0] // 2
+    return tf.tanh(tf.tensordot(a, self.kernel[:size], 1) + tf.tensordot(b, self.kernel[size:], 1) + self.bias)
+
+
+def _logit(stddev: float, name: str, *, use_bias: bool = True) -> keras.layers.Dense:
+  """A dense layer of 1 in float32, whatever the precision of the rest."""
+  return keras.layers.Dense(
+    1, use_bias=use_bias, kernel_initializer=layers.truncated_normal(stddev), dtype="float32", name=name
+  )
+
+
+class SquadV2Head(keras.layers.Layer):
+  """Start, end given the start, and whether there is an answer."""
+
+  def __init__(self, config: ModelConfig, name: str = "squad_v2"):
+    super().__init__(name=name)
+    self.config = config
+    size, stddev = config.hidden_size, config.initializer_range
+    self.start = _logit(stddev, "start_logits")
+    self.end_0 = PairDense(size, stddev, "end_dense_0")
+    self.end_norm = layers.LayerNorm("end_LayerNorm")
+    self.end_1 = _logit(stddev, "end_dense_1")
+    self.null_0 = PairDense(size, stddev, "answer_dense_0")
+    self.null_1 = _logit(stddev, "answer_dense_1", use_bias=False)
+
+  def call(
+    self,
+    x: tf.Tensor,
+    mask: tf.Tensor,
+    *,
+    start_positions: tf.Tensor | None = None,
+    num_starts: int = 0,
+    num_ends: int = 0,
+    seed: tf.Tensor | None = None,
+  ) -> SpanOrNone:
+    """Scores the tokens x [B, S, H].
+
+    Args:
+      x: hidden states.
+      mask: float32 [B, S], 1 where no answer may start or end.
+      start_positions: int [B], the start that end_logits are given (in training the right one), or None.
+      num_starts, num_ends: K and M of the beams; 0 for none.
+      seed: of dropout.
+    """
+    start_logits = _masked(self.start(x)[..., 0], mask)
+    end_logits = None
+    if start_positions is not None:
+      end_logits = self._end_logits(x, mask, start_positions)
+    beams = self._beams(x, mask, start_logits, num_starts, num_ends) if num_starts else None
+    return SpanOrNone(start_logits, end_logits, self._null_logits(x, start_logits, seed), beams)
+
+  def _end_logits(self, x: tf.Tensor, mask: tf.Tensor, start_positions: tf.Tensor) -> tf.Tensor:
+    """start_positions int [B] -> float32 [B, S]."""
+    start_states = tf.gather(x, start_positions, batch_dims=1)  # [B, H]
+    hidden = self.end_norm(self.end_0(x, start_states[:, None]))
+    return _masked(self.end_1(hidden)[..., 0], mask)
+
+  def _beams(self, x: tf.Tensor, mask: tf.Tensor, start_logits: tf.Tensor, num_starts: int, num_ends: int) -> Beams:
+    start_log_probs, start_positions = _top(start_logits, num_starts)
+    ends = [_top(self._end_logits(x, mask, start_positions[:, k]), num_ends) for k in range(num_starts)]
+    end_log_probs, end_positions = (tf.stack(values, axis=1) for values in zip(*ends, strict=True))
+    return Beams(start_log_probs, start_positions, end_log_probs, end_positions)
+
+  def _null_logits(self, x: tf.Tensor, start_logits: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+    probabilities = tf.cast(tf.nn.softmax(start_logits), x.dtype)
+    expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
+    hidden = self.null_0(expected_start, x[:, 0])
+    hidden = layers.dropout(hidden, self.config.classifier_dropout_prob, seed, site=HEAD_DROPOUT_SITE)
+    return self.null_1(hidden)[:, 0]
+
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """The variables under the original's names."""
+    return {
+      **layers.dense_weights(self.start, "start_logits/dense"),
+      **layers.dense_weights(self.end_0, "end_logits/dense_0"),
+      **layers.layer_norm_weights(self.end_norm, "end_logits/LayerNorm"),
+      **layers.dense_weights(self.end_1, "end_logits/dense_1"),
+      **layers.dense_weights(self.null_0, "answer_class/dense_0"),
+      "answer_class/dense_1/kernel": self.null_1.kernel,
+    }
+
+
+def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """logits [B, S] -> the `count` greatest log probabilities [B, count] and their positions int32."""
+  # A sequence shorter than `count` gives its last position, where no answer can be, for what it lacks.
+  padded = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=-_MASKED)
+  values, positions = tf.math.top_k(padded, count)
+  return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
+
+
+class SquadV2Model(keras.Model):
+  """Encoder and SquadV2Head."""
+
+  def __init__(self, config: ModelConfig, name: str = "albert_squad_v2"):
+    super().__init__(name=name)
+    self.config = config
+    self.encoder = Encoder(config)
+    self.head = SquadV2Head(config)
+
+  def call(
+    self,
+    inputs: dict[str, tf.Tensor],
+    *,
+    start_positions: tf.Tensor | None = None,
+    num_starts: int = 0,
+    num_ends: int = 0,
+    seed: tf.Tensor | None = None,
+  ) -> SpanOrNone:
+    """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; the others as of SquadV2Head."""
+    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    return self.head(
+      encoded.sequence_output,
+      answer_mask(inputs),
+      start_positions=start_positions,
+      num_starts=num_starts,
+      num_ends=num_ends,
+      seed=seed,
+    )
+
+  def named_weights(self) -> dict[str, tf.Variable]:
+    """Every variable under the original's name."""
+    return {**self.encoder.named_weights(), **self.head.named_weights()}
