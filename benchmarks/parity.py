@@ -95,6 +95,7 @@ def _huggingface(directory: Path) -> Iterator[Row]:
   for index, head in enumerate(huggingface.LINEAR_HEADS):
     yield from huggingface.linear_head_rows(directory / f"head_{index}", *head)
   yield from huggingface.masked_lm_rows(directory / "masked_lm")
+  yield from huggingface.squad_v2_rows(directory / "squad_v2")
   for theirs, _ in huggingface.ACTIVATIONS:
     for with_prefix in (True, False):
       where = directory / f"saved_{theirs}_{with_prefix}"

@@ -6,6 +6,7 @@ Needs torch and transformers (the extra `parity`) when its functions are called.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import tensorflow as tf
 from albert.config import ModelConfig, load_model_config
 from albert.convert.run import convert
 from albert.models.heads import LinearHead
+from albert.models.squad_heads import P_MASK, SquadV2Model
 from albert.models.weight_names import POOLER, encoder_shapes
 from albert.training.weight_files import open_weights
 from tests.convert.files_of_weights import write_tf1
@@ -180,6 +182,49 @@ def linear_head_rows(directory: Path, head: str, classes: int, architecture: str
   theirs = run_theirs(exported, architecture, inputs, unused=["albert.pooler"] if head == "squad" else ())
   logits = np.stack([theirs.start_logits, theirs.end_logits], axis=-1) if head == "squad" else theirs.logits
   yield Row(f"{architecture}, {classes} outputs", against, largest_difference(ours, logits), TOLERANCE)
+
+
+def squad_v2_rows(directory: Path) -> Iterator[Row]:
+  """The head of SQuAD 2.0 on our encoder. transformers has it in XLNet alone: its modules, with our exported weights,
+  on its own ALBERT's hidden states."""
+  from safetensors.numpy import load_file
+
+  torch, transformers = libraries()
+  xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
+  weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), features(CONFIG)
+  exported = export(directory, CONFIG, weights)
+  settings = transformers.XLNetConfig(d_model=CONFIG.hidden_size, n_head=4, layer_norm_eps=1e-12)
+  start, end, answer = (
+    cls(settings).eval()
+    for cls in (xlnet.XLNetPoolerStartLogits, xlnet.XLNetPoolerEndLogits, xlnet.XLNetPoolerAnswerClass)
+  )
+  arrays = load_file(exported / "model.safetensors")
+  for prefix, module in (("start_logits.", start), ("end_logits.", end), ("answer_class.", answer)):
+    own = {n.removeprefix(prefix): torch.tensor(v) for n, v in arrays.items() if n.startswith(prefix)}
+    module.load_state_dict(own, strict=True)
+  mask = 1 - inputs["input_mask"] * inputs["segment_ids"]  # answers stand in the second segment
+  positions = np.array([10, 1, 8, 5])
+  unused = ["start_logits", "end_logits", "answer_class"]
+  with torch.no_grad():
+    hidden = run_theirs(exported, "AlbertModel", inputs, unused=unused).last_hidden_state
+    p_mask, places = torch.tensor(mask.astype(np.float32)), torch.tensor(positions)
+    starts = start(hidden, p_mask=p_mask)
+    ends = end(hidden, start_positions=places, p_mask=p_mask)
+    expected_start = torch.einsum("blh,bl->bh", hidden, torch.softmax(starts, dim=-1))
+    null = answer(hidden, start_states=expected_start, cls_index=torch.zeros(len(positions), dtype=torch.long))
+  model = SquadV2Model(CONFIG)
+  batch, starts_given = tensors(inputs | {P_MASK: mask}), tf.constant(positions, tf.int32)
+  model(batch, start_positions=starts_given)
+  assign(model.named_weights(), weights)
+  ours = model(batch, start_positions=starts_given)
+  allowed = mask == 0
+  pairs = {
+    "start": (ours.start_logits.numpy()[allowed], starts.numpy()[allowed]),
+    "end, given the start": (ours.end_logits.numpy()[allowed], ends.numpy()[allowed]),
+    "answerability": (ours.null_logits, null),
+  }
+  for what, (found, truth) in pairs.items():
+    yield Row(f"SQuAD 2.0 head: {what}", f"{version()} (XLNet's head)", largest_difference(found, truth), TOLERANCE)
 
 
 def masked_lm_rows(directory: Path) -> Iterator[Row]:

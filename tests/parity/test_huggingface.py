@@ -10,9 +10,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from albert.config import ModelConfig
 from albert.convert.run import convert
@@ -58,41 +56,8 @@ def test_models_that_transformers_saved(tmp_path, with_prefix, activation):
   assert_ok(huggingface.saved_model_rows(tmp_path, activation, with_prefix=with_prefix))
 
 
-def test_squad_v2_head_has_the_names_and_layouts_of_xlnets(tmp_path):
-  """transformers has the head of SQuAD 2.0 in XLNet alone: its modules take our weights and give the formula's
-  values."""
-  xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet")
-  weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), huggingface.features(CONFIG)
-  directory = huggingface.export(tmp_path, CONFIG, weights)
-  huggingface.run_theirs(directory, "AlbertModel", inputs, unused=["start_logits", "end_logits", "answer_class"])
-  tensors = load_file(directory / "model.safetensors")
-  settings = transformers.XLNetConfig(d_model=32, n_head=4, layer_norm_eps=1e-12)
-  modules = {
-    "start_logits": xlnet.XLNetPoolerStartLogits,
-    "end_logits": xlnet.XLNetPoolerEndLogits,
-    "answer_class": xlnet.XLNetPoolerAnswerClass,
-  }
-  built = {}
-  for name, cls in modules.items():
-    built[name] = cls(settings).eval()
-    own = {key.removeprefix(f"{name}."): torch.tensor(v) for key, v in tensors.items() if key.startswith(f"{name}.")}
-    built[name].load_state_dict(own, strict=True)
-  rng = np.random.default_rng(4)
-  hidden = rng.standard_normal((2, 5, 32)).astype(np.float32)
-  starts, cls_index = np.array([1, 3]), np.array([0, 0])
-  with torch.no_grad():
-    theirs = built["end_logits"](torch.tensor(hidden), start_positions=torch.tensor(starts)).numpy()
-    answer = built["answer_class"](torch.tensor(hidden), None, torch.tensor(starts), torch.tensor(cls_index)).numpy()
-  start_states = hidden[np.arange(2), starts]
-  both = np.concatenate([hidden, np.repeat(start_states[:, None], 5, axis=1)], axis=-1)
-  inner = np.tanh(both @ weights["end_logits/dense_0/kernel"] + weights["end_logits/dense_0/bias"])
-  normal = (inner - inner.mean(-1, keepdims=True)) / inner.std(-1, keepdims=True)
-  normal = normal * weights["end_logits/LayerNorm/gamma"] + weights["end_logits/LayerNorm/beta"]
-  ours = normal @ weights["end_logits/dense_1/kernel"] + weights["end_logits/dense_1/bias"]
-  np.testing.assert_allclose(theirs, ours[..., 0], atol=1e-5)
-  both = np.concatenate([start_states, hidden[:, 0]], axis=-1)
-  inner = np.tanh(both @ weights["answer_class/dense_0/kernel"] + weights["answer_class/dense_0/bias"])
-  np.testing.assert_allclose(answer, (inner @ weights["answer_class/dense_1/kernel"])[:, 0], atol=1e-5)
+def test_squad_v2_head(tmp_path):
+  assert_ok(huggingface.squad_v2_rows(tmp_path))
 
 
 def test_the_exported_vocabulary_loads(tmp_path, spm_model):
