@@ -85,9 +85,9 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
 
 def test_several_processes_give_what_one_gives(spm_model: str) -> None:
   featurizer = pickle.loads(pickle.dumps(Featurizer(spm_model, True, False, MAX_LENGTH)))
-  rows = Rows(
-    [str(i) for i in range(5000)], TEXTS * 125, SECOND * 125, np.arange(5000, dtype=np.int32)
-  )  # enough for processes to be started
+  number = 18_000  # enough for processes to be started
+  texts = [text.split(".")[0] for text in TEXTS * (number // len(TEXTS))]
+  rows = Rows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
   many = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   one = featurizer(rows)
   np.testing.assert_array_equal(many.input_ids, one.input_ids)

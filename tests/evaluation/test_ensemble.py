@@ -1,0 +1,92 @@
+"""Ensembles by the command line: which runs go together, and what comes out. No model is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert.errors import UserError
+from albert.evaluation.ensemble import ensemble
+from albert.tasks.predictions import Predictions, write_predictions
+from tests.tasks.glue_archive import rows_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def write_run(directory: Path, yes: float, config: dict[str, Any] | None = None) -> str:
+  """What a run of SST-2 on three sentences leaves: it gives the first one the probability `yes` of class 1."""
+  directory.mkdir(parents=True)
+  config = config or {"task": "classifier", "data": {"task_name": "SST-2", "labels": "0,1", "max_seq_length": 64}}
+  (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+  scores = np.array([[1 - yes, yes], [0.75, 0.25], [0.5, 0.5]])
+  result = Predictions(["0", "1", "2"], ("0", "1"), scores, np.array([1, 0, 1], np.int32))
+  write_predictions(str(directory), "dev", result)
+  write_predictions(str(directory), "test", Predictions(["7", "8", "9"], ("0", "1"), scores))
+  return str(directory)
+
+
+def test_the_command_averages_writes_and_prints(tmp_path: Path) -> None:
+  write_run(tmp_path / "run-1", 0.25)
+  write_run(tmp_path / "run-2", 0.875)
+  command = [sys.executable, "-X", "importtime", "-m", "albert.evaluation", "ensemble"]
+  command += [f"--inputs={tmp_path}/run-*", f"--output_dir={tmp_path / 'both'}"]
+  result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+  assert "accuracy = 0.666667\n" in result.stdout
+  assert f"2 runs; wrote {tmp_path / 'both'}\n" in result.stdout
+  assert " tensorflow\n" not in result.stderr  # it starts at once
+  both = tmp_path / "both"
+  assert rows_of(both / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
+  assert rows_of(both / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
+  values = json.loads((both / "eval_results.json").read_text())
+  assert values == {"runs": 2, "accuracy": pytest.approx(2 / 3), "majority_accuracy": pytest.approx(2 / 3)}
+  assert (both / "confusion_matrix_dev.png").exists()
+
+
+OTHER = {"task": "classifier", "data": {"task_name": "RTE", "labels": "0,1"}}
+
+
+@pytest.mark.parametrize(
+  ("config", "message"),
+  [
+    (OTHER, r"--inputs: .*b has task_name = 'RTE', .*a has 'SST-2': give runs of one task"),
+    ({"task": "pretraining", "data": {}}, r"--inputs: .*b has task = 'pretraining', .*a has 'classifier'"),
+  ],
+)
+def test_only_runs_of_one_task_go_together(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+  runs = [write_run(tmp_path / "a", 0.5), write_run(tmp_path / "b", 0.5, config)]
+  with pytest.raises(UserError, match=message):
+    ensemble(runs, str(tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+  run = write_run(tmp_path / "a", 0.5)
+  with pytest.raises(UserError, match=r"--inputs names 1 run\(s\)"):
+    ensemble([run], str(tmp_path / "out"))
+  with pytest.raises(UserError, match=r"no_run is not the output_dir of a run \(it has no config\.json\)"):
+    ensemble([run, str(tmp_path / "no_run")], str(tmp_path / "out"))
+  pretraining = [write_run(tmp_path / name, 0.5, {"task": "pretraining"}) for name in "bc"]
+  with pytest.raises(UserError, match="is a run of 'pretraining', which has no ensembles"):
+    ensemble(pretraining, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    ([], "error: give the command: python -m albert.evaluation ensemble"),
+    (["ensemble"], "error: --inputs is missing"),
+    (["ensemble", "--inputs=/nowhere/*", "--output_dir=x"], "error: --inputs: /nowhere/* is not there"),
+  ],
+)
+def test_bad_arguments_are_one_line(argv: list[str], message: str) -> None:
+  command = [sys.executable, "-m", "albert.evaluation", *argv]
+  result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+  assert result.returncode == 2
+  assert result.stderr.startswith(message)
+  assert result.stderr.count("\n") == 1
