@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from albert.config import Config, ModelConfig, PretrainingConfig
-from albert.tasks import glue_specs
+from albert.tasks import glue_specs, squad_data
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -38,6 +38,12 @@ TASKS: dict[str, Entry] = {
     "albert.tasks.glue:make_task",
     recipe=glue_specs.recipe_name,
     ensemble="albert.tasks.glue_files:ensemble",
+  ),
+  "squad": Entry(
+    squad_data.SquadConfig,
+    "albert.tasks.squad:make_task",
+    recipe=squad_data.recipe_name,
+    ensemble="albert.tasks.squad_files:ensemble",
   ),
 }
 

@@ -7,10 +7,43 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from albert import files
+from albert.config import FinetuningConfig, option
 from albert.errors import UserError
 
 _SHOWN = 60
 _TYPE_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FinetuningConfig):
+  """What run_squad.py reads."""
+
+  train_file: str = option("", "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs")
+  eval_file: str = option("", "questions with answers to evaluate on; none: those of --predict_file", identity=False)
+  predict_file: str = option("", "questions to predict; they need no answers", identity=False)
+  version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
+  max_query_length: int = option(64, "tokens of a question; more is cut", minimum=1)
+  doc_stride: int = option(128, "tokens from one window of a long paragraph to the next", minimum=1)
+  max_answer_length: int = option(30, "tokens of the longest answer that is predicted", minimum=1, identity=False)
+  n_best_size: int = option(20, "answers of a question in nbest_predictions.json", minimum=1, identity=False)
+  start_n_top: int = option(5, "starts that the v2.0 prediction keeps", minimum=1, identity=False)
+  end_n_top: int = option(5, "ends that the v2.0 prediction keeps for each start", minimum=1, identity=False)
+  null_score_diff_threshold: float = option(
+    0.0, "log odds of being unanswerable above which the answer is empty (v2.0)", identity=False
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.max_seq_length < self.max_query_length + 4:
+      raise UserError(
+        f"max_seq_length={self.max_seq_length} leaves no room for a paragraph beside max_query_length="
+        f"{self.max_query_length} tokens of the question: give at least {self.max_query_length + 4}, or a shorter query"
+      )
+
+
+def recipe_name(config: SquadConfig) -> str:
+  """The recipe in configs/ for the version that the flags name."""
+  return "squad_v2" if config.version_2_with_negative else "squad_v1"
 
 
 @dataclasses.dataclass(frozen=True)

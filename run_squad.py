@@ -1,0 +1,20 @@
+"""Fine-tunes on questions on paragraphs, SQuAD v1.1 or v2.0: `python run_squad.py --help`."""
+
+from __future__ import annotations
+
+from albert import cli
+
+
+def main() -> None:
+  from albert import runs  # TensorFlow: late, so that --help is quick
+
+  runs.run(*cli.task_and_config("squad"))
+
+
+def run() -> None:
+  """The console command."""
+  cli.run("squad", main)
+
+
+if __name__ == "__main__":
+  run()
