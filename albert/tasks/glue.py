@@ -52,7 +52,7 @@ class TextTask(FinetuningTask):
     self._formats = {split: file for split, file in {TRAIN: spec.train, **dev}.items() if file is not None}
     self.submissions = _submissions(spec, config)
     self._formats |= {split: submission.source for split, submission in self.submissions.items()}
-    self.evaluation_splits = list(dev)
+    self.evaluation_splits = [split for split in dev if split in self._formats]
     first_split = f"{next(iter(dev))}_" if len(dev) > 1 else ""
     self.best_metric = first_split + spec.metrics[0]
 
@@ -92,6 +92,12 @@ class TextTask(FinetuningTask):
         f"{files.join(config.data_dir, name)} is there: give the folder of {spec.name}, or --{flag}"
       )
     return [path]
+
+  def evaluation_data(self) -> dict[str, Data]:
+    """The development sets. UserError if the task has none."""
+    if not self.evaluation_splits:
+      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    return super().evaluation_data()
 
   def _folder(self, split: str) -> str:
     submission = self.submissions.get(split)

@@ -76,9 +76,11 @@ def warm_start(
   unused = [n for n in source if n not in set(sources.values()) and not n.startswith(tuple(ignored))]
   for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", unused)):
     if names:
+      is_head = names is misshapen and all(name.startswith(tuple(fresh)) for name in names)
+      remedy = "--fresh_head to leave it behind" if is_head else "the --albert_config_file or --model it was made with"
       raise UserError(
         f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
-        f"{', ...' if len(names) > 4 else ''}; give the --albert_config_file or --model it was made with"
+        f"{', ...' if len(names) > 4 else ''}; give {remedy}"
       )
   for name, variable in variables.items():
     if name not in kept:

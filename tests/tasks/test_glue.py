@@ -212,6 +212,12 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+def test_the_diagnostic_set_cannot_be_evaluated(model_config: ModelConfig, spm_model: str) -> None:
+  for options in ({"data_dir": "x"}, {"eval_file": "x"}):
+    with pytest.raises(UserError, match="AX has no labels to evaluate with: give --do_predict"):
+      make_task(model_config, config(spm_model, "AX", **options)).evaluation_data()
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_flags_are_one_clear_line(model_config: ModelConfig, spm_model: str, case: str) -> None:
   task_name, options, message = BAD[case]
