@@ -18,6 +18,8 @@ from albert.training import checkpoints
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 VOCABULARY = "spiece.model"
+# The second is what Google's archives call it.
+_VOCABULARY_NAMES = (VOCABULARY, "30k-clean.model")
 SAFETENSORS = "model.safetensors"
 # Not weights: the optimizer's moments and the step; constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
@@ -88,7 +90,7 @@ class WeightFile:
     if re.search(r"(^|/)step-\d+$", self.directory):  # of a run: beside it, or in the output_dir
       parent = self.directory.rpartition("/")[0]
       places += [parent or ".", parent.rpartition("/")[0] or "."]
-    found = [files.join(place, VOCABULARY) for place in places]
+    found = [files.join(place, name) for place in places for name in _VOCABULARY_NAMES]
     return next((path for path in found if files.exists(path)), None)
 
 

@@ -158,12 +158,15 @@ def test_the_report_lists_every_weight_with_the_hash_of_what_was_written(tmp_pat
 
 def test_the_vocabulary_goes_along(tmp_path):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
-  (tmp_path / "30k.model").write_bytes(b"a vocabulary")
-  convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "30k.model"))
+  (tmp_path / "mine.model").write_bytes(b"a vocabulary")
+  convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
   convert(str(tmp_path / "hf"), str(tmp_path / "again"), "tf1")
   for name in ("ours", "hf", "again"):
     assert (tmp_path / name / "spiece.model").read_bytes() == b"a vocabulary"
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"Google's")
+  convert(source, str(tmp_path / "from_google"), "huggingface")
+  assert (tmp_path / "from_google" / "spiece.model").read_bytes() == b"Google's"
   with pytest.raises(UserError, match="--spm_model_file=nowhere: no such file"):
     convert(source, str(tmp_path / "x"), "albert", spm_model_file="nowhere")
 
