@@ -46,6 +46,7 @@ class Estimator:
     strategy.set_precision(self.precision)
     with self.strategy.scope():
       self.model = task.build_model()
+      self.model.encoder.recompute_grad = config.train.recompute_grad
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
 
   def run(self) -> None:

@@ -78,9 +78,9 @@ class Trainer:
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
     """Runs `num_steps` (int32 scalar) updates on the devices."""
     for _ in tf.range(num_steps):
-      self.strategy.run(self._replica_step, args=(next(batches),))
+      self.strategy.run(self.replica_step, args=(next(batches),))
 
-  def _replica_step(self, batch: Batch) -> None:
+  def replica_step(self, batch: Batch) -> None:
     """One update, as each replica computes it on its part of the batch."""
     replica = tf.distribute.get_replica_context()
     weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}

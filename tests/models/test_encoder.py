@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert.config import ModelConfig
+from albert.models.encoder import Encoder
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import encoder
 from tests.reference.albert import ACTIVATIONS, Reference
@@ -97,3 +98,37 @@ def test_layers_use_the_weights_of_their_group():
   after = outputs(config, changed, features).hidden_states
   same = [bool(np.array_equal(a, b)) for a, b in zip(before, after, strict=True)]
   assert same == [True, True, True, False, False, False, False]  # layers 3 and 4 of 6 are group 1
+
+
+def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) -> tuple[dict[str, np.ndarray], int]:
+  """The gradient of a made-up loss with respect to every weight, as a traced step has it, and the matrix products."""
+  weights = model.named_weights()
+  inputs = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
+
+  @tf.function
+  def step() -> list[tf.Tensor]:
+    with tf.GradientTape() as tape:
+      output = model(*inputs, seed=tf.constant(seed, tf.int64))
+      loss = tf.reduce_sum(tf.cast(output.sequence_output, tf.float32) ** 3) + tf.reduce_sum(output.pooled_output)
+    return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(weights.values()))]
+
+  graph = step.get_concrete_function().graph
+  products = sum(op.type in ("MatMul", "BatchMatMulV2") for op in graph.get_operations())
+  return dict(zip(weights, (gradient.numpy() for gradient in step()), strict=True)), products
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention"])
+def test_recomputed_gradients_are_the_same_with_dropout(sharing):
+  config = dataclasses.replace(CONFIG, sharing=sharing, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+  model = encoder(config, random_weights(config, 4, with_heads=()))
+  features = batch(config, 5)
+  kept, products = gradients(model, features, [3, 4])
+  model.recompute_grad = True
+  recomputed, more_products = gradients(model, features, [3, 4])
+  scale = max(np.abs(gradient).max() for gradient in kept.values())  # that of key/bias is 0 but for rounding
+  for name, gradient in kept.items():
+    np.testing.assert_allclose(recomputed[name], gradient, rtol=1e-4, atol=1e-6 * scale, err_msg=name)
+  # Forward there are 8 in each block: Q, K, V, scores, context, output, and two of the feed-forward network.
+  assert more_products - products == 8 * config.num_hidden_layers
+  other_dropout, _ = gradients(model, features, [3, 5])
+  assert any(np.abs(other_dropout[name] - kept[name]).max() > 1e-3 for name in kept)
