@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from albert.config import Config, ModelConfig, PretrainingConfig
-from albert.tasks import glue_specs, squad_data
+from albert.tasks import glue_specs, race_data, squad_data
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+  """A form in which a task's model is served.
+
+  Attributes:
+    location: "module:class" of a Servable (see albert.export.servable).
+    settings: fields of the task's config that it depends on, beside those of the text.
+  """
+
+  location: str
+  settings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,27 +36,49 @@ class Entry:
     location: "module:name" of the task's class, or of a function that makes the task.
     recipe: config -> name of the recipe in configs/ that holds unless --recipe names another; "" for none.
     ensemble: "module:function" that makes one prediction of those of several runs (see albert.ensemble); "" for none.
+    exports: --task of albert.export -> what is served.
   """
 
   config_class: type[Config]
   location: str
   recipe: Callable[[Any], str] = lambda config: ""
   ensemble: str = ""
+  exports: Mapping[str, Export] = dataclasses.field(default_factory=dict)
 
+
+_CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "formulation")
 
 TASKS: dict[str, Entry] = {
-  "pretraining": Entry(PretrainingConfig, "albert.tasks.pretraining:PretrainingTask"),
+  "pretraining": Entry(
+    PretrainingConfig,
+    "albert.tasks.pretraining:PretrainingTask",
+    exports={
+      "fill_mask": Export("albert.export.pretraining:FillMask"),
+      "sentence_order": Export("albert.export.pretraining:SentenceOrder", ("sentence_prediction",)),
+      "embeddings": Export("albert.export.pretraining:Embeddings"),
+    },
+  ),
   "classifier": Entry(
     glue_specs.ClassifierConfig,
     "albert.tasks.glue:make_task",
     recipe=glue_specs.recipe_name,
     ensemble="albert.tasks.glue_files:ensemble",
+    exports={
+      "classifier": Export("albert.export.classifier:Classifier", _CLASSIFIER_SETTINGS),
+      "regression": Export("albert.export.classifier:Regression", _CLASSIFIER_SETTINGS),
+    },
   ),
   "squad": Entry(
     squad_data.SquadConfig,
     "albert.tasks.squad:make_task",
     recipe=squad_data.recipe_name,
     ensemble="albert.tasks.squad_files:ensemble",
+  ),
+  "race": Entry(
+    race_data.RaceConfig,
+    "albert.tasks.race:RaceTask",
+    recipe=lambda config: "race",
+    ensemble="albert.tasks.race_files:ensemble",
   ),
 }
 

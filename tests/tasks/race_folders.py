@@ -1,0 +1,40 @@
+"""Small folders in the form of RACE, made up."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import english_like_documents
+
+
+def passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dict[str, Any]:
+  """A passage as RACE has it: what follows two words of it? One option is a word that does."""
+  article = " ".join(sentences)
+  words = article.split()
+  values: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
+  for _ in range(num_questions):
+    place = rng.randrange(len(words) - 3)
+    options = [*rng.sample(["zebra", "quartz", "violin", "monsoon"], 3), words[place + 2]]
+    rng.shuffle(options)
+    values["questions"].append(
+      f"{words[place]} {words[place + 1]} _ ?" if rng.random() < 0.5 else "which word is there?"
+    )
+    values["options"].append(options)
+    values["answers"].append("ABCD"[options.index(words[place + 2])])
+  return values
+
+
+def made_up_race(root: Path, num_passages: int, seed: int = 0, sets: tuple[str, ...] = ("train", "dev", "test")) -> str:
+  """RACE/{train,dev,test}/{middle,high}/N.txt with two questions a passage; returns the path of RACE."""
+  rng = random.Random(seed)
+  for number, split in enumerate(sets):
+    for level in ("middle", "high"):
+      folder = root / "RACE" / split / level
+      folder.mkdir(parents=True)
+      documents = english_like_documents(num_passages, seed=seed + 10 * number + len(level))
+      for index, sentences in enumerate(documents):
+        (folder / f"{index}.txt").write_text(json.dumps(passage(2, rng, sentences)), encoding="utf-8")
+  return str(root / "RACE")

@@ -1,0 +1,138 @@
+"""Reading RACE's folders and JSON lines, and one clear line for what is wrong in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import UserError
+from albert.tasks.race_data import ChoiceQuestion, level_of, option_name, passages_in, read_questions
+from tests.tasks.race_folders import made_up_race
+
+PASSAGE = {
+  "article": "It rained. She took the bus.",
+  "questions": ["She took _ .", "Why?"],
+  "options": [["a cab", "the bus", "a train", "none"], ["rain", "fun"]],
+  "answers": ["B", "A"],
+  "id": "high7.txt",
+}
+ROW = {"id": "one", "article": "It rained.", "question": "Why?", "options": ["rain", "fun", "no"], "answer": "C"}
+
+
+def write_passage(tmp_path: Path, **changes: Any) -> str:
+  folder = tmp_path / "high"
+  folder.mkdir(exist_ok=True)
+  values = {name: value for name, value in (PASSAGE | changes).items() if value is not None}
+  (folder / "7.txt").write_text(json.dumps(values), encoding="utf-8")
+  return str(folder / "7.txt")
+
+
+def write_rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
+  path = tmp_path / "own.jsonl"
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+  return str(path)
+
+
+def test_a_passage(tmp_path: Path) -> None:
+  first, second = read_questions([write_passage(tmp_path)], with_answers=True)
+  article = "It rained. She took the bus."
+  assert first == ChoiceQuestion("high7.txt-0", article, "She took _ .", ("a cab", "the bus", "a train", "none"), 1)
+  assert second == ChoiceQuestion("high7.txt-1", article, "Why?", ("rain", "fun"), 0)
+  assert first.article is second.article
+  assert [level_of(i) for i in (first.id, "middle12.txt-3", "high-school", "own")] == ["high", "middle", "", ""]
+
+
+def test_predicting_needs_no_answers(tmp_path: Path) -> None:
+  for changes in ({"answers": None}, {"answers": ["?", "!"]}):
+    questions = read_questions([write_passage(tmp_path, **changes)], with_answers=False)
+    assert [question.answer for question in questions] == [-1, -1]
+  row = {name: value for name, value in ROW.items() if name != "answer"}
+  assert read_questions([write_rows(tmp_path, row)], with_answers=False)[0].answer == -1
+
+
+def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
+  many = ROW | {"id": "many", "options": [str(n) for n in range(30)], "answer": 28}
+  letters = many | {"id": "letters", "answer": "Z"}
+  unnamed = {name: value for name, value in ROW.items() if name != "id"}
+  path = Path(write_rows(tmp_path, ROW, many, letters, unnamed))
+  path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
+  questions = read_questions([str(path)], with_answers=True)
+  assert [(q.id, len(q.options), q.answer) for q in questions] == [
+    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)
+  ]  # fmt: skip
+  assert [option_name(place) for place in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"options": None}, r"7\.txt lacks 'options'"),
+    ({"article": None}, r"7\.txt lacks 'article'"),
+    ({"answers": None}, r"7\.txt lacks 'answers'"),
+    ({"article": 3}, "'article' must be a text, it is 3"),
+    ({"questions": "Why?"}, "'questions' must be a list, it is 'Why\\?'"),
+    ({"answers": ["B"]}, r"7\.txt: 2 questions, 2 lists of options and 1 answers: give one of each"),
+    ({"answers": ["B", "C"]}, r"7\.txt: question 2: answer 'C' is none of the options, which are A to B"),
+    ({"answers": ["E", "A"]}, r"question 1: answer 'E' is none of the options, which are A to D"),
+    ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
+    ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
+    ({"answers": [True, "A"]}, r"question 1: answer True is none"),
+    ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
+    ({"options": [["a", "b"], ["c", 4]]}, r"question 2: the options must be a list of texts, they are \['c', 4\]"),
+    ({"questions": ["a", None]}, r"question 2: the question must be a text, it is None"),
+  ],
+)
+def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+  path = write_passage(tmp_path, **changes)
+  with pytest.raises(UserError, match=message) as caught:
+    read_questions([path], with_answers=True)
+  assert path in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("rows", "message"),
+  [
+    ([ROW, ROW], r"own\.jsonl, line 2: id 'one' is that of .*own\.jsonl, line 1 already"),
+    ([ROW, {**ROW, "id": 5}], r"line 2: 'id' must be a text, it is 5"),
+    ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is none of the options, which are A to C"),
+    ([{**ROW, "answer": 3}], r"line 1: answer 3 is none of the options"),
+    ([{"article": "a", "question": "b"}], r"line 1 lacks 'answer'"),
+    ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: the options must be a list of texts, they are None"),
+    ([{"article": "a"}], r"line 1 lacks 'question'"),
+  ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    read_questions([write_rows(tmp_path, *rows)], with_answers=True)
+
+
+def test_what_is_no_json_is_told_with_its_place(tmp_path: Path) -> None:
+  lines = Path(write_rows(tmp_path, ROW))
+  lines.write_text(lines.read_text() + '{"article": }\n')
+  with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
+    read_questions([str(lines)], with_answers=True)
+  lines.write_bytes(b'{"article": "\xff"}')
+  with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line\)"):
+    read_questions([str(lines)], with_answers=True)
+  lines.write_text("[1]\n")
+  with pytest.raises(UserError, match=r"line 1 must be an object with 'article', it is \[1\]"):
+    read_questions([str(lines)], with_answers=True)
+  passage = Path(write_passage(tmp_path))
+  passage.write_text('{"article": "a",\n "questions": [,]}')
+  with pytest.raises(UserError, match=r"7\.txt, line 2: not JSON \(.*, column 16\)"):
+    read_questions([str(passage)], with_answers=True)
+
+
+def test_the_passages_of_a_folder(tmp_path: Path) -> None:
+  root = made_up_race(tmp_path, 3, sets=("train",))
+  found = passages_in(f"{root}/train", "--x")
+  assert [Path(p).parts[-2:] for p in found] == [
+    (folder, f"{n}.txt") for folder in ("high", "middle") for n in range(3)
+  ]
+  assert passages_in(f"{root}/train/high", "--x") == found[:3]
+  assert len(read_questions(found, with_answers=True)) == 12
+  with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
+    passages_in(root, "--x")
