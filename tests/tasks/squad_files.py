@@ -28,8 +28,10 @@ def squad_file(path: Path, paragraphs: list[tuple[str, list[dict[str, Any]]]], v
   return str(path)
 
 
-def made_up_squad(path: Path, num_questions: int, *, version_2: bool = False, seed: int = 0) -> str:
-  """Questions "what follows WORD?" on made-up paragraphs; the answer is the two words after WORD.
+def made_up_squad(
+  path: Path, num_questions: int, *, version_2: bool = False, seed: int = 0, max_sentences: int = 14
+) -> str:
+  """Questions "N: what follows WORD here?" on made-up paragraphs; the answer is the two words after WORD.
 
   In version 2 every third question asks for a word that the paragraph does not have.
   """
@@ -37,7 +39,7 @@ def made_up_squad(path: Path, num_questions: int, *, version_2: bool = False, se
   paragraphs: list[tuple[str, list[dict[str, Any]]]] = []
   number = 0
   for document in english_like_documents(num_questions, seed=seed):
-    context = " ".join(document)
+    context = " ".join(document[:max_sentences])
     words = context.split()
     qas: list[dict[str, Any]] = []
     for _ in range(min(2, num_questions - number)):
@@ -48,7 +50,7 @@ def made_up_squad(path: Path, num_questions: int, *, version_2: bool = False, se
       start = len(" ".join(words[: place + 1])) + 1
       values: dict[str, Any] = {
         "id": f"q{number}",
-        "question": f"what follows {asked} here?",
+        "question": f"{number}: what follows {asked} here?",
         "answers": [] if is_impossible else [{"text": answer, "answer_start": start}],
       }
       qas.append(values | ({"is_impossible": is_impossible} if version_2 else {}))
