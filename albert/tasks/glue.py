@@ -72,14 +72,14 @@ class TextTask(FinetuningTask):
   def data_files(self, split: str) -> Sequence[str]:
     """The split's file: the one that a flag gives, or the task's own in data_dir."""
     config, spec = self.config, self.spec
+    if split not in self._formats:
+      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
     flag = {TRAIN: "train_file"}.get(split, "predict_file" if split in self.submissions else "eval_file")
     given = getattr(config, flag)
     if given:
       if not files.exists(given):
         raise UserError(f"--{flag}={given}: no such file")
       return [given]
-    if split not in self._formats:
-      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
     if spec.name == CUSTOM:
       raise UserError(f"--{flag} is missing: the {split} set of a custom task")
     if not config.data_dir:

@@ -204,6 +204,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
   "no such folder": ("CoLA", {"data_dir": "/nowhere"}, "--data_dir=/nowhere: neither /nowhere/CoLA/train.tsv nor /no"),
   "no such file": ("CoLA", {"train_file": "/nowhere.tsv"}, "--train_file=/nowhere.tsv: no such file"),
   "nothing to train on": ("AX", {"data_dir": "x"}, "AX has no train set; it is for --do_predict with a model of MNLI"),
+  "a file to train AX on": ("AX", {"train_file": "x.tsv"}, "AX has no train set"),
   "no custom file": ("custom", {"text_columns": "a", "labels": "x,y"}, "--train_file is missing: the train set of a"),
   "no custom labels": ("custom", {"text_columns": "a"}, "--labels is missing, and there is no --train_file"),
   "labels of GLUE": ("RTE", {"labels": "a,b"}, "--labels=a,b: those of RTE are entailment, not_entailment"),
