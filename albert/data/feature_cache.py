@@ -19,7 +19,7 @@ from albert.workers import Workers
 _FORMAT_VERSION = 1
 _CHUNK = 1024
 # Starting a process takes longer than making these.
-_FEW = 4 * _CHUNK
+_FEW = 16 * _CHUNK
 
 Raw = TypeVar("Raw")
 

@@ -1,0 +1,140 @@
+"""What batches by length save in fine-tuning, and how quickly features are made.
+
+  python benchmarks/bench_finetuning.py --data_dir=glue --spm_model_file=30k-clean.model
+
+For each task: seconds a step of albert_base takes with batches as long as their longest example and with every
+batch padded to --max_seq_length, in turns; the largest difference of an example's loss between the two; and
+examples per second of feature making, without the cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+from albert.config import OptimizerConfig, TrainConfig, named_model  # noqa: E402
+from albert.data.feature_cache import make_examples  # noqa: E402
+from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
+from albert.data.source import Reader  # noqa: E402
+from albert.optimizers.factory import make_optimizer  # noqa: E402
+from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
+from albert.tasks.glue import make_task  # noqa: E402
+from albert.tasks.glue_specs import ClassifierConfig  # noqa: E402
+from albert.training.loop import Trainer  # noqa: E402
+
+FLAGS = flags.FLAGS
+
+
+def _task(name: str, *, pad: bool) -> FinetuningTask:
+  config = ClassifierConfig(
+    task_name=name,
+    data_dir=FLAGS.data_dir,
+    spm_model_file=FLAGS.spm_model_file,
+    max_seq_length=FLAGS.max_seq_length,
+    pad_to_max_length=pad,
+  )
+  return make_task(dataclasses.replace(named_model(FLAGS.model), classifier_dropout_prob=0.0), config)
+
+
+def _batches(task: FinetuningTask) -> Iterator[Any]:
+  stream = task.training_data().training_batches(
+    batch_size=FLAGS.batch_size, first_step=0, seed=1, reader=Reader(index=0, count=1, num_replicas=1)
+  )
+  return iter(stream)
+
+
+def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray:
+  """The loss of each example [N]: every one weighed alone in the batch that it shares."""
+  data = task.data(TRAIN)
+  batch = {name: tf.constant(values) for name, values in data._batch(indices).items()}
+  losses = []
+  for row in range(len(indices)):
+    weights = tf.one_hot(row, len(indices))
+    losses.append(float(task.forward(model, batch | {EXAMPLE_WEIGHT: weights}, None).sums["loss"].total))
+  return np.array(losses)
+
+
+def _steps(name: str) -> None:
+  """Prints the row of a task."""
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  tasks = {pad: _task(name, pad=pad) for pad in (False, True)}
+  config = TrainConfig(train_batch_size=FLAGS.batch_size)
+  model = tasks[False].build_model()
+  trainers = {}
+  for pad, task in tasks.items():
+    optimizer = make_optimizer(OptimizerConfig(optimizer="adamw"), 1e-5)
+    trainers[pad] = (Trainer(task, model, optimizer, strategy, config, clip_norm=1.0), _batches(task))
+  seconds: dict[bool, list[float]] = {False: [], True: []}
+  steps = {False: FLAGS.steps, True: 1}
+  for pad, (trainer, batches) in trainers.items():
+    trainer.train_steps(batches, tf.constant(1))  # compiles
+    seconds[pad].clear()
+  for _ in range(FLAGS.rounds):
+    for pad, (trainer, batches) in trainers.items():
+      start = time.perf_counter()
+      trainer.train_steps(batches, tf.constant(steps[pad]))
+      float(trainer.accumulator.result_and_reset()["loss"])
+      seconds[pad].append((time.perf_counter() - start) / steps[pad])
+  indices = np.arange(FLAGS.compared)
+  difference = np.abs(_losses(tasks[False], model, indices) - _losses(tasks[True], model, indices)).max()
+  short, full = (statistics.median(seconds[pad]) for pad in (False, True))
+  mean_length = tasks[False].examples(TRAIN).longest_sequences.mean()
+  print(
+    f"| {name} | {mean_length:.0f} | {short:.3f} ({min(seconds[False]):.3f} to {max(seconds[False]):.3f}) | "
+    f"{full:.3f} ({min(seconds[True]):.3f} to {max(seconds[True]):.3f}) | {full / short:.1f} | {difference:.1e} |",
+    flush=True,
+  )
+
+
+def _features(names: list[str]) -> None:
+  """Prints how many pairs a second become features: the tasks' training sets, FLAGS.copies times over."""
+  for name in names:
+    task = _task(name, pad=False)
+    raw = [task.raw(TRAIN)] * FLAGS.copies
+    count = 0
+    start = time.perf_counter()
+    for part in raw:
+      count += make_examples(part, task.featurizer(TRAIN), name=name, key={}, cache_dir="").num_examples
+    seconds = time.perf_counter() - start
+    print(f"{name}: {count:,} examples in {seconds:.2f} s: {count / seconds:,.0f} a second", flush=True)
+
+
+def main() -> None:
+  """Prints a Markdown table, then the rates of feature making."""
+  tasks = FLAGS.tasks
+  if not FLAGS.features_only:
+    print(f"| task | tokens, mean | s/step by length | s/step at {FLAGS.max_seq_length} | ratio | largest difference |")
+    print("|---|---|---|---|---|---|")
+    for name in tasks:
+      _steps(name)
+  _features(tasks)
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string("data_dir", None, "folder of GLUE", required=True)
+  flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
+  flags.DEFINE_string("model", "albert_base", "named model")
+  flags.DEFINE_list("tasks", ["CoLA", "MRPC"], "tasks to measure")
+  flags.DEFINE_integer("batch_size", 32, "examples of a batch", lower_bound=1)
+  flags.DEFINE_integer("max_seq_length", 512, "length of the padded batches", lower_bound=8)
+  flags.DEFINE_integer("steps", 5, "steps of a turn with batches by length", lower_bound=1)
+  flags.DEFINE_integer("rounds", 3, "turns", lower_bound=1)
+  flags.DEFINE_integer("compared", 16, "examples whose losses are compared", lower_bound=1)
+  flags.DEFINE_integer("copies", 1, "how often features are made", lower_bound=1)
+  flags.DEFINE_bool("features_only", False, "measure feature making alone")
+  app.run(main)
