@@ -130,6 +130,11 @@ def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
   return code_points.with_flat_values(lowered)
 
 
+def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
+  """bool [B]: `text[0].isspace()` of texts [B] that are UTF-8; False for an empty one."""
+  return tf.strings.regex_full_match(texts, f"(?s)[{_WHITE_SPACE}].*")
+
+
 class GraphTokenizer(tf.Module):
   """`albert.tokenization.Tokenizer` as graph ops. Track it by the exported module: it holds the SentencePiece model.
 
@@ -150,6 +155,8 @@ class GraphTokenizer(tf.Module):
       )
     self.do_lower_case = do_lower_case
     self.convert_quotes = convert_quotes
+    #: Piece of each id, str [V].
+    self.pieces = np.array(tokenizer.pieces)
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
     self._words_are_independent = tokenizer.words_are_independent
     splits = tokenizer.comma_splits

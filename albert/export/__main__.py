@@ -1,0 +1,102 @@
+"""Exports a model for serving: `python -m albert.export --help`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from albert import app
+from albert.config import Config, FinetuningConfig
+from albert.errors import UserError
+from albert.export.formats import EXTRA_FORMATS, PRECISIONS
+from albert.tasks import registry
+
+# Settings of the text that every form has.
+_TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "convert_quotes")
+
+
+def _settings() -> dict[str, dataclasses.Field[Any]]:
+  """The fields of tasks' configs that forms depend on, by name."""
+  found: dict[str, dataclasses.Field[Any]] = {}
+
+  def add(config_class: type[Config], names: tuple[str, ...]) -> None:
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    found.update({name: fields[name] for name in names if name not in found})
+
+  add(FinetuningConfig, _TEXT_SETTINGS)
+  for entry in registry.TASKS.values():
+    for form in entry.exports.values():
+      add(entry.config_class, form.settings)
+  return found
+
+
+def define_flags() -> None:
+  """The flags of this command."""
+  main = sys.argv[0]
+
+  def text(name: str, meaning: str) -> None:
+    flags.DEFINE_string(name, "", meaning, module_name=main)
+
+  text("checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes")
+  text("output_dir", "directory of models; the model becomes output_dir/NAME/VERSION")
+  text("task", f"what is served: {', '.join(registry.exports())} (default: what the run was trained for)")
+  text("name", "name of the model (default: the task)")
+  version = "number of the version (default: one more than the newest)"
+  flags.DEFINE_integer("version", 0, version, lower_bound=0, module_name=main)
+  flags.DEFINE_enum("precision", "float32", PRECISIONS, "what matrices are kept and multiplied in", module_name=main)
+  flags.DEFINE_integer("top_k", 5, "candidates for each mask", lower_bound=1, module_name=main)
+  formats = f"what to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
+  flags.DEFINE_list("formats", [], formats, module_name=main)
+  flags.DEFINE_enum(
+    "select_checkpoint", None, ("newest", "best"), "checkpoint of a run (default: as the run says)", module_name=main
+  )
+  text("albert_config_file", "the model's config (default: the one beside the weights)")
+  text("spm_model_file", "its vocabulary (default: the spiece.model beside the weights or in the run)")
+  define: dict[str, Callable[..., Any]] = {
+    "int": flags.DEFINE_integer,
+    "float": flags.DEFINE_float,
+    "bool": flags.DEFINE_boolean,
+    "str": flags.DEFINE_string,
+  }
+  for name, field in _settings().items():
+    meaning = f"{field.metadata['help']} (default: as the run says)"
+    if field.metadata["choices"]:
+      flags.DEFINE_enum(name, None, list(field.metadata["choices"]), meaning, module_name=main)
+    else:
+      define[str(field.type)](name, None, meaning, module_name=main)
+
+
+def main() -> None:
+  """Exports, and says where."""
+  values = flags.FLAGS
+  for name in ("checkpoint", "output_dir"):
+    if not values[name].value:
+      raise UserError(f"--{name} is missing (--help explains it)")
+  from albert.export.run import export  # TensorFlow: late, so that --help is quick
+
+  directory = export(
+    values.checkpoint,
+    values.output_dir,
+    task=values.task,
+    name=values.name,
+    version=values.version,
+    settings={name: values[name].value for name in _settings() if values[name].value is not None},
+    precision=values.precision,
+    top_k=values.top_k,
+    formats=tuple(values.formats),
+    select=values.select_checkpoint or "",
+    albert_config_file=values.albert_config_file,
+    spm_model_file=values.spm_model_file,
+  )
+  print(f"wrote {directory}; its README.md tells how to call it")
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  define_flags()
+  app.run(main)

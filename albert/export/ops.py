@@ -1,0 +1,52 @@
+"""The ops that an exported graph may have: those of TensorFlow's core, and tensorflow-text's SentencePiece.
+
+TensorFlow Serving's stock server links in all kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
+model_servers/BUILD). The list is by name, so that an op which a new release of TensorFlow brings is noticed before a
+server of an older one refuses the model.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert import files
+from albert.errors import RunError
+
+ALLOWED_OPS = frozenset({
+  "AddV2", "All", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
+  "ConcatV2", "Const", "Cumsum", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "ExpandDims", "Fill",
+  "FloorDiv", "FloorMod", "GatherV2", "Greater", "GreaterEqual", "Identity", "If", "Less", "LessEqual",
+  "LogicalAnd", "LogicalNot", "MatMul", "Max", "Maximum", "Mean", "MergeV2Checkpoints", "Minimum", "Mul", "NoOp",
+  "NotEqual", "OnesLike", "Pack", "PartitionedCall", "Placeholder", "Prod", "RaggedGather", "RaggedRange",
+  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2",
+  "Rsqrt", "SaveV2", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp", "Shape", "ShardedFilename",
+  "Sigmoid", "Size", "Softmax", "Square", "Squeeze", "StatefulPartitionedCall", "StaticRegexFullMatch",
+  "StaticRegexReplace", "StridedSlice", "StringJoin", "StringSplitV2", "Sub", "Sum", "Tanh", "TensorScatterUpdate",
+  "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode", "UnicodeTranscode", "Unpack",
+  "UnsortedSegmentSum", "VarHandleOp", "VarIsInitializedOp", "Where", "ZerosLike",
+})  # fmt: skip
+
+
+def ops_of(directory: str) -> set[str]:
+  """The names of all ops in a SavedModel, those inside of its functions included."""
+  model = saved_model_pb2.SavedModel()
+  with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
+    model.ParseFromString(file.read())
+  ops = set()
+  for meta_graph in model.meta_graphs:
+    ops |= {node.op for node in meta_graph.graph_def.node}
+    ops |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
+    ops -= {function.signature.name for function in meta_graph.graph_def.library.function}
+  return ops
+
+
+def check_ops(directory: str) -> None:
+  """RunError if a SavedModel has an op that is not on the list."""
+  unknown = sorted(ops_of(directory) - ALLOWED_OPS)
+  if unknown:
+    raise RunError(
+      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may lack: use the TensorFlow of "
+      "constraints/, or add the op to ALLOWED_OPS in albert/export/ops.py if the server has it"
+    )

@@ -1,0 +1,126 @@
+"""What a SavedModel answers with: text or ids in, named answers out. Each head has a subclass."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from albert.config import Config
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.export.encoder import ServedEncoder
+from albert.export.layout import Layout, Packed, Tokens, trim
+from albert.export.source import Source
+from albert.text_ops import GraphTokenizer
+
+# B batch, K texts of one field, S sequence.
+
+Answers = dict[str, tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+  """A text that a request gives.
+
+  Attributes:
+    name: in the signature.
+    meaning: for the model card.
+    is_list: True for [B, K] strings, False for [B]. Of lists of different lengths the shorter end in "".
+  """
+
+  name: str
+  meaning: str
+  is_list: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """How a model is exported.
+
+  Attributes:
+    config: the task's config, as its run had it and as the flags have it.
+    max_seq_length: longer texts are cut to it.
+    do_lower_case, convert_quotes: see Tokenizer.
+    dtype: of the matrices.
+    top_k: how many candidates to give, where there are many.
+  """
+
+  config: Config
+  max_seq_length: int
+  do_lower_case: bool = True
+  convert_quotes: bool = False
+  dtype: tf.DType = tf.float32
+  top_k: int = 5
+
+
+class Servable(tf.Module, abc.ABC):
+  """A model with its text processing.
+
+  Args:
+    source: where its weights are.
+    settings: how it is made.
+  """
+
+  # The head that the checkpoint must hold, as models.weight_names calls it; "" for the encoder alone.
+  head: ClassVar[str] = ""
+  # What it does, for the model card.
+  summary: ClassVar[str] = ""
+  # Name of an answer -> what it is, in the order of the card.
+  answers: ClassVar[Mapping[str, str]] = {}
+  # The fields of a request, in the order of the columns of a file.
+  fields: Sequence[Field]
+  # Dimensions of the ids: [B, S], or [B, K, S] where an example has several sequences.
+  rank_of_ids: ClassVar[int] = 2
+
+  def __init__(self, source: Source, settings: Settings):
+    super().__init__(name="albert")
+    self._settings = settings
+    self._config = source.config
+    self.tokenizer = GraphTokenizer(source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes)
+    self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
+
+  @classmethod
+  def objection(cls, source: Source, config: Config) -> str | None:
+    """Why the checkpoint cannot be served so; None if it can."""
+    del config
+    if cls.head and cls.head not in source.heads:
+      has = f"its heads: {', '.join(source.heads)}" if source.heads else "it has none"
+      return f"the checkpoint has no {cls.head} head ({has})"
+    return None
+
+  @abc.abstractmethod
+  def encode(self, **texts: tf.Tensor) -> Tokens:
+    """Ids of texts, string [B] or [B, K] by the names of the fields."""
+
+  def from_text(self, **texts: tf.Tensor) -> Answers:
+    """Answers to texts, string [B] or [B, K] by the names of the fields."""
+    return self.from_tokens(self.encode(**texts))
+
+  @abc.abstractmethod
+  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+    """Answers in numbers, float32 or int32 [B, ...]. Without a layout in ops that other runtimes have."""
+
+  def describe(self, answers: Answers) -> Answers:
+    """The answers with those in words added."""
+    return answers
+
+  @abc.abstractmethod
+  def examples(self) -> list[dict[str, Any]]:
+    """Requests to try: texts (or lists of them) by the names of the fields."""
+
+  def labels(self) -> Sequence[str]:
+    """The classes, in the order of the probabilities; () if there are none."""
+    return ()
+
+  def from_tokens(self, tokens: Tokens) -> Answers:
+    """Answers to ids."""
+    tokens = trim(tokens, self._config.max_position_embeddings)
+    return self.describe(self.compute(tokens, Packed(tokens, self._config)))
+
+
+def as_tokens(packed: Mapping[str, tf.Tensor]) -> Tokens:
+  """What text_ops.pack_single and pack_pair give."""
+  return Tokens(packed[INPUT_IDS], packed[INPUT_MASK], packed[SEGMENT_IDS])

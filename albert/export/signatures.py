@@ -1,0 +1,80 @@
+"""The signatures of a Servable: serving_default takes texts, tokens takes ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.export.layout import Tokens
+from albert.export.servable import Answers, Field, Servable
+
+TEXT_SIGNATURE, TOKENS_SIGNATURE = "serving_default", "tokens"
+TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
+
+
+def text_function(servable: Servable) -> Any:
+  """The concrete function of serving_default."""
+  specs = {
+    field.name: tf.TensorSpec([None, None] if field.is_list else [None], tf.string, name=field.name)
+    for field in servable.fields
+  }
+
+  @tf.function
+  def serving_default(**texts: tf.Tensor) -> Answers:
+    return servable.from_text(**texts)
+
+  return serving_default.get_concrete_function(**specs)
+
+
+def tokens_function(servable: Servable) -> Any:
+  """The concrete function of tokens."""
+  shape = [None] * servable.rank_of_ids
+  specs = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS}
+
+  @tf.function
+  def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
+    return servable.from_tokens(Tokens(input_ids, input_mask, segment_ids))
+
+  return tokens.get_concrete_function(**specs)
+
+
+def numbers_function(servable: Servable) -> Any:
+  """A function of ids for other runtimes: answers in numbers alone, in ops that those have."""
+  shape = [None] * servable.rank_of_ids
+
+  @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
+  def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
+    return servable.compute(Tokens(input_ids, input_mask, segment_ids))
+
+  return numbers
+
+
+def token_inputs(servable: Servable, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The ids that the model makes of texts, int32 [B, S], without columns of padding alone."""
+  tokens = servable.encode(**{name: tf.constant(value) for name, value in texts.items()})
+  longest = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
+  return {name: values[..., :longest].numpy() for name, values in tokens._asdict().items()}
+
+
+def text_inputs(fields: Sequence[Field], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+  """Requests -> arrays of bytes [B] or [B, K], by the names of the fields."""
+  return {field.name: _column([request[field.name] for request in requests], field) for field in fields}
+
+
+def _column(values: Sequence[Any], field: Field) -> np.ndarray:
+  """The values of a field, lists filled up with ""."""
+  if not field.is_list:
+    return np.array([_bytes(text) for text in values], object)
+  longest = max(map(len, values), default=0)
+  column = np.full([len(values), longest], b"", object)
+  for row, texts in enumerate(values):
+    column[row, : len(texts)] = [_bytes(text) for text in texts]
+  return column
+
+
+def _bytes(text: str | bytes) -> bytes:
+  return text if isinstance(text, bytes) else text.encode("utf-8", errors="replace")
