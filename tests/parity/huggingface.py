@@ -58,7 +58,7 @@ LINEAR_HEADS = [
 ACTIVATIONS = [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("relu", "relu")]
 TOLERANCE = 1e-5
 LOGITS_TOLERANCE = 2e-5  # sums over the vocabulary's embeddings
-TRAINED_TOLERANCE = 1e-4  # 12 layers of 768 whose hidden states reach 20
+TRAINED_TOLERANCE = 1e-4  # 12 layers of 768 whose hidden states reach 11.6
 
 
 def libraries() -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from albert.tasks.pretraining import PretrainingTask
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
+from tests.optimizers.test_factory import has_addons
 from tests.synthetic import TINY_MODEL, example, write_shards
 
 
@@ -101,6 +102,14 @@ def test_dropout_makes_runs_depend_on_the_seed_alone(input_file, tmp_path):
   other = train(input_file, tmp_path / "other", model=model, seed=54321)
   assert largest_difference(first, again) == 0
   assert largest_difference(first, other) > 1e-3
+
+
+@pytest.mark.skipif(not has_addons(), reason="needs the tf215-tfa profile")
+def test_addons_lamb_trains_like_ours_with_bias_correction(input_file, tmp_path):
+  theirs = train(input_file, tmp_path / "theirs", optimizer={"optimizer": "tfa_lamb"})
+  ours = train(input_file, tmp_path / "ours", optimizer={"bias_correction": True})
+  original = train(input_file, tmp_path / "original")
+  assert largest_difference(ours, theirs) < 1e-4 < 1e-3 < largest_difference(original, theirs)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(input_file, tmp_path):
