@@ -92,3 +92,8 @@ def load(location: str) -> Any:
 def make_task(name: str, model_config: ModelConfig, config: Config) -> Task:
   """The task `name` on a model."""
   return load(TASKS[name].location)(model_config, config)
+
+
+def exports() -> dict[str, tuple[str, Export]]:
+  """Every form in which a model is served: its name -> the task it belongs to, and where it is found."""
+  return {name: (task, form) for task, entry in TASKS.items() for name, form in entry.exports.items()}
