@@ -26,13 +26,13 @@ demo: setup  ## pretrain a small ALBERT on this machine, evaluate it and plot it
 	PYTHON=$(PYTHON) bash examples/demo.sh
 
 test: setup  ## run the fast tests
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n auto --maxprocesses=4 $(PYTEST_ARGS)
 
 test-slow: setup  ## run the tests that take minutes
 	$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
-	$(VENV_TFA)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV_TFA)/bin/python -m pytest -n auto --maxprocesses=4 $(PYTEST_ARGS)
 
 lint: setup  ## check style, format, types and the order of imports
 	$(PYTHON) -m ruff check .

@@ -117,7 +117,7 @@ class Estimator:
       directory,
       self._identity() | {"train": train.identity() | {"precision": self.precision}},
       {"train": train.to_dict() | {"precision": self.precision}},
-      is_started=bool(self.checkpoints.steps()) or files.exists(files.join(directory, EVAL_RESULTS)),
+      is_started=bool(self.checkpoints.steps()) or self._has_results(),
     )
     run_directory.write_environment(directory, self.strategy)
     for name, source in self.task.files_to_keep().items():
@@ -240,6 +240,11 @@ class Estimator:
       "init_checkpoint": config.init_checkpoint,
       "init_from_shallower": config.init_from_shallower,
     }
+
+  def _has_results(self) -> bool:
+    """True for a run of several whose checkpoints are deleted, not for a directory where weights were evaluated."""
+    names = (EVAL_RESULTS, run_directory.CONFIG)
+    return all(files.exists(files.join(self.config.output_dir, name)) for name in names)
 
   def _describe(self, data: Data, train: TrainConfig) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())

@@ -210,6 +210,15 @@ def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file
     np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
 
 
+def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, spm_file):
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
+  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "eval_every_steps": 0}
+  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "second", num_train_steps=2, **options))
+  estimator.evaluate()
+  estimator.train()
+  assert estimator.checkpoints.steps() == [2]
+
+
 @pytest.mark.parametrize(
   ("options", "message"),
   [
