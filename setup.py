@@ -48,6 +48,9 @@ setup(
     # tensorflow-tpu takes tensorflow's place; constraints/tpu.txt says how to install the two apart.
     "tpu": ["libtpu==0.0.20", "tensorflow-tpu==2.20.0"],
     "beam": ["apache-beam>=2.70,<3"],
+    "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
+    # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
+    "tflite": ["ai-edge-litert>=1.0"],
     "parity": ["torch>=2.6", "transformers>=4.57"],
     "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
   },
