@@ -134,7 +134,7 @@ def _boundary(read_at: Callable[[int, int], bytes], nominal: int, unit_bytes: in
   return start + place, is_cut
 
 
-def _packed_ranges(path: str, ordinal: int, unit_bytes: int) -> Iterator[tuple[Range, int]]:
+def packed_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Range, int]]:
   """Ranges of a .gz file with their unpacked text, and the packed bytes read for each."""
   with files.open_file(path) as file:
     stream = gzip.GzipFile(fileobj=file)
@@ -160,7 +160,7 @@ def _read_packed(stream: gzip.GzipFile, path: str, size: int) -> bytes:
     raise UserError(f"{path}: not a whole GZIP file ({error}): pack it again or take it out of the input") from error
 
 
-def _plain_ranges(path: str, ordinal: int, unit_bytes: int) -> Iterator[tuple[Range, int]]:
+def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Range, int]]:
   size = files.size(path)
   for start in range(0, size, unit_bytes):
     end = min(start + unit_bytes, size)
@@ -195,7 +195,7 @@ def _grouped(paths: list[str], unit_bytes: int) -> Iterator[tuple[tuple[Range, .
   group: list[Range] = []
   size, progress = 0, 0
   for ordinal, path in enumerate(paths):
-    ranges = _packed_ranges if is_packed(path) else _plain_ranges
+    ranges = packed_ranges if is_packed(path) else plain_ranges
     for number, (part, read) in enumerate(ranges(path, ordinal, unit_bytes)):
       # A packed file's ranges count as its plain text's would, so that both make the same units.
       nominal = max(0, min(unit_bytes, part.end - number * unit_bytes))

@@ -9,153 +9,33 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import hashlib
-import json
+import functools
 import os
 import resource
 import signal
 import sys
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from absl import flags
 
 from albert import app, files
-from albert.data.manifest import Manifest, ShardInfo, file_sha256, shard_is_intact
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.errors import Stopped, UserError
 from albert.progress import Progress
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import preparation, segments, shards
 from data_prep.corpus import Counts, plan_units
+from data_prep.job import Job, Workspace, check_counts, make_identity, make_manifest, resume
 from data_prep.preparation import Settings
 
-KIND = "pretraining"
-# Raised when the same settings give other examples than before.
-_FORMAT_VERSION = 1
-_WORK_PREFIX = ".preparation-"
-_SETTINGS_FILE = "settings.json"
-
 FLAGS = flags.FLAGS
+# What follows after -- on the command line.
+_beam_flags: list[str] = []
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-  """One run: where from, where to, and how."""
-
-  inputs: tuple[str, ...]
-  output_dir: str
-  spm_model_file: str
-  settings: Settings
-  num_shards: int = 16
-  num_processes: int = 1
-  compress: bool = False
-
-  def __post_init__(self) -> None:
-    for name in ("num_shards", "num_processes"):
-      if getattr(self, name) < 1:
-        raise UserError(f"--{name}={getattr(self, name)}: must be at least 1")
-
-  def shard_name(self, index: int) -> str:
-    ending = "tfrecord.gz" if self.compress else "tfrecord"
-    return f"{KIND}-{index:05d}-of-{self.num_shards:05d}.{ending}"
-
-
-class _Workspace:
-  """The hidden directory in output_dir that holds what is not finished, named after a hash of the settings."""
-
-  def __init__(self, job: Job, identity: dict[str, Any]):
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    self.job, self.identity = job, identity
-    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{digest[:16]}")
-    self._lock: Any = None
-
-  def file(self, name: str) -> str:
-    return files.join(self.path, name)
-
-  def check_output_dir(self) -> None:
-    """Refuses a directory that holds another run's files."""
-    job = self.job
-    names = files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []
-    for name in names:
-      if name.startswith(_WORK_PREFIX) and files.join(job.output_dir, name) != self.path:
-        settings = files.join(job.output_dir, name, _SETTINGS_FILE)
-        there = json.loads(files.open_file(settings).read()) if files.exists(settings) else {}
-        raise _other_settings(job.output_dir, "an unfinished run", there, self.identity)
-    if not files.exists(self.path):
-      for index in range(job.num_shards):
-        if job.shard_name(index) in names:
-          raise UserError(
-            f"--output_dir={job.output_dir} holds {job.shard_name(index)}, which no manifest describes: "
-            "choose another directory, or move the file away"
-          )
-
-  def open(self) -> None:
-    """Makes the directory, and keeps another process from using it at the same time."""
-    files.makedirs(self.path)
-    self._acquire()
-    if not files.exists(self.file(_SETTINGS_FILE)):
-      files.write_atomically(self.file(_SETTINGS_FILE), json.dumps(self.identity, indent=2) + "\n")
-
-  def _acquire(self) -> None:
-    if files.is_remote(self.path):
-      return
-    import fcntl
-
-    self._lock = open(self.file("lock"), "wb")  # noqa: SIM115 - held until the process ends
-    try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      raise UserError(
-        f"--output_dir={self.job.output_dir}: another process is preparing data there: wait for it, or stop it"
-      ) from error
-
-  def save_shard(self, index: int, info: ShardInfo) -> None:
-    files.write_atomically(self.file(f"shard-{index:05d}.json"), json.dumps(dataclasses.asdict(info)))
-
-  def finished_shard(self, index: int) -> ShardInfo | None:
-    """The shard's entry, if its file is in output_dir and is what was written."""
-    path = self.file(f"shard-{index:05d}.json")
-    if not files.exists(path):
-      return None
-    with files.open_file(path) as file:
-      info = ShardInfo(**json.loads(file.read()))
-    return info if shard_is_intact(self.job.output_dir, info) else None
-
-  def remove(self) -> None:
-    if self._lock is not None:
-      self._lock.close()
-      self._lock = None
-    files.remove_tree(self.path)
-
-
-def _other_settings(output_dir: str, what: str, there: dict[str, Any], here: dict[str, Any]) -> UserError:
-  differing = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-  shown = ", ".join(
-    "other input files" if name == "input_files" else f"{name} {there.get(name)}, not {here.get(name)}"
-    for name in differing
-  )
-  return UserError(
-    f"--output_dir={output_dir} holds {what} with other settings ({shown}): "
-    "choose another directory, or remove this one"
-  )
-
-
-def _identity(job: Job, tokenizer: Tokenizer, workers: Workers) -> dict[str, Any]:
-  """Everything the shards are a function of, as JSON values."""
-  hashes = dict(workers.map(file_sha256, job.inputs))
-  return {
-    "format_version": _FORMAT_VERSION,
-    **dataclasses.asdict(job.settings),
-    "num_shards": job.num_shards,
-    "compress": job.compress,
-    "vocab_sha256": tokenizer.sha256,
-    "input_files": [
-      {"file": os.path.basename(path), "bytes": files.size(path), "sha256": hashes[path]} for path in job.inputs
-    ],
-  }
-
-
-def _make_spills(job: Job, workspace: _Workspace, workers: Workers) -> list[shards.Spill]:
+def _make_spills(job: Job, workspace: Workspace, workers: Workers) -> list[shards.Spill]:
   """Text to spills; finished ones are kept."""
   paths: list[str] = []
   kept = 0
@@ -180,21 +60,8 @@ def _make_spills(job: Job, workspace: _Workspace, workers: Workers) -> list[shar
   return shards.load_spills(paths)
 
 
-def _check_counts(counts: Counts, num_examples: int, settings: Settings) -> None:
-  if settings.sentence_prediction == segments.NSP and counts.documents - counts.cut < 2:
-    raise UserError(
-      "--sentence_prediction=nsp needs at least two documents, and the text is one: "
-      "put blank lines between documents, or use sop"
-    )
-  if num_examples == 0:
-    raise UserError(
-      f"--input_file: no example in {counts.documents} documents of {counts.tokens} tokens: "
-      "every document needs two words at least (--sentence_prediction=none: one)"
-    )
-
-
 def _write_shards(
-  job: Job, workspace: _Workspace, workers: Workers, spills: list[shards.Spill], words: str
+  job: Job, workspace: Workspace, workers: Workers, spills: list[shards.Spill], words: str
 ) -> list[ShardInfo]:
   """Spills to shards; finished ones that verify are kept."""
   bounds = shards.shard_bounds(spills, job.num_shards, words)
@@ -232,34 +99,29 @@ def _write_shards(
   return [infos[index] for index in range(job.num_shards)]
 
 
-def _resume(job: Job, workspace: _Workspace) -> Manifest | None:
-  """The manifest of a finished run of the same job that verifies. A damaged one is opened up for repair.
+class Made(NamedTuple):
+  """What a runner made of the text: counts, examples with label 0 and 1, the shards in order."""
 
-  Raises:
-    UserError: when output_dir holds another run.
-  """
-  manifest = Manifest.load(job.output_dir)
-  if manifest is None:
-    workspace.check_output_dir()
-    workspace.open()
-    return None
-  if manifest.kind != KIND or manifest.settings != workspace.identity:
-    raise _other_settings(job.output_dir, "a finished run", manifest.settings, workspace.identity)
-  intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
-  if all(intact):
-    workspace.remove()
-    print(f"{job.output_dir}: complete; all {len(intact)} shards verify, nothing to do")
-    return manifest
-  print(f"{job.output_dir}: {intact.count(False)} of {len(intact)} shards are missing or damaged: making them again")
-  workspace.open()
-  for index, shard in enumerate(manifest.shards):
-    if intact[index]:
-      workspace.save_shard(index, shard)
-  files.remove(files.join(job.output_dir, "manifest.json"))
-  return None
+  counts: Counts
+  labels: list[int]
+  infos: list[ShardInfo]
 
 
-def prepare(job: Job) -> Manifest:
+# Makes the shards of a job.
+Run = Callable[[Job, Workspace, Tokenizer, Workers], Made]
+
+
+def run_here(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> Made:
+  """Makes the shards in processes of this machine."""
+  words = shards.word_dtype(tokenizer.vocab_size).str
+  spills = _make_spills(job, workspace, workers)
+  counts = sum((Counts(**spill.summary["counts"]) for spill in spills), Counts())
+  labels = [sum(spill.summary["labels"][label] for spill in spills) for label in (0, 1)]
+  check_counts(counts, sum(labels), job.settings)
+  return Made(counts, labels, _write_shards(job, workspace, workers, spills, words))
+
+
+def prepare(job: Job, run: Run = run_here) -> Manifest:
   """Runs the job, or what is left of it, and returns the manifest it wrote.
 
   Raises:
@@ -268,33 +130,18 @@ def prepare(job: Job) -> Manifest:
   tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
   files.makedirs(job.output_dir)
   with Workers(job.num_processes, preparation.start_worker, (job.settings, job.spm_model_file)) as workers:
-    workspace = _Workspace(job, _identity(job, tokenizer, workers))
-    manifest = _resume(job, workspace)
+    identity = make_identity(job, tokenizer.sha256, dict(workers.map(file_sha256, job.inputs)))
+    workspace = Workspace(job, identity)
+    manifest = resume(job, workspace)
     if manifest is not None:
       return manifest
-    words = shards.word_dtype(tokenizer.vocab_size).str
     try:
-      spills = _make_spills(job, workspace, workers)
-      counts = sum((Counts(**spill.summary["counts"]) for spill in spills), Counts())
-      labels = [sum(spill.summary["labels"][label] for spill in spills) for label in (0, 1)]
-      _check_counts(counts, sum(labels), job.settings)
-      infos = _write_shards(job, workspace, workers, spills, words)
+      made = run(job, workspace, tokenizer, workers)
     except UserError:
       # The remedy changes the input or the settings: nothing of this run can be used again.
       workspace.remove()
       raise
-  manifest = Manifest(
-    kind=KIND,
-    settings=workspace.identity,
-    vocab_sha256=tokenizer.sha256,
-    vocab_size=tokenizer.vocab_size,
-    num_documents=counts.documents,
-    num_tokens=counts.tokens,
-    num_dropped_documents=counts.dropped,
-    num_cut_documents=counts.cut,
-    label_counts={str(label): number for label, number in enumerate(labels)},
-    shards=tuple(infos),
-  )
+  manifest = make_manifest(identity, tokenizer, made.counts, made.labels, made.infos)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
@@ -327,6 +174,13 @@ def _define_flags() -> None:
   flags.DEFINE_integer("num_shards", 16, "TFRecord files to write")
   flags.DEFINE_integer("num_processes", os.cpu_count() or 1, "processes; the output does not depend on it")
   flags.DEFINE_boolean("compress", False, "write GZIP files")
+  flags.DEFINE_enum(
+    "runner",
+    "local",
+    ["local", "beam"],
+    "local: processes of this machine; beam: Apache Beam, whose own flags follow after --, such as "
+    "-- --runner=DataflowRunner --project=NAME",
+  )
 
 
 def _job_from_flags() -> Job:
@@ -340,6 +194,25 @@ def _job_from_flags() -> Job:
     num_processes=FLAGS.num_processes,
     compress=FLAGS.compress,
   )
+
+
+def _runner() -> Run:
+  """What --runner names.
+
+  Raises:
+    UserError: Apache Beam is not installed, or its flags are given without it.
+  """
+  if FLAGS.runner == "local":
+    if _beam_flags:
+      raise UserError(f"{_beam_flags[0]!r} follows after --, which is for --runner=beam alone")
+    return run_here
+  try:
+    from data_prep import beam_runner
+  except ImportError as error:
+    raise UserError(
+      f"--runner=beam needs Apache Beam ({error}): pip install -c constraints/beam.txt -e '.[beam]'"
+    ) from error
+  return functools.partial(beam_runner.run, flags=tuple(_beam_flags))
 
 
 def _report(manifest: Manifest, output_dir: str) -> None:
@@ -364,7 +237,7 @@ def main() -> None:
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, _stop)
   try:
-    _report(prepare(job), job.output_dir)
+    _report(prepare(job, _runner()), job.output_dir)
   except OSError as error:
     if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}:
       raise
@@ -376,4 +249,4 @@ def main() -> None:
 
 if __name__ == "__main__":
   _define_flags()
-  app.run(main)
+  app.run(main, rest=_beam_flags)

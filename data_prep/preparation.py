@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -125,6 +125,15 @@ def _mask(
   return Batch(instances, tokens, masked)
 
 
+class Packed(NamedTuple):
+  """[I] instances: their keys (uint64), words end to end, how many words each has, labels."""
+
+  keys: np.ndarray
+  words: np.ndarray
+  sizes: np.ndarray
+  labels: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True)
 class UnitTask:
   """A unit of text and the file its instances go to."""
@@ -156,17 +165,27 @@ class UnitMaker:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
     return documents, num_own, counts
 
-  def make_spill(self, task: UnitTask) -> None:
-    """Writes the unit's instances; the summary holds Counts, and examples per label."""
-    documents, num_own, counts = self.load(task.unit)
-    num_labels = np.zeros(2, np.int64)
-    writer = shards.SpillWriter(task.spill_path)
+  def packed(self, unit: Unit) -> Iterator[Packed | Counts]:
+    """The unit's instances in batches, and last of all its counts."""
+    documents, num_own, counts = self.load(unit)
     if num_own:
       for batch in make_batches(documents, num_own, self.settings, self.random_ids):
         labels = batch.instances.labels
         words, sizes = shards.pack(batch.tokens, batch.masked, labels, self.words)
-        writer.add(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes)
-        num_labels += np.bincount(labels, minlength=2)
+        yield Packed(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes, labels)
+    yield counts
+
+  def make_spill(self, task: UnitTask) -> None:
+    """Writes the unit's instances; the summary holds Counts, and examples per label."""
+    num_labels = np.zeros(2, np.int64)
+    writer = shards.SpillWriter(task.spill_path)
+    counts = Counts()
+    for made in self.packed(task.unit):
+      if isinstance(made, Counts):
+        counts = made
+      else:
+        writer.add(made.keys, made.words, made.sizes)
+        num_labels += np.bincount(made.labels, minlength=2)
     summary: dict[str, Any] = {"counts": dataclasses.asdict(counts), "labels": num_labels.tolist()}
     writer.close(summary)
 

@@ -28,7 +28,7 @@ from data_prep.segments import Tokens
 
 LAST_KEY = (1 << 64) - 1
 _RUN_BYTES = 32 << 20
-_STRETCH_BYTES = 32 << 20
+STRETCH_BYTES = 32 << 20
 _BATCH = 1024
 _HEADER_WORDS = 4
 _BUCKET_SHIFT = 52
@@ -43,7 +43,7 @@ def word_dtype(vocab_size: int) -> np.dtype:
   return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def _ragged(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def ragged(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
   """The indices starts[i] .. starts[i] + lengths[i] - 1 for all i, one after another."""
   before = np.cumsum(lengths) - lengths
   return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
@@ -59,10 +59,10 @@ def pack(tokens: Tokens, masked: MaskedTokens, labels: np.ndarray, dtype: np.dty
   words = np.empty(int(sizes.sum()), dtype)
   for index, values in enumerate((num_tokens, num_masked, tokens.b_starts, labels)):
     words[starts + index] = values
-  words[_ragged(starts + _HEADER_WORDS, num_tokens)] = masked.ids
+  words[ragged(starts + _HEADER_WORDS, num_tokens)] = masked.ids
   place = starts + _HEADER_WORDS + num_tokens
-  words[_ragged(place, num_masked)] = masked.positions - tokens.row_splits[rows]
-  words[_ragged(place + num_masked, num_masked)] = masked.labels
+  words[ragged(place, num_masked)] = masked.positions - tokens.row_splits[rows]
+  words[ragged(place + num_masked, num_masked)] = masked.labels
   return words, sizes
 
 
@@ -140,7 +140,7 @@ class SpillWriter:
     index["end"] = np.cumsum(sizes[order])
     buckets = np.bincount((keys >> np.uint64(_BUCKET_SHIFT)).astype(np.int64), minlength=_NUM_BUCKETS)
     self._runs.append(_Run(keys.size, words.nbytes, self._offset))
-    for array in (np.cumsum(buckets).astype("<u4"), index, words[_ragged(starts, sizes[order])]):
+    for array in (np.cumsum(buckets).astype("<u4"), index, words[ragged(starts, sizes[order])]):
       self._file.write(array.tobytes())
       self._offset += array.nbytes
 
@@ -238,6 +238,12 @@ def _read(file: BinaryIO, offset: int, dtype: Any, count: int) -> np.ndarray:
 # ---- shards --------------------------------------------------------------------------------------------
 
 
+def check_total(total: int, num_shards: int) -> None:
+  """UserError where there are fewer examples than shards."""
+  if total < num_shards:
+    raise UserError(f"--num_shards={num_shards}: the text gives {total} examples only: lower it, or add text")
+
+
 def shard_bounds(spills: Sequence[Spill], num_shards: int, words: str) -> list[tuple[int, int]]:
   """The first and the last key of each shard, such that their sizes differ by at most one example.
 
@@ -249,8 +255,7 @@ def shard_bounds(spills: Sequence[Spill], num_shards: int, words: str) -> list[t
     counts += spill.bucket_counts()
   ends = np.cumsum(counts)
   total = int(ends[-1])
-  if total < num_shards:
-    raise UserError(f"--num_shards={num_shards}: the text gives {total} examples only: lower it, or add text")
+  check_total(total, num_shards)
   firsts = [0]
   for shard in range(1, num_shards):
     rank = shard * total // num_shards
@@ -275,12 +280,22 @@ class ShardTask:
   compress: bool
 
 
+def write_examples(
+  writer: RecordWriter, words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
+) -> None:
+  """Writes the instances whose words begin at `starts`, in that order."""
+  for batch in range(0, starts.size, _BATCH):
+    features = unpack(words, starts[batch : batch + _BATCH], max_seq_length, max_predictions_per_seq)
+    for record in encode_batch(features):
+      writer.write(record)
+
+
 def write_shard(task: ShardTask) -> ShardInfo:
   """Writes the shard and returns its entry for the manifest."""
   spills = load_spills(task.spill_paths)
   total_bytes = sum(run.data_bytes + _INDEX.itemsize * run.num_instances for spill in spills for run in spill.runs)
-  # Keys are uniform, so a stretch of keys this long holds about _STRETCH_BYTES.
-  length = (LAST_KEY + 1) // (1 + total_bytes // _STRETCH_BYTES)
+  # Keys are uniform, so a stretch of keys this long holds about STRETCH_BYTES.
+  length = (LAST_KEY + 1) // (1 + total_bytes // STRETCH_BYTES)
   with RecordWriter(task.path, compress=task.compress) as writer:
     for first in range(task.first, task.last + 1, length):
       last = min(first + length - 1, task.last)
@@ -292,8 +307,5 @@ def write_shard(task: ShardTask) -> ShardInfo:
       starts = np.concatenate([part.starts + shift for part, shift in zip(parts, shifts, strict=True)])[order]
       words = np.concatenate([part.words for part in parts])
       del parts
-      for batch in range(0, starts.size, _BATCH):
-        features = unpack(words, starts[batch : batch + _BATCH], task.max_seq_length, task.max_predictions_per_seq)
-        for record in encode_batch(features):
-          writer.write(record)
+      write_examples(writer, words, starts, task.max_seq_length, task.max_predictions_per_seq)
   return ShardInfo(task.path, writer.num_records, writer.num_bytes, writer.sha256)

@@ -89,7 +89,7 @@ def test_shards_hold_everything_in_the_order_of_the_keys(
 ) -> None:
   spills, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17])
   assert [len(spill.runs) for spill in spills] == [4, 0, 2]
-  monkeypatch.setattr(shards, "_STRETCH_BYTES", 700)
+  monkeypatch.setattr(shards, "STRETCH_BYTES", 700)
   monkeypatch.setattr(shards, "_BATCH", 5)
   bounds = shards.shard_bounds(spills, 3, WORDS.str)
   found, sizes = [], []
