@@ -27,19 +27,19 @@ _PAGE = 128
 _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
 _OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2
 # Planes with characters that decompose or have a case, then the tags and variation selectors of plane 14.
-_CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
+CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
 _WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
 
 
 @dataclasses.dataclass(frozen=True)
-class _CodePointTable:
+class CodePointTable:
   """An integer for each code point, 0 for most: `pages[page_of[c // 128] * 128 + c % 128]`."""
 
   page_of: np.ndarray
   pages: np.ndarray
 
   @classmethod
-  def from_items(cls, items: Iterable[tuple[int, int]]) -> _CodePointTable:
+  def from_items(cls, items: Iterable[tuple[int, int]]) -> CodePointTable:
     table = np.zeros(_NUM_CODE_POINTS, np.int32)
     for code_point, value in items:
       table[code_point] = value
@@ -52,7 +52,7 @@ class _CodePointTable:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Replacements:
+class Replacements:
   """Sequences that take the place of values. Row 0 stands for "keep the value"; row r has
   `targets[starts[r] : starts[r] + lengths[r]]`."""
 
@@ -61,7 +61,7 @@ class _Replacements:
   lengths: np.ndarray
 
   @classmethod
-  def from_rows(cls, rows: Iterable[list[int]]) -> _Replacements:
+  def from_rows(cls, rows: Iterable[list[int]]) -> Replacements:
     sequences = [[0], *rows]
     lengths = np.array([len(row) for row in sequences], np.int32)
     targets = np.array([value for row in sequences for value in row], np.int32)
@@ -79,15 +79,23 @@ class _Replacements:
 
 
 @functools.cache
-def _decompositions() -> tuple[_CodePointTable, _Replacements]:
+def _decompositions() -> tuple[CodePointTable, Replacements]:
   """For each code point its row of replacements, which are those of `albert.tokenization.decompose`."""
   rows: dict[str, int] = {}
   items: list[tuple[int, int]] = []
-  for code_point in _CODE_POINTS_WITH_PROPERTIES:
+  for code_point in CODE_POINTS_WITH_PROPERTIES:
     replacement = decompose(code_point)
     if replacement != chr(code_point):
       items.append((code_point, rows.setdefault(replacement, len(rows) + 1)))
-  return _CodePointTable.from_items(items), _Replacements.from_rows([list(map(ord, text)) for text in rows])
+  return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in rows])
+
+
+def decomposed(code_points: tf.Tensor) -> tf.Tensor:
+  """The characters, int32 [any number], that the characters [C] decompose to."""
+  row_of, replacements = _decompositions()
+  splits = tf.stack([tf.zeros_like(tf.size(code_points)), tf.size(code_points)])
+  ragged = tf.RaggedTensor.from_row_splits(code_points, tf.cast(splits, tf.int64), validate=False)
+  return replacements(ragged, row_of(code_points)).flat_values
 
 
 def _case_class(character: str) -> int:
@@ -100,14 +108,14 @@ def _case_class(character: str) -> int:
 
 
 @functools.cache
-def _cases() -> tuple[_CodePointTable, _CodePointTable]:
+def _cases() -> tuple[CodePointTable, CodePointTable]:
   """For each code point: lower-case code point minus itself; its class for the final sigma."""
-  characters = [chr(c) for c in _CODE_POINTS_WITH_PROPERTIES]
+  characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
   lower = ((c, c.lower()) for c in characters if not has_newer_characters(c))
   # İ alone has a longer lower case, and it never comes here: it decomposes to I.
   deltas = ((ord(c), ord(low) - ord(c)) for c, low in lower if low != c and len(low) == 1)
   classes = ((ord(c), _case_class(c)) for c in characters)
-  return _CodePointTable.from_items(deltas), _CodePointTable.from_items(classes)
+  return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
 
 
 def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -158,9 +166,10 @@ class GraphTokenizer(tf.Module):
     #: Piece of each id, str [V].
     self.pieces = np.array(tokenizer.pieces)
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
-    self._words_are_independent = tokenizer.words_are_independent
+    #: See Tokenizer.
+    self.words_are_independent = tokenizer.words_are_independent
     splits = tokenizer.comma_splits
-    self._comma_replacements = _Replacements.from_rows(splits.values())
+    self._comma_replacements = Replacements.from_rows(splits.values())
     self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
     self._comma_row[list(splits)] = np.arange(1, len(splits) + 1)
 
@@ -184,7 +193,7 @@ class GraphTokenizer(tf.Module):
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Ids [B, (T)] (int32) of the texts [B], without [CLS] and [SEP], equal to `Tokenizer.encode`."""
     texts = self.normalize(texts)
-    if self._words_are_independent:
+    if self.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
       ids = self._sentencepiece.tokenize(words.flat_values)
       splits = tf.gather(ids.row_splits, words.row_splits)
@@ -195,10 +204,19 @@ class GraphTokenizer(tf.Module):
     return self._comma_replacements(ids, rows)
 
 
-def _truncate(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The first `lengths` [B] ids of each row."""
+def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """At most the first `lengths` [B] (or a scalar) ids of each row."""
   starts = tf.cast(ids.row_starts(), lengths.dtype)
-  indices = tf.ragged.range(starts, starts + lengths)
+  kept = tf.minimum(tf.cast(ids.row_lengths(), lengths.dtype), lengths)
+  indices = tf.ragged.range(starts, starts + kept)
+  return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
+
+
+def last_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """At most the last `lengths` [B] (or a scalar) ids of each row."""
+  limits = tf.cast(ids.row_limits(), lengths.dtype)
+  kept = tf.minimum(tf.cast(ids.row_lengths(), lengths.dtype), lengths)
+  indices = tf.ragged.range(limits - kept, limits)
   return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
 
 
@@ -240,7 +258,7 @@ def pack_single(ids: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
     input_ids, input_mask (1 where no padding) and segment_ids (all 0), int32 [B, S].
   """
   budget = tf.constant(_budget(max_length, 1), tf.int64)
-  return _pack([_truncate(ids, tf.minimum(ids.row_lengths(), budget))], max_length)
+  return _pack([first_tokens(ids, budget)], max_length)
 
 
 def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
@@ -258,4 +276,4 @@ def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -
   length_a, length_b = ids_a.row_lengths(), ids_b.row_lengths()
   kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
   kept_b = tf.minimum(length_b, budget - kept_a)
-  return _pack([_truncate(ids_a, kept_a), _truncate(ids_b, kept_b)], max_length)
+  return _pack([first_tokens(ids_a, kept_a), first_tokens(ids_b, kept_b)], max_length)

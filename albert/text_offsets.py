@@ -1,0 +1,178 @@
+"""Tokens with their places in the original text, inside a TensorFlow graph: `albert.tokenization_offsets` as ops.
+
+Shapes: B texts, T tokens, C characters of all texts, W words of all texts, N characters of all normalized texts but
+for spaces.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+
+from albert.errors import UserError
+from albert.text_ops import CODE_POINTS_WITH_PROPERTIES, CodePointTable, GraphTokenizer, Replacements, decomposed
+from albert.tokenization import UNK_ID, WORD_START, Tokenizer, decompose
+
+_SPACE = ord(" ")
+_QUOTES = (ord("`"), ord("'"))
+
+
+class PlacedTokens(NamedTuple):
+  """The tokens of texts, without [CLS] and [SEP].
+
+  Attributes:
+    ids: int32 [B, (T)].
+    starts, ends: int32 [B, (T)]; each token's characters in its text (in what unicode_transcode makes of it, where
+      bytes that are no UTF-8 are one U+FFFD each).
+  """
+
+  ids: tf.RaggedTensor
+  starts: tf.RaggedTensor
+  ends: tf.RaggedTensor
+
+
+@functools.cache
+def _num_decomposed() -> CodePointTable:
+  """For each code point the characters it decomposes to, minus 1."""
+  counts = ((c, len(decompose(c)) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
+  return CodePointTable.from_items((c, count) for c, count in counts if count)
+
+
+@functools.cache
+def _white_space() -> CodePointTable:
+  """1 for white space."""
+  return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
+
+
+@functools.lru_cache(maxsize=1)
+def _spaces(model: bytes) -> CodePointTable:
+  """1 for what this SentencePiece model takes for a space: besides the space ▁, and for most models U+200B and such."""
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  between = [f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES]
+  written = processor.normalize(between)
+  with_space = processor.normalize("a a")
+  return CodePointTable.from_items(
+    (c, 1) for c, text in zip(CODE_POINTS_WITH_PROPERTIES, written, strict=True) if text == with_space
+  )
+
+
+class OffsetGraphTokenizer(GraphTokenizer):
+  """A GraphTokenizer that also tells where in the text its tokens come from.
+
+  Raises:
+    UserError: as GraphTokenizer; also for a vocabulary with pieces of several words.
+  """
+
+  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
+    super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
+    if not self.words_are_independent:
+      raise UserError(
+        f"{model_file}: has pieces of several words, whose places in a text a graph cannot tell: train a vocabulary "
+        "without them (data_prep/train_vocab.py)"
+      )
+    tokenizer = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
+    self._is_space = _spaces(tokenizer.exact_model)
+    lengths = [len(piece) - piece.count(WORD_START) for piece in tokenizer.pieces]
+    lengths[UNK_ID] = 1  # at least
+    self._has_characters = np.array(lengths) > 0
+    splits = [[lengths[i] for i in ids] for ids in tokenizer.comma_splits.values()]
+    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(row[:-1])] for row in splits])
+    self._comma_lengths = Replacements.from_rows(splits)
+
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> PlacedTokens:
+    """The tokens of texts [B]: ids as `tokenize` gives them, places as `OffsetTokenizer.encode_with_offsets` does."""
+    normalized = self.normalize(texts)
+    words = tf.strings.split(normalized, sep=" ")  # [B, (words)]
+    ids, begins, ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)  # [W, (T)], bytes in the word
+    first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], without spaces
+    word_of = ids.value_rowids()
+    code_points = tf.strings.unicode_decode(normalized, "UTF-8").flat_values
+    code_points = tf.boolean_mask(code_points, code_points != _SPACE)
+    character_bytes = tf.boolean_mask(_first_bytes(code_points), self._is_space(code_points) == 0)
+    origins, origin_ends = self._origins(texts)
+
+    def characters(places: tf.RaggedTensor) -> tf.Tensor:
+      """Bytes in words -> characters of all normalized texts, spaces left out."""
+      in_all = tf.gather(first_bytes, word_of) + tf.cast(places.flat_values, tf.int32)
+      return tf.searchsorted(character_bytes, in_all)
+
+    starts = characters(begins)
+    # A character that SentencePiece writes as several may be cut; each part stands for all of it.
+    least = tf.gather(tf.constant(self._has_characters.astype(np.int32)), ids.flat_values)
+    lengths = tf.maximum(characters(ends) - starts, least)
+    splits = tf.gather(ids.row_splits, words.row_splits)
+    ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+    rows = tf.gather(tf.constant(self._comma_row), ids.flat_values)
+    counts = tf.gather(tf.constant(self._comma_replacements.lengths), rows)
+    inside = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), rows)
+    starts = tf.repeat(starts, counts) + inside.flat_values
+    lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
+    ids = self._comma_replacements(ids, rows)
+    text_starts = tf.gather(tf.concat([origins, [0]], axis=0), tf.minimum(starts, tf.size(origins)))
+    text_ends = tf.gather(tf.concat([[0], origin_ends], axis=0), tf.minimum(starts + lengths, tf.size(origins)))
+    text_ends = tf.where(lengths > 0, text_ends, text_starts)
+    return PlacedTokens(ids, ids.with_flat_values(text_starts), ids.with_flat_values(text_ends))
+
+  def _origins(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Start and end in its text of what each character of the normalized texts comes from, int32 [N].
+
+    What SentencePiece takes for a space is left out, for no token has any.
+    """
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    ragged = tf.strings.unicode_decode(texts, "UTF-8")
+    code_points = ragged.flat_values  # [C]
+    rows = tf.cast(ragged.value_rowids(), tf.int32)
+    places = tf.range(tf.size(code_points)) - tf.gather(tf.cast(ragged.row_starts(), tf.int32), rows)
+    is_letter = tf.logical_not(_white_space()(code_points) > 0)
+    same_row = rows[1:] == rows[:-1]
+    begins_word = is_letter & tf.logical_not(_after(is_letter, same_row))
+    ends_word = is_letter & tf.logical_not(_before(is_letter, same_row))
+    word_starts = tf.boolean_mask(places, begins_word)  # [W]
+    word_ends = tf.boolean_mask(places, ends_word) + 1
+    words = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
+    counts = tf.where(is_letter, self._counts(code_points, same_row), 0)
+    # A character that is dropped belongs to the one before it in its word, else to the one behind it.
+    is_kept = counts > 0
+    words, places, counts = (tf.boolean_mask(values, is_kept) for values in (words, places, counts))
+    same_word = words[1:] == words[:-1]
+    is_first = tf.logical_not(_after(tf.ones_like(words, tf.bool), same_word))
+    is_last = tf.logical_not(_before(tf.ones_like(words, tf.bool), same_word))
+    starts = tf.where(is_first, tf.gather(word_starts, words), places)
+    following = tf.concat([places[1:], [0]], axis=0)[: tf.size(places)]
+    ends = tf.where(is_last, tf.gather(word_ends, words), following)
+    is_character = self._is_space(decomposed(tf.boolean_mask(code_points, is_kept))) == 0
+    return tuple(tf.boolean_mask(tf.repeat(values, counts), is_character) for values in (starts, ends))
+
+  def _counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
+    """How many characters of the normalized text each one becomes, int32 [C]; of a pair of quotes the first does."""
+    counts = _num_decomposed()(code_points) + 1
+    if not self.convert_quotes:
+      return counts
+    places = tf.range(tf.size(code_points))
+    same = (code_points[1:] == code_points[:-1]) & same_row
+    begins_run = tf.logical_not(_after(tf.ones_like(code_points, tf.bool), same))
+    runs = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
+    inside = places - tf.gather(tf.boolean_mask(places, begins_run), runs)
+    is_quote = (code_points == _QUOTES[0]) | (code_points == _QUOTES[1])
+    return tf.where(is_quote & (inside % 2 == 1), 0, counts)
+
+
+def _after(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
+  """bool [C]: the flag of the one before, if it is of the same row; same bool [C - 1]."""
+  return tf.concat([[False], flags[:-1] & same], axis=0)[: tf.size(flags)]
+
+
+def _before(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
+  """bool [C]: the flag of the one behind, if it is of the same row; same bool [C - 1]."""
+  return tf.concat([flags[1:] & same, [False]], axis=0)[: tf.size(flags)]
+
+
+def _first_bytes(code_points: tf.Tensor) -> tf.Tensor:
+  """Where each character begins in UTF-8, int32 [N]."""
+  sizes = 1 + sum(tf.cast(code_points >= least, tf.int32) for least in (0x80, 0x800, 0x10000))
+  return tf.cumsum(sizes, exclusive=True)
