@@ -110,6 +110,10 @@ class Task(abc.ABC):
     Returns: the files written.
     """
 
+  def head_settings(self) -> dict[str, Any]:
+    """What the meaning of `fresh_weights` depends on, under the keys of config.json ("task", or one of its data)."""
+    return {}
+
   def files_to_keep(self) -> dict[str, str]:
     """Name in the output_dir -> the file to copy there: what its checkpoints cannot be used without."""
     return {}

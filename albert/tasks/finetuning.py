@@ -100,6 +100,10 @@ class FinetuningTask(Task):
       "convert_quotes": self.config.convert_quotes,
     }
 
+  def head_settings(self) -> dict[str, Any]:
+    """What the head's weights mean: a head of a run that differs here is not taken over."""
+    return {"task": self.name}
+
   def files_to_keep(self) -> dict[str, str]:
     """The vocabulary."""
     return {"spiece.model": self.config.spm_model_file}

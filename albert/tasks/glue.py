@@ -64,6 +64,11 @@ class TextTask(FinetuningTask):
       "labels": glue_specs.format_labels(self.spec.labels),
     }
 
+  def head_settings(self) -> dict[str, Any]:
+    """Adds the labels and the formulation; a head of another task with the same labels may be taken over."""
+    settings = self.checkpoint_settings()
+    return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
+
   def feature_settings(self, split: str) -> dict[str, Any]:
     """The columns that are read."""
     file = self._formats[split]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -40,6 +41,7 @@ def warm_start(
   ignored: Sequence[str] = (),
   from_shallower: bool = False,
   config: ModelConfig | None = None,
+  head_settings: Mapping[str, Any] | None = None,
 ) -> list[str]:
   """Assigns `variables` from the checkpoint at `path`.
 
@@ -51,11 +53,13 @@ def warm_start(
     from_shallower: a network of more groups takes its groups from the checkpoint's fewer ones
       (ALBERT, section 4.7: deeper networks start from shallower ones).
     config: the model's, to compare with the one beside the weights in what their shapes do not tell.
+    head_settings: what the variables under `fresh` depend on (see Task.head_settings), to compare with the run that
+      their weights are of.
   Returns:
     Names of the variables that keep their initial values (only those under `fresh`).
   Raises:
     UserError: any other variable that is missing, has another shape, or is left over; each is named. Or a
-      config beside the weights that contradicts `config`.
+      config beside the weights that contradicts `config`, or a run's that contradicts `head_settings`.
   """
   file = open_weights(path)
   source = file.entries
@@ -82,6 +86,8 @@ def warm_start(
         f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
         f"{', ...' if len(names) > 4 else ''}; give {remedy}"
       )
+  if any(name.startswith(tuple(fresh)) and name not in kept for name in variables):
+    _compare_heads(path, file, head_settings or {})
   for name, variable in variables.items():
     if name not in kept:
       variable.assign(file.read(sources[name]))
@@ -105,4 +111,18 @@ def _compare_configs(path: str, file: WeightFile, ours: ModelConfig | None, *, f
       raise UserError(
         f"--init_checkpoint={path}: {file.config_file} has {key} {getattr(theirs, key)!r}, this model has "
         f"{getattr(ours, key)!r}; give it as --albert_config_file"
+      )
+
+
+def _compare_heads(path: str, file: WeightFile, ours: Mapping[str, Any]) -> None:
+  """UserError if the head was trained for another task or other labels: shapes alone do not tell."""
+  if file.run_file is None:
+    return
+  run = files.read_json(file.run_file)
+  theirs = {"task": run.get("task"), **run.get("data", {})}
+  for key, value in ours.items():
+    if key in theirs and theirs[key] != value:
+      raise UserError(
+        f"--init_checkpoint={path}: its head was trained with {key} {theirs[key]!r}, this run has {value!r}; give "
+        "--fresh_head to leave it behind"
       )

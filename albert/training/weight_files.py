@@ -17,6 +17,7 @@ from albert.training import checkpoints
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
+RUN_CONFIG = "config.json"
 VOCABULARY = "spiece.model"
 # The second is what Google's archives call it.
 _VOCABULARY_NAMES = (VOCABULARY, "30k-clean.model")
@@ -86,12 +87,22 @@ class WeightFile:
   @property
   def vocabulary(self) -> str | None:
     """The SentencePiece model beside the weights, or in the directories around their step-N, if there is one."""
-    places = [self.directory]
-    if re.search(r"(^|/)step-\d+$", self.directory):  # of a run: beside it, or in the output_dir
-      parent = self.directory.rpartition("/")[0]
-      places += [parent or ".", parent.rpartition("/")[0] or "."]
+    places = [self.directory, *self._directories_around()]
     found = [files.join(place, name) for place in places for name in _VOCABULARY_NAMES]
     return next((path for path in found if files.exists(path)), None)
+
+  @property
+  def run_file(self) -> str | None:
+    """config.json of the run that the weights are of (its task, data, ...), if they are of one."""
+    found = [files.join(place, RUN_CONFIG) for place in self._directories_around()]
+    return next((path for path in found if files.exists(path)), None)
+
+  def _directories_around(self) -> list[str]:
+    """Of a run's step-N: where it is, and the output_dir above."""
+    if not re.search(r"(^|/)step-\d+$", self.directory):
+      return []
+    parent = self.directory.rpartition("/")[0]
+    return [parent or ".", parent.rpartition("/")[0] or "."]
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +91,34 @@ def test_a_deeper_network_starts_from_a_shallower_one(tmp_path: Path):
   for name, variable in target.items():
     group = int(name.split("group_")[1].split("/")[0])
     assert float(variable[0]) == group // 2
+
+
+def run_with_head(directory: Path, data: dict[str, str], task: str = "classifier") -> str:
+  manager = CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=TINY_MODEL)
+  manager.save(1, {name: tf.Variable(value) for name, value in (ENCODER | HEAD).items()})
+  (directory / "config.json").write_text(json.dumps({"task": task, "data": data}))
+  return str(directory)
+
+
+@pytest.mark.parametrize(
+  ("settings", "message"),
+  [
+    ({"task": "classifier", "labels": "yes,no"}, r"labels 'no,yes', this run has 'yes,no'; give --fresh_head"),
+    ({"task": "race"}, r"task 'classifier', this run has 'race'; give --fresh_head"),
+  ],
+)
+def test_a_head_of_other_labels_or_another_task_is_not_taken_over(tmp_path: Path, settings: dict, message: str):
+  path = run_with_head(tmp_path, {"labels": "no,yes"})
+  target = variables(ENCODER, HEAD)
+  with pytest.raises(UserError, match=message):
+    warm_start(path, target, fresh=["cls/"], head_settings=settings)
+  assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
+  # Left behind, it does not matter what it was.
+  assert warm_start(path, variables(ENCODER), fresh=["cls/"], ignored=["cls/"], head_settings=settings) == []
+
+
+def test_a_head_of_the_same_labels_is_taken_over(tmp_path: Path):
+  path = run_with_head(tmp_path, {"labels": "no,yes"})
+  target = variables(ENCODER, HEAD)
+  assert warm_start(path, target, fresh=["cls/"], head_settings={"task": "classifier", "labels": "no,yes"}) == []
+  np.testing.assert_array_equal(target["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
