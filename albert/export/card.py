@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.export.description import EXAMPLES, Arrays, Description, format_json, rest_answer, rest_request
-from albert.export.signatures import TEXT_SIGNATURE, TOKEN_INPUTS, TOKENS_SIGNATURE
+from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.export.signatures import TOKEN_INPUTS
 from albert.export.source import Source
 
 # Of a run's config, what a reader wants to know.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,13 +33,12 @@ class Description:
     fields: of serving_default, in the order of the columns of a file: name, is_list and meaning of each.
     answers: name -> what it is.
     labels: the classes, in the order of the probabilities.
+    counted_by: see Servable.
     max_seq_length: longer texts are cut to so many tokens.
     do_lower_case, convert_quotes, precision: how it was exported.
     made_with: versions of what made it.
     checkpoint: what it was made of, with its step.
   """
-
-  FILE: ClassVar[str] = "servable.json"
 
   name: str
   task: str
@@ -47,6 +46,7 @@ class Description:
   fields: Sequence[Mapping[str, Any]]
   answers: Mapping[str, str]
   labels: Sequence[str]
+  counted_by: str
   max_seq_length: int
   do_lower_case: bool
   convert_quotes: bool
@@ -69,6 +69,7 @@ def describe(name: str, choice: Choice, servable: Servable, source: Source) -> D
     fields=[dataclasses.asdict(field) for field in servable.fields],
     answers=dict(servable.answers),
     labels=list(servable.labels()),
+    counted_by=servable.counted_by,
     max_seq_length=settings.max_seq_length,
     do_lower_case=settings.do_lower_case,
     convert_quotes=settings.convert_quotes,

@@ -35,6 +35,7 @@ class FillMask(TextServable):
     "probabilities": "float32 [B, M, K]",
     "num_masks": "masks of each text, int32 [B]; beyond them there is padding",
   }
+  counted_by = "num_masks"
 
   def __init__(self, source: Source, settings: Settings):
     super().__init__(source, settings)

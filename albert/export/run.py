@@ -14,17 +14,10 @@ from albert import files
 from albert.errors import UserError
 from albert.export import card, mobile, ops, warmup
 from albert.export.choice import Choice, choose
-from albert.export.description import Description, describe, write_examples
-from albert.export.formats import EXTRA_FORMATS
+from albert.export.description import describe, write_examples
+from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.servable import Servable
-from albert.export.signatures import (
-  TEXT_SIGNATURE,
-  TOKENS_SIGNATURE,
-  text_function,
-  text_inputs,
-  token_inputs,
-  tokens_function,
-)
+from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import Source, open_source
 from albert.training.weight_files import VOCABULARY
 
@@ -115,7 +108,7 @@ def _write(
   description = describe(name, choice, servable, source)
   write_examples(directory, inputs, answers)
   notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], formats)
-  files.write_json(files.join(directory, warmup.DIRECTORY, Description.FILE), description.to_dict())
+  files.write_json(files.join(directory, DESCRIPTION), description.to_dict())
   text = card.write_card(description, source, inputs, answers, notes)
   files.write_atomically(files.join(directory, "README.md"), text)
 

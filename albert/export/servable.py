@@ -70,6 +70,8 @@ class Servable(tf.Module, abc.ABC):
   summary: ClassVar[str] = ""
   # Name of an answer -> what it is, in the order of the card.
   answers: ClassVar[Mapping[str, str]] = {}
+  # The answer, or the field of lists, that says how many entries of each answer are real; "" if all are.
+  counted_by: ClassVar[str] = ""
   # The fields of a request, in the order of the columns of a file.
   fields: Sequence[Field]
   # Dimensions of the ids: [B, S], or [B, K, S] where an example has several sequences.

@@ -12,7 +12,6 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.layout import Tokens
 from albert.export.servable import Answers, Field, Servable
 
-TEXT_SIGNATURE, TOKENS_SIGNATURE = "serving_default", "tokens"
 TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 
 

@@ -47,6 +47,14 @@ class Entry:
 
 
 _CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "formulation")
+_SQUAD_SETTINGS = (
+  "max_query_length",
+  "doc_stride",
+  "max_answer_length",
+  "start_n_top",
+  "end_n_top",
+  "null_score_diff_threshold",
+)
 
 TASKS: dict[str, Entry] = {
   "pretraining": Entry(
@@ -73,12 +81,17 @@ TASKS: dict[str, Entry] = {
     "albert.tasks.squad:make_task",
     recipe=squad_data.recipe_name,
     ensemble="albert.tasks.squad_files:ensemble",
+    exports={
+      "squad_v1": Export("albert.export.squad:SquadV1", _SQUAD_SETTINGS),
+      "squad_v2": Export("albert.export.squad:SquadV2", _SQUAD_SETTINGS),
+    },
   ),
   "race": Entry(
     race_data.RaceConfig,
     "albert.tasks.race:RaceTask",
     recipe=lambda config: "race",
     ensemble="albert.tasks.race_files:ensemble",
+    exports={"race": Export("albert.export.race:MultipleChoice", ("max_qa_length",))},
   ),
 }
 

@@ -1,0 +1,296 @@
+"""Answers from a model that albert.export wrote, for lines of standard input: `python -m albert.predict --help`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, BinaryIO
+
+import numpy as np
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
+from albert.progress import Progress
+
+AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
+_SHOWN = 60
+# Batches of lines that are there already, which are sorted by length together.
+_WINDOW_BATCHES = 32
+_PROBABILITIES = "probabilities"
+_DIGITS = 6
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """A line: its number from 1, its texts (or lists of them) by the names of the fields, and what else it has."""
+
+  line: int
+  texts: Mapping[str, Any]
+  others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def length(self) -> int:
+    """Bytes of all texts, which the time to answer grows with."""
+    return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
+
+
+class Parser:
+  """Lines -> requests.
+
+  Args:
+    fields: of the model, see albert.export.description.
+    form: auto, lines, tsv or json; auto is settled by the first line: "{" begins JSON.
+    source: what lines come from, for errors.
+  """
+
+  def __init__(self, fields: Sequence[Mapping[str, Any]], form: str, source: str):
+    self._fields = fields
+    self._form = form
+    self._source = source
+    if form == LINES and (len(fields) > 1 or fields[0]["is_list"]):
+      names = ", ".join(field["name"] for field in fields)
+      raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
+
+  def parse(self, number: int, line: bytes) -> Request:
+    """Line `number` (from 1), without its end. UserError with source and line."""
+    where = f"{self._source}, line {number}"
+    if number == 1:
+      line = line.removeprefix(_BOM)
+    if self._form == AUTO:
+      several = len(self._fields) > 1 or self._fields[0]["is_list"]
+      self._form = JSON if line.lstrip().startswith(b"{") else TSV if several else LINES
+    if self._form == JSON:
+      return self._json(number, where, line)
+    if self._form == LINES:
+      return Request(number, {self._fields[0]["name"]: line})
+    return self._tsv(number, where, line)
+
+  def _tsv(self, number: int, where: str, line: bytes) -> Request:
+    columns = line.split(b"\t")
+    names = [field["name"] for field in self._fields]
+    *_, last = self._fields
+    is_enough = len(columns) >= len(names) if last["is_list"] else len(columns) == len(names)
+    if not is_enough:
+      more = " (each further column one more of the last)" if last["is_list"] else ""
+      raise UserError(f"{where}: has {len(columns)} columns; give {', '.join(names)}{more}, with tabs between")
+    if last["is_list"]:
+      columns = [*columns[: len(names) - 1], columns[len(names) - 1 :]]  # type: ignore[list-item]
+    return Request(number, dict(zip(names, columns, strict=True)))
+
+  def _json(self, number: int, where: str, line: bytes) -> Request:
+    try:
+      values = json.loads(line.decode("utf-8"))
+    except json.JSONDecodeError as error:
+      raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}): give an object a line") from error
+    except UnicodeDecodeError as error:
+      raise UserError(f"{where}: not UTF-8 (byte {error.start + 1} of the line)") from error
+    if not isinstance(values, dict):
+      raise UserError(f"{where}: not an object but {_shortened(values)}")
+    texts = {}
+    for field in self._fields:
+      name, kind = field["name"], "a list of texts" if field["is_list"] else "a text"
+      if name not in values:
+        raise UserError(f"{where}: lacks {name!r} ({kind}: {field['meaning']})")
+      value = values.pop(name)
+      is_right = isinstance(value, list) if field["is_list"] else isinstance(value, str)
+      if not is_right or (field["is_list"] and not all(isinstance(text, str) for text in value)):
+        raise UserError(f"{where}: {name!r} must be {kind}, it is {_shortened(value)}")
+      texts[name] = [_encoded(text) for text in value] if field["is_list"] else _encoded(value)
+    return Request(number, texts, values)
+
+
+def _encoded(text: str) -> bytes:
+  return text.encode("utf-8", errors="replace")
+
+
+def _shortened(value: Any) -> str:
+  text = json.dumps(value, ensure_ascii=False)
+  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+class Model:
+  """A SavedModel, and what it says of itself.
+
+  Args:
+    path: a version's directory, or the one that holds versions (the newest is taken).
+  Raises:
+    UserError: not a model that albert.export wrote, or one that does not load.
+  """
+
+  def __init__(self, path: str):
+    directory = _newest_version(path.rstrip("/"))
+    description = files.join(directory, DESCRIPTION)
+    if not files.exists(description):
+      raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
+    self.description = files.read_json(description)
+    self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (the tokenizer's op)
+
+    try:
+      self._loaded = tf.saved_model.load(directory)
+    except Exception as error:
+      raise UserError(f"--model={path}: does not load: {str(error).splitlines()[0]}") from error
+    self._tf = tf
+    self._call = self._loaded.signatures[TEXT_SIGNATURE]
+
+  def answer(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """Plain JSON values for each request, in order, computed as one batch."""
+    inputs = {}
+    for field in self.fields:
+      values = [request.texts[field["name"]] for request in requests]
+      if field["is_list"]:
+        longest = max(1, *map(len, values))
+        values = [[*texts, *[b""] * (longest - len(texts))] for texts in values]
+      inputs[field["name"]] = self._tf.constant(values, self._tf.string)
+    arrays = {name: tensor.numpy() for name, tensor in self._call(**inputs).items()}
+    names = [name for name in self.description["answers"] if name in arrays]
+    return [self._row({name: arrays[name][i] for name in names}, request) for i, request in enumerate(requests)]
+
+  def _row(self, answers: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """One row of the answers, without what fills up shorter ones."""
+    counted = self.description["counted_by"]
+    count = None
+    if counted:
+      count = int(answers[counted]) if counted in answers else len(request.texts[counted])
+    row = {name: _plain(value[:count] if np.ndim(value) else value) for name, value in answers.items()}
+    labels = self.description["labels"]
+    if labels and len(row.get(_PROBABILITIES, ())) == len(labels):
+      row[_PROBABILITIES] = dict(zip(labels, row[_PROBABILITIES], strict=True))
+    return row
+
+
+def _newest_version(path: str) -> str:
+  if files.exists(files.join(path, "saved_model.pb")):
+    return path
+  versions = [int(name) for name in files.listdir(path) if name.isdecimal()] if files.is_dir(path) else []
+  if not versions:
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one")
+  return files.join(path, str(max(versions)))
+
+
+def _plain(value: Any) -> Any:
+  if isinstance(value, np.ndarray):
+    return [_plain(item) for item in value]
+  if isinstance(value, bytes):
+    return value.decode("utf-8", errors="replace")
+  if isinstance(value, np.floating):
+    return float(f"{value:.{_DIGITS}g}")
+  return value.item() if isinstance(value, np.generic) else value
+
+
+def windows(file: BinaryIO, size: int) -> Iterator[list[bytes]]:
+  """Lists of at most `size` lines: what is there, so that a slow writer is answered line by line."""
+  lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2 * size)
+
+  def read() -> None:
+    try:
+      for line in file:
+        lines.put(line)
+      lines.put(None)
+    except BaseException as error:  # e.g. a directory
+      lines.put(error)
+
+  threading.Thread(target=read, daemon=True).start()
+  at_end = False
+  while not at_end:
+    window: list[bytes] = []
+    while len(window) < size and not at_end and (not window or not lines.empty()):
+      line = lines.get()
+      if isinstance(line, BaseException):
+        raise UserError(f"cannot read the input: {line}") from line
+      at_end = line is None
+      if line is not None:
+        window.append(line)
+    if window:
+      yield window
+
+
+def answers(
+  model: Model, parser: Parser, file: BinaryIO, *, batch_size: int, progress: Progress | None = None
+) -> Iterator[list[dict[str, Any]]]:
+  """Answers to the lines of a file, in order, as lists of those that came together.
+
+  Lines of similar lengths are computed together. A line that is wrong ends it, after the answers to those before it.
+  """
+  number = 0
+  for window in windows(file, batch_size * _WINDOW_BATCHES):
+    requests: list[Request] = []
+    failure: UserError | None = None
+    for line in window:
+      number += 1
+      try:
+        requests.append(parser.parse(number, line.rstrip(b"\r\n")))
+      except UserError as error:
+        failure = error
+        break
+    order = sorted(range(len(requests)), key=lambda i: requests[i].length)
+    found: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(order), batch_size):
+      batch = order[start : start + batch_size]
+      found |= zip(batch, model.answer([requests[i] for i in batch]), strict=True)
+    yield [{**requests[i].others, **found[i]} for i in range(len(requests))]
+    if progress:
+      progress.update(sum(map(len, window)))
+    if failure:
+      raise failure
+
+
+def _define_flags() -> None:
+  main = sys.argv[0]
+  flags.DEFINE_string("model", "", "directory that albert.export wrote: of a version, or of all", module_name=main)
+  flags.DEFINE_string("input_file", "", "what to read instead of standard input", module_name=main)
+  flags.DEFINE_enum(
+    "format",
+    AUTO,
+    (AUTO, LINES, TSV, JSON),
+    "a text a line; columns with tabs between, in the order of the model's fields; or a JSON object a line, whose "
+    "other fields come back with the answer. auto: as the first line looks",
+    module_name=main,
+  )
+  flags.DEFINE_integer("batch_size", 32, "lines computed together", lower_bound=1, module_name=main)
+
+
+def main() -> None:
+  """Reads, answers, writes a JSON object a line."""
+  values = flags.FLAGS
+  if not values.model:
+    raise UserError("--model is missing: a directory that python -m albert.export wrote (--help explains it)")
+  path = values.input_file
+  if path and not files.exists(path):
+    raise UserError(f"--input_file={path}: no such file")
+  model = Model(values.model)
+  parser = Parser(model.fields, values.format, path or "standard input")
+  with files.open_file(path) if path else nullcontext(sys.stdin.buffer) as file:
+    size = files.size(path) if path else _regular_size(file)
+    show = size is not None and not sys.stdout.isatty()
+    with Progress(size or 0, "B", "answering") if show else nullcontext() as progress:
+      try:
+        for rows in answers(model, parser, file, batch_size=values.batch_size, progress=progress):
+          sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+          sys.stdout.flush()
+      except BrokenPipeError:  # of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _regular_size(file: BinaryIO) -> int | None:
+  """Bytes of a file; None for a pipe or a terminal."""
+  status = os.fstat(file.fileno())
+  return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+  _define_flags()
+  app.run(main)

@@ -1,0 +1,128 @@
+"""Each form's answers to texts against the Python pipeline's, before it is saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.export.choice import choose
+from albert.export.servable import Servable
+from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
+from albert.export.source import open_source
+from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
+from tests.export.requests import plain_texts, requests_of
+from tests.test_tokenization import random_texts
+
+TOLERANCE = 1e-5
+_made: dict[str, tuple[Run, Servable, Any, Any]] = {}
+
+
+@pytest.fixture(params=list(FORMS))
+def made(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> tuple[Run, Servable, Any, Any]:
+  """A run, its servable, and the functions of texts and of ids; each form is made once."""
+  name = request.param
+  if name not in _made:
+    run = write_run(tmp_path / name, FORMS[name], spm_model)
+    source = open_source(run.directory)
+    choice = choose(source, name if FORMS[name].task == "pretraining" else "", {})
+    assert choice.name == name
+    servable = choice.servable(source, choice.settings)
+    _made[name] = run, servable, text_function(servable), tokens_function(servable)
+  return _made[name]
+
+
+def call(function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  return {name: v.numpy() for name, v in function(**{n: tf.constant(v) for n, v in inputs.items()}).items()}
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
+  """Numbers within TOLERANCE; words where the numbers leave no doubt about them."""
+  for name, wanted in expected.items():
+    if not isinstance(wanted, list):
+      np.testing.assert_allclose(found[name], wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+  words = {name: wanted for name, wanted in expected.items() if isinstance(wanted, list)}
+  for name, wanted in words.items():
+    differing = [(a.decode(), b) for a, b in zip(found[name], wanted, strict=True) if a.decode() != b]
+    # Two candidates whose scores differ in the last bit may change places.
+    assert len(differing) <= len(wanted) // 100, (name, differing[:5])
+
+
+def test_answers_are_the_python_pipelines(made: tuple[Run, Servable, Any, Any]) -> None:
+  run, servable, ask, _ = made
+  requests = requests_of(run.form.name, plain_texts(24))
+  assert_same(call(ask, text_inputs(servable.fields, requests)), run.answer(requests))
+
+
+@pytest.mark.slow
+def test_a_thousand_random_strings(made: tuple[Run, Servable, Any, Any]) -> None:
+  run, servable, ask, _ = made
+  texts = ["", " ", *random_texts(998, seed=21)]
+  requests = requests_of(run.form.name, texts)
+  expected = run.answer(requests)
+  found = call(ask, text_inputs(servable.fields, requests))
+  assert_same(found, expected)
+  if run.form.task == "squad":
+    for request, answer, begin, end in zip(requests, found["best_text"], found["start"], found["end"], strict=True):
+      assert request["context"][begin:end] == answer.decode()
+    assert sum(map(bool, found["best_text"])) > 900
+
+
+def test_ids_are_those_of_training(made: tuple[Run, Servable, Any, Any]) -> None:
+  run, servable, _, _ = made
+  requests = requests_of(run.form.name, [*plain_texts(6), *random_texts(20, seed=4)])
+  if run.form.task == "squad":
+    examples = squad_examples(run, requests)[1]
+    shape = (examples.num_examples, int(examples.longest_sequences.max()))
+    batch = examples.padded(np.arange(shape[0]), length=shape[1])
+  elif run.form.task == "race":
+    examples = race_examples(run, requests)
+    length, most = int(examples.longest_sequences.max()), int(examples.sequence_counts.max())
+    batch = examples.padded(np.arange(examples.num_examples), length=length, num_sequences=most)
+  else:
+    return  # their ids are what the answers are compared by
+  for name, values in token_inputs(servable, text_inputs(servable.fields, requests)).items():
+    mask = batch["input_mask"]
+    np.testing.assert_array_equal(values * mask, batch[name] * mask)
+    assert name != "input_mask" or np.array_equal(values, mask)
+
+
+def test_ids_and_texts_give_the_same_answers(made: tuple[Run, Servable, Any, Any]) -> None:
+  run, servable, ask, ask_ids = made
+  texts = text_inputs(
+    servable.fields, requests_of(run.form.name, ["The river.", "A letter from Paris!", "Yes.", "Who forgot it?"])
+  )
+  found, by_ids = call(ask, texts), call(ask_ids, token_inputs(servable, texts))
+  assert set(by_ids) <= set(found)
+  for name in set(by_ids) - {"start", "end"}:  # of SQuAD: characters there, tokens here
+    if found[name].dtype.kind == "f":
+      np.testing.assert_allclose(by_ids[name], found[name], atol=TOLERANCE, err_msg=name)
+    else:
+      np.testing.assert_array_equal(by_ids[name], found[name], err_msg=name)
+
+
+def test_padding_and_other_rows_change_nothing(made: tuple[Run, Servable, Any, Any]) -> None:
+  run, servable, _, ask_ids = made
+  requests = requests_of(run.form.name, plain_texts(4))
+  ids = token_inputs(servable, text_inputs(servable.fields, requests))
+  whole = call(ask_ids, ids)
+  wider = {name: np.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 100)]) for name, v in ids.items()}
+  for found in (call(ask_ids, wider), _one_by_one(ask_ids, ids)):
+    for name, values in whole.items():
+      if values.dtype.kind == "f":
+        rest = tuple(slice(size) for size in values.shape)
+        np.testing.assert_allclose(found[name], values[rest], atol=TOLERANCE, err_msg=name)
+
+
+def _one_by_one(function: Any, ids: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The answers to single rows, together; shorter ones filled up with zeros."""
+  rows = [call(function, {n: v[i : i + 1] for n, v in ids.items()}) for i in range(len(ids["input_ids"]))]
+  found = {}
+  for name in (name for name, values in rows[0].items() if values.dtype.kind == "f"):
+    most = np.max([row[name].shape for row in rows], axis=0)
+    widths = [[(0, m - s) for m, s in zip([1, *most[1:]], row[name].shape, strict=True)] for row in rows]
+    found[name] = np.concatenate([np.pad(row[name], width) for row, width in zip(rows, widths, strict=True)])
+  return found

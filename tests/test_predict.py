@@ -1,0 +1,138 @@
+"""Lines of every form to requests, and streams of them; tests/export/test_export.py has the answers of real models."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from albert import predict
+from albert.errors import UserError
+from albert.predict import Model, Parser, Request
+
+ROOT = Path(__file__).parents[1]
+TEXT = {"name": "text", "meaning": "any", "is_list": False}
+PAIR = [TEXT | {"name": "text_a"}, TEXT | {"name": "text_b"}]
+CHOICE = [TEXT | {"name": "article"}, {"name": "options", "meaning": "the options", "is_list": True}]
+
+
+class Lengths:
+  """Stands for a model: answers with the length of a text, and notes the batches."""
+
+  def __init__(self) -> None:
+    self.batches: list[list[int]] = []
+
+  def answer(self, requests: list[Request]) -> list[dict[str, Any]]:
+    self.batches.append([len(request.texts["text"]) for request in requests])
+    return [{"length": len(request.texts["text"])} for request in requests]
+
+
+def parse(fields: list[dict[str, Any]], line: bytes, form: str = predict.AUTO) -> Request:
+  return Parser(fields, form, "file").parse(3, line)
+
+
+def test_lines_columns_and_objects() -> None:
+  assert parse([TEXT], b"two\twords").texts == {"text": b"two\twords"}
+  assert parse(PAIR, b"a b\tc").texts == {"text_a": b"a b", "text_b": b"c"}
+  assert parse(CHOICE, b"a\tb\tc").texts == {"article": b"a", "options": [b"b", b"c"]}
+  found = parse(CHOICE, '{"id": 7, "article": "é", "options": ["b", ""]}'.encode())
+  assert found == Request(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
+  assert found.length == 3
+  assert parse([TEXT], b'{"text": "a"}', predict.LINES).texts == {"text": b'{"text": "a"}'}
+  assert Parser([TEXT], predict.AUTO, "file").parse(1, b"\xef\xbb\xbfa").texts == {"text": b"a"}
+
+
+@pytest.mark.parametrize(
+  ("fields", "line", "message"),
+  [
+    (PAIR, b"a", r"file, line 3: has 1 columns; give text_a, text_b"),
+    (PAIR, b"a\tb\tc", r"line 3: has 3 columns"),
+    (CHOICE, b"a", r"each further column one more of the last"),
+    (PAIR, b'{"text_a": "a"}', r"line 3: lacks 'text_b' \(a text: any\)"),
+    (PAIR, b'{"text_a": "a", "text_b": 5}', r"'text_b' must be a text, it is 5"),
+    (CHOICE, b'{"article": "a", "options": "b"}', r"'options' must be a list of texts"),
+    (CHOICE, b'{"article": "a", "options": [1]}', r"must be a list of texts"),
+    (PAIR, b'{"text_a": ', r"not JSON \(Expecting value, column 12\)"),
+    (PAIR, b'{"text_a": "\xff"}', r"not UTF-8 \(byte 13 of the line\)"),
+  ],
+)
+def test_wrong_lines(fields: list[dict[str, Any]], line: bytes, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    parse(fields, line)
+
+
+def test_no_object_where_objects_are_given() -> None:
+  with pytest.raises(UserError, match="not an object but 5"):
+    parse([TEXT], b"5", predict.JSON)
+
+
+def test_lines_need_one_field() -> None:
+  with pytest.raises(UserError, match=r"--format=lines: the model takes text_a, text_b: give tsv or json"):
+    parse(PAIR, b"a", predict.LINES)
+
+
+def run(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
+  windows = predict.answers(model, Parser([TEXT], predict.AUTO, "file"), io.BytesIO(content), batch_size=batch_size)
+  return [row for window in windows for row in window]
+
+
+def test_answers_come_in_order_and_batches_are_of_like_lengths() -> None:
+  lengths = [(7 * i) % 41 for i in range(100)]
+  model = Lengths()
+  rows = run(b"\n".join(b"x" * length for length in lengths) + b"\n", model, batch_size=8)
+  assert [row["length"] for row in rows] == lengths
+  assert sum(map(len, model.batches)) == 100
+  assert max(map(len, model.batches)) == 8
+  # Lines that were there together are in order of length.
+  spread = sum(max(batch) - min(batch) for batch in model.batches) / len(model.batches)
+  assert spread < 15
+
+
+def test_the_lines_before_a_wrong_one_are_answered() -> None:
+  model = cast(Model, Lengths())
+  parser = Parser([TEXT], predict.JSON, "file")
+  windows = predict.answers(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
+  assert [row["length"] for row in next(windows)] == [2, 3]
+  with pytest.raises(UserError, match="file, line 3"):
+    next(windows)
+
+
+def test_nothing_gives_nothing() -> None:
+  assert run(b"", Lengths(), batch_size=4) == []
+
+
+def test_a_slow_writer_is_answered_line_by_line() -> None:
+  reading, writing = os.pipe()
+  model = cast(Model, Lengths())
+  with os.fdopen(reading, "rb", buffering=0) as file, os.fdopen(writing, "wb", buffering=0) as pipe:
+    windows = predict.answers(model, Parser([TEXT], predict.AUTO, "file"), file, batch_size=8)
+    for length in (1, 5, 2):
+      pipe.write(b"x" * length + b"\n")
+      answered: list[dict[str, Any]] = []
+      thread = threading.Thread(target=lambda found=answered: found.extend(next(windows)))  # type: ignore[misc]
+      thread.start()
+      thread.join(timeout=20)
+      assert answered == [{"length": length}]
+    pipe.close()
+    assert list(windows) == []
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+  words = [sys.executable, "-m", "albert.predict", *arguments]
+  return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, input="a\n")
+
+
+def test_command_refuses_what_is_no_model(tmp_path: Path) -> None:
+  assert command().stderr.startswith("error: --model is missing")
+  found = command(f"--model={tmp_path}")
+  assert found.returncode == 2
+  assert "neither a SavedModel nor a directory of versions" in found.stderr
+  (tmp_path / "3").mkdir()
+  (tmp_path / "3" / "saved_model.pb").write_bytes(b"")
+  assert "has no assets.extra/servable.json" in command(f"--model={tmp_path}").stderr
