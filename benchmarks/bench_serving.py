@@ -1,0 +1,309 @@
+"""Our SavedModel beside Hugging Face's transformers: latency, throughput, loading, memory.
+
+  python benchmarks/bench_serving.py --output=benchmarks/results/serving.md
+
+Needs the extra `parity` (torch and transformers). Both sides have the same random weights of a classifier of two
+classes and get the same ids. Each side is a process of its own, which holds one model at a time; the two are asked in
+turns, and the numbers are medians over the rounds. Batches come in two ways: as they arrive, of mixed lengths, and
+sorted by length, as `python -m albert.predict` does it. transformers pads a batch to its longest sequence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+
+FLAGS = flags.FLAGS
+OURS, THEIRS = "ours", "transformers"
+LATENCY, ARRIVAL, SORTED = "one request", "batches as they arrive", "batches sorted by length"
+SHORTEST, LONGEST, LATENCY_LENGTH = 8, 512, 128
+CLS, SEP, FIRST = 2, 3, 5
+
+Batch = dict[str, np.ndarray]
+
+
+def sequences(count: int, vocab_size: int) -> list[np.ndarray]:
+  """Ids of mixed lengths (log-normal, median 64), the same each time."""
+  rng = np.random.default_rng(1)
+  lengths = np.clip(np.exp(rng.normal(np.log(64), 0.8, count)), SHORTEST, LONGEST).astype(int)
+  return [np.array([CLS, *rng.integers(FIRST, vocab_size, length - 2), SEP], np.int32) for length in lengths]
+
+
+def batches(rows: list[np.ndarray], batch_size: int) -> list[Batch]:
+  """Rows -> batches padded to the longest of each."""
+  found = []
+  for start in range(0, len(rows), batch_size):
+    part = rows[start : start + batch_size]
+    ids = np.zeros([len(part), max(map(len, part))], np.int32)
+    for target, row in zip(ids, part, strict=True):
+      target[: len(row)] = row
+    found.append({"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)})
+  return found
+
+
+class Ours:
+  """A SavedModel, in a process that has none of our code but this file."""
+
+  def __init__(self, directory: str, threads: int):
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    if threads:
+      tf.config.threading.set_intra_op_parallelism_threads(threads)
+      tf.config.threading.set_inter_op_parallelism_threads(1)
+    self.imported = time.perf_counter()
+    self._constant = tf.constant
+    self._model = tf.saved_model.load(directory)
+    self._call = self._model.signatures["tokens"]
+
+  def __call__(self, batch: Batch) -> np.ndarray:
+    found = self._call(**{name: self._constant(values) for name, values in batch.items()})
+    return np.asarray(found["probabilities"])
+
+
+class Theirs:
+  """AlbertForSequenceClassification in evaluation mode, with torch's fused attention (its default)."""
+
+  def __init__(self, directory: str, threads: int, dtype: str):
+    import torch
+    import transformers
+
+    if threads:
+      torch.set_num_threads(threads)
+    self.imported = time.perf_counter()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    self._torch = torch
+    model = transformers.AlbertForSequenceClassification.from_pretrained(directory, dtype=getattr(torch, dtype))
+    self._model = model.eval()
+
+  def __call__(self, batch: Batch) -> np.ndarray:
+    torch = self._torch
+    ids, mask, segments = (
+      torch.from_numpy(batch[n].astype(np.int64)) for n in ("input_ids", "input_mask", "segment_ids")
+    )
+    with torch.inference_mode():
+      logits = self._model(input_ids=ids, attention_mask=mask, token_type_ids=segments).logits
+      return np.asarray(logits.float().softmax(-1))
+
+
+def work() -> None:
+  """A side: loads, then does what each line of standard input asks, and answers with a line of JSON."""
+  side, directory, dtype = FLAGS.side, FLAGS.directory, FLAGS.precision
+  start = time.perf_counter()
+  model = Ours(directory, FLAGS.threads) if side == OURS else Theirs(directory, FLAGS.threads, dtype)
+  rows = sequences(FLAGS.num_texts, FLAGS.vocab_size)
+  rng = np.random.default_rng(2)
+  single = np.array([CLS, *rng.integers(FIRST, FLAGS.vocab_size, LATENCY_LENGTH - 2), SEP], np.int32)
+  work_of = {
+    LATENCY: batches([single], 1),
+    ARRIVAL: batches(rows, FLAGS.batch_size),
+    SORTED: batches(sorted(rows, key=len, reverse=True), FLAGS.batch_size),
+  }
+  first = model(work_of[LATENCY][0])
+  loaded = time.perf_counter()
+  numbers = {"import": model.imported - start, "load": loaded - model.imported, "first": first.tolist()}
+  print(json.dumps(numbers), flush=True)
+  for line in sys.stdin:
+    kind = line.strip()
+    start = time.perf_counter()
+    found = [model(batch) for batch in work_of[kind]]
+    seconds = time.perf_counter() - start
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"seconds": seconds, "memory": memory, "found": np.concatenate(found).tolist()}), flush=True)
+
+
+class Side:
+  """A process that `work`s."""
+
+  def __init__(self, side: str, directory: str, precision: str, vocab_size: int):
+    values = {"side": side, "directory": directory, "precision": precision, "vocab_size": vocab_size}
+    values |= {name: FLAGS[name].value for name in ("threads", "num_texts", "batch_size")}
+    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in values.items())]
+    self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    self.start = self._line()
+    self.seconds: dict[str, list[float]] = {LATENCY: [], ARRIVAL: [], SORTED: []}
+    self.memory = 0.0
+    self.found: dict[str, np.ndarray] = {}
+
+  def _line(self) -> dict[str, Any]:
+    assert self._process.stdout
+    line = self._process.stdout.readline()
+    if not line:
+      sys.exit(f"error: a side ended with exit code {self._process.wait()}")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+  def run(self, kind: str, *, is_counted: bool) -> None:
+    """Does a piece of work once."""
+    assert self._process.stdin
+    print(kind, file=self._process.stdin, flush=True)
+    answer = self._line()
+    self.found[kind] = np.array(answer["found"])
+    self.memory = answer["memory"] / 1024  # KiB on Linux
+    if is_counted:
+      self.seconds[kind].append(answer["seconds"])
+
+  def close(self) -> None:
+    """Ends it."""
+    assert self._process.stdin
+    self._process.stdin.close()
+    self._process.wait()
+
+  def median(self, kind: str) -> float:
+    """Seconds."""
+    return statistics.median(self.seconds[kind])
+
+
+def prepare(directory: Path) -> int:
+  """Writes a checkpoint of random weights, its SavedModels and its transformers directory. Returns vocab_size."""
+  import sentencepiece
+
+  from albert.config import named_model
+  from albert.convert.run import convert
+  from albert.export.run import export
+  from albert.training.checkpoints import write_bundle
+  from tests.conftest import english_like_documents, train_small_model
+  from tests.golden.make_tiny_albert import random_weights
+
+  checkpoint = directory / "checkpoint"
+  checkpoint.mkdir()
+  lines = [line.lower() for document in english_like_documents(300) for line in document]
+  vocabulary = FLAGS.spm_model_file or train_small_model(checkpoint / "spiece.model", lines, hard_vocab_limit=False)
+  size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
+  config = dataclasses.replace(named_model(FLAGS.model), vocab_size=size)
+  weights = random_weights(config, 1, with_heads=("classifier",), num_classes=2)
+  scaled = {name: value * (0.2 if name.endswith("kernel") else 1.0) for name, value in weights.items()}
+  write_bundle(str(checkpoint / "weights"), scaled)
+  (checkpoint / "albert_config.json").write_text(json.dumps(config.to_dict()))
+  prefix = str(checkpoint / "weights")
+  convert(prefix, str(directory / "huggingface"), "huggingface", spm_model_file=vocabulary)
+  for precision in FLAGS.precisions:
+    settings = {"task_name": "SST-2", "max_seq_length": LONGEST}
+    options = {"task": "classifier", "name": precision, "precision": precision, "settings": settings}
+    export(prefix, str(directory / "models"), spm_model_file=vocabulary, **options)
+  return int(size)
+
+
+def measure(directory: Path, precision: str, vocab_size: int) -> dict[str, Side]:
+  """Both sides, after all rounds."""
+  sides = {
+    OURS: Side(OURS, str(directory / "models" / precision / "1"), precision, vocab_size),
+    THEIRS: Side(THEIRS, str(directory / "huggingface"), precision, vocab_size),
+  }
+  for kind, repeats in ((LATENCY, 10), (ARRIVAL, 1), (SORTED, 1)):
+    for round_number in range(FLAGS.rounds + 1):  # the first one warms up
+      order = list(sides) if round_number % 2 else list(sides)[::-1]
+      for _ in range(repeats):
+        for name in order:
+          sides[name].run(kind, is_counted=round_number > 0)
+  for side in sides.values():
+    side.close()
+  return sides
+
+
+def table(precision: str, sides: dict[str, Side]) -> list[str]:
+  """Rows of Markdown."""
+  ours, theirs = sides[OURS], sides[THEIRS]
+  rows = []
+
+  def row(what: str, a: float, b: float, unit: str, digits: int, *, more_is_better: bool) -> None:
+    ratio = a / b if more_is_better else b / a
+    rows.append(f"| {precision} | {what} | {a:,.{digits}f} {unit} | {b:,.{digits}f} {unit} | {ratio:.2f} |")
+
+  latency = f"latency, one request of {LATENCY_LENGTH} tokens"
+  row(latency, 1e3 * ours.median(LATENCY), 1e3 * theirs.median(LATENCY), "ms", 1, more_is_better=False)
+  for kind in (ARRIVAL, SORTED):
+    rates = [FLAGS.num_texts / side.median(kind) for side in (ours, theirs)]
+    row(f"throughput, {kind}", *rates, "texts/s", 2, more_is_better=True)
+  best = [max(FLAGS.num_texts / s for kind in (ARRIVAL, SORTED) for s in side.seconds[kind]) for side in (ours, theirs)]
+  row("throughput, the best run of either", *best, "texts/s", 2, more_is_better=True)
+  row("import of the library", ours.start["import"], theirs.start["import"], "s", 1, more_is_better=False)
+  row("loading, to the first answer", ours.start["load"], theirs.start["load"], "s", 2, more_is_better=False)
+  row("peak memory of the process", ours.memory, theirs.memory, "MB", 0, more_is_better=False)
+  difference = max(float(np.abs(ours.found[kind] - theirs.found[kind]).max()) for kind in ours.found)
+  rows.append(f"| {precision} | largest difference of a probability | {difference:.1e} | | |")
+  return rows
+
+
+def main() -> None:
+  """Measures, prints the table, writes it."""
+  if FLAGS.side:
+    work()
+    return
+  import tensorflow as tf
+  import torch
+  import transformers
+
+  lengths = [len(row) for row in sequences(FLAGS.num_texts, 100)]
+  with tempfile.TemporaryDirectory() as name:
+    vocab_size = prepare(Path(name))
+    rows = [
+      line for precision in FLAGS.precisions for line in table(precision, measure(Path(name), precision, vocab_size))
+    ]
+  command = " ".join(["python benchmarks/bench_serving.py", *sys.argv[1:]])
+  text = "\n".join(
+    [
+      f"# Serving beside transformers, {time.strftime('%Y-%m-%d')}",
+      "",
+      f"Machine: {os.cpu_count()} cores, {_processor()}. {FLAGS.model}, a classifier of two classes, random weights. "
+      f"{FLAGS.num_texts} texts of {min(lengths)} to {max(lengths)} tokens (median {statistics.median(lengths):.0f}), "
+      f"{FLAGS.batch_size} a batch; ids go in, probabilities come out. Medians of {FLAGS.rounds} rounds in turns. "
+      f"TensorFlow {tf.__version__}; torch {torch.__version__}, transformers {transformers.__version__}.",
+      "",
+      "```",
+      command,
+      "```",
+      "",
+      "| precision | what | ours | transformers | ours is better by |",
+      "|---|---|---|---|---|",
+      *rows,
+      "",
+    ]
+  )
+  print(text)
+  if FLAGS.output:
+    Path(FLAGS.output).write_text(text, encoding="utf-8")
+
+
+def _processor() -> str:
+  try:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+  except (OSError, StopIteration):
+    return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string("model", "albert_base", "named model")
+  flags.DEFINE_string("spm_model_file", "", "vocabulary (default: a small one; it decides on the embeddings' size)")
+  flags.DEFINE_integer("num_texts", 48, "texts of mixed lengths", lower_bound=1)
+  flags.DEFINE_integer("batch_size", 16, "texts of a batch", lower_bound=1)
+  flags.DEFINE_integer("rounds", 5, "rounds that count; the one before them warms up", lower_bound=1)
+  flags.DEFINE_integer("threads", 0, "threads of either side; 0: its default", lower_bound=0)
+  flags.DEFINE_list("precisions", ["float32", "bfloat16"], "precisions to measure")
+  flags.DEFINE_string("output", "", "Markdown file to write")
+  flags.DEFINE_string("side", "", "(for the processes this starts)")
+  flags.DEFINE_string("directory", "", "(the same)")
+  flags.DEFINE_string("precision", "float32", "(the same)")
+  flags.DEFINE_integer("vocab_size", 0, "(the same)")
+  app.run(main)
