@@ -1,10 +1,9 @@
-"""What batches by length save in fine-tuning, and how quickly features are made.
+"""What batches by length save in fine-tuning.
 
   python benchmarks/bench_finetuning.py --data_dir=glue --spm_model_file=30k-clean.model
 
 For each task: seconds a step of albert_base takes with batches as long as their longest example and with every
-batch padded to --max_seq_length, in turns; the largest difference of an example's loss between the two; and
-examples per second of feature making, without the cache.
+batch padded to --max_seq_length, in turns; and the largest difference of an example's loss between the two.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.config import OptimizerConfig, TrainConfig, named_model  # noqa: E402
-from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
 from albert.data.source import Reader  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
@@ -73,7 +71,7 @@ def _steps(name: str) -> None:
   """Prints the row of a task."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   tasks = {pad: _task(name, pad=pad) for pad in (False, True)}
-  config = TrainConfig(train_batch_size=FLAGS.batch_size)
+  config = TrainConfig(train_batch_size=FLAGS.batch_size, gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
   model = tasks[False].build_model()
   trainers = {}
   for pad, task in tasks.items():
@@ -101,28 +99,12 @@ def _steps(name: str) -> None:
   )
 
 
-def _features(names: list[str]) -> None:
-  """Prints how many pairs a second become features: the tasks' training sets, FLAGS.copies times over."""
-  for name in names:
-    task = _task(name, pad=False)
-    raw = [task.raw(TRAIN)] * FLAGS.copies
-    count = 0
-    start = time.perf_counter()
-    for part in raw:
-      count += make_examples(part, task.featurizer(TRAIN), name=name, key={}, cache_dir="").num_examples
-    seconds = time.perf_counter() - start
-    print(f"{name}: {count:,} examples in {seconds:.2f} s: {count / seconds:,.0f} a second", flush=True)
-
-
 def main() -> None:
-  """Prints a Markdown table, then the rates of feature making."""
-  tasks = FLAGS.tasks
-  if not FLAGS.features_only:
-    print(f"| task | tokens, mean | s/step by length | s/step at {FLAGS.max_seq_length} | ratio | largest difference |")
-    print("|---|---|---|---|---|---|")
-    for name in tasks:
-      _steps(name)
-  _features(tasks)
+  """Prints a Markdown table."""
+  print(f"| task | tokens, mean | s/step by length | s/step at {FLAGS.max_seq_length} | ratio | largest difference |")
+  print("|---|---|---|---|---|---|", flush=True)
+  for name in FLAGS.tasks:
+    _steps(name)
 
 
 if __name__ == "__main__":
@@ -135,6 +117,5 @@ if __name__ == "__main__":
   flags.DEFINE_integer("steps", 5, "steps of a turn with batches by length", lower_bound=1)
   flags.DEFINE_integer("rounds", 3, "turns", lower_bound=1)
   flags.DEFINE_integer("compared", 16, "examples whose losses are compared", lower_bound=1)
-  flags.DEFINE_integer("copies", 1, "how often features are made", lower_bound=1)
-  flags.DEFINE_bool("features_only", False, "measure feature making alone")
+  flags.DEFINE_integer("gradient_accumulation_steps", 1, "parts a batch is computed in, in both", lower_bound=1)
   app.run(main)

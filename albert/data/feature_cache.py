@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,8 +19,8 @@ from albert.workers import Workers
 # Raised when the same key gives other examples than before.
 _FORMAT_VERSION = 1
 _CHUNK = 1024
-# Starting a process takes longer than making these.
-_FEW = 16 * _CHUNK
+# Processes are started for what would take one of them longer than this: starting them takes a second or two.
+_SECONDS_OF_ONE = 3.0
 
 Raw = TypeVar("Raw")
 
@@ -64,14 +65,17 @@ def _make(
 ) -> Examples:
   chunks = [(start, raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
   done: dict[int, Examples] = {}
-  num_processes = 1 if len(raw) <= _FEW else min(num_processes, len(chunks))
-  with (
-    Progress(len(raw), " examples", f"features of {name}") as progress,
-    Workers(num_processes, _set_featurize, (featurize,)) as workers,
-  ):
-    for (start, chunk), examples in workers.map(_featurize, chunks):
-      done[start] = examples
-      progress.update(len(chunk))
+  with Progress(len(raw), " examples", f"features of {name}") as progress:
+    # The first chunk tells how long one takes: a row of CoLA and a question on an article differ a hundredfold.
+    started = time.monotonic()
+    done[0] = featurize(chunks[0][1])
+    seconds = (time.monotonic() - started) * (len(chunks) - 1)
+    progress.update(len(chunks[0][1]))
+    num_processes = 1 if seconds < _SECONDS_OF_ONE else min(num_processes, len(chunks) - 1)
+    with Workers(num_processes, _set_featurize, (featurize,)) as workers:
+      for (start, chunk), examples in workers.map(_featurize, chunks[1:]):
+        done[start] = examples
+        progress.update(len(chunk))
   return concatenate([done[start] for start, _ in chunks])
 
 

@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from albert import text_ops
+from albert.data import feature_cache
 from albert.data.feature_cache import make_examples
 from albert.tasks.glue_data import Rows
 from albert.tasks.glue_groups import Group, GroupFeaturizer, Groups
@@ -83,12 +85,17 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
   assert examples.labels["is_right"].tolist() == [1, 0]
 
 
-def test_several_processes_give_what_one_gives(spm_model: str) -> None:
+def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
   featurizer = pickle.loads(pickle.dumps(Featurizer(spm_model, True, False, MAX_LENGTH)))
-  number = 18_000  # enough for processes to be started
+  monkeypatch.setattr(feature_cache, "_SECONDS_OF_ONE", 0.0)  # processes are started however little there is to do
+  started = []
+  workers = feature_cache.Workers
+  monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
+  number = 4_000
   texts = [text.split(".")[0] for text in TEXTS * (number // len(TEXTS))]
   rows = Rows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
   many = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
+  assert started == [2]
   one = featurizer(rows)
   np.testing.assert_array_equal(many.input_ids, one.input_ids)
   np.testing.assert_array_equal(many.labels["label_ids"], one.labels["label_ids"])

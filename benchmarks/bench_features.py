@@ -1,0 +1,104 @@
+"""How quickly text becomes features: pairs of GLUE, windows of SQuAD, sequences of RACE a second.
+
+  python benchmarks/bench_features.py --spm_model_file=30k-clean.model --data_dir=glue --squad_file=train-v1.1.json \
+    --race_dir=RACE
+
+Each set is read once; then features are made of it --copies times end to end, without the cache, --rounds times
+with one process and with one a core in turns. The clock runs over all of it, the starting of processes included.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+from albert.config import Config, named_model  # noqa: E402
+from albert.data.examples import Examples  # noqa: E402
+from albert.data.feature_cache import make_examples  # noqa: E402
+from albert.tasks import registry  # noqa: E402
+from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
+from albert.tasks.glue_data import Rows  # noqa: E402
+from albert.tasks.glue_specs import ClassifierConfig  # noqa: E402
+from albert.tasks.race_data import RaceConfig  # noqa: E402
+from albert.tasks.squad_data import SquadConfig  # noqa: E402
+
+FLAGS = flags.FLAGS
+
+
+def _task(name: str, config: Config) -> FinetuningTask:
+  task = registry.make_task(name, named_model("albert_base"), config)
+  assert isinstance(task, FinetuningTask)
+  return task
+
+
+def _repeated(raw: Any, copies: int) -> Any:
+  """`copies` of the raw examples as one sequence of the same kind."""
+  if isinstance(raw, Rows):
+    import numpy as np
+
+    second = None if raw.second is None else list(raw.second) * copies
+    return Rows(list(raw.ids) * copies, list(raw.first) * copies, second, np.tile(raw.labels, copies))
+  return list(raw) * copies
+
+
+def _measure(
+  title: str, unit: str, task: FinetuningTask, count: Callable[[Examples], int], processes: Sequence[int]
+) -> None:
+  """Prints a row for each number of processes."""
+  raw = _repeated(task.raw(TRAIN), FLAGS.copies)
+  featurize = task.featurizer(TRAIN)
+  rates: dict[int, list[float]] = {number: [] for number in processes}
+  made = 0
+  for _ in range(FLAGS.rounds):
+    for number in processes:
+      start = time.perf_counter()
+      made = count(make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=number))
+      rates[number].append(made / (time.perf_counter() - start))
+  for number, values in rates.items():
+    print(
+      f"| {title} | {made:,} {unit} | {number} | {statistics.median(values):,.0f} | {min(values):,.0f} | "
+      f"{max(values):,.0f} |",
+      flush=True,
+    )
+
+
+def main() -> None:
+  """Prints a Markdown table."""
+  processes = sorted({1, os.cpu_count() or 1})
+  print("| data | made | processes | a second, median | min | max |\n|---|---|---|---|---|---|", flush=True)
+  common = {"spm_model_file": FLAGS.spm_model_file}
+  if FLAGS.data_dir:
+    for name in FLAGS.tasks:
+      task = _task(
+        "classifier", ClassifierConfig(task_name=name, data_dir=FLAGS.data_dir, max_seq_length=512, **common)
+      )
+      _measure(name, "examples", task, lambda examples: examples.num_examples, processes)
+  if FLAGS.squad_file:
+    task = _task("squad", SquadConfig(train_file=FLAGS.squad_file, max_seq_length=384, **common))
+    _measure("SQuAD", "windows", task, lambda examples: examples.num_examples, processes)
+  if FLAGS.race_dir:
+    task = _task("race", RaceConfig(data_dir=FLAGS.race_dir, max_seq_length=512, **common))
+    _measure("RACE", "sequences", task, lambda examples: len(examples.sequence_lengths), processes)
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
+  flags.DEFINE_string("data_dir", "", "folder of GLUE; none: not measured")
+  flags.DEFINE_list("tasks", ["MRPC", "RTE", "STS-B"], "tasks of GLUE to measure")
+  flags.DEFINE_string("squad_file", "", "training file of SQuAD v1.1; none: not measured")
+  flags.DEFINE_string("race_dir", "", "folder of RACE; none: not measured")
+  flags.DEFINE_integer("copies", 1, "how often each set follows itself", lower_bound=1)
+  flags.DEFINE_integer("rounds", 3, "turns", lower_bound=1)
+  app.run(main)
