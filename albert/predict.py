@@ -27,6 +27,8 @@ _SHOWN = 60
 _WINDOW_BATCHES = 32
 _PROBABILITIES = "probabilities"
 _DIGITS = 6
+# Seconds that a line is waited for before those that are there are answered.
+_PATIENCE = 0.05
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -205,8 +207,11 @@ def windows(file: BinaryIO, size: int) -> Iterator[list[bytes]]:
   at_end = False
   while not at_end:
     window: list[bytes] = []
-    while len(window) < size and not at_end and (not window or not lines.empty()):
-      line = lines.get()
+    while len(window) < size and not at_end:
+      try:
+        line = lines.get(timeout=_PATIENCE if window else None)
+      except queue.Empty:
+        break
       if isinstance(line, BaseException):
         raise UserError(f"cannot read the input: {line}") from line
       at_end = line is None

@@ -61,7 +61,7 @@ def batches(rows: list[np.ndarray], batch_size: int) -> list[Batch]:
 
 
 class Ours:
-  """A SavedModel, in a process that has none of our code but this file."""
+  """A SavedModel; its process has of this project no more than this file and what reads flags."""
 
   def __init__(self, directory: str, threads: int):
     import tensorflow as tf

@@ -40,25 +40,35 @@ def choose(
     UserError: none or several fit, the one that is asked for does not, or a value is out of range.
   """
   forms = registry.exports()
+  if task and task not in forms:
+    raise UserError(f"--task={task}: must be one of {', '.join(forms)}")
   if task:
-    choice = _choice(source, task, flags, precision, top_k)
-    reason = choice.servable.objection(source, choice.settings.config)
-    if reason:
-      raise UserError(f"--task={task}: {FLAG}={source.file.path}: {reason}")
+    choice = _fitting(source, task, flags, precision, top_k)
+    if isinstance(choice, str):
+      raise UserError(f"--task={task}: {FLAG}={source.file.path}: {choice}")
     return choice
   if source.task is None:
     raise UserError(f"--task is missing, and {FLAG}={source.file.path} belongs to no run: give {', '.join(forms)}")
   own = [name for name, (owner, _) in forms.items() if owner == source.task]
-  choices = [_choice(source, name, flags, precision, top_k) for name in own]
-  reasons = {c.name: c.servable.objection(source, c.settings.config) for c in choices}
-  fitting = [choice for choice in choices if reasons[choice.name] is None]
+  choices = {name: _fitting(source, name, flags, precision, top_k) for name in own}
+  fitting = [choice for choice in choices.values() if not isinstance(choice, str)]
   if len(fitting) == 1:
     return fitting[0]
   if fitting:
     names = ", ".join(choice.name for choice in fitting)
     raise UserError(f"--task is missing: {FLAG}={source.file.path} can be served as {names}; give one")
-  why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or f"nothing serves {source.task}"
+  why = "; ".join(f"{name}: {reason}" for name, reason in choices.items()) or f"nothing serves {source.task}"
   raise UserError(f"{FLAG}={source.file.path} cannot be served: {why}")
+
+
+def _fitting(source: Source, name: str, flags: Mapping[str, Any], precision: str, top_k: int) -> Choice | str:
+  """The form of that name, or why the checkpoint cannot be served so."""
+  _, form = registry.exports()[name]
+  reason: str | None = registry.load(form.location).missing_head(source)
+  if reason is None:
+    choice = _choice(source, name, flags, precision, top_k)
+    reason = choice.servable.objection(source, choice.settings.config)
+  return reason or choice
 
 
 def _choice(source: Source, name: str, flags: Mapping[str, Any], precision: str, top_k: int) -> Choice:

@@ -30,8 +30,9 @@ def trim(tokens: Tokens, max_length: int) -> Tokens:
   mask = tf.cast(tokens.input_mask > 0, tf.int32)
   mask = tf.concat([tf.ones_like(mask[:, :1]), mask[:, 1:]], axis=1)
   longest = tf.reduce_max(mask * tf.range(1, tf.shape(mask)[1] + 1))  # very negative for an empty batch
-  tf.debugging.assert_less_equal(longest, max_length, message=f"input_ids: the model takes {max_length} tokens at most")
-  longest = tf.maximum(longest, 1)
+  message = f"input_ids: the model takes {max_length} tokens at most"
+  with tf.control_dependencies([tf.debugging.assert_less_equal(longest, max_length, message=message)]):
+    longest = tf.maximum(longest, 1)
   return Tokens(tokens.input_ids[:, :longest], mask[:, :longest], tokens.segment_ids[:, :longest])
 
 

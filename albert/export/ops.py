@@ -17,15 +17,17 @@ from albert.errors import RunError
 ALLOWED_OPS = frozenset({
   "AddV2", "All", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",
   "ConcatV2", "Const", "Cumsum", "DenseBincount", "DisableCopyOnRead", "Equal", "Erf", "ExpandDims", "Fill",
-  "FloorDiv", "FloorMod", "GatherV2", "Greater", "GreaterEqual", "Identity", "If", "Less", "LessEqual",
-  "LogicalAnd", "LogicalNot", "MatMul", "Max", "Maximum", "Mean", "MergeV2Checkpoints", "Minimum", "Mul", "NoOp",
-  "NotEqual", "OnesLike", "Pack", "PartitionedCall", "Placeholder", "Prod", "RaggedGather", "RaggedRange",
-  "RaggedTensorToTensor", "Range", "ReadVariableOp", "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2",
-  "Rsqrt", "SaveV2", "Select", "SelectV2", "SentencepieceOp", "SentencepieceTokenizeOp", "Shape", "ShardedFilename",
+  "FloorDiv", "FloorMod", "GatherNd", "GatherV2", "Greater", "GreaterEqual", "Identity", "If", "Less", "LessEqual",
+  "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr", "LowerBound", "MatMul", "Max", "Maximum", "Mean",
+  "MergeV2Checkpoints", "Minimum", "Mul", "NoOp", "NotEqual", "OnesLike", "Pack", "PadV2", "PartitionedCall",
+  "Placeholder", "Prod", "RaggedGather", "RaggedRange", "RaggedTensorToTensor", "Range", "ReadVariableOp",
+  "RealDiv", "Relu", "Reshape", "ResourceGather", "RestoreV2", "Rsqrt", "SaveV2", "Select", "SelectV2",
+  "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp", "Shape", "ShardedFilename",
   "Sigmoid", "Size", "Softmax", "Square", "Squeeze", "StatefulPartitionedCall", "StaticRegexFullMatch",
-  "StaticRegexReplace", "StridedSlice", "StringJoin", "StringSplitV2", "Sub", "Sum", "Tanh", "TensorScatterUpdate",
-  "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode", "UnicodeTranscode", "Unpack",
-  "UnsortedSegmentSum", "VarHandleOp", "VarIsInitializedOp", "Where", "ZerosLike",
+  "StaticRegexReplace", "StridedSlice", "StringJoin", "StringLength", "StringSplitV2", "Sub", "Substr", "Sum",
+  "Tanh", "TensorScatterUpdate", "Tile", "TopKV2", "Transpose", "UnicodeDecode", "UnicodeEncode",
+  "UnicodeTranscode", "Unpack", "UnsortedSegmentJoin", "UnsortedSegmentMax", "UnsortedSegmentMin",
+  "UnsortedSegmentSum", "VarHandleOp", "VarIsInitializedOp", "Where", "While", "ZerosLike",
 })  # fmt: skip
 
 

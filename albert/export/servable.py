@@ -85,12 +85,17 @@ class Servable(tf.Module, abc.ABC):
     self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
 
   @classmethod
-  def objection(cls, source: Source, config: Config) -> str | None:
-    """Why the checkpoint cannot be served so; None if it can."""
-    del config
+  def missing_head(cls, source: Source) -> str | None:
+    """What the checkpoint lacks to be served so; None if it has it."""
     if cls.head and cls.head not in source.heads:
       has = f"its heads: {', '.join(source.heads)}" if source.heads else "it has none"
       return f"the checkpoint has no {cls.head} head ({has})"
+    return None
+
+  @classmethod
+  def objection(cls, source: Source, config: Config) -> str | None:
+    """Why a checkpoint with this head cannot be served so; None if it can."""
+    del source, config
     return None
 
   @abc.abstractmethod

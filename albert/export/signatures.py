@@ -22,8 +22,12 @@ def text_function(servable: Servable) -> Any:
     for field in servable.fields
   }
 
-  @tf.function
+  @tf.function(autograph=False)
   def serving_default(**texts: tf.Tensor) -> Answers:
+    first, *others = texts
+    for other in others:
+      message = f"{first} and {other}: give as many of one as of the other"
+      tf.debugging.assert_equal(tf.shape(texts[first])[0], tf.shape(texts[other])[0], message=message)
     return servable.from_text(**texts)
 
   return serving_default.get_concrete_function(**specs)
@@ -34,7 +38,7 @@ def tokens_function(servable: Servable) -> Any:
   shape = [None] * servable.rank_of_ids
   specs = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS}
 
-  @tf.function
+  @tf.function(autograph=False)
   def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
     return servable.from_tokens(Tokens(input_ids, input_mask, segment_ids))
 
@@ -45,7 +49,7 @@ def numbers_function(servable: Servable) -> Any:
   """A function of ids for other runtimes: answers in numbers alone, in ops that those have."""
   shape = [None] * servable.rank_of_ids
 
-  @tf.function(input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
   def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
     return servable.compute(Tokens(input_ids, input_mask, segment_ids))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from albert.export.choice import choose
-from albert.export.servable import Servable
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
@@ -18,20 +18,42 @@ from tests.export.requests import plain_texts, requests_of
 from tests.test_tokenization import random_texts
 
 TOLERANCE = 1e-5
-_made: dict[str, tuple[Run, Servable, Any, Any]] = {}
+_made: dict[str, Made] = {}
+
+
+class Made:
+  """A run, its servable, and the functions of texts and of ids."""
+
+  def __init__(self, run: Run, task: str):
+    self.run = run
+    self.name = run.form.name
+    source = open_source(run.directory)
+    choice = choose(source, task, {})
+    assert choice.name == self.name
+    self.servable = choice.servable(source, choice.settings)
+
+  @functools.cached_property
+  def ask(self) -> Any:
+    """serving_default."""
+    return text_function(self.servable)
+
+  @functools.cached_property
+  def ask_ids(self) -> Any:
+    """tokens."""
+    return tokens_function(self.servable)
+
+  def texts(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Requests as arrays."""
+    return text_inputs(self.servable.fields, requests)
 
 
 @pytest.fixture(params=list(FORMS))
-def made(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> tuple[Run, Servable, Any, Any]:
-  """A run, its servable, and the functions of texts and of ids; each form is made once."""
+def made(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> Made:
+  """Each form, made once."""
   name = request.param
   if name not in _made:
-    run = write_run(tmp_path / name, FORMS[name], spm_model)
-    source = open_source(run.directory)
-    choice = choose(source, name if FORMS[name].task == "pretraining" else "", {})
-    assert choice.name == name
-    servable = choice.servable(source, choice.settings)
-    _made[name] = run, servable, text_function(servable), tokens_function(servable)
+    is_asked_for = FORMS[name].task == "pretraining"  # the others are what their run was trained for
+    _made[name] = Made(write_run(tmp_path / name, FORMS[name], spm_model), name if is_asked_for else "")
   return _made[name]
 
 
@@ -51,51 +73,48 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
     assert len(differing) <= len(wanted) // 100, (name, differing[:5])
 
 
-def test_answers_are_the_python_pipelines(made: tuple[Run, Servable, Any, Any]) -> None:
-  run, servable, ask, _ = made
-  requests = requests_of(run.form.name, plain_texts(24))
-  assert_same(call(ask, text_inputs(servable.fields, requests)), run.answer(requests))
+def test_answers_are_the_python_pipelines(made: Made) -> None:
+  requests = requests_of(made.name, plain_texts(24))
+  assert_same(call(made.ask, made.texts(requests)), made.run.answer(requests))
 
 
 @pytest.mark.slow
-def test_a_thousand_random_strings(made: tuple[Run, Servable, Any, Any]) -> None:
-  run, servable, ask, _ = made
+def test_a_thousand_random_strings(made: Made) -> None:
   texts = ["", " ", *random_texts(998, seed=21)]
-  requests = requests_of(run.form.name, texts)
-  expected = run.answer(requests)
-  found = call(ask, text_inputs(servable.fields, requests))
+  requests = requests_of(made.name, texts)
+  expected = made.run.answer(requests)
+  found = call(made.ask, made.texts(requests))
   assert_same(found, expected)
-  if run.form.task == "squad":
+  if made.run.form.task == "squad":
     for request, answer, begin, end in zip(requests, found["best_text"], found["start"], found["end"], strict=True):
       assert request["context"][begin:end] == answer.decode()
     assert sum(map(bool, found["best_text"])) > 900
 
 
-def test_ids_are_those_of_training(made: tuple[Run, Servable, Any, Any]) -> None:
-  run, servable, _, _ = made
-  requests = requests_of(run.form.name, [*plain_texts(6), *random_texts(20, seed=4)])
-  if run.form.task == "squad":
-    examples = squad_examples(run, requests)[1]
+@pytest.mark.slow
+def test_ids_are_those_of_training(made: Made) -> None:
+  requests = requests_of(made.name, [*plain_texts(6), *random_texts(20, seed=4)])
+  if made.run.form.task == "squad":
+    examples = squad_examples(made.run, requests)[1]
     shape = (examples.num_examples, int(examples.longest_sequences.max()))
     batch = examples.padded(np.arange(shape[0]), length=shape[1])
-  elif run.form.task == "race":
-    examples = race_examples(run, requests)
+  elif made.run.form.task == "race":
+    examples = race_examples(made.run, requests)
     length, most = int(examples.longest_sequences.max()), int(examples.sequence_counts.max())
     batch = examples.padded(np.arange(examples.num_examples), length=length, num_sequences=most)
   else:
     return  # their ids are what the answers are compared by
-  for name, values in token_inputs(servable, text_inputs(servable.fields, requests)).items():
+  for name, values in token_inputs(made.servable, made.texts(requests)).items():
     mask = batch["input_mask"]
     np.testing.assert_array_equal(values * mask, batch[name] * mask)
     assert name != "input_mask" or np.array_equal(values, mask)
 
 
-def test_ids_and_texts_give_the_same_answers(made: tuple[Run, Servable, Any, Any]) -> None:
-  run, servable, ask, ask_ids = made
-  texts = text_inputs(
-    servable.fields, requests_of(run.form.name, ["The river.", "A letter from Paris!", "Yes.", "Who forgot it?"])
-  )
-  found, by_ids = call(ask, texts), call(ask_ids, token_inputs(servable, texts))
+@pytest.mark.slow
+def test_ids_and_texts_give_the_same_answers(made: Made) -> None:
+  # So short that a context is one window.
+  texts = made.texts(requests_of(made.name, ["River.", "A letter!", "Yes.", "Who?"]))
+  found, by_ids = call(made.ask, texts), call(made.ask_ids, token_inputs(made.servable, texts))
   assert set(by_ids) <= set(found)
   for name in set(by_ids) - {"start", "end"}:  # of SQuAD: characters there, tokens here
     if found[name].dtype.kind == "f":
@@ -104,13 +123,13 @@ def test_ids_and_texts_give_the_same_answers(made: tuple[Run, Servable, Any, Any
       np.testing.assert_array_equal(by_ids[name], found[name], err_msg=name)
 
 
-def test_padding_and_other_rows_change_nothing(made: tuple[Run, Servable, Any, Any]) -> None:
-  run, servable, _, ask_ids = made
-  requests = requests_of(run.form.name, plain_texts(4))
-  ids = token_inputs(servable, text_inputs(servable.fields, requests))
-  whole = call(ask_ids, ids)
+@pytest.mark.slow
+def test_padding_and_other_rows_change_nothing(made: Made) -> None:
+  requests = requests_of(made.name, plain_texts(4))
+  ids = token_inputs(made.servable, made.texts(requests))
+  whole = call(made.ask_ids, ids)
   wider = {name: np.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 100)]) for name, v in ids.items()}
-  for found in (call(ask_ids, wider), _one_by_one(ask_ids, ids)):
+  for found in (call(made.ask_ids, wider), _one_by_one(made.ask_ids, ids)):
     for name, values in whole.items():
       if values.dtype.kind == "f":
         rest = tuple(slice(size) for size in values.shape)
