@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ import tf_keras as keras
 from albert import files
 from albert.config import RunConfig, TrainConfig
 from albert.data.source import Data, Reader
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.evaluation.evaluator import Evaluator
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task
 from albert.training import checkpoints, curves, run_directory, strategy, warm_start
+from albert.training.cluster import Cluster
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
@@ -42,6 +44,11 @@ class Estimator:
     keras.utils.set_random_seed(config.train.seed)
     tf.config.experimental.enable_op_determinism()
     self.strategy = strategy.make_strategy(config.train)
+    self.config = config = dataclasses.replace(config, train=strategy.with_input_parts(config.train, self.strategy))
+    self.cluster = Cluster(self.strategy)
+    # What several processes all write, such as metrics and predictions, only the chief's remains of.
+    self._elsewhere = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
+    self.results_dir = self._elsewhere.name if self._elsewhere else config.output_dir
     self.precision = strategy.resolve_precision(config.train.precision, self.strategy)
     strategy.set_precision(self.precision)
     with self.strategy.scope():
@@ -60,6 +67,10 @@ class Estimator:
 
   def train(self) -> None:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
+    with self.cluster.watched(self._how_to_go_on):
+      self._train()
+
+  def _train(self) -> None:
     config = self.config
     data = self.task.training_data()
     train = self.claim_output_dir(data)
@@ -67,19 +78,21 @@ class Estimator:
     with self.strategy.scope():
       optimizer = make_optimizer(config.optimizer, schedule)
       decay = config.optimizer.layerwise_learning_rate_decay
-      trainer = Trainer(self.task, self.model, optimizer, self.strategy, train, config.optimizer.clip_norm, decay)
+      clip_norm = config.optimizer.clip_norm
+      trainer = Trainer(self.task, self.model, optimizer, self.strategy, train, clip_norm, decay, self.cluster)
       self._start(trainer)
     first_step = trainer.step
     evaluations = None
     if train.eval_every_steps:
       evaluations = self._open_evaluation_log(first_step)
-      if first_step and is_evaluation_due(train, first_step) and not evaluations.has(first_step):
+      is_missing = first_step > 0 and is_evaluation_due(train, first_step) and not evaluations.has(first_step)
+      if self.cluster.chief_says(is_missing):
         self._evaluate_during_training(first_step, evaluations)  # killed between saving and evaluating
     if first_step >= train.num_train_steps or self._stops_early(evaluations):
       say(f"{config.output_dir} has all {first_step} steps already: nothing to train")
       return
     self._describe(data, train)
-    log = MetricsLog(config.output_dir, first_step=first_step, total_steps=train.num_train_steps)
+    log = MetricsLog(self.results_dir, first_step=first_step, total_steps=train.num_train_steps)
 
     def evaluate(step: int) -> bool:
       assert evaluations is not None
@@ -96,7 +109,7 @@ class Estimator:
       raise
     finally:
       log.close()
-    picture = curves.draw_curves(config.output_dir)
+    picture = curves.draw_curves(self.results_dir)
     early = f", stopped early ({self.task.best_metric} got no better)" if trainer.step < train.num_train_steps else ""
     say(f"trained {trainer.step} steps{early}; curves in {picture}")
 
@@ -118,8 +131,10 @@ class Estimator:
       self._identity() | {"train": train.identity() | {"precision": self.precision}},
       {"train": train.to_dict() | {"precision": self.precision}},
       is_started=bool(self.checkpoints.steps()) or self._has_results(),
+      is_chief=self.cluster.is_chief,
     )
-    run_directory.write_environment(directory, self.strategy)
+    if self.cluster.is_chief:
+      run_directory.write_environment(directory, self.strategy)
     for name, source in self.task.files_to_keep().items():
       target = files.join(directory, name)
       if not files.exists(target):
@@ -130,11 +145,12 @@ class Estimator:
   def evaluate(self) -> dict[str, float]:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
     step = self._restore()
-    results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    files.makedirs(self.config.output_dir)
+    with self.cluster.watched(self._how_to_go_on):
+      results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
+    files.makedirs(self.results_dir)
     for split, values in outputs.items():
-      self.task.write_evaluation(split, values, self.config.output_dir)
-    files.write_json(files.join(self.config.output_dir, EVAL_RESULTS), {"step": step, **results})
+      self.task.write_evaluation(split, values, self.results_dir)
+    files.write_json(files.join(self.results_dir, EVAL_RESULTS), {"step": step, **results})
     for name, value in results.items():
       print(f"{name} = {value:.6g}", flush=True)
     return results
@@ -142,30 +158,40 @@ class Estimator:
   def predict(self) -> list[str]:
     """Writes the task's predictions with a checkpoint (see select_checkpoint), and returns their paths."""
     self._restore()
-    files.makedirs(self.config.output_dir)
+    files.makedirs(self.results_dir)
 
     def run(data: Data) -> Outputs:
       return self.evaluator.run(data)[1]
 
-    paths = self.task.predict(self.model, run, self.config.output_dir)
+    with self.cluster.watched(self._how_to_go_on):
+      paths = self.task.predict(self.model, run, self.results_dir)
     for path in paths:
       say(f"wrote {path}")
     return paths
 
   def _training_batches(self, data: Data, train: TrainConfig, first_step: int) -> tf.distribute.DistributedDataset:
     def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      return data.training_batches(
+      batches = data.training_batches(
         batch_size=train.train_batch_size,
         first_step=first_step,
         seed=train.seed,
-        reader=Reader(context.input_pipeline_id, context.num_input_pipelines, self.strategy.num_replicas_in_sync),
+        reader=Reader(
+          context.input_pipeline_id,
+          context.num_input_pipelines,
+          self.strategy.num_replicas_in_sync,
+          train.input_parts,
+        ),
       )
+      if isinstance(self.strategy, tf.distribute.TPUStrategy):
+        strategy.check_static_shapes(batches.element_spec)
+      return batches
 
     return self.strategy.distribute_datasets_from_function(make)
 
   def _start(self, trainer: Trainer) -> None:
     """Gives the trainer the state it starts from."""
-    self.checkpoints.remove_leftovers()
+    if self.cluster.is_chief:
+      self.checkpoints.remove_leftovers()
     newest, skipped = self.checkpoints.latest()
     for line in skipped:
       say(f"warning: {line}")
@@ -174,6 +200,17 @@ class Estimator:
       say(f"resumed from {newest.path}")
     elif self.config.init_checkpoint:
       self._warm_start()
+    if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
+      raise RunError(
+        f"this process found step {trainer.step} in {self.checkpoints.directory}, another one did not: give all of "
+        "them the same --output_dir, on a file system that they share"
+      )
+
+  def _how_to_go_on(self) -> str:
+    """What to do when the run has stopped for want of another process."""
+    steps = self.checkpoints.steps()
+    newest = f"from step-{steps[-1]}" if steps else "from the start"
+    return f"start all of them again with the same command, and they go on {newest}"
 
   def _warm_start(self) -> None:
     task = self.task
@@ -186,6 +223,7 @@ class Estimator:
       ignored=(*task.ignored_weights, *task.replaced_weights),
       from_shallower=self.config.init_from_shallower,
       config=task.model_config,
+      head_settings=task.head_settings(),
     )
     fresh = kept + replaced
     say(f"started from {self.config.init_checkpoint}" + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
@@ -211,7 +249,7 @@ class Estimator:
 
   def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
     return EvaluationLog(
-      self.config.output_dir,
+      self.results_dir,
       first_step=first_step,
       metric=self.task.best_metric,
       higher_is_better=self.task.higher_is_better,
@@ -219,13 +257,17 @@ class Estimator:
 
   def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
     patience = self.config.train.early_stopping_patience
-    return bool(patience) and evaluations is not None and evaluations.evaluations_since_best >= patience
+    if not patience or evaluations is None:
+      return False
+    return self.cluster.chief_says(evaluations.evaluations_since_best >= patience)  # it has the whole log
 
   def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
     results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     say(f"step {step} evaluation  {format_metrics(results)}")
     metric = self.task.best_metric
-    if self.checkpoints.record_evaluation(step, metric, results[metric], higher_is_better=self.task.higher_is_better):
+    if self.cluster.is_chief and self.checkpoints.record_evaluation(
+      step, metric, results[metric], higher_is_better=self.task.higher_is_better
+    ):
       say(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
     evaluations.add(step, results)
 

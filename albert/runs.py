@@ -13,6 +13,7 @@ from albert.config import RunConfig
 from albert.errors import UserError
 from albert.estimator import EVAL_RESULTS, Estimator
 from albert.tasks.base import Task
+from albert.training import cluster
 from albert.training.metrics_log import say
 
 RUNS = "runs.json"
@@ -37,6 +38,8 @@ def run(task: Task, config: RunConfig) -> None:
       f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval, too; to use the best run, give "
       f"its directory (see {RUNS}) as --output_dir"
     )
+  if cluster.addresses():
+    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) train one run: leave it out")
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   results = {seed: _run_one(task, _of_seed(config, seed)) for seed in seeds}
   best = _summarize(task, config, results)

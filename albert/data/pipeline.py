@@ -27,6 +27,9 @@ from albert.errors import UserError
 INTERLEAVED_SHARDS = 16
 WINDOW = 4096
 
+# Examples of the largest part of the shards for one of the smallest, at most.
+_MOST_UNEVEN = 1.1
+
 # Every batch carries it: 1 for an example, 0 for the padding of a last, partial batch.
 EXAMPLE_WEIGHT = "example_weight"
 
@@ -45,14 +48,32 @@ class Shards:
     return sum(self.counts)
 
   def part(self, index: int, of: int) -> Shards:
-    """The shards that input pipeline `index` of `of` reads: every of-th one."""
+    """Part `index` of `of`: whole shards, dealt so that all parts hold about as many examples.
+
+    Each part is read in epochs of its own, so a part with fewer examples would show them more often.
+    Raises:
+      UserError: fewer shards than parts, or parts that differ by more than a tenth.
+    """
     if of > len(self.paths):
       raise UserError(
         f"{len(self.paths)} shards cannot be shared by {of} hosts: write at least {of} (--num_shards) so that each "
         "host reads its own"
       )
-    take = slice(index, None, of)
-    return Shards(self.paths[take], self.counts[take], self.compressed[take])
+    parts: list[list[int]] = [[] for _ in range(of)]
+    examples = [0] * of
+    for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
+      fewest = examples.index(min(examples))
+      parts[fewest].append(shard)
+      examples[fewest] += self.counts[shard]
+    if max(examples) > _MOST_UNEVEN * min(examples):
+      raise UserError(
+        f"{len(self.paths)} shards cannot be shared evenly by {of} hosts: one would read {max(examples)} examples, "
+        f"another {min(examples)}, and so show them more often; write a multiple of {of} (--num_shards)"
+      )
+    take = sorted(parts[index])
+    return Shards(
+      tuple(self.paths[i] for i in take), tuple(self.counts[i] for i in take), tuple(self.compressed[i] for i in take)
+    )
 
 
 def open_shards(paths: Sequence[str]) -> Shards:
@@ -79,34 +100,55 @@ def open_shards(paths: Sequence[str]) -> Shards:
   return Shards(tuple(paths), tuple(counts), tuple(compressed))
 
 
-def training_batches(
-  shards: Shards,
-  features: Sequence[FeatureSpec],
-  *,
-  batch_size: int,
-  first_example: int,
-  seed: int,
-  interleaved: int = INTERLEAVED_SHARDS,
-  window: int = WINDOW,
+def training_records(
+  shards: Shards, *, first_example: int, seed: int, interleaved: int = INTERLEAVED_SHARDS, window: int = WINDOW
 ) -> tf.data.Dataset:
-  """The endless training stream from example number `first_example` on, in batches.
+  """The endless training stream from example number `first_example` on, as serialized records.
 
   Args:
     shards: what to read.
-    features: the contract of the records.
-    batch_size: examples in each batch; batches run on over the end of an epoch.
-    first_example: examples already consumed (steps done * batch).
+    first_example: examples already consumed.
     seed: the stream depends on it and on nothing else.
     interleaved: shards read in turn.
     window: examples permuted together.
-  Returns:
-    Batches: name -> int32 or float32 [batch_size, length], and example_weight float32 [batch_size].
   """
   epoch, offset = divmod(first_example, shards.num_examples)
   stream = _epoch(shards, tf.constant(epoch, tf.int64), offset, seed, interleaved, window)
   later = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max)
-  stream = stream.concatenate(later.flat_map(lambda e: _epoch(shards, e, 0, seed, interleaved, window)))
-  return _finish(stream.batch(batch_size, drop_remainder=True), features, batch_size)
+  return stream.concatenate(later.flat_map(lambda e: _epoch(shards, e, 0, seed, interleaved, window)))
+
+
+def training_batches(
+  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, first_step: int, seed: int, reader: Reader
+) -> tf.data.Dataset:
+  """The endless training stream of one reader from `first_step` on, a replica's part of a batch after another.
+
+  The shards are dealt to reader.num_parts parts, each a stream of its own. A global batch holds as many examples of
+  each part, one part after the other; batches run on over the end of an epoch.
+
+  Args:
+    shards: what to read.
+    features: the contract of the records.
+    batch_size: of the global batch.
+    first_step: steps done.
+    seed: the stream depends on it, on the parts, and on nothing else.
+    reader: whose part of the stream; which of the parts it reads.
+  Returns:
+    Batches of batch_size / reader.num_replicas: name -> int32 or float32 [batch, length], and example_weight
+    float32 [batch].
+  """
+  num_parts = reader.num_parts or reader.count
+  per_reader = num_parts // reader.count
+  share, replica_batch = batch_size // num_parts, batch_size // reader.num_replicas
+  streams = [
+    training_records(shards.part(part, num_parts), first_example=first_step * share, seed=seed)
+    for part in range(reader.index * per_reader, (reader.index + 1) * per_reader)
+  ]
+  stream = streams[0]
+  if len(streams) > 1:
+    in_turn = tf.data.Dataset.zip(tuple(stream.batch(share, drop_remainder=True) for stream in streams))
+    stream = in_turn.map(lambda *of_parts: tf.concat(of_parts, axis=0)).unbatch()
+  return _finish(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
 
 
 def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
@@ -208,11 +250,7 @@ class ShardData(Data):
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
     """See Data."""
     return training_batches(
-      self.shards.part(reader.index, reader.count),
-      self.features,
-      batch_size=batch_size // reader.num_replicas,
-      first_example=first_step * (batch_size // reader.count),
-      seed=seed,
+      self.shards, self.features, batch_size=batch_size, first_step=first_step, seed=seed, reader=reader
     )
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:

@@ -10,11 +10,19 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-  """Who reads a training stream: input pipeline `index` of `count`, for its part of `num_replicas` replicas."""
+  """Who reads a training stream.
+
+  Attributes:
+    index, count: it is input pipeline `index` of `count`; there is one on every host.
+    num_replicas: over all hosts; it feeds its part of them.
+    num_parts: parts that files are dealt to, a multiple of `count`; 0 for `count`. What a global batch holds depends
+      on it, and not on the number of hosts.
+  """
 
   index: int
   count: int
   num_replicas: int
+  num_parts: int = 0
 
 
 class Data(abc.ABC):

@@ -22,6 +22,7 @@ from albert.optimizers.layerwise import layerwise_factors
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
 from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
+from albert.training.cluster import Cluster
 from albert.training.metrics_log import MetricsLog, say
 
 GRAD_NORM = "grad_norm"
@@ -41,7 +42,9 @@ class Trainer:
     config: TrainConfig,
     clip_norm: float,
     layerwise_decay: float = 1.0,
+    cluster: Cluster | None = None,
   ):
+    self.cluster = cluster or Cluster(strategy)
     self.task = task
     self.model = model
     self.optimizer = optimizer
@@ -88,11 +91,10 @@ class Trainer:
     seed = tf.stack([tf.constant(self.config.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
     own, sums = self._accumulated_gradients(batch, weights, seed)
-    summed = replica.all_reduce("SUM", tf.nest.flatten(own))
+    losses = tf.stack([sums[name].total for name in weights])
+    *summed, losses = replica.all_reduce("SUM", [*tf.nest.flatten(own), losses])
     gradients, norm = clip_by_global_norm(tf.nest.pack_sequence_as(own, summed), self.clip_norm)
-    is_bad = tf.logical_not(tf.math.is_finite(norm))
-    for name in weights:
-      is_bad = tf.logical_or(is_bad, tf.logical_not(tf.math.is_finite(sums[name].total)))
+    is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
     first = self.first_bad_step
     first.assign(tf.where(tf.logical_and(is_bad, first < 0), step, tf.cast(first, tf.int64)))
     self.optimizer.apply_gradients(
@@ -162,6 +164,9 @@ class Trainer:
         self.train_steps(batches, tf.constant(target - step))
         self._check_finite(checkpoints, saved)  # reads from the device, so it waits for the steps
         seconds_per_step = (time.monotonic() - called) / (target - step)
+        # One process's signal stops all; and all take as many steps at a time, since they take them together.
+        stops, seconds = self.cluster.sum(float(stop.requested > 0), seconds_per_step)
+        seconds_per_step = seconds / self.cluster.num_processes
         loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
         log.advance(step)
@@ -175,11 +180,13 @@ class Trainer:
         is_last = step == config.num_train_steps
         is_evaluated = is_evaluation_due(config, step) and evaluate is not None
         is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last
-        if is_saved or stop.requested:
-          checkpoints.save(step, self.state())
+        if is_saved or stops:
+          if self.cluster.is_chief:
+            checkpoints.save(step, self.state())
           saved = step
-        if stop.requested:
-          raise Stopped(f"stopped at step {step} and saved; the same command resumes there", stop.requested)
+        if stops:
+          number = stop.requested or signal.SIGTERM
+          raise Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
         if evaluate is not None and is_evaluated:
           paused = time.monotonic()
           if evaluate(step):

@@ -19,7 +19,14 @@ CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 
 
-def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, Any], *, is_started: bool) -> None:
+def claim(
+  directory: str,
+  identity: Mapping[str, Any],
+  resolved: Mapping[str, Any],
+  *,
+  is_started: bool,
+  is_chief: bool = True,
+) -> None:
   """Writes config.json; refuses a directory that holds another run.
 
   Args:
@@ -27,6 +34,7 @@ def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, An
     identity: what the run depends on, as JSON values.
     resolved: sections to write in place of those of `identity`, with the fields that may change, too.
     is_started: whether a run has already saved something there.
+    is_chief: false in a process that leaves the writing to another one.
   Raises:
     UserError: config.json there differs in `identity`; the first difference is named.
   """
@@ -40,7 +48,8 @@ def claim(directory: str, identity: Mapping[str, Any], resolved: Mapping[str, An
         f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
         "--output_dir, or that value to resume it"
       )
-  files.write_json(path, dict(identity) | dict(resolved))
+  if is_chief:
+    files.write_json(path, dict(identity) | dict(resolved))
 
 
 def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> None:
@@ -71,9 +80,11 @@ def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
 def _differences(
   ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-  """(key, ours, theirs) where two nested dicts differ; keys that only `theirs` has are not compared."""
+  """(key, ours, theirs) where two nested dicts differ; what only one of them has is of another version."""
   for key, value in ours.items():
-    other = theirs.get(key)
+    if key not in theirs:
+      continue
+    other = theirs[key]
     if isinstance(value, Mapping) and isinstance(other, Mapping):
       yield from _differences(value, other, f"{prefix}{key}.")
     elif value != other:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
+import dataclasses
+from collections.abc import Mapping
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config import TrainConfig
 from albert.errors import UserError
+from albert.training import cluster
+from albert.training.metrics_log import say
 
 
 def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
@@ -36,22 +38,35 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
   return strategy
 
 
+def num_hosts(strategy: tf.distribute.Strategy) -> int:
+  """Machines that read data, each for devices of its own."""
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return int(strategy.extended.num_hosts)
+  if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return max(1, len(cluster.addresses()))
+  return 1
+
+
+def with_input_parts(config: TrainConfig, strategy: tf.distribute.Strategy) -> TrainConfig:
+  """The config with its number of input parts. UserError if hosts or batches cannot be cut so."""
+  hosts = num_hosts(strategy)
+  parts = config.input_parts or hosts
+  if parts % hosts:
+    raise UserError(f"--input_parts={parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
+  if config.train_batch_size % parts:
+    raise UserError(
+      f"--train_batch_size={config.train_batch_size} does not hold as many examples of each of {parts} input parts: "
+      f"give a multiple of {parts}"
+    )
+  return dataclasses.replace(config, input_parts=parts)
+
+
 def _detect(config: TrainConfig) -> str:
   if config.tpu:
     return "tpu"
-  if len(_cluster_workers()) > 1:
+  if len(cluster.addresses()) > 1:
     return "multi_worker_mirrored"
   return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
-
-
-def _cluster_workers() -> list[str]:
-  text = os.environ.get("TF_CONFIG", "")
-  if not text:
-    return []
-  try:
-    return list(json.loads(text).get("cluster", {}).get("worker", []))
-  except (json.JSONDecodeError, AttributeError) as error:
-    raise UserError(f"TF_CONFIG={text!r} is not JSON of the form {{'cluster': {{'worker': [...]}}}}") from error
 
 
 def _one_device(config: TrainConfig) -> tf.distribute.Strategy:
@@ -67,11 +82,12 @@ def _mirrored(config: TrainConfig) -> tf.distribute.Strategy:
 
 def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   del config
-  if not _cluster_workers():
+  if not cluster.addresses():
     raise UserError(
       "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
       "variable TF_CONFIG; it is not set"
     )
+  say(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
   return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -90,6 +106,16 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
       "on its own machine with the packages of constraints/tpu.txt"
     ) from error
   return tf.distribute.TPUStrategy(resolver)
+
+
+def check_static_shapes(element_spec: Mapping[str, tf.TensorSpec]) -> None:
+  """UserError if batches of such a data set may differ in shape: a TPU runs programs of one shape alone."""
+  for name, spec in element_spec.items():
+    if not spec.shape.is_fully_defined():
+      raise UserError(
+        f"{name} has shape {spec.shape.as_list()}, which differs from batch to batch: a TPU wants one shape, give "
+        "--pad_to_max_length"
+      )
 
 
 _STRATEGIES = {

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from albert.data import pipeline
+from albert.data.records import decode_example
 from albert.data.schema import pretraining_features
+from albert.data.source import Reader
 from albert.errors import UserError
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
 
@@ -27,13 +29,20 @@ def numbers(
   shards: pipeline.Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
   """The first `count` example numbers of the stream that starts at `first`."""
-  stream = pipeline.training_batches(
-    shards, FEATURES, batch_size=1, first_example=first, seed=seed, interleaved=interleaved, window=window
-  )
-  found: list[int] = []
-  for batch in stream.take(count).as_numpy_iterator():
-    found += example_numbers(batch["input_ids"], batch["input_mask"])
-  return found
+  stream = pipeline.training_records(shards, first_example=first, seed=seed, interleaved=interleaved, window=window)
+  records = map(decode_example, stream.take(count).as_numpy_iterator())
+  return [example_numbers(e["input_ids"][None], e["input_mask"][None])[0] for e in records]
+
+
+def global_batches(shards: pipeline.Shards, num_batches: int, reader: Reader, first: int = 0) -> list[list[list[int]]]:
+  """The example numbers of what a reader gives its replicas: [steps][replicas][examples], for a global batch of 8."""
+  batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, reader=reader)
+  replicas = reader.num_replicas // reader.count
+  parts = [
+    example_numbers(batch["input_ids"], batch["input_mask"])
+    for batch in batches.take(num_batches * replicas).as_numpy_iterator()
+  ]
+  return [parts[step * replicas : (step + 1) * replicas] for step in range(num_batches)]
 
 
 def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
@@ -68,11 +77,42 @@ def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
 
 
 def test_hosts_share_the_shards(shards):
-  parts = [shards.part(i, 4) for i in range(4)]
+  parts = [shards.part(i, 3) for i in range(3)]
   assert sorted(path for part in parts for path in part.paths) == sorted(shards.paths)
-  assert sum(part.num_examples for part in parts) == TOTAL
+  assert [part.num_examples for part in parts] == [13, 12, 12]
+  assert all(part.counts == pipeline.open_shards(part.paths).counts for part in parts)
   with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
     shards.part(0, 7)
+  with pytest.raises(UserError, match=r"evenly by 4 hosts: one would read 12 examples, another 8, .* multiple of 4"):
+    shards.part(0, 4)
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
+  shards = pipeline.open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  seen = []
+  for host in range(2):
+    reader = Reader(host, 2, replicas)
+    own = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
+    stream = np.ravel(global_batches(shards, 8, reader)).tolist()  # 16 examples a host and epoch, 4 a step
+    first, second = stream[:16], stream[16:32]
+    assert sorted(first) == sorted(second)
+    assert first != second
+    starts = np.cumsum([0, *shards.counts])
+    assert sorted(first) == sorted(n for shard in own for n in range(starts[shard], starts[shard + 1]))
+    seen += first
+  assert sorted(seen) == list(range(32))
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
+  shards = pipeline.open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  two_hosts = [global_batches(shards, 7, Reader(host, 2, 4, 2), first) for host in range(2)]
+  together = [[*one, *other] for one, other in zip(*two_hosts, strict=True)]
+  assert global_batches(shards, 7, Reader(0, 1, 4, 2), first) == together
+  one_device = [[[n for replica in step for n in replica]] for step in together]
+  assert global_batches(shards, 7, Reader(0, 1, 1, 2), first) == one_device
+  assert global_batches(shards, 7, Reader(0, 1, 1), first) != one_device
 
 
 def test_damage_is_named_by_file_and_record(tmp_path: Path):

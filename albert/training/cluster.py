@@ -1,0 +1,95 @@
+"""The processes that train one model together: one on each machine, or this one alone.
+
+All of them run the same program in step: what one asks of the others, such as a sum over their devices, all ask for,
+or it waits for ever. So whatever a process alone knows (a signal, the time, a file) is agreed upon before it decides
+what is done next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from albert.errors import RunError, UserError
+
+# What TensorFlow raises where a sum over processes fails, since one of them has gone.
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+
+
+def addresses() -> list[str]:
+  """The addresses of all processes by TF_CONFIG, the chief's first; none if it is not set.
+
+  Raises:
+    UserError: TF_CONFIG is not of the form TensorFlow gives it, or names another kind of process.
+  """
+  text = os.environ.get("TF_CONFIG", "")
+  if not text:
+    return []
+  try:
+    values = json.loads(text)
+    jobs = {name: list(values["cluster"][name]) for name in ("chief", "worker") if name in values["cluster"]}
+    kind, index = values["task"]["type"], int(values["task"]["index"])
+  except (json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+    raise UserError(
+      f"TF_CONFIG={text!r} is not of the form "
+      '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+    ) from error
+  if kind not in jobs or not 0 <= index < len(jobs[kind]):
+    raise UserError(f"TF_CONFIG={text!r}: this process, {kind} {index}, is none of its cluster")
+  return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
+
+
+class Cluster:
+  """The processes of a strategy. Make it after the strategy, in every process."""
+
+  def __init__(self, strategy: tf.distribute.Strategy):
+    self._strategy = strategy
+    self.num_processes = 1
+    self.is_chief = True
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+      resolver = strategy.cluster_resolver
+      self.num_processes = max(1, len(addresses()))
+      has_chief = "chief" in resolver.cluster_spec().as_dict()
+      self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+  def sum(self, *values: float) -> list[float]:
+    """The sum of each value over all processes; every process must call it, with as many values."""
+    if self.num_processes == 1:
+      return list(values)
+    replicas_each = self._strategy.num_replicas_in_sync // self.num_processes
+    summed = self._sum(tf.constant(values, tf.float64) / replicas_each)
+    return [float(value) for value in self._strategy.experimental_local_results(summed)[0]]
+
+  @tf.function
+  def _sum(self, values: tf.Tensor) -> Any:
+    def over_replicas(values: tf.Tensor) -> tf.Tensor:
+      own = tf.identity(values)  # on the replica's device, where the sum is looked for
+      return tf.distribute.get_replica_context().all_reduce("SUM", own)
+
+    return self._strategy.run(over_replicas, args=(values,))
+
+  def any(self, flag: bool) -> bool:
+    """True in every process if it is True in one."""
+    return self.sum(float(flag))[0] > 0
+
+  def chief_says(self, flag: bool) -> bool:
+    """The chief's flag."""
+    return self.any(flag and self.is_chief)
+
+  @contextmanager
+  def watched(self, advice: Callable[[], str]) -> Iterator[None]:
+    """Turns TensorFlow's words about a lost process into a RunError that ends with `advice()`."""
+    try:
+      yield
+    except _LOST as error:
+      if self.num_processes == 1:
+        raise
+      reason = str(error).split("\n")[0][:200]
+      raise RunError(
+        f"another of the {self.num_processes} processes is gone, so this one stops ({reason}); {advice()}"
+      ) from error
