@@ -213,8 +213,8 @@ def measure(directory: Path, precision: str, vocab_size: int) -> dict[str, Side]
   for kind, repeats in ((LATENCY, 10), (ARRIVAL, 1), (SORTED, 1)):
     for round_number in range(FLAGS.rounds + 1):  # the first one warms up
       order = list(sides) if round_number % 2 else list(sides)[::-1]
-      for _ in range(repeats):
-        for name in order:
+      for name in order:
+        for _ in range(repeats):
           sides[name].run(kind, is_counted=round_number > 0)
   for side in sides.values():
     side.close()
