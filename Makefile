@@ -3,19 +3,26 @@
 VENV := .venv
 VENV_TFA := .venv-tfa
 VENV_PARITY := .venv-parity
+VENV_TPU := .venv-tpu
 PYTHON := $(VENV)/bin/python
-# The Python that makes .venv, and the one that makes .venv-tfa; empty: the first suitable one on the PATH.
+# The Pythons that make .venv, .venv-tfa and .venv-tpu; empty: the first suitable one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
+BASE_PYTHON_TPU ?=
 # For example: make test PYTEST_ARGS='tests/data -x'
 PYTEST_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
 PARITY_ARGS ?=
+# For example: make tpu-aot TPU_ARGS='--models=albert_base --lengths=512 --chips=v3'
+TPU_ARGS ?=
 
+# Without it libtpu asks the cloud's metadata server for minutes which TPU this machine has.
+NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAMES=localhost TPU_WORKER_ID=0 \
+  ALLOW_MULTIPLE_LIBTPU_LOAD=1
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-tfa lint format bench parity clean distclean
+.PHONY: help setup setup-tpu demo test test-slow test-tfa test-tpu lint format bench parity tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -52,30 +59,44 @@ parity: $(VENV_PARITY)/installed  ## compare with Hugging Face's models and with
 	$(VENV_PARITY)/bin/python benchmarks/parity.py \
 	  $(if $(wildcard $(VENV_TFA)/installed),--tfa_python=$(VENV_TFA)/bin/python) $(PARITY_ARGS)
 
+setup-tpu: $(VENV_TPU)/installed  ## make .venv-tpu, with TensorFlow for Cloud TPU
+
+test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need not be there, in .venv-tpu
+	$(NO_TPU) $(VENV_TPU)/bin/python -m pytest tests/benchmarks/test_tpu_aot.py $(PYTEST_ARGS)
+
+tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 and v5e (hours; goes on where it was stopped)
+	$(VENV_TPU)/bin/python benchmarks/tpu_aot.py $(TPU_ARGS)
+
 clean:  ## remove builds and caches
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_TFA) $(VENV_PARITY)
+	rm -rf $(VENV) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU)
 
-# $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
-# an interrupted installation is taken up again. A candidate is run, since a launcher may exist whose Python doesn't.
-define make_venv
+# $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
+# launcher may exist whose Python doesn't.
+define new_venv
 	@set -e; \
 	if ! $(1)/bin/python -c '' 2>/dev/null; then \
 	  found=; \
-	  for candidate in $(4); do \
-	    if "$$candidate" -c 'import sys, ensurepip, venv; sys.exit("%d.%d" % sys.version_info[:2] not in "$(5)".split())' \
+	  for candidate in $(2); do \
+	    if "$$candidate" -c 'import sys, ensurepip, venv; sys.exit("%d.%d" % sys.version_info[:2] not in "$(3)".split())' \
 	        2>/dev/null; then found=$$candidate; break; fi; \
 	  done; \
 	  if [ -z "$$found" ]; then \
-	    echo "error: none of '$(strip $(4))' is Python $(5) with its venv module:" \
-	      "install one, or name it with $(6)=/path/to/python" >&2; \
+	    echo "error: none of '$(strip $(2))' is Python $(3) with its venv module:" \
+	      "install one, or name it with $(4)=/path/to/python" >&2; \
 	    exit 2; \
 	  fi; \
 	  "$$found" -m venv --clear $(1); \
-	fi; \
+	fi;
+endef
+
+# $(call make_venv,folder,constraints,extras,candidates,wanted,variable): the file `installed` is touched last, so
+# an interrupted installation is taken up again.
+define make_venv
+$(call new_venv,$(1),$(4),$(5),$(6)) \
 	echo "Installing TensorFlow and the rest into $(1) (2 to 3 GB; some minutes) ..."; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) setuptools wheel; \
 	$(1)/bin/python $(PIP_INSTALL) -c $(2) --no-build-isolation -e '.[$(3)]'; \
@@ -84,6 +105,7 @@ endef
 
 CANDIDATES := python3.13 python3.12 python3.11 python3.10 python3
 CANDIDATES_TFA := python3.11 python3.10 python3
+CANDIDATES_TPU := python3.11 python3.12 python3.13 python3
 
 $(VENV)/installed: setup.py constraints/default.txt
 	$(call make_venv,$(VENV),constraints/default.txt,dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
@@ -93,5 +115,13 @@ $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.tx
 
 $(VENV_TFA)/installed: setup.py constraints/tf215-tfa.txt
 	$(call make_venv,$(VENV_TFA),constraints/tf215-tfa.txt,tfa$(comma)dev,$(or $(BASE_PYTHON_TFA),$(CANDIDATES_TFA)),3.10 3.11,BASE_PYTHON_TFA)
+
+# tf-keras and tensorflow-text would pull in stock tensorflow over tensorflow-tpu.
+$(VENV_TPU)/installed: setup.py constraints/tpu.txt
+	$(call new_venv,$(VENV_TPU),$(or $(BASE_PYTHON_TPU),$(CANDIDATES_TPU)),3.11 3.12 3.13,BASE_PYTHON_TPU) \
+	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB; some minutes) ..."; \
+	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps -r constraints/tpu.txt; \
+	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
+	touch $@
 
 comma := ,

@@ -46,7 +46,13 @@ setup(
       "tf-keras==2.15.1",
     ],
     # tensorflow-tpu takes tensorflow's place; constraints/tpu.txt says how to install the two apart.
-    "tpu": ["libtpu==0.0.20", "tensorflow-tpu==2.20.0"],
+    # jax has the compile-only client of benchmarks/tpu_aot.py, and wants Python 3.11.
+    "tpu": [
+      "jax>=0.7,<0.8; python_version >= '3.11'",
+      "jaxlib>=0.7,<0.8; python_version >= '3.11'",
+      "libtpu==0.0.20",
+      "tensorflow-tpu==2.20.0",
+    ],
     "beam": ["apache-beam>=2.70,<3"],
     "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.

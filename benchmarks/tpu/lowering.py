@@ -1,0 +1,226 @@
+"""Lowers training steps to StableHLO against the op registry of the TPU, without a TPU.
+
+Run as a process: a JSON request a line on stdin, a JSON answer a line on stdout (see `serve`).
+
+What is lowered is albert.training.loop.Trainer.replica_step itself, with the task, model and optimizer of a run. Only
+its variables are exchanged: a program for a TPU that isn't there can't hold variables, so each becomes an argument of
+the program, and what is assigned to it a result.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+from tensorflow.python.eager import tape
+from tensorflow.python.ops import resource_variable_ops
+
+from albert.config import MODELS, ModelConfig, OptimizerConfig, TrainConfig
+from albert.data.source import Data, Reader
+from albert.optimizers.factory import make_optimizer
+from albert.optimizers.schedules import make_schedule
+from albert.tasks.base import Batch
+from albert.training import strategy
+from albert.training.loop import Trainer
+from benchmarks.tpu import protocol
+from benchmarks.tpu.programs import STEPS, Program
+
+_WORD_EMBEDDINGS = "word_embeddings"
+
+
+class ArgumentVariable(resource_variable_ops.UninitializedVariable):
+  """A variable whose value is a tensor: first an argument of the program, then what was assigned last.
+
+  It takes no memory, whatever its shape. Before it is bound it reads as zeros, so that layers can be built.
+  """
+
+  one_hot = False
+  _bound: tf.Tensor | None = None
+
+  def bind(self, value: tf.Tensor | None) -> None:
+    """Sets the value; None unbinds it."""
+    self._bound = value
+
+  @property
+  def handle(self) -> tf.Tensor:
+    """What a gradient tape watches."""
+    return self._handle if self._bound is None else self._bound
+
+  def value(self) -> tf.Tensor:
+    """The tensor it stands for."""
+    if self._bound is None:
+      return tf.zeros(self.shape, self.dtype)
+    tape.variable_accessed(self)
+    return self._bound
+
+  def read_value(self) -> tf.Tensor:
+    """See value."""
+    return self.value()
+
+  def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
+    del no_copy
+    return self.value()
+
+  def sparse_read(self, indices: tf.Tensor, name: str | None = None) -> tf.Tensor:
+    """What tf.gather calls."""
+    del name
+    if self.one_hot:
+      dtype = keras.mixed_precision.global_policy().compute_dtype
+      flat = tf.one_hot(tf.reshape(indices, [-1]), self.shape[0], dtype=dtype)
+      rows = tf.matmul(flat, tf.cast(self.value(), flat.dtype))
+      return tf.cast(tf.reshape(rows, [*indices.shape, self.shape[1]]), self.dtype)
+    return tf.gather(self.value(), indices)
+
+  def assign(self, value: Any, *unused: Any, **options: Any) -> ArgumentVariable:
+    """Sets the value."""
+    del unused, options
+    self._bound = tf.cast(tf.convert_to_tensor(value), self.dtype)
+    return self
+
+  def assign_add(self, delta: Any, *unused: Any, **options: Any) -> ArgumentVariable:
+    """Adds to the value."""
+    return self.assign(self.value() + tf.cast(delta, self.dtype), *unused, **options)
+
+  def assign_sub(self, delta: Any, *unused: Any, **options: Any) -> ArgumentVariable:
+    """Subtracts from the value."""
+    return self.assign(self.value() - tf.cast(delta, self.dtype), *unused, **options)
+
+
+class Core(tf.distribute.ReplicaContext):
+  """One of `num_replicas` cores that train together: sums go over all of them, as TPUStrategy has it."""
+
+  def __init__(self, replica_id: tf.Tensor, num_replicas: int):
+    super().__init__(tf.distribute.get_strategy(), replica_id)
+    self._group = [list(range(num_replicas))]
+
+  def all_reduce(self, reduce_op: str, value: Any, options: Any = None) -> Any:
+    """Sums tensors over the cores."""
+    del options
+    assert reduce_op == "SUM"
+    if len(self._group[0]) == 1:
+      return value
+    return tf.nest.map_structure(lambda v: tf.raw_ops.CrossReplicaSum(input=v, group_assignment=self._group), value)
+
+
+def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[Any, list[ArgumentVariable]]:
+  """What `make` makes, with every variable an ArgumentVariable; and these, in the order they were made."""
+  variables: list[ArgumentVariable] = []
+
+  def creator(next_creator: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
+    del next_creator
+    initial, shape, dtype = settings["initial_value"], settings.get("shape"), settings.get("dtype")
+    if not callable(initial):
+      initial = tf.convert_to_tensor(initial, dtype)
+      shape, dtype = initial.shape, initial.dtype
+    variable = ArgumentVariable(
+      trainable=settings.get("trainable") is not False,
+      name=settings.get("name"),
+      shape=tf.TensorShape(shape),
+      dtype=tf.as_dtype(dtype),
+    )
+    variable.one_hot = one_hot and _WORD_EMBEDDINGS in variable.name and variable.trainable
+    variables.append(variable)
+    return variable
+
+  made: list[Any] = []
+
+  @tf.function(autograph=False)
+  def trace() -> None:  # layers are built on tensors without values: nothing is computed
+    with tf.variable_creator_scope(creator):
+      made.append(make())
+
+  trace.get_concrete_function()
+  return made[0], variables
+
+
+class Step:
+  """The step of one program, to be lowered for batches of any size.
+
+  Args:
+    program: what to lower.
+    model: its model; None for the one it names.
+    directory: an empty one.
+  """
+
+  def __init__(self, program: Program, directory: Path, model: ModelConfig | None = None):
+    keras.utils.set_random_seed(0)
+    tf.config.experimental.enable_op_determinism()  # as albert.estimator does
+    strategy.set_precision("bfloat16")
+    self.program = program
+    self.task, self.data = STEPS[program.step](model or MODELS[program.model], program.length, directory)
+    self.trainer, self.variables = with_argument_variables(self._make_trainer, one_hot=program.one_hot)
+
+  def _make_trainer(self) -> Trainer:
+    optimizer_config = OptimizerConfig(optimizer=self.program.optimizer)
+    train = TrainConfig(
+      gradient_accumulation_steps=self.program.gradient_accumulation_steps, recompute_grad=self.program.recompute_grad
+    )
+    keras_model = self.task.build_model()
+    keras_model.encoder.recompute_grad = train.recompute_grad
+    optimizer = make_optimizer(
+      optimizer_config, make_schedule(optimizer_config, train.num_train_steps, train.train_batch_size)
+    )
+    strategy_ = tf.distribute.get_strategy()
+    return Trainer(self.task, keras_model, optimizer, strategy_, train, optimizer_config.clip_norm)
+
+  def __call__(self, values: Sequence[tf.Tensor], batch: Batch, replica_id: tf.Tensor, num_replicas: int) -> list[Any]:
+    """The values of all variables after one update, as tensors."""
+    for variable, value in zip(self.variables, values, strict=True):
+      variable.bind(value)
+    with Core(replica_id, num_replicas):
+      self.trainer.replica_step(batch)
+    results = [variable.value() for variable in self.variables]
+    for variable in self.variables:
+      variable.bind(None)
+    return results
+
+  def stablehlo(self, batch_size: int, num_replicas: int) -> str:
+    """The program that each of `num_replicas` cores runs on `batch_size` sequences (examples, for groups of them).
+
+    Arguments: the variables, the features of the batch, int32 [] the core's number. Results: the variables.
+    """
+    features = batch_specs(self.data, batch_size)
+    num_variables = len(self.variables)
+
+    def step(*arguments: tf.Tensor) -> list[tf.Tensor]:
+      batch = dict(zip(features, arguments[num_variables:-1], strict=True))
+      return self(arguments[:num_variables], batch, arguments[-1], num_replicas)
+
+    specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.variables]
+    specs += [*features.values(), tf.TensorSpec([], tf.int32)]
+    lowered = tf.function(step, jit_compile=True).experimental_get_compiler_ir(*specs)
+    return str(lowered(stage="stablehlo", platform_name="TPU"))
+
+
+def batch_specs(data: Data, batch_size: int) -> dict[str, tf.TensorSpec]:
+  """The features of a core's batch, as the input pipeline gives them; a UserError if a size is not known."""
+  batches = data.training_batches(batch_size=batch_size, first_step=0, seed=0, reader=Reader(0, 1, 1))
+  strategy.check_static_shapes(batches.element_spec)
+  return dict(batches.element_spec)
+
+
+def serve() -> None:
+  """Answers {"program": {...}, "batch_size", "num_replicas", "path"}: writes StableHLO to `path`."""
+  steps: dict[Program, Step] = {}
+
+  def answer(request: dict[str, Any]) -> dict[str, Any]:
+    program = Program(**request["program"])
+    if program not in steps:
+      steps.clear()
+      steps[program] = Step(program, Path(tempfile.mkdtemp(dir=directory)))
+    step = steps[program]
+    text = step.stablehlo(request["batch_size"], request["num_replicas"])
+    Path(request["path"]).write_text(text, encoding="utf-8")
+    parameters = sum(variable.shape.num_elements() for variable in step.trainer.weights.values())
+    return {"num_variables": len(step.variables), "parameters": parameters}
+
+  with tempfile.TemporaryDirectory() as directory:
+    protocol.serve(answer)
+
+
+if __name__ == "__main__":
+  serve()

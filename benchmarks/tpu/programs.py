@@ -1,0 +1,137 @@
+"""Every training step of the project, as a task that can be built without data of the user's."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from albert.config import FinetuningConfig, ModelConfig, PretrainingConfig
+from albert.data.pipeline import ShardData, Shards
+from albert.data.source import Data
+from albert.tasks import registry
+from albert.tasks.base import Task
+from albert.tasks.pretraining import PretrainingTask
+from data_prep.preparation import Settings
+
+# More than a window of every task holds, less than two windows of 512.
+_WORDS = 300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+  """A training step, but for its batch.
+
+  Attributes:
+    step: a key of STEPS.
+    model: a name of albert.config.MODELS.
+    length: S, tokens in a sequence.
+    recompute_grad, gradient_accumulation_steps: the flags of these names.
+    one_hot: look words up by a product with a one-hot matrix instead of a gather.
+  """
+
+  step: str
+  model: str
+  length: int
+  recompute_grad: bool = False
+  gradient_accumulation_steps: int = 1
+  one_hot: bool = False
+
+  @property
+  def optimizer(self) -> str:
+    """What the paper used: LAMB to pretrain, Adam to fine-tune."""
+    return "lamb" if self.step == "pretraining" else "adamw"
+
+
+def write_vocabulary(path: Path, num_pieces: int) -> str:
+  """A SentencePiece model of `num_pieces` pieces, which are numbers; returns its path."""
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter([" ".join(map(str, range(num_pieces)))] * 2),
+    model_writer=model,
+    vocab_size=num_pieces,
+    model_type="word",
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    max_sentence_length=1 << 20,
+    minloglevel=2,
+  )
+  path.write_bytes(model.getvalue())
+  return str(path)
+
+
+def _finetuning(
+  task: str, file_name: str, contents: Callable[[], str], **settings: Any
+) -> Callable[[ModelConfig, int, Path], tuple[Task, Data]]:
+  def make(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Data]:
+    train_file = directory / file_name
+    train_file.write_text(contents(), encoding="utf-8")
+    config_class = registry.TASKS[task].config_class
+    assert issubclass(config_class, FinetuningConfig)
+    config = config_class(
+      spm_model_file=write_vocabulary(directory / "spiece.model", model.vocab_size),
+      max_seq_length=length,
+      pad_to_max_length=True,
+      cache_dir=str(directory / "features"),
+      num_processes=1,
+      train_file=str(train_file),
+      **settings,
+    )
+    made = registry.make_task(task, model, config)
+    return made, made.training_data()
+
+  return make
+
+
+def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Data]:
+  """Batches take their shape from the contract of the shards, so there need be none."""
+  del directory
+  predictions = Settings(max_seq_length=length).max_predictions_per_seq
+  task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
+  return task, ShardData(Shards(("none.tfrecord",), (1,), (False,)), task.features())
+
+
+def _text() -> str:
+  return " ".join(str(number) for number in range(_WORDS))
+
+
+def _table(labels: tuple[object, ...]) -> Callable[[], str]:
+  return lambda: "text\tlabel\n" + "".join(f"{_text()}\t{label}\n" for label in labels)
+
+
+def _squad(**answerable: bool) -> Callable[[], str]:
+  def contents() -> str:
+    answer = {"text": "7", "answer_start": _text().index("7")}
+    question = {"id": "q", "question": "which?", "answers": [answer], **answerable}
+    return json.dumps({"version": "1", "data": [{"paragraphs": [{"context": _text(), "qas": [question]}]}]})
+
+  return contents
+
+
+def _race() -> str:
+  question = {"article": _text(), "question": "which?", "options": ["a", "b", "c", "d"], "answer": "A", "id": "1"}
+  return json.dumps(question) + "\n"
+
+
+# Step -> (model, sequence length, an empty directory of its own) -> the task, and data whose batches have the shapes
+# that a TPU sees.
+STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Data]]] = {
+  "pretraining": _pretraining,
+  "classification": _finetuning(
+    "classifier", "train.tsv", _table(("a", "b", "c")), task_name="custom", text_columns="text"
+  ),
+  "regression": _finetuning(
+    "classifier", "train.tsv", _table((0.5, 1.5)), task_name="custom", text_columns="text", regression=True
+  ),
+  "squad_v1": _finetuning("squad", "train.json", _squad()),
+  "squad_v2": _finetuning("squad", "train.json", _squad(is_impossible=False), version_2_with_negative=True),
+  "race": _finetuning("race", "train.jsonl", _race),
+}

@@ -1,0 +1,86 @@
+"""Requests and answers between the benchmark and the processes that do its work: a JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from albert.errors import RunError
+
+ROOT = Path(__file__).resolve().parents[2]
+# Without a TPU, libtpu would ask the cloud's metadata server what machine this is, and wait for minutes. It would not
+# be loaded by two processes at once either, since on a TPU's machine the first one has the TPU.
+ENVIRONMENT = {
+  "TPU_SKIP_MDS_QUERY": "1",
+  "TPU_ACCELERATOR_TYPE": "v3-8",
+  "TPU_WORKER_HOSTNAMES": "localhost",
+  "TPU_WORKER_ID": "0",
+  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+  "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+  """Answers the requests on stdin until it ends. What the work itself prints goes to stderr."""
+  replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+  os.dup2(2, 1)
+  for line in sys.stdin:
+    try:
+      reply = answer(json.loads(line))
+    except Exception as error:  # whatever it is, the other side reports it
+      reply = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(reply), file=replies, flush=True)
+
+
+class Failed(RuntimeError):
+  """The other process could not do what was asked; the message is its own."""
+
+
+class Worker:
+  """A process that runs `module` and answers requests; it starts with the first one."""
+
+  def __init__(self, module: str):
+    self.module = module
+    self._process: subprocess.Popen[str] | None = None
+    self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the process
+
+  def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer. Raises Failed with the process's own message, RunError if it died."""
+    if self._process is None:
+      self._process = subprocess.Popen(
+        [sys.executable, "-m", self.module],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=self._log,
+        text=True,
+      )
+    assert self._process.stdin is not None
+    assert self._process.stdout is not None
+    self._process.stdin.write(json.dumps(request) + "\n")
+    self._process.stdin.flush()
+    line = self._process.stdout.readline()
+    if not line:
+      code = self._process.wait()
+      self._log.seek(0)
+      last = (self._log.read().strip().splitlines() or ["without a word"])[-1]
+      raise RunError(f"{self.module} ended with code {code}: {last[:500]}")
+    reply = json.loads(line)
+    if "error" in reply:
+      raise Failed(reply["error"])
+    return dict(reply)
+
+  def close(self) -> None:
+    """Ends the process; the next request starts another."""
+    if self._process is not None:
+      assert self._process.stdin is not None
+      self._process.stdin.close()
+      self._process.wait()
+      self._process = None

@@ -1,0 +1,191 @@
+"""Compiles the real training steps for Cloud TPU v3 and v5e, without a TPU: what fits a core, and what it computes.
+
+  python benchmarks/tpu_aot.py                       # every model and head; `make tpu-aot` sets up the profile first
+  python benchmarks/tpu_aot.py --steps=pretraining --models=albert_base --lengths=512 --chips=v3
+
+For each program the largest batch a core that fits is looked for. Every compilation is a line of tpu_aot_trials.jsonl
+in --output_dir: the same command takes up where it was stopped, and does nothing again. tpu_aot_DATE.md is the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.tpu.protocol import ENVIRONMENT, Failed, Worker  # noqa: E402
+
+os.environ.update(ENVIRONMENT)  # before TensorFlow loads libtpu
+
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+from albert.config import MODELS  # noqa: E402
+from albert.errors import RunError, UserError  # noqa: E402
+from benchmarks.tpu import report, search  # noqa: E402
+from benchmarks.tpu.chips import CHIPS, NUM_CORES  # noqa: E402
+from benchmarks.tpu.programs import STEPS, Program  # noqa: E402
+
+FLAGS = flags.FLAGS
+TRIALS = "tpu_aot_trials.jsonl"
+PROFILE = ("tensorflow-tpu", "libtpu", "jax", "jaxlib")
+LENGTHS = (512, 128)
+# The paper's sizes first, the largest of them before all.
+SIZES = ("albert_xxlarge", "albert_base", "albert_xlarge", "albert_large")
+HEADS = tuple(step for step in STEPS if step != "pretraining")
+
+
+def check_profile() -> None:
+  """UserError where the packages of the tpu profile are missing."""
+  missing = []
+  for name in PROFILE:
+    try:
+      importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      missing.append(name)
+  if missing:
+    raise UserError(
+      f"{', '.join(missing)} not installed: programs for a TPU are compiled in the tpu profile alone; "
+      "`make setup-tpu` makes it in .venv-tpu, then run .venv-tpu/bin/python benchmarks/tpu_aot.py"
+    )
+
+
+def distinct_models() -> list[str]:
+  """Names of MODELS, those in SIZES first; of names for the same model (v2 is the default) one."""
+  names: dict[Any, str] = {}
+  for name in (*SIZES, *MODELS):
+    names.setdefault(MODELS[name], name)
+  return list(names.values())
+
+
+def all_programs() -> Iterator[Program]:
+  """What the table holds, the most telling first."""
+  for length, model in itertools.product(LENGTHS, SIZES):
+    yield Program(step="pretraining", model=model, length=length)
+  for model in SIZES:
+    yield Program(step="pretraining", model=model, length=512, recompute_grad=True)
+  yield Program(step="pretraining", model="albert_base", length=512, one_hot=True)
+  yield Program(step="pretraining", model="albert_xxlarge", length=512, gradient_accumulation_steps=4)
+  for length, model, step in itertools.product(LENGTHS, ("albert_base", "albert_xxlarge"), HEADS):
+    yield Program(step=step, model=model, length=length)
+  for model, length in itertools.product(distinct_models(), LENGTHS):
+    yield Program(step="pretraining", model=model, length=length)
+
+
+def chosen_programs() -> list[Program]:
+  """Those that the flags leave of all_programs, each once."""
+  wanted = {"step": FLAGS.steps, "model": FLAGS.models, "length": [int(length) for length in FLAGS.lengths]}
+  programs = list(dict.fromkeys(all_programs()))
+  for name, values in wanted.items():
+    if values:
+      programs = [program for program in programs if getattr(program, name) in values]
+  if not programs:
+    raise UserError("no program is left: --steps, --models and --lengths exclude each other (--help lists them)")
+  return programs
+
+
+def first_guess(program: Program) -> int:
+  """Where to start to look: what a core holds if it keeps about 40 numbers of two bytes a token, layer and unit."""
+  config = MODELS[program.model]
+  width = config.hidden_size + config.num_attention_heads * program.length // 8
+  bytes_a_sequence = 80 * program.length * width * config.num_hidden_layers
+  if program.recompute_grad:
+    bytes_a_sequence //= 6
+  return max(1, (12 << 30) // bytes_a_sequence)
+
+
+class Bench:
+  """The trials made so far, and the processes that make more."""
+
+  def __init__(self, path: Path):
+    self.path = path
+    self.trials: dict[tuple[Program, str], dict[int, search.Trial]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+      values = json.loads(line)
+      key = Program(**values["program"]), values["chip"]
+      self.trials.setdefault(key, {})[values["batch_size"]] = values["trial"]
+    self._lowering = Worker("benchmarks.tpu.lowering")
+    self._compiler = Worker("benchmarks.tpu.compiler")
+    self._lowered: dict[int, dict[str, Any]] = {}
+
+  def run(self, program: Program, chips: list[str], directory: Path) -> None:
+    """Looks for the largest batch of `program` on each chip. Raises Failed when it can't be lowered or compiled."""
+    try:
+      self._run(program, chips, directory)
+    finally:
+      self._lowering.close()  # and with it what TensorFlow holds of the program
+      self._compiler.close()
+      for batch in self._lowered:
+        self._file(directory, batch).unlink(missing_ok=True)
+      self._lowered.clear()
+
+  def _run(self, program: Program, chips: list[str], directory: Path) -> None:
+    for chip in chips:
+      trials = self.trials.setdefault((program, chip), {})
+      while (batch := self._next(program, chip)) is not None:
+        trial = self._try(program, chip, batch, directory)
+        trials[batch] = trial
+        values = {"program": dataclasses.asdict(program), "chip": chip, "batch_size": batch, "trial": trial}
+        with self.path.open("a", encoding="utf-8") as file:
+          file.write(json.dumps(values) + "\n")
+        print(report.trial_line(program, chip, batch, trial), flush=True)
+
+  def _next(self, program: Program, chip: str) -> int | None:
+    trials, parts = self.trials[program, chip], program.gradient_accumulation_steps
+    return search.next_batch(trials, CHIPS[chip].hbm, self._guess(program, chip), parts)
+
+  def _guess(self, program: Program, chip: str) -> int:
+    """The largest batch that fits another chip is a better guess than any rule."""
+    others = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
+    fitting = [batch for trials in others for batch, trial in trials.items() if search.fits(trial)]
+    return max(fitting, default=first_guess(program))
+
+  def _try(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
+    path = str(self._file(directory, batch))
+    if batch not in self._lowered:
+      request = {"program": dataclasses.asdict(program), "batch_size": batch, "num_replicas": NUM_CORES, "path": path}
+      self._lowered[batch] = self._lowering.ask(request)
+    return self._lowered[batch] | self._compiler.ask({"path": path, "chip": chip})
+
+  @staticmethod
+  def _file(directory: Path, batch: int) -> Path:
+    return directory / f"batch-{batch}.mlir"
+
+
+def main() -> None:
+  programs = chosen_programs()
+  output = Path(FLAGS.output_dir)
+  output.mkdir(parents=True, exist_ok=True)
+  bench = Bench(output / TRIALS)
+  failures: list[str] = []
+  if not FLAGS.report_only:
+    check_profile()
+    with tempfile.TemporaryDirectory() as directory:
+      for program in programs:
+        try:
+          bench.run(program, FLAGS.chips, Path(directory))
+        except (Failed, RunError) as error:  # the other programs may do better
+          failures.append(f"{report.describe(program)} {program.model} {program.length}: {str(error)[:500]}")
+          print(f"FAILED: {failures[-1]}", file=sys.stderr, flush=True)
+  print(f"written to {report.write(bench.trials, output)}")
+  if failures:
+    raise RunError(f"{len(failures)} of {len(programs)} programs failed, the first is {failures[0]}")
+
+
+if __name__ == "__main__":
+  flags.DEFINE_multi_enum("steps", [], list(STEPS), "a step to compile, instead of all; may be given again")
+  flags.DEFINE_multi_enum("models", [], distinct_models(), "a model, instead of all; may be given again")
+  flags.DEFINE_multi_enum("lengths", [], [str(length) for length in LENGTHS], "a length, instead of both")
+  flags.DEFINE_multi_enum("chips", list(CHIPS), list(CHIPS), "a chip, instead of both")
+  flags.DEFINE_bool("report_only", False, "compile nothing: write the table of the trials that there are")
+  flags.DEFINE_string("output_dir", str(ROOT / "benchmarks" / "results"), "where the trials and the table are")
+  app.run(main)
