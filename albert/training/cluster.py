@@ -89,7 +89,6 @@ class Cluster:
     except _LOST as error:
       if self.num_processes == 1:
         raise
-      reason = str(error).split("\n")[0][:200]
       raise RunError(
-        f"another of the {self.num_processes} processes is gone, so this one stops ({reason}); {advice()}"
+        f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops; {advice()}"
       ) from error
