@@ -93,7 +93,11 @@ def test_a_process_without_our_code_gives_the_python_pipelines_answers(
   assert len(lines) == 2 * len(FORMS)
   for name, made in exported.items():
     own = [line for line in lines if Path(line["model"]).name == name]
-    expected = made.run.answer([line["request"] for line in own])
+    requests = [dict(line["request"]) for line in own]
+    for request in requests:
+      if "options" in request:  # "" fills up shorter lists
+        request["options"] = [option for option in request["options"] if option]
+    expected = made.run.answer(requests)
     for answer, wanted in expected.items():
       for row, line in enumerate(own):
         found, value = line["answer"][answer], wanted[row]
