@@ -129,8 +129,8 @@ def test_bad_input(exported: dict[str, Exported], name: str) -> None:
   fields = {field: tf.constant([request[field] for request in good]) for field in good[0]}
   long = " ".join(plain_texts(40)) + " "
   long *= MEGABYTE // len(long) + 1
-  for strange in ("", " \n\t", "\0", "[MASK]", b"\xff\xfe\x80 caf\xc3 \xed\xa0\x80", "東" * (MEGABYTE // 3), long):
-    rows = 1 if strange is long else len(good)
+  for strange in ("", " \n\t", "\0", "[MASK]", b"\xff\xfe\x80 caf\xc3 \xed\xa0\x80", "東" * 100_000, long):
+    rows = 1 if len(strange) > 1000 else len(good)
     found = serve(**{field: tf.fill(tf.shape(value[:rows]), strange) for field, value in fields.items()})
     for answer, values in found.items():
       assert values.shape[0] == rows
