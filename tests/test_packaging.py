@@ -187,7 +187,8 @@ def test_documents_name_only_what_exists(path: Path) -> None:
   code = "\n".join(re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
   mentioned = set(re.findall(r"(?:^|[`&;$])\s*make ([a-z][a-z-]*)", code, re.MULTILINE))
   assert mentioned <= targets
-  links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+  prose = re.sub(r"^```.*?^```|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
+  links = [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link]
   assert [link for link in links if not (path.parent / link).exists()] == []
 
 
