@@ -24,28 +24,33 @@ def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
   sys.exit(exit_code)
 
 
-def _parse_flags(argv: Sequence[str], rest: list[str] | None) -> list[str]:
+def _parse_flags(argv: Sequence[str], rest: list[str] | None, operands: list[str] | None) -> list[str]:
   """Parses flags; an unknown flag, a bad value or a stray word is one line and exit code 2."""
   if rest is not None and "--" in argv:
     place = list(argv).index("--")
     argv, rest[:] = argv[:place], argv[place + 1 :]
   if any(word in ("--help", "-help", "-h") for word in argv[1:]):
     absl_app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+  if operands is not None:
+    flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
   try:
     words = flags.FLAGS(list(argv))
   except flags.Error as error:
     _fail(f"{' '.join(str(error).split())} (--help lists the flags)")
-  if len(words) > 1:
+  if operands is not None:
+    operands[:] = words[1:]
+  elif len(words) > 1:
     _fail(f"unexpected argument {words[1]!r}: flags are written --name=value (--help lists them)")
   return words
 
 
-def run(main: Callable[[], None], rest: list[str] | None = None) -> None:
+def run(main: Callable[[], None], rest: list[str] | None = None, operands: list[str] | None = None) -> None:
   """Runs `main()` as the program. What albert.errors defines ends it with one line on stderr.
 
   Args:
     main: what to run when the flags are parsed.
     rest: a list that takes the words after "--", for programs that pass them on; None if there may be none.
+    operands: a list that takes the words that are no flags, such as directories; None if there may be none.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -61,4 +66,4 @@ def run(main: Callable[[], None], rest: list[str] | None = None) -> None:
       sys.exit(128 + stop.signal_number)
 
   logging.set_verbosity(logging.WARNING)  # libraries' chatter
-  absl_app.run(guarded, flags_parser=functools.partial(_parse_flags, rest=rest))
+  absl_app.run(guarded, flags_parser=functools.partial(_parse_flags, rest=rest, operands=operands))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from albert import files
-
-FILE_NAME = "eval_metrics.jsonl"
+from albert.training import log_lines
 
 
 class EvaluationLog:
@@ -19,15 +18,10 @@ class EvaluationLog:
   """
 
   def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
-    self._path = files.join(output_dir, FILE_NAME)
+    self._path = files.join(output_dir, log_lines.EVALUATIONS)
     self._metric = metric
     self._sign = 1.0 if higher_is_better else -1.0
-    lines: list[str] = []
-    if files.exists(self._path):
-      with files.open_file(self._path) as f:
-        lines = f.read().decode("utf-8").split("\n")
-    read = [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut off
-    self._lines = [line for line in read if line["step"] <= first_step]
+    self._lines = [line for line in log_lines.read(self._path) if line["step"] <= first_step]
     files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in self._lines))
 
   def has(self, step: int) -> bool:

@@ -10,25 +10,19 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from albert import files
-
-FILE_NAME = "metrics.jsonl"
+from albert.training import log_lines
 
 
 def read_metrics(output_dir: str) -> list[dict[str, float]]:
   """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
-  path = files.join(output_dir, FILE_NAME)
-  if not files.exists(path):
-    return []
-  with files.open_file(path) as f:
-    lines = f.read().decode("utf-8").split("\n")
-  return [json.loads(line) for line in lines if line.endswith("}")]
+  return log_lines.read(files.join(output_dir, log_lines.METRICS))
 
 
 class MetricsLog:
   """Appends to metrics.jsonl and TensorBoard. Resuming at a step drops the lines after it."""
 
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
-    self._path = files.join(output_dir, FILE_NAME)
+    self._path = files.join(output_dir, log_lines.METRICS)
     self._writer = tf.summary.create_file_writer(files.join(output_dir, "tensorboard"))
     self._total_steps = total_steps
     self._started = time.monotonic()

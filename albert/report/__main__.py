@@ -1,0 +1,37 @@
+"""A page about runs: `python -m albert.report RUN_DIR... --output_file=report.html`."""
+
+from __future__ import annotations
+
+import sys
+
+from absl import flags
+
+from albert import app, files
+from albert.report.page import make_page
+from albert.report.records import read_runs
+
+# In a heading.
+_MOST_NAMES = 3
+_directories: list[str] = []
+
+
+def define_flags() -> None:
+  """The flags of this command."""
+  main = sys.argv[0]
+  flags.DEFINE_string("output_file", "report.html", "the page to write", module_name=main)
+  flags.DEFINE_string("title", "", "its heading (default: the names of the runs, or their number)", module_name=main)
+  flags.DEFINE_integer("num_examples", 10, "rows of each file of predictions; 0: none", lower_bound=0, module_name=main)
+
+
+def main() -> None:
+  """Writes the page, and says where."""
+  values = flags.FLAGS
+  runs, seeds = read_runs(_directories, num_examples=values.num_examples)
+  title = values.title or (", ".join(run.name for run in runs) if len(runs) <= _MOST_NAMES else f"{len(runs)} runs")
+  files.write_atomically(values.output_file, make_page(title, runs, seeds))
+  print(f"wrote {values.output_file} ({len(runs)} run{'s' if len(runs) > 1 else ''})")
+
+
+if __name__ == "__main__":
+  define_flags()
+  app.run(main, operands=_directories)

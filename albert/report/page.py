@@ -1,0 +1,183 @@
+"""The page: runs, curves, results, settings, environments, examples. Nothing in it comes from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from albert.report import charts
+from albert.report.assets import SCRIPT, STYLE
+from albert.report.records import Examples, RunRecord, Seeds
+
+# The browser itself refuses what would load anything.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_PROBABILITY_DIGITS = 6
+
+Row = Sequence[str]
+
+
+def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[Seeds]) -> str:
+  """The HTML of the page.
+
+  Args:
+    title: its heading.
+    runs: one or more.
+    seeds: what groups of runs have in common.
+  """
+  sections = [
+    ("Runs", _runs(runs)),
+    ("Curves", _curves(runs)),
+    ("Results", _results(runs)),
+    ("Over the seeds", "".join(map(_seeds, seeds))),
+    ("Settings", _settings(runs, "config", lambda run: run.config)),
+    ("Environment", _settings(runs, "environment", lambda run: run.environment)),
+    ("Examples", _examples(runs)),
+  ]
+  body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections if content)
+  return (
+    '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
+    f"<body><h1>{html.escape(title)}</h1>{body}<script>{SCRIPT}</script></body></html>\n"
+  )
+
+
+def _table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
+  """A table that scrolls in its own place. Rows are (class, cells); cells are HTML, the first one is a heading."""
+  head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+  lines = []
+  for kind, (first, *rest) in rows:
+    cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in rest)
+    lines.append(f'<tr class="{kind}"><th scope="row">{first}</th>{cells}</tr>')
+  return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _is_number(text: str) -> bool:
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True
+
+
+def _number(value: Any) -> str:
+  return f"{value:.6g}" if isinstance(value, float) else html.escape(str(value))
+
+
+def _named(number: int, run: RunRecord) -> str:
+  return f'<span class="swatch" {charts.color_of(number)}></span>{html.escape(run.name)}'
+
+
+def _runs(runs: Sequence[RunRecord]) -> str:
+  rows = []
+  for number, run in enumerate(runs):
+    done, wanted = run.steps
+    speeds = sorted(line["examples_per_second"] for line in run.metrics if "examples_per_second" in line)
+    rows.append(
+      (
+        "",
+        [
+          _named(number, run),
+          html.escape(str(run.config.get("task", ""))),
+          f'<span class="short">{done:,} of {wanted:,}</span>' if wanted else f"{done:,}",
+          f"{speeds[len(speeds) // 2]:.4g}" if speeds else "",
+          f"<code>{html.escape(run.path)}</code>",
+        ],
+      )
+    )
+  return _table(["run", "task", "steps", "examples/s (median)", "directory"], rows)
+
+
+def _curves(runs: Sequence[RunRecord]) -> str:
+  curves = charts.curves_of(runs)
+  if not curves:
+    return ""
+  buttons = "".join(
+    f'<button type="button" data-run="{number}" aria-pressed="true">{_named(number, run)}</button>'
+    for number, run in enumerate(runs)
+  )
+  drawn = "".join(charts.draw(name, series, runs) for name, series in curves.items())
+  has_evaluations = any(run.evaluations for run in runs)
+  note = "<p>Over steps. Lines: training" + ("; dots: evaluations" if has_evaluations else "") + ".</p>"
+  return f'{note}<div class="legend">{buttons}</div><div class="charts">{drawn}</div>'
+
+
+def _results(runs: Sequence[RunRecord]) -> str:
+  names = list(dict.fromkeys(name for run in runs for name in run.results))
+  if not names:
+    return ""
+  rows = [("", [html.escape(name), *(_number(run.results.get(name, "")) for run in runs)]) for name in names]
+  return _table(["eval_results.json", *(_named(number, run) for number, run in enumerate(runs))], rows)
+
+
+def _seeds(seeds: Seeds) -> str:
+  columns = ("median", "mean", "standard_deviation", "minimum", "maximum")
+  rows = [
+    ("", [html.escape(name), *(_number(numbers[column]) for column in columns)])
+    for name, numbers in seeds.summary["metrics"].items()
+  ]
+  count = len(seeds.summary["seeds"])
+  heading = f"<h3>{html.escape(seeds.name)}: {count} runs, the best {html.escape(seeds.summary['best_run'])}</h3>"
+  return heading + _table(["metric", *(column.replace("_", " ") for column in columns)], rows)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+  """Nested settings by names with dots; a list is one value."""
+  flat: dict[str, Any] = {}
+  for name, value in values.items():
+    if isinstance(value, Mapping):
+      flat |= flattened(value, f"{prefix}{name}.")
+    else:
+      flat[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
+  return flat
+
+
+def _settings(runs: Sequence[RunRecord], name: str, of: Callable[[RunRecord], Mapping[str, Any]]) -> str:
+  """What differs between the runs at first sight, all of it when asked for."""
+  settings = [flattened(of(run)) for run in runs]
+  names = list(dict.fromkeys(name for values in settings for name in values))
+  if not names:
+    return ""
+  header = ["", *(_named(number, run) for number, run in enumerate(runs))]
+
+  def row(setting: str, kind: str = "") -> tuple[str, Row]:
+    return kind, [html.escape(setting), *(_number(values.get(setting, "")) for values in settings)]
+
+  different = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
+  parts = []
+  if len(runs) > 1:
+    differing = [row(setting, "differs") for setting in different]
+    parts.append(_table(header, differing) if different else "<p>The same in all runs.</p>")
+  everything = _table(header, [row(setting, "differs" if setting in different else "") for setting in names])
+  parts.append(f"<details><summary>All of {name}.json</summary>{everything}</details>")
+  return "".join(parts)
+
+
+def _examples(runs: Sequence[RunRecord]) -> str:
+  parts = []
+  for number, run in enumerate(runs):
+    pictures = "".join(
+      f'<figure><figcaption>{html.escape(name)}</figcaption><img alt="{html.escape(name)} of {html.escape(run.name)}" '
+      f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
+      for name, png in run.pictures.items()
+    )
+    tables = "".join(_example_table(table, is_open=table is run.examples[0]) for table in run.examples)
+    if pictures or tables:
+      parts.append(f'<h3>{_named(number, run)}</h3>{tables}<div class="pictures">{pictures}</div>')
+  return "".join(parts)
+
+
+def _example_table(table: Examples, *, is_open: bool) -> str:
+  content = _table([*map(html.escape, table.header)], [("", [_cell(cell) for cell in row]) for row in table.rows])
+  summary = f"{html.escape(table.name)}, the first {len(table.rows)}"
+  return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
+
+
+def _cell(text: str) -> str:
+  """Probabilities with fewer digits; all else as it stands."""
+  if "." in text and _is_number(text):
+    return f"{float(text):.{_PROBABILITY_DIGITS}g}"
+  return html.escape(text)

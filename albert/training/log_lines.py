@@ -1,0 +1,36 @@
+"""The logs of a run: a JSON object a line, by step. No TensorFlow, so that a report is quick."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from albert import files
+from albert.errors import UserError
+
+METRICS = "metrics.jsonl"
+EVALUATIONS = "eval_metrics.jsonl"
+
+
+def read(path: str) -> list[dict[str, Any]]:
+  """The lines of a log; none if it is not there. A last line cut off by a kill is left out.
+
+  Raises:
+    UserError: a line that is no JSON object with a step, with file and line.
+  """
+  if not files.exists(path):
+    return []
+  with files.open_file(path) as f:
+    lines = f.read().decode("utf-8", errors="replace").split("\n")
+  if not lines[-1].endswith("}"):
+    lines.pop()
+  read_lines = []
+  for number, line in enumerate(lines, start=1):
+    try:
+      values = json.loads(line)
+    except json.JSONDecodeError:
+      values = None
+    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+      raise UserError(f"{path}, line {number}: not a JSON object with a step: {line[:60]!r}: delete the line")
+    read_lines.append(values)
+  return read_lines

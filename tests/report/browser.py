@@ -1,0 +1,113 @@
+"""A real browser for tests: Chromium, driven by chromedriver through the W3C WebDriver protocol, without a library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_SECONDS_TO_START = 60
+
+
+def missing() -> str:
+  """What a browser lacks here; "" if nothing."""
+  if not any(map(shutil.which, _BROWSERS)):
+    return f"no browser: none of {', '.join(_BROWSERS)} is installed (Debian: chromium)"
+  return "" if shutil.which("chromedriver") else "no chromedriver is installed (Debian: chromium-driver)"
+
+
+class Browser:
+  """A headless browser with a profile of its own, which ends with the `with`."""
+
+  def __init__(self, directory: Path):
+    self._log = directory / "chromedriver.log"
+    self._profile = directory / "profile"
+    self._session = ""
+
+  def __enter__(self) -> Browser:
+    command = ["chromedriver", "--port=0"]
+    self._driver = subprocess.Popen(command, stdout=self._log.open("wb"), stderr=subprocess.STDOUT)
+    try:
+      self._session = f"http://127.0.0.1:{self._port()}/session"
+      arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={self._profile}"]
+      if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # Chromium's sandbox refuses root
+      options = {
+        "goog:chromeOptions": {"args": arguments, "binary": next(filter(None, map(shutil.which, _BROWSERS)))},
+        "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+      }
+      session = self._request("POST", "", {"capabilities": {"alwaysMatch": options}})
+      self._session += f"/{session['sessionId']}"
+    except BaseException:
+      self._driver.kill()
+      raise
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    try:
+      self._request("DELETE", "")
+    finally:
+      self._driver.terminate()
+      self._driver.wait(timeout=30)
+
+  def _port(self) -> int:
+    """The port that the driver has chosen, from what it prints."""
+    for _ in range(_SECONDS_TO_START * 10):
+      found = re.search(r"successfully on port (\d+)", self._log.read_text(encoding="utf-8"))
+      if found:
+        return int(found[1])
+      time.sleep(0.1)
+    raise TimeoutError(f"chromedriver did not start: {self._log.read_text(encoding='utf-8')}")
+
+  def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode("utf-8")
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(self._session + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=120) as answer:
+      return json.load(answer)["value"]
+
+  def command(self, name: str, **parameters: Any) -> Any:
+    """A command of the DevTools protocol."""
+    return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+  def show(self, path: Path, *, width: int, height: int, scheme: str = "light") -> None:
+    """Opens a file in a window of this size, as a phone below 600 pixels, in the light or the dark scheme."""
+    self.command(
+      "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=width < 600
+    )
+    self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    self._request("POST", "/url", {"url": path.as_uri()})
+
+  def run(self, script: str) -> Any:
+    """What a function with this body returns."""
+    return self._request("POST", "/execute/sync", {"script": script, "args": []})
+
+  def move_pointer(self, x: int, y: int) -> None:
+    """Moves the mouse to a place of the window."""
+    self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+  def messages(self) -> list[str]:
+    """The console's messages since the last call."""
+    return [entry["message"] for entry in self._request("POST", "/se/log", {"type": "browser"})]
+
+  def requested(self, page: Path) -> list[str]:
+    """The addresses that a page has asked for since the last call."""
+    entries = self._request("POST", "/se/log", {"type": "performance"})
+    events = [json.loads(entry["message"])["message"] for entry in entries]
+    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return [one["request"]["url"] for one in sent if one["documentURL"] == page.as_uri()]
+
+  def picture(self) -> bytes:
+    """A PNG of the window."""
+    return base64.b64decode(self._request("GET", "/screenshot"))

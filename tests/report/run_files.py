@@ -1,0 +1,69 @@
+"""Directories as runs leave them, for tests."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+  """A log."""
+  path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def one_pixel_png() -> bytes:
+  """The smallest picture."""
+
+  def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+  header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+  return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
+
+
+def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, steps: int = 1000) -> Path:
+  """A finished run of classification: logs, settings, results, mistakes, predictions, a picture."""
+  directory.mkdir(parents=True)
+  config = {
+    "task": "classifier",
+    "model": {"hidden_size": 128, "sharing": "all"},
+    "optimizer": {"learning_rate": learning_rate},
+    "train": {"num_train_steps": steps, "seed": seed},
+    "data": {"data_dir": "a/very/long/path/" + "without/any/space/" * 12},
+  }
+  (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+  environment = {"command": ["run_classifier.py", "--do_train"], "tensorflow": "2.20.0"}
+  (directory / "environment.json").write_text(json.dumps(environment), encoding="utf-8")
+  write_lines(
+    directory / "metrics.jsonl",
+    [
+      {"step": n, "loss": math.exp(-n * learning_rate) + 0.01 * seed, "examples_per_second": 200.0 + n % 7}
+      for n in range(10, steps + 1, 10)
+    ],
+  )
+  evaluations = [
+    {"step": n, "loss": 0.5 + 100 / n, "accuracy": 0.7 + n / 1e4, "majority_accuracy": 0.691} for n in (500, steps)
+  ]
+  write_lines(directory / "eval_metrics.jsonl", evaluations)
+  (directory / "eval_results.json").write_text(json.dumps(evaluations[-1]), encoding="utf-8")
+  mistakes = 'id\tlabel\tprediction\tprobability\tsentence\n7\t0\t1\t0.95290\tA <script>alert(1)</script> & "b".\n'
+  (directory / "mistakes_dev.tsv").write_text(mistakes, encoding="utf-8")
+  rows = "".join(f"{n}\t1\t1\t0.171702459\t0.828297541\n" for n in range(30))
+  header = "id\tlabel\tprediction\tprobability_0\tprobability_1\n"
+  (directory / "predictions_dev.tsv").write_text(header + rows, encoding="utf-8")
+  (directory / "confusion_matrix_dev.png").write_bytes(one_pixel_png())
+  return directory
+
+
+def make_seeds(directory: Path, seeds: tuple[int, ...] = (1, 2)) -> Path:
+  """Runs of several seeds, with what they have in common."""
+  for seed in seeds:
+    make_run(directory / f"run-{seed}", seed=seed)
+  numbers = {"median": 0.8, "mean": 0.81, "standard_deviation": 0.0125, "minimum": 0.79, "maximum": 0.83, "values": []}
+  summary = {"seeds": list(seeds), "best_seed": 2, "best_run": "run-2", "metrics": {"accuracy": numbers}}
+  (directory / "runs.json").write_text(json.dumps(summary), encoding="utf-8")
+  return directory

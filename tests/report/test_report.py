@@ -1,0 +1,223 @@
+"""What the page says is what the runs have written."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from albert.report import charts
+from albert.report.page import flattened, make_page
+from albert.report.records import read_runs
+from tests.report.run_files import make_run, make_seeds, write_lines
+
+
+class _Page(HTMLParser):
+  """Rows of all tables, elements that are still open at the end, addresses, and texts of scripts."""
+
+  def __init__(self, text: str):
+    super().__init__()
+    self.rows: list[list[str]] = []
+    self.open: list[str] = []
+    self.addresses: list[str] = []
+    self.scripts: list[str] = []
+    self.feed(text)
+    self.close()
+
+  def handle_starttag(self, tag, attrs):
+    self.addresses += [value for name, value in attrs if name in ("src", "href", "srcset", "action")]
+    if tag == "tr":
+      self.rows.append([])
+    elif tag in ("td", "th"):
+      self.rows[-1].append("")
+    if tag not in ("meta", "img", "line", "circle", "polyline"):
+      self.open.append(tag)
+
+  handle_startendtag = handle_starttag
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+
+  def handle_data(self, data):
+    if self.open and self.open[-1] == "script":
+      self.scripts.append(data)
+    elif self.rows and {"td", "th"} & set(self.open):
+      self.rows[-1][-1] += data
+
+
+def _page_of(*paths: Path, num_examples: int = 3) -> _Page:
+  return _Page(make_page("a < b", *read_runs([str(path) for path in paths], num_examples=num_examples)))
+
+
+def test_one_run(tmp_path: Path):
+  page = _page_of(make_run(tmp_path / "first"))
+  assert page.open == []
+  assert ["first", "classifier", "1,000 of 1,000", "203", str(tmp_path / "first")] in page.rows
+  assert ["accuracy", "0.8"] in page.rows
+  assert ["model.hidden_size", "128"] in page.rows
+  assert ["command", "run_classifier.py --do_train"] in page.rows
+  assert ["7", "0", "1", "0.9529", 'A <script>alert(1)</script> & "b".'] in page.rows
+  assert page.rows.count(["0", "1", "1", "0.171702", "0.828298"]) == 1
+  assert [row for row in page.rows if len(row) == 5 and row[0] == "3"] == []  # three rows: ids 0, 1, 2
+  assert len(page.addresses) == 1
+  assert page.addresses[0].startswith("data:image/png;base64,")
+
+
+def test_no_script_but_ours(tmp_path: Path):
+  run = make_run(tmp_path / "<!--<script>")
+  page = _page_of(run)
+  assert page.open == []
+  *points, ours = page.scripts
+  assert all(json.loads(text)["series"][0]["name"].startswith("<!--<script>") for text in points)
+  assert "querySelector" in ours
+
+
+def test_several_runs_say_what_differs(tmp_path: Path):
+  page = _page_of(make_run(tmp_path / "a"), make_run(tmp_path / "b", learning_rate=2e-3))
+  first = next(n for n, row in enumerate(page.rows) if row == ["", "a", "b"])
+  assert page.rows[first + 1] == ["optimizer.learning_rate", "0.001", "0.002"]
+  assert page.rows[first + 2] == ["", "a", "b"]  # nothing else differs; then comes everything
+  assert ["train.seed", "1", "1"] in page.rows
+
+
+def test_seeds_stand_for_their_runs(tmp_path: Path):
+  page = _page_of(make_seeds(tmp_path / "task"))
+  assert [row[0] for row in page.rows[1:3]] == ["run-1", "run-2"]
+  assert ["accuracy", "0.8", "0.81", "0.0125", "0.79", "0.83"] in page.rows
+
+
+def test_names_are_as_long_as_needed(tmp_path: Path):
+  runs, _ = read_runs([str(make_run(tmp_path / name / "run")) for name in ("x", "y")], num_examples=0)
+  assert [run.name for run in runs] == ["x/run", "y/run"]
+
+
+def test_a_run_under_way_and_weights_only_evaluated(tmp_path: Path):
+  under_way, evaluated = tmp_path / "under_way", tmp_path / "evaluated"
+  under_way.mkdir()
+  evaluated.mkdir()
+  (under_way / "metrics.jsonl").write_text('{"step": 5, "loss": NaN}\n{"step": 10, "loss": 2.0}\n{"step": 15, "lo')
+  (evaluated / "eval_results.json").write_text('{"step": 0, "accuracy": 0.25}')
+  page = _page_of(under_way, evaluated)
+  assert ["under_way", "", "10", "", str(under_way)] in page.rows
+  assert ["accuracy", "", "0.25"] in page.rows
+
+
+def test_filled_masks_and_answers(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  (run / "predictions.tsv").write_text('line\ttext\n1\t"He said ""[MASK]""."\n', encoding="utf-8")
+  (run / "predictions_test.json").write_text('{"q1": "in 1990", "q2": ""}', encoding="utf-8")
+  rows = _page_of(run).rows
+  assert ["1", 'He said "[MASK]".'] in rows
+  assert ["q1", "in 1990"] in rows
+  assert ["q2", ""] in rows
+
+
+def test_curves_hold_every_logged_value(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+  data = json.loads(_page_of(run).scripts[0])
+  training, evaluation = data["series"]
+  assert training["points"] == [[line["step"], line["loss"]] for line in logged]
+  assert evaluation["points"] == [[500, 0.7], [1000, 0.6]]
+
+
+def test_what_never_changes_has_no_curve(tmp_path: Path):
+  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
+  assert list(charts.curves_of(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
+
+
+def test_places_in_the_picture(tmp_path: Path):
+  """The axis' units lead from the drawn points back to the values."""
+  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
+  svg = charts.draw("loss", [charts.Series(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
+  found = re.search(r'polyline points="([^"]+)"', svg)
+  assert found
+  (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in pair.split(",")] for pair in found[1].split())
+  assert (x1 - x0) / (x2 - x0) == pytest.approx(50 / 200, abs=2e-3)
+  assert (y1 - y0) / (y1 - y2) == pytest.approx((2 - 1) / (4 - 1), abs=2e-3)
+  lines = re.findall(r'y1="([\d.]+)" y2="\1"/><text class="y" [^>]*>([^<]+)<', svg)
+  assert len(lines) >= 3
+  for y, value in lines:
+    assert float(y) == pytest.approx(y0 + (float(value) - 2) * (y2 - y0) / 2, abs=0.2)
+
+
+@pytest.mark.parametrize(
+  ("low", "high", "expected"),
+  [
+    (0, 1000, [0, 200, 400, 600, 800, 1000]),
+    (0.58, 0.72, [0.6, 0.65, 0.7]),
+    (-1, 1, [-1, -0.5, 0, 0.5, 1]),
+    (1e-5, 9.9e-5, [2e-5, 4e-5, 6e-5, 8e-5]),
+    (3, 3, [3]),
+  ],
+)
+def test_ticks_are_round(low: float, high: float, expected: list[float]):
+  assert charts.ticks(low, high, most=6) == pytest.approx(expected)
+
+
+def test_thinning_keeps_ends_and_spikes():
+  points = [(n, float(n % 5)) for n in range(10_000)]
+  points[4321] = (4321, 99.0)
+  points[8000] = (8000, -99.0)
+  thin = charts.thinned(points, 100)
+  assert len(thin) <= 100
+  assert (thin[0], thin[-1]) == (points[0], points[-1])
+  assert {points[4321], points[8000]} <= set(thin)
+  assert thin == sorted(thin)
+  assert charts.thinned(points[:100], 100) == points[:100]
+
+
+def test_flattened():
+  assert flattened({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
+
+
+def test_bad_directories_are_one_line(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  empty = tmp_path / "empty"
+  empty.mkdir()
+  damaged = tmp_path / "damaged"
+  damaged.mkdir()
+  write_lines(damaged / "metrics.jsonl", [{"step": 1}])
+  with open(damaged / "metrics.jsonl", "a", encoding="utf-8") as f:
+    f.write('oops\n{"step": 2}\n')
+  half = tmp_path / "half"
+  half.mkdir()
+  (half / "runs.json").write_text('{"seeds": [1]}')
+  for paths, message in [
+    ([], "give the directories of one or more runs"),
+    ([tmp_path / "nowhere"], "nowhere: no such directory"),
+    ([run, empty], "empty: holds no run"),
+    ([run, run], "run is given twice"),
+    ([damaged], "metrics.jsonl, line 2: not a JSON object with a step: 'oops'"),
+    ([half], "runs.json: lacks 'best_run'"),
+  ]:
+    with pytest.raises(UserError, match=re.escape(message)):
+      read_runs([str(path) for path in paths], num_examples=1)
+
+
+def test_command(tmp_path: Path):
+  """Flags may come before and after the directories; TensorFlow is not imported."""
+  runs = [str(make_run(tmp_path / name)) for name in ("a", "b")]
+  output = tmp_path / "page.html"
+  program = (
+    "import runpy, sys; sys.argv[0] = 'report'\n"
+    "try: runpy.run_module('albert.report', run_name='__main__')\n"
+    "finally: assert 'tensorflow' not in sys.modules"
+  )
+
+  def call(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+  result = call("--title=Two", runs[0], f"--output_file={output}", runs[1])
+  assert (result.returncode, result.stdout) == (0, f"wrote {output} (2 runs)\n"), result.stderr
+  assert "<title>Two</title>" in output.read_text(encoding="utf-8")
+  result = call(str(tmp_path / "nowhere"))
+  assert result.returncode == 2
+  assert result.stderr == f"error: {tmp_path / 'nowhere'}: no such directory: give the --output_dir of a run\n"
