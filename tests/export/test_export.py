@@ -233,7 +233,7 @@ def test_requests_and_answers_of_tensorflow_serving(exported: dict[str, Exported
   for key, value in response.outputs.items():
     for found, row in zip(tf.make_ndarray(value), predictions, strict=True):
       wanted = np.array(row[key] if isinstance(row, dict) else row)
-      if found.dtype == object or wanted.dtype.kind == "U":
+      if np.asarray(found).dtype.kind in "OS":
         assert np.array_equal(np.vectorize(bytes.decode, otypes=[object])(found), wanted)
       else:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=key)
