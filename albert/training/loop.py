@@ -121,7 +121,9 @@ class Trainer:
     def add(index: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
       return index + 1, tf.nest.map_structure(tf.add, so_far, part(index))
 
-    _, result = tf.while_loop(lambda index, _: index < parts, add, (tf.constant(1), part(tf.constant(0))))
+    # One part at a time: by default ten iterations may run at once, which would take the memory of ten parts.
+    start = (tf.constant(1), part(tf.constant(0)))
+    _, result = tf.while_loop(lambda index, _: index < parts, add, start, parallel_iterations=1)
     return result
 
   def _gradients(
