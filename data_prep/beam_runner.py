@@ -29,8 +29,7 @@ from albert.workers import Workers
 from data_prep import blocks, corpus, segments, shards
 from data_prep.blocks import Block
 from data_prep.corpus import Counts, Unit
-from data_prep.create_pretraining_data import Made
-from data_prep.job import Job, Workspace, check_counts
+from data_prep.job import Job, Made, Workspace, check_counts
 from data_prep.preparation import Packed, Settings, UnitMaker
 
 _SUMMARY = "summary"

@@ -14,8 +14,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -27,7 +26,7 @@ from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import preparation, segments, shards
 from data_prep.corpus import Counts, plan_units
-from data_prep.job import Job, Workspace, check_counts, make_identity, make_manifest, resume
+from data_prep.job import Job, Made, Run, Workspace, check_counts, make_identity, make_manifest, resume
 from data_prep.preparation import Settings
 
 FLAGS = flags.FLAGS
@@ -97,18 +96,6 @@ def _write_shards(
       infos[index] = info
       progress.update(info.examples)
   return [infos[index] for index in range(job.num_shards)]
-
-
-class Made(NamedTuple):
-  """What a runner made of the text: counts, examples with label 0 and 1, the shards in order."""
-
-  counts: Counts
-  labels: list[int]
-  infos: list[ShardInfo]
-
-
-# Makes the shards of a job.
-Run = Callable[[Job, Workspace, Tokenizer, Workers], Made]
 
 
 def run_here(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> Made:

@@ -6,13 +6,14 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from albert import files
 from albert.data.manifest import Manifest, ShardInfo, shard_is_intact
 from albert.errors import UserError
 from albert.tokenization import Tokenizer
+from albert.workers import Workers
 from data_prep import segments
 from data_prep.corpus import Counts
 from data_prep.preparation import Settings
@@ -112,6 +113,18 @@ class Workspace:
       self._lock.close()
       self._lock = None
     files.remove_tree(self.path)
+
+
+class Made(NamedTuple):
+  """What a runner made of the text: counts, examples with label 0 and 1, the shards in order."""
+
+  counts: Counts
+  labels: list[int]
+  infos: list[ShardInfo]
+
+
+# Makes the shards of a job.
+Run = Callable[[Job, Workspace, Tokenizer, Workers], Made]
 
 
 def other_settings_error(output_dir: str, what: str, there: dict[str, Any], here: dict[str, Any]) -> UserError:
