@@ -58,8 +58,6 @@ setup(
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
     "parity": ["torch>=2.6", "transformers>=4.57"],
-    # Keras 3 beside TensorFlow, for benchmarks/bench_step.py; in an environment of its own.
-    "keras-hub": ["keras>=3.8", "keras-hub>=0.20"],
     "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
   },
 )
