@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.text_ops import CODE_POINTS_WITH_PROPERTIES, CodePointTable, GraphTokenizer, Replacements, decomposed
-from albert.tokenization import UNK_ID, WORD_START, Tokenizer, decompose
+from albert.tokenization import UNK_ID, WORD_START, decompose
 
 _SPACE = ord(" ")
 _QUOTES = (ord("`"), ord("'"))
@@ -70,12 +70,12 @@ class OffsetGraphTokenizer(GraphTokenizer):
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
     super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
-    if not self.words_are_independent:
+    if not self.reference.words_are_independent:
       raise UserError(
         f"{model_file}: has pieces of several words, whose places in a text a graph cannot tell: train a vocabulary "
         "without them (data_prep/train_vocab.py)"
       )
-    tokenizer = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
+    tokenizer = self.reference
     self._is_space = _spaces(tokenizer.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in tokenizer.pieces]
     lengths[UNK_ID] = 1  # at least

@@ -163,11 +163,9 @@ class GraphTokenizer(tf.Module):
       )
     self.do_lower_case = do_lower_case
     self.convert_quotes = convert_quotes
-    #: Piece of each id, str [V].
-    self.pieces = np.array(tokenizer.pieces)
+    #: The same outside a graph.
+    self.reference = tokenizer
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
-    #: See Tokenizer.
-    self.words_are_independent = tokenizer.words_are_independent
     splits = tokenizer.comma_splits
     self._comma_replacements = Replacements.from_rows(splits.values())
     self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
@@ -193,7 +191,7 @@ class GraphTokenizer(tf.Module):
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Ids [B, (T)] (int32) of the texts [B], without [CLS] and [SEP], equal to `Tokenizer.encode`."""
     texts = self.normalize(texts)
-    if self.words_are_independent:
+    if self.reference.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
       ids = self._sentencepiece.tokenize(words.flat_values)
       splits = tf.gather(ids.row_splits, words.row_splits)

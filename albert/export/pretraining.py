@@ -41,7 +41,7 @@ class FillMask(TextServable):
     super().__init__(source, settings)
     self.fields = text_fields([f"with {MASK} wherever a piece is to be filled in"])
     self.output = MaskedLMHead(source.config, source.head_weights("masked_lm"), self.encoder.word_embeddings)
-    self._pieces: list[str] = self.tokenizer.pieces.tolist()
+    self._pieces = self.tokenizer.reference.pieces
     self._top_k = min(settings.top_k, len(self._pieces))
     self._continued = _continued(self._pieces)
 

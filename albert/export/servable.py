@@ -76,12 +76,15 @@ class Servable(tf.Module, abc.ABC):
   fields: Sequence[Field]
   # Dimensions of the ids: [B, S], or [B, K, S] where an example has several sequences.
   rank_of_ids: ClassVar[int] = 2
+  tokenizer_class: ClassVar[type[GraphTokenizer]] = GraphTokenizer
 
   def __init__(self, source: Source, settings: Settings):
     super().__init__(name="albert")
     self._settings = settings
     self._config = source.config
-    self.tokenizer = GraphTokenizer(source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes)
+    self.tokenizer = self.tokenizer_class(
+      source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
+    )
     self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
 
   @classmethod

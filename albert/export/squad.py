@@ -36,23 +36,21 @@ class _QuestionAnswering(Servable):
     "end": "the character behind it (signature tokens: its last token), int32 [B]",
   }
   head_class: ClassVar[type[SpanHead]]
+  tokenizer_class = OffsetGraphTokenizer
+  tokenizer: OffsetGraphTokenizer
 
   def __init__(self, source: Source, settings: Settings):
     super().__init__(source, settings)
     assert isinstance(settings.config, SquadConfig)
     self._squad = settings.config
     self.fields = [Field(QUESTION, "the question"), Field(CONTEXT, "the text that may answer it, of any length")]
-    self._placed = OffsetGraphTokenizer(
-      source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
-    )
-    self.tokenizer = self._placed
     self.output = self.head_class(source.head_weights(self.head), self._squad)
 
   def windows(self, question: tf.Tensor, context: tf.Tensor) -> Windows:
     """The windows of all examples."""
     return make_windows(
-      self._placed.tokenize(question),
-      self._placed.tokenize_with_offsets(context),
+      self.tokenizer.tokenize(question),
+      self.tokenizer.tokenize_with_offsets(context),
       max_seq_length=self._settings.max_seq_length,
       max_query_length=self._squad.max_query_length,
       doc_stride=self._squad.doc_stride,
