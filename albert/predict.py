@@ -19,10 +19,10 @@ from absl import flags
 from albert import app, files
 from albert.errors import UserError
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
+from albert.json_values import parse_object, shown
 from albert.progress import Progress
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
-_SHOWN = 60
 # Batches of lines that are there already, which are sorted by length together.
 _WINDOW_BATCHES = 32
 _PROBABILITIES = "probabilities"
@@ -90,14 +90,7 @@ class Parser:
     return Request(number, dict(zip(names, columns, strict=True)))
 
   def _json(self, number: int, where: str, line: bytes) -> Request:
-    try:
-      values = json.loads(line.decode("utf-8"))
-    except json.JSONDecodeError as error:
-      raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}): give an object a line") from error
-    except UnicodeDecodeError as error:
-      raise UserError(f"{where}: not UTF-8 (byte {error.start + 1} of the line)") from error
-    if not isinstance(values, dict):
-      raise UserError(f"{where}: not an object but {_shortened(values)}")
+    values = parse_object(where, line)
     texts = {}
     for field in self._fields:
       name, kind = field["name"], "a list of texts" if field["is_list"] else "a text"
@@ -106,18 +99,13 @@ class Parser:
       value = values.pop(name)
       is_right = isinstance(value, list) if field["is_list"] else isinstance(value, str)
       if not is_right or (field["is_list"] and not all(isinstance(text, str) for text in value)):
-        raise UserError(f"{where}: {name!r} must be {kind}, it is {_shortened(value)}")
+        raise UserError(f"{where}: {name!r} must be {kind}, it is {shown(value)}")
       texts[name] = [_encoded(text) for text in value] if field["is_list"] else _encoded(value)
     return Request(number, texts, values)
 
 
 def _encoded(text: str) -> bytes:
   return text.encode("utf-8", errors="replace")
-
-
-def _shortened(value: Any) -> str:
-  text = json.dumps(value, ensure_ascii=False)
-  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 class Model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,11 +11,10 @@ from typing import Any
 from albert import files
 from albert.config import FinetuningConfig, option
 from albert.errors import UserError
+from albert.json_values import field, parse_object, shown
 
 LEVELS = ("middle", "high")
 UNKNOWN = -1
-_SHOWN = 60
-_TYPE_NAMES: dict[type, str] = {str: "a text", list: "a list"}
 _A = ord("A")
 _find_level = re.compile(rf"({'|'.join(LEVELS)})\d+\.txt-\d+$").match
 
@@ -99,9 +97,9 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
 
 def _passage(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   values = files.read_json(path)
-  article = _field(path, values, "article", str)
-  texts, options = _field(path, values, "questions", list), _field(path, values, "options", list)
-  answers = _field(path, values, "answers", list) if with_answers or "answers" in values else [None] * len(texts)
+  article = field(path, values, "article", str)
+  texts, options = field(path, values, "questions", list), field(path, values, "options", list)
+  answers = field(path, values, "answers", list) if with_answers or "answers" in values else [None] * len(texts)
   if not len(texts) == len(options) == len(answers):
     raise UserError(
       f"{path}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
@@ -120,16 +118,11 @@ def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
     if not line.strip():
       continue
     where = f"{path}, line {number}"
-    try:
-      values = json.loads(line.decode("utf-8"))
-    except json.JSONDecodeError as error:
-      raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}): give an object a line") from error
-    except UnicodeDecodeError as error:
-      raise UserError(f"{where}: not UTF-8 (byte {error.start + 1} of the line)") from error
-    article, text = _field(where, values, "article", str), _field(where, values, "question", str)
+    values = parse_object(where, line)
+    article, text = field(where, values, "article", str), field(where, values, "question", str)
     identity = values.get("id", f"{os.path.basename(path)}-{number}")
     if not isinstance(identity, str):
-      raise UserError(f"{where}: 'id' must be a text, it is {_shortened(identity)}")
+      raise UserError(f"{where}: 'id' must be a text, it is {shown(identity)}")
     if with_answers and "answer" not in values:
       raise UserError(f"{where} lacks 'answer': training and evaluation need it")
     answer = values["answer"] if with_answers else None
@@ -138,9 +131,9 @@ def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
 
 def _question(where: str, identity: str, article: str, text: Any, options: Any, answer: Any) -> ChoiceQuestion:
   if not isinstance(text, str):
-    raise UserError(f"{where}: the question must be a text, it is {_shortened(text)}")
+    raise UserError(f"{where}: the question must be a text, it is {shown(text)}")
   if not isinstance(options, list) or not all(isinstance(choice, str) for choice in options):
-    raise UserError(f"{where}: the options must be a list of texts, they are {_shortened(options)}")
+    raise UserError(f"{where}: the options must be a list of texts, they are {shown(options)}")
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
   place = UNKNOWN if answer is None else _place(where, answer, len(options))
@@ -157,21 +150,5 @@ def _place(where: str, answer: Any, num_options: int) -> int:
     place = names.index(answer) if answer in names else UNKNOWN
   if not 0 <= place < num_options:
     last = option_name(num_options - 1)
-    raise UserError(f"{where}: answer {_shortened(answer)} is none of the options, which are A to {last}")
+    raise UserError(f"{where}: answer {shown(answer)} is none of the options, which are A to {last}")
   return place
-
-
-def _field(where: str, values: Any, name: str, kind: type) -> Any:
-  """values[name], which must be of this kind."""
-  if not isinstance(values, dict):
-    raise UserError(f"{where} must be an object with {name!r}, it is {_shortened(values)}")
-  if name not in values:
-    raise UserError(f"{where} lacks {name!r}")
-  if not isinstance(values[name], kind):
-    raise UserError(f"{where}: {name!r} must be {_TYPE_NAMES[kind]}, it is {_shortened(values[name])}")
-  return values[name]
-
-
-def _shortened(value: Any) -> str:
-  text = repr(value)
-  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

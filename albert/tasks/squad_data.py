@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from albert import files
 from albert.config import FinetuningConfig, option
 from albert.errors import UserError
+from albert.json_values import field, shown
 
-_SHOWN = 60
-_TYPE_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+_field = functools.partial(field, remedy="give a file in the form of SQuAD")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,8 +155,8 @@ def _answer(where: str, context: str, values: Any) -> Answer:
     place = context.find(text)
     remedy = "which the paragraph does not have" if place < 0 else f"which the paragraph has at {place}"
     raise UserError(
-      f"{where}: answer_start {start} (in characters, from 0) points at {_shortened(found)}, but the answer is "
-      f"{_shortened(text)}, {remedy}"
+      f"{where}: answer_start {start} (in characters, from 0) points at {shown(found)}, but the answer is "
+      f"{shown(text)}, {remedy}"
     )
   return Answer(text, start)
 
@@ -171,20 +172,3 @@ def _check_version(path: str, question: Question, *, version_2: bool) -> None:
       f"{path}: question {question.id} has no answer: training and evaluation need one"
       + (" (or is_impossible: true)" if version_2 else "")
     )
-
-
-def _field(where: str, values: Any, name: str, kind: type) -> Any:
-  """values[name], which must be of this kind."""
-  if not isinstance(values, dict):
-    raise UserError(f"{where} must be an object with {name!r}, it is {_shortened(values)}")
-  if name not in values:
-    raise UserError(f"{where} lacks {name!r}: give a file in the form of SQuAD")
-  value = values[name]
-  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    raise UserError(f"{where}: {name!r} must be {_TYPE_NAMES[kind]}, it is {_shortened(value)}")
-  return value
-
-
-def _shortened(value: Any) -> str:
-  text = repr(value)
-  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

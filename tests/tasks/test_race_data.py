@@ -118,7 +118,7 @@ def test_what_is_no_json_is_told_with_its_place(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line\)"):
     read_questions([str(lines)], with_answers=True)
   lines.write_text("[1]\n")
-  with pytest.raises(UserError, match=r"line 1 must be an object with 'article', it is \[1\]"):
+  with pytest.raises(UserError, match=r"line 1: not an object but \[1\]"):
     read_questions([str(lines)], with_answers=True)
   passage = Path(write_passage(tmp_path))
   passage.write_text('{"article": "a",\n "questions": [,]}')
