@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from albert import app, files
+from albert import app, files, output_files
 from albert.config import (
   Config,
   FinetuningConfig,
@@ -131,7 +131,9 @@ def _model_config(recipe: _Recipe, run_config: Mapping[str, Any], init_config: s
   elif values.model:
     base = named_model(values.model)
   elif run_config:
-    base = from_dict(ModelConfig, run_config.get("model", {}), source=files.join(values.output_dir, "config.json"))
+    base = from_dict(
+      ModelConfig, run_config.get("model", {}), source=files.join(values.output_dir, output_files.CONFIG)
+    )
     fields = {}
   elif init_config:
     base = load_model_config(init_config)
@@ -151,7 +153,7 @@ def _data_values(config_class: type[Config], recipe: _Recipe, run_config: Mappin
 
 def _vocabulary(config: RunConfig, beside_weights: str | None) -> str:
   """The vocabulary of the run in output_dir, or the one beside --init_checkpoint."""
-  own = files.join(config.output_dir, "spiece.model")
+  own = files.join(config.output_dir, output_files.VOCABULARY)
   return own if files.exists(own) else beside_weights or ""
 
 
@@ -171,7 +173,7 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
     optimizer=_section(OptimizerConfig, sections.get("optimizer", {}), recipe.path),
     train=_section(TrainConfig, sections.get("train", {}), recipe.path),
   )
-  run_file = files.join(config.output_dir, "config.json")
+  run_file = files.join(config.output_dir, output_files.CONFIG)
   run_config = files.read_json(run_file) if files.exists(run_file) else {}
   init_config = init_vocabulary = None
   if config.init_checkpoint:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files
+from albert import files, output_files
 from albert.config import RunConfig, TrainConfig
 from albert.data.source import Data, Reader
 from albert.errors import RunError, UserError
@@ -24,8 +24,6 @@ from albert.training.cluster import Cluster
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
-
-EVAL_RESULTS = "eval_results.json"
 
 
 class Estimator:
@@ -150,7 +148,7 @@ class Estimator:
     files.makedirs(self.results_dir)
     for split, values in outputs.items():
       self.task.write_evaluation(split, values, self.results_dir)
-    files.write_json(files.join(self.results_dir, EVAL_RESULTS), {"step": step, **results})
+    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **results})
     for name, value in results.items():
       print(f"{name} = {value:.6g}", flush=True)
     return results
@@ -285,7 +283,7 @@ class Estimator:
 
   def _has_results(self) -> bool:
     """True for a run of several whose checkpoints are deleted, not for a directory where weights were evaluated."""
-    names = (EVAL_RESULTS, run_directory.CONFIG)
+    names = (output_files.EVAL_RESULTS, output_files.CONFIG)
     return all(files.exists(files.join(self.config.output_dir, name)) for name in names)
 
   def _describe(self, data: Data, train: TrainConfig) -> None:

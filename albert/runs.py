@@ -8,15 +8,13 @@ from typing import Any
 
 import tf_keras as keras
 
-from albert import files
+from albert import files, output_files
 from albert.config import RunConfig
 from albert.errors import UserError
-from albert.estimator import EVAL_RESULTS, Estimator
+from albert.estimator import Estimator
 from albert.tasks.base import Task
 from albert.training import cluster
 from albert.training.metrics_log import say
-
-RUNS = "runs.json"
 
 
 def run(task: Task, config: RunConfig) -> None:
@@ -36,7 +34,7 @@ def run(task: Task, config: RunConfig) -> None:
   if not (config.do_train and config.do_eval):
     raise UserError(
       f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval, too; to use the best run, give "
-      f"its directory (see {RUNS}) as --output_dir"
+      f"its directory (see {output_files.RUNS}) as --output_dir"
     )
   if cluster.addresses():
     raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) train one run: leave it out")
@@ -61,7 +59,7 @@ def _of_seed(config: RunConfig, seed: int) -> RunConfig:
 
 def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
   """The evaluation of one run; of a run that has ended, the one it wrote."""
-  path = files.join(config.output_dir, EVAL_RESULTS)
+  path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
   if files.exists(path):
@@ -96,6 +94,6 @@ def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, Any]]
       f"standard deviation {numbers['standard_deviation']:.3g} over {len(values)} runs",
       flush=True,
     )
-  files.write_json(files.join(config.output_dir, RUNS), summary)
+  files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
   print(f"best: run-{best} ({task.best_metric} {results[best][task.best_metric]:.6g})", flush=True)
   return best

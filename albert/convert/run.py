@@ -10,7 +10,7 @@ from albert.convert.huggingface import write_huggingface
 from albert.convert.model import Line, Model, read_model
 from albert.convert.tf1 import write_albert, write_tf1
 from albert.errors import UserError
-from albert.training.weight_files import VOCABULARY
+from albert.output_files import VOCABULARY
 
 
 def convert(

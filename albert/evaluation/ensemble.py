@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from albert import files
+from albert import files, output_files
 from albert.errors import UserError
 from albert.tasks import registry
 
@@ -38,14 +38,14 @@ def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, float]:
   files.makedirs(output_dir)
   metrics: dict[str, float] = registry.load(entry.ensemble)(directories, configs[0].get("data", {}), output_dir)
   if metrics:
-    files.write_json(files.join(output_dir, "eval_results.json"), {"runs": len(directories), **metrics})
+    files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(directories), **metrics})
   return metrics
 
 
 def _config(directory: str) -> dict[str, Any]:
-  path = files.join(directory, "config.json")
+  path = files.join(directory, output_files.CONFIG)
   if not files.exists(path):
-    raise UserError(f"--inputs: {directory} is not the output_dir of a run (it has no config.json)")
+    raise UserError(f"--inputs: {directory} is not the output_dir of a run (it has no {output_files.CONFIG})")
   return files.read_json(path)
 
 

@@ -19,7 +19,7 @@ from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, TEXT_SIGNATURE, TO
 from albert.export.servable import Servable
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import Source, open_source
-from albert.training.weight_files import VOCABULARY
+from albert.output_files import VOCABULARY
 
 LABELS = "labels.txt"
 

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from albert import files
+from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.models.weight_names import encoder_shapes, heads, huggingface_groups_agree
-from albert.training import checkpoints, run_directory
+from albert.training import checkpoints
 from albert.training.weight_files import WeightFile, open_weights
 
 FLAG = "--checkpoint"
-# What a run writes beside its checkpoints: its evaluation, and of several runs which is the best.
-_EVAL_RESULTS, _RUNS = "eval_results.json", "runs.json"
 _STEP = re.compile(r"(?:^|/)step-(\d+)$")
 
 
@@ -87,7 +85,7 @@ def open_source(path: str, *, select: str = "", albert_config_file: str = "", sp
     UserError: nothing there, damage, no config or no vocabulary.
   """
   path = path.rstrip("/")
-  runs_file = files.join(path, _RUNS)
+  runs_file = files.join(path, output_files.RUNS)
   if files.exists(runs_file):
     path = files.join(path, str(files.read_json(runs_file)["best_run"]))
   path = _selected(path, select)
@@ -118,7 +116,7 @@ def _selected(path: str, select: str) -> str:
   directory = files.join(path, "checkpoints")
   if not files.is_dir(directory):
     return path
-  config_file = files.join(path, run_directory.CONFIG)
+  config_file = files.join(path, output_files.CONFIG)
   config = files.read_json(config_file) if files.exists(config_file) else {}
   select = select or config.get("train", {}).get("select_checkpoint", "newest")
   manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
@@ -132,7 +130,10 @@ def _run_of(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]
   """config.json of the run whose checkpoint this is, and its metrics at this step; {} where there are none."""
   parent = directory.rpartition("/")[0] or "."
   output_dir = parent.rpartition("/")[0] or "."
-  config_file, results_file = files.join(output_dir, run_directory.CONFIG), files.join(output_dir, _EVAL_RESULTS)
+  config_file, results_file = (
+    files.join(output_dir, output_files.CONFIG),
+    files.join(output_dir, output_files.EVAL_RESULTS),
+  )
   run = files.read_json(config_file) if files.exists(config_file) else {}
   results = files.read_json(results_file) if files.exists(results_file) else {}
   is_of_step = results.pop("step", None) == step

@@ -7,6 +7,7 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from albert import output_files
 from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.records import Examples, RunRecord, Seeds
@@ -110,7 +111,7 @@ def _results(runs: Sequence[RunRecord]) -> str:
   if not names:
     return ""
   rows = [("", [html.escape(name), *(_number(run.results.get(name, "")) for run in runs)]) for name in names]
-  return _table(["eval_results.json", *(_named(number, run) for number, run in enumerate(runs))], rows)
+  return _table([output_files.EVAL_RESULTS, *(_named(number, run) for number, run in enumerate(runs))], rows)
 
 
 def _seeds(seeds: Seeds) -> str:

@@ -10,13 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert import files
+from albert import files, output_files
 from albert.errors import UserError
 from albert.training import log_lines
 
-_CONFIG, _ENVIRONMENT, _RESULTS, _RUNS = "config.json", "environment.json", "eval_results.json", "runs.json"
 _PICTURES = ("confusion_matrix_", "scatter_")
-_CONTENTS = (_CONFIG, _RESULTS, log_lines.METRICS)
+_CONTENTS = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +85,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
     if not files.is_dir(path):
       raise UserError(f"{directory}: no such directory: give the --output_dir of a run")
-    if files.exists(files.join(path, _RUNS)):
+    if files.exists(files.join(path, output_files.RUNS)):
       groups.append(path)
       children = [files.join(path, f"run-{seed}") for seed in _read_summary(path)["seeds"]]
     else:
@@ -104,7 +103,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
 
 
 def _read_summary(directory: str) -> dict[str, Any]:
-  path = files.join(directory, _RUNS)
+  path = files.join(directory, output_files.RUNS)
   summary = files.read_json(path)
   for key in ("seeds", "best_run", "metrics"):
     if key not in summary:
@@ -140,11 +139,11 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   return RunRecord(
     name,
     path,
-    read_json(_CONFIG),
-    read_json(_ENVIRONMENT),
-    log_lines.read(files.join(path, log_lines.METRICS)),
-    log_lines.read(files.join(path, log_lines.EVALUATIONS)),
-    read_json(_RESULTS),
+    read_json(output_files.CONFIG),
+    read_json(output_files.ENVIRONMENT),
+    log_lines.read(files.join(path, output_files.METRICS)),
+    log_lines.read(files.join(path, output_files.EVALUATIONS)),
+    read_json(output_files.EVAL_RESULTS),
     [table for table in examples if table.rows],
     pictures,
   )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from albert import output_files
 from albert.config import FinetuningConfig, ModelConfig
 from albert.data.batches import ExampleData
 from albert.data.examples import Examples
@@ -106,7 +107,7 @@ class FinetuningTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """The vocabulary."""
-    return {"spiece.model": self.config.spm_model_file}
+    return {output_files.VOCABULARY: self.config.spm_model_file}
 
   @functools.lru_cache(maxsize=8)  # noqa: B019  (a task lives as long as its run)
   def raw(self, split: str) -> Sequence[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albert import files
+from albert import files, output_files
 from albert.config import from_dict
 from albert.metrics import classification
 from albert.tasks import predictions
@@ -58,7 +58,7 @@ def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: st
   """
   names = {field.name for field in dataclasses.fields(ClassifierConfig)}
   known = {name: value for name, value in data.items() if name in names}
-  spec = make_spec(from_dict(ClassifierConfig, known, source=files.join(directories[0], "config.json")))
+  spec = make_spec(from_dict(ClassifierConfig, known, source=files.join(directories[0], output_files.CONFIG)))
   results = predictions.ensemble(directories, output_dir)
   with_labels = [split for split, result in results.items() if result.labels is not None]
   metrics: dict[str, float] = {}

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files
+from albert import files, output_files
 from albert.config import ModelConfig, PretrainingConfig
 from albert.data import pipeline, records
 from albert.data.manifest import Manifest
@@ -106,7 +106,7 @@ class PretrainingTask(Task):
 
   def files_to_keep(self) -> dict[str, str]:
     """The vocabulary, if it is given: fine-tuning then finds it."""
-    return {"spiece.model": self.config.spm_model_file} if self.config.spm_model_file else {}
+    return {output_files.VOCABULARY: self.config.spm_model_file} if self.config.spm_model_file else {}
 
   def build_model(self) -> keras.Model:
     """A built PretrainingModel."""

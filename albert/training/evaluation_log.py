@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from albert import files
+from albert import files, output_files
 from albert.training import log_lines
 
 
@@ -18,7 +18,7 @@ class EvaluationLog:
   """
 
   def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
-    self._path = files.join(output_dir, log_lines.EVALUATIONS)
+    self._path = files.join(output_dir, output_files.EVALUATIONS)
     self._metric = metric
     self._sign = 1.0 if higher_is_better else -1.0
     self._lines = [line for line in log_lines.read(self._path) if line["step"] <= first_step]

@@ -8,9 +8,6 @@ from typing import Any
 from albert import files
 from albert.errors import UserError
 
-METRICS = "metrics.jsonl"
-EVALUATIONS = "eval_metrics.jsonl"
-
 
 def read(path: str) -> list[dict[str, Any]]:
   """The lines of a log; none if it is not there. A last line cut off by a kill is left out.

@@ -9,20 +9,20 @@ import time
 import tensorflow as tf
 from tqdm import tqdm
 
-from albert import files
+from albert import files, output_files
 from albert.training import log_lines
 
 
 def read_metrics(output_dir: str) -> list[dict[str, float]]:
   """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
-  return log_lines.read(files.join(output_dir, log_lines.METRICS))
+  return log_lines.read(files.join(output_dir, output_files.METRICS))
 
 
 class MetricsLog:
   """Appends to metrics.jsonl and TensorBoard. Resuming at a step drops the lines after it."""
 
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
-    self._path = files.join(output_dir, log_lines.METRICS)
+    self._path = files.join(output_dir, output_files.METRICS)
     self._writer = tf.summary.create_file_writer(files.join(output_dir, "tensorboard"))
     self._total_steps = total_steps
     self._started = time.monotonic()

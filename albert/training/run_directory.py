@@ -12,11 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files
+from albert import files, output_files
 from albert.errors import UserError
-
-CONFIG = "config.json"
-ENVIRONMENT = "environment.json"
 
 
 def claim(
@@ -39,10 +36,10 @@ def claim(
     UserError: config.json there differs in `identity`; the first difference is named.
   """
   files.makedirs(directory)
-  path = files.join(directory, CONFIG)
+  path = files.join(directory, output_files.CONFIG)
   if is_started:
     if not files.exists(path):
-      raise UserError(f"{directory} has checkpoints but no {CONFIG}: give another --output_dir")
+      raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
     for key, ours, theirs in _differences(identity, files.read_json(path)):
       raise UserError(
         f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
@@ -54,7 +51,7 @@ def claim(
 
 def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> None:
   """UserError if the run in `directory` was trained with other `settings` of its data, such as other labels."""
-  path = files.join(directory, CONFIG)
+  path = files.join(directory, output_files.CONFIG)
   if files.exists(path):
     for key, ours, theirs in _differences(settings, files.read_json(path).get("data", {})):
       raise UserError(f"{path}: its checkpoints were trained with {key} = {theirs!r}, asked for is {ours!r}: give that")
@@ -74,7 +71,7 @@ def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
     "replicas": strategy.num_replicas_in_sync,
     "strategy": type(strategy).__name__,
   }
-  files.write_json(files.join(directory, ENVIRONMENT), values)
+  files.write_json(files.join(directory, output_files.ENVIRONMENT), values)
 
 
 def _differences(

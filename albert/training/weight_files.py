@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert import files
+from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.errors import UserError
 from albert.models.weight_names import PROJECTION, from_huggingface
@@ -17,10 +17,8 @@ from albert.training import checkpoints
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
-RUN_CONFIG = "config.json"
-VOCABULARY = "spiece.model"
 # The second is what Google's archives call it.
-_VOCABULARY_NAMES = (VOCABULARY, "30k-clean.model")
+_VOCABULARY_NAMES = (output_files.VOCABULARY, "30k-clean.model")
 SAFETENSORS = "model.safetensors"
 # Not weights: the optimizer's moments and the step; constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
@@ -94,7 +92,7 @@ class WeightFile:
   @property
   def run_file(self) -> str | None:
     """config.json of the run that the weights are of (its task, data, ...), if they are of one."""
-    found = [files.join(place, RUN_CONFIG) for place in self._directories_around()]
+    found = [files.join(place, output_files.CONFIG) for place in self._directories_around()]
     return next((path for path in found if files.exists(path)), None)
 
   def _directories_around(self) -> list[str]:

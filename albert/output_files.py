@@ -1,0 +1,13 @@
+"""Names of the files in an output_dir: those who write a run and those who read one agree on them."""
+
+from __future__ import annotations
+
+CONFIG = "config.json"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.jsonl"
+EVALUATIONS = "eval_metrics.jsonl"
+EVAL_RESULTS = "eval_results.json"
+# Of several runs: their seeds and metrics, and which is the best.
+RUNS = "runs.json"
+# Also beside the weights of a checkpoint, and in an export's assets.
+VOCABULARY = "spiece.model"
