@@ -299,7 +299,21 @@ class PretrainingConfig(Config):
   sentence_prediction: str = option(
     "auto", "sentence loss; auto: as the shards' manifest says, else sop", choices=("auto", "sop", "nsp", "none")
   )
-  spm_model_file: str = option("", "SentencePiece model, to check against the shards and to fill masks")
+  masking: str = option(
+    "auto",
+    "static: the shards' masks; dynamic: new ones each time an example is seen (needs --spm_model_file); auto: static, "
+    "or dynamic where the shards were written without masks",
+    choices=("auto", "static", "dynamic"),
+  )
+  masked_lm_prob: float = option(
+    0.0, "share of tokens that dynamic masks hide; 0: as the shards' manifest says, else 0.15", minimum=0, below=1
+  )
+  ngram: int = option(
+    0, "greatest number of words that dynamic masks hide in one go; 0: as the shards' manifest says, else 3", minimum=0
+  )
+  spm_model_file: str = option(
+    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks"
+  )
   do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
   predict_file: str = option("", "text file with [MASK] in its lines, to fill", identity=False)
 

@@ -182,6 +182,7 @@ class Estimator:
       )
       if isinstance(self.strategy, tf.distribute.TPUStrategy):
         strategy.check_static_shapes(batches.element_spec)
+        strategy.check_host(train.tpu, needs_python=data.needs_python)
       return batches
 
     return self.strategy.distribute_datasets_from_function(make)

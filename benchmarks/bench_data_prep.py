@@ -24,9 +24,10 @@ import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app, files  # noqa: E402
+from albert.data import masking  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
 from albert.tokenization import MASK_ID  # noqa: E402
-from data_prep import masking, preparation  # noqa: E402
+from data_prep import preparation  # noqa: E402
 from data_prep.corpus import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS

@@ -157,6 +157,12 @@ def _define_flags() -> None:
     segments.SENTENCE_PREDICTIONS,
     "second segment: the next one, swapped or not (sop); the next or a random one (nsp); none",
   )
+  flags.DEFINE_enum(
+    "masking",
+    default.masking,
+    preparation.MASKINGS,
+    "static: masks in the shards; none: training makes them, new ones each time it sees an example",
+  )
   flags.DEFINE_integer("random_seed", default.random_seed, "seed of every random draw")
   flags.DEFINE_integer("num_shards", 16, "TFRecord files to write")
   flags.DEFINE_integer("num_processes", os.cpu_count() or 1, "processes; the output does not depend on it")

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert.data import masking, random_streams
 from albert.errors import UserError
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
-from data_prep import masking, random_streams, segments, shards
+from data_prep import segments, shards
 from data_prep.corpus import Counts, Unit, join_documents, load_documents
 
 _BATCH_TOKENS = 1 << 18
@@ -19,6 +20,9 @@ _MAX_STREAMS = 1 << 16
 _MIN_SEQ_LENGTH = 8
 # Spills store lengths and positions in 16 bits.
 _MAX_SEQ_LENGTH = (1 << 16) - 1
+# Masks written into the shards, or left to training (albert.data.dynamic_masking).
+STATIC, NO_MASKS = "static", "none"
+MASKINGS = (STATIC, NO_MASKS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,7 @@ class Settings:
   short_seq_prob: float = 0.1
   dupe_factor: int = 10
   sentence_prediction: str = segments.SOP
+  masking: str = STATIC
   random_seed: int = 12345
   do_lower_case: bool = True
 
@@ -59,6 +64,7 @@ class Settings:
         self.sentence_prediction in segments.SENTENCE_PREDICTIONS,
         f"one of {', '.join(segments.SENTENCE_PREDICTIONS)}",
       ),
+      ("masking", self.masking in MASKINGS, f"one of {', '.join(MASKINGS)}"),
     ):
       if not valid:
         raise UserError(f"--{name}={getattr(self, name)}: must be {condition}")
@@ -109,14 +115,14 @@ def _mask(
   documents: segments.Documents, instances: segments.Instances, settings: Settings, random_ids: np.ndarray
 ) -> Batch:
   tokens = segments.assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  lengths = np.diff(tokens.row_splits)
+  budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
   masked = masking.mask_tokens(
     tokens.ids,
     tokens.word_starts,
     tokens.maskable,
     tokens.row_splits,
-    budgets=masking.num_predictions(
-      np.diff(tokens.row_splits), settings.masked_lm_prob, settings.max_predictions_per_seq
-    ),
+    budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
     keys=random_streams.draw(instances.keys, segments.MASKS),
     ngram=settings.ngram,
     mask_id=MASK_ID,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep import random_streams
+from albert.data import random_streams
 
 SOP, NSP, NONE = "sop", "nsp", "none"
 SENTENCE_PREDICTIONS = (SOP, NSP, NONE)

@@ -21,9 +21,9 @@ import numpy as np
 from albert import files
 from albert.data import schema
 from albert.data.manifest import ShardInfo
+from albert.data.masking import MaskedTokens
 from albert.data.records import RecordWriter, encode_batch
 from albert.errors import RunError, UserError
-from data_prep.masking import MaskedTokens
 from data_prep.segments import Tokens
 
 LAST_KEY = (1 << 64) - 1

@@ -85,6 +85,8 @@ class ExampleData(Data):
     length: S of every batch, as a TPU wants it; None for the longest sequence of each batch.
   """
 
+  needs_python = True
+
   def __init__(
     self,
     examples: Examples,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from albert import files
 from albert.data import records
+from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.schema import FeatureSpec
 from albert.data.source import Data, Reader
@@ -119,7 +120,14 @@ def training_records(
 
 
 def training_batches(
-  shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int, first_step: int, seed: int, reader: Reader
+  shards: Shards,
+  features: Sequence[FeatureSpec],
+  *,
+  batch_size: int,
+  first_step: int,
+  seed: int,
+  reader: Reader,
+  masking: DynamicMasking | None = None,
 ) -> tf.data.Dataset:
   """The endless training stream of one reader from `first_step` on, a replica's part of a batch after another.
 
@@ -133,6 +141,7 @@ def training_batches(
     first_step: steps done.
     seed: the stream depends on it, on the parts, and on nothing else.
     reader: whose part of the stream; which of the parts it reads.
+    masking: makes the masks anew, from the seed and from where an example stands in the stream.
   Returns:
     Batches of batch_size / reader.num_replicas: name -> int32 or float32 [batch, length], and example_weight
     float32 [batch].
@@ -140,15 +149,31 @@ def training_batches(
   num_parts = reader.num_parts or reader.count
   per_reader = num_parts // reader.count
   share, replica_batch = batch_size // num_parts, batch_size // reader.num_replicas
-  streams = [
-    training_records(shards.part(part, num_parts), first_example=first_step * share, seed=seed)
-    for part in range(reader.index * per_reader, (reader.index + 1) * per_reader)
-  ]
+  first_example = first_step * share
+  streams = []
+  for part in range(reader.index * per_reader, (reader.index + 1) * per_reader):
+    part_of_shards = shards.part(part, num_parts)
+    stream = training_records(part_of_shards, first_example=first_example, seed=seed)
+    streams.append(_numbered(stream, first_example, part, num_parts) if masking else stream)
   stream = streams[0]
   if len(streams) > 1:
     in_turn = tf.data.Dataset.zip(tuple(stream.batch(share, drop_remainder=True) for stream in streams))
-    stream = in_turn.map(lambda *of_parts: tf.concat(of_parts, axis=0)).unbatch()
-  return _finish(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
+    stream = in_turn.map(
+      lambda *of_parts: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *of_parts)
+    ).unbatch()
+  batches = stream.batch(replica_batch, drop_remainder=True)
+  if masking is None:
+    return _finish(batches, features, replica_batch)
+  return _finish(batches, features, replica_batch, lambda batch, numbers: masking.mask_tensors(batch, numbers, seed))
+
+
+def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
+  """(record, number) for each record: a number that comes once in the streams of all parts and epochs."""
+
+  def number(example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return record, example * num_parts + part
+
+  return stream.enumerate(first_example).map(number)
 
 
 def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
@@ -195,12 +220,20 @@ def _read(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.
   )
 
 
-def _finish(batches: tf.data.Dataset, features: Sequence[FeatureSpec], batch_size: int) -> tf.data.Dataset:
+def _finish(
+  batches: tf.data.Dataset,
+  features: Sequence[FeatureSpec],
+  batch_size: int,
+  change: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None,
+) -> tf.data.Dataset:
+  """Batches of records, with their numbers where `change` takes these, as batches of features."""
   dtypes = {"int64": tf.int64, "float32": tf.float32}
   parser = {f.name: tf.io.FixedLenFeature([f.length], dtypes[f.dtype]) for f in features}
 
-  def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+  def parse(serialized: tf.Tensor, numbers: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
     parsed = tf.io.parse_example(serialized, parser)
+    if change is not None:
+      parsed = change(parsed, numbers)
     missing = batch_size - tf.shape(serialized)[0]
     batch = {}
     for name, value in parsed.items():
@@ -238,9 +271,11 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
 class ShardData(Data):
   """TFRecord shards as a data set. Each input pipeline reads shards of its own."""
 
-  def __init__(self, shards: Shards, features: Sequence[FeatureSpec]):
+  def __init__(self, shards: Shards, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None):
     self.shards = shards
     self.features = features
+    self.masking = masking  # in training
+    self.needs_python = masking is not None
     self.num_examples = shards.num_examples
 
   def describe(self) -> str:
@@ -250,7 +285,13 @@ class ShardData(Data):
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
     """See Data."""
     return training_batches(
-      self.shards, self.features, batch_size=batch_size, first_step=first_step, seed=seed, reader=reader
+      self.shards,
+      self.features,
+      batch_size=batch_size,
+      first_step=first_step,
+      seed=seed,
+      reader=reader,
+      masking=self.masking,
     )
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:

@@ -29,6 +29,8 @@ class Data(abc.ABC):
   """One data set. Its training stream is a pure function of (seed, step), so a resumed run goes on exactly."""
 
   num_examples: int
+  # Whether Python code makes the batches of training, so that only the machine of this process can.
+  needs_python: bool = False
 
   @abc.abstractmethod
   def describe(self) -> str:

@@ -14,6 +14,7 @@ import tf_keras as keras
 from albert import files, output_files
 from albert.config import ModelConfig, PretrainingConfig
 from albert.data import pipeline, records
+from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
 from albert.data.schema import FeatureSpec, pretraining_features
@@ -27,6 +28,8 @@ MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
 _MASK = "[MASK]"
+# Of dynamic masks, where no manifest tells (ALBERT, section 4.1).
+_MASKED_LM_PROB, _NGRAM = 0.15, 3
 _WORD_START = "▁"
 
 
@@ -49,6 +52,7 @@ class PretrainingTask(Task):
       self._agree_with_shards(files.expand_globs(spec, flag=flag)[0])
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
+    self.masking = self._make_masking(self._manifest_of(config.input_file, "--input_file"))
     self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
 
   def _agree_with_shards(self, path: str) -> None:
@@ -72,6 +76,36 @@ class PretrainingTask(Task):
     manifest = Manifest.load(os.path.dirname(path))
     if manifest:
       self._agree_with_manifest(os.path.dirname(path), manifest)
+
+  def _manifest_of(self, spec: str, flag: str) -> Manifest | None:
+    """The manifest beside the first of the shards, if there are any."""
+    return Manifest.load(os.path.dirname(files.expand_globs(spec, flag=flag)[0])) if spec else None
+
+  def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
+    """The dynamic masks of training; None where the shards' own are used."""
+    config = self.config
+    written = manifest.settings if manifest else {}
+    is_unmasked = written.get("masking") == "none"
+    if is_unmasked and config.masking == "static":
+      raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
+    if config.masking != "dynamic" and not is_unmasked:
+      for flag in ("masked_lm_prob", "ngram"):
+        if getattr(config, flag):
+          raise UserError(f"--{flag}={getattr(config, flag)} is for dynamic masks: give --masking=dynamic, too")
+      return None
+    if not config.spm_model_file:
+      raise UserError("dynamic masks need --spm_model_file: the vocabulary of the shards tells where words start")
+    tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
+    if tokenizer.vocab_size != self.model_config.vocab_size:
+      raise UserError(
+        f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
+        f"{self.model_config.vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"
+      )
+    return DynamicMasking.of_vocabulary(
+      tokenizer,
+      config.masked_lm_prob or written.get("masked_lm_prob", _MASKED_LM_PROB),
+      config.ngram or written.get("ngram", _NGRAM),
+    )
 
   def _agree_with_manifest(self, directory: str, manifest: Manifest) -> None:
     config, where = self.config, files.join(directory, "manifest.json")
@@ -102,6 +136,9 @@ class PretrainingTask(Task):
       "max_seq_length": self.max_seq_length,
       "max_predictions_per_seq": self.max_predictions,
       "sentence_prediction": self.sentence_prediction,
+      "masking": "dynamic" if self.masking else "static",
+      "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
+      "ngram": self.masking.ngram if self.masking else 0,
     }
 
   def files_to_keep(self) -> dict[str, str]:
@@ -123,16 +160,22 @@ class PretrainingTask(Task):
     """--input_file."""
     if not self.config.input_file:
       raise UserError("--do_train needs --input_file: the shards to train on")
-    return self._shards(self.config.input_file, "--input_file")
+    return self._shards(self.config.input_file, "--input_file", self.masking)
 
   def evaluation_data(self) -> dict[str, Data]:
     """--eval_input_file."""
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
+    manifest = self._manifest_of(self.config.eval_input_file, "--eval_input_file")
+    if manifest and manifest.settings.get("masking") == "none":
+      raise UserError(
+        f"--eval_input_file={self.config.eval_input_file}: these shards have no masks; evaluations are compared on the "
+        "same ones: write them with --masking=static"
+      )
     return {"heldout": self._shards(self.config.eval_input_file, "--eval_input_file")}
 
-  def _shards(self, spec: str, flag: str) -> ShardData:
-    return ShardData(pipeline.open_shards(files.expand_globs(spec, flag=flag)), self.features())
+  def _shards(self, spec: str, flag: str, masking: DynamicMasking | None = None) -> ShardData:
+    return ShardData(pipeline.open_shards(files.expand_globs(spec, flag=flag)), self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:
     """Masked LM, and the sentence loss if there is one."""

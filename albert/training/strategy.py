@@ -118,6 +118,15 @@ def check_static_shapes(element_spec: Mapping[str, tf.TensorSpec]) -> None:
       )
 
 
+def check_host(tpu: str, *, needs_python: bool) -> None:
+  """UserError if data made by Python code is to be made on the host of a TPU elsewhere, which runs TensorFlow alone."""
+  if needs_python and tpu != "local":
+    raise UserError(
+      f"--tpu={tpu}: the host of a TPU elsewhere cannot make dynamic masks or batches of fine-tuning, which are Python "
+      "code: run this on the TPU's own machine with --tpu=local"
+    )
+
+
 _STRATEGIES = {
   "one_device": _one_device,
   "mirrored": _mirrored,

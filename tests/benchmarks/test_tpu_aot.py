@@ -82,6 +82,13 @@ def test_batches_of_many_shapes_are_refused():
     strategy.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
 
 
+def test_a_tpu_elsewhere_runs_no_python():
+  strategy.check_host("local", needs_python=True)
+  strategy.check_host("grpc://10.0.0.2:8470", needs_python=False)
+  with pytest.raises(UserError, match=r"--tpu=grpc://10\.0\.0\.2:8470: .*--tpu=local"):
+    strategy.check_host("grpc://10.0.0.2:8470", needs_python=True)
+
+
 @pytest.mark.parametrize("options", [{}, {"recompute_grad": True}, {"gradient_accumulation_steps": 2}])
 def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
   """The step with arguments for variables, run on a CPU, against the training loop of a run on the same values."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from data_prep import segments
 from data_prep.segments import NONE, NSP, SOP, Documents, Rules
-from tests.data_prep.test_masking import MASK_64, below, draw, unit
+from tests.data.test_masking import MASK_64, below, draw, unit
 
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
 Sentence = list[bool]  # of each token: does it start a word

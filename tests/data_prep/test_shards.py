@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from albert.data import records
+from albert.data.masking import MaskedTokens, Spans
 from albert.errors import RunError, UserError
 from data_prep import shards
-from data_prep.masking import MaskedTokens, Spans
 from data_prep.segments import Tokens
 
 WORDS = np.dtype("<u2")

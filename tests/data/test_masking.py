@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep import masking
+from albert.data import masking
 
 MASK_64 = 2**64 - 1
 MASK_ID = 4

@@ -13,7 +13,7 @@ import dataclasses
 
 import numpy as np
 
-from data_prep import random_streams
+from albert.data import random_streams
 
 # p(mask), p(random), p(kept) = 0.8, 0.1, 0.1 for each hidden piece (BERT, section 3.1; ALBERT keeps it).
 _P_MASK = 0.8

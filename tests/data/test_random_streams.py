@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data_prep import random_streams
+from albert.data import random_streams
 
 # First outputs of SplitMix64 from seed 1234567, as widely published.
 SPLITMIX64 = [

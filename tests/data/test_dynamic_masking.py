@@ -1,0 +1,196 @@
+"""Masks made in training: the rules of data preparation, a pure function of seed and place in the stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.config import ModelConfig, PretrainingConfig
+from albert.data import pipeline, schema
+from albert.data.dynamic_masking import DynamicMasking, restored
+from albert.data.source import Reader
+from albert.errors import UserError
+from albert.tasks.pretraining import PretrainingTask
+from albert.tokenization import MASK_ID, Tokenizer
+from data_prep import preparation
+from data_prep.corpus import plan_units
+from data_prep.create_pretraining_data import prepare
+from data_prep.job import Job
+from data_prep.preparation import Settings, UnitMaker
+from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example
+
+LENGTH = 64
+PREDICTED = 10  # ceil(0.15 * 64)
+
+
+def _features(num_examples: int, length: int = SEQ_LENGTH) -> dict[str, np.ndarray]:
+  rng = np.random.default_rng(7)
+  examples = [example(number, rng, length) for number in range(num_examples)]
+  return {name: np.stack([e[name] for e in examples]).astype(examples[0][name].dtype) for name in examples[0]}
+
+
+def _masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int = 3) -> DynamicMasking:
+  starts = np.random.default_rng(1).random(vocab_size) < 0.7
+  return DynamicMasking(starts, np.arange(5, vocab_size), masked_lm_prob, ngram)
+
+
+def test_other_masks_over_the_same_text():
+  features, masking = _features(40), _masking()
+  first, second = (features | masking.mask(features, np.arange(40) + start, seed=3) for start in (0, 40))
+  text = restored(features)
+  for masked in (first, second):
+    np.testing.assert_array_equal(restored(masked), text)
+    assert {name: (v.shape, v.dtype) for name, v in masked.items()} == {
+      name: (v.shape, v.dtype) for name, v in features.items()
+    }
+    weights, positions = masked[schema.MASKED_LM_WEIGHTS], masked[schema.MASKED_LM_POSITIONS]
+    assert (np.diff(weights) <= 0).all()  # predictions first, then padding
+    assert not positions[weights == 0].any()
+    assert not masked[schema.MASKED_LM_IDS][weights == 0].any()
+    for row, count in enumerate(weights.sum(axis=1).astype(int)):
+      assert (np.diff(positions[row, :count]) > 0).all()
+  assert (first[schema.MASKED_LM_POSITIONS] != second[schema.MASKED_LM_POSITIONS]).any(axis=1).mean() > 0.8
+
+
+def test_masks_depend_on_seed_and_number_alone():
+  features, masking = _features(12), _masking()
+  numbers = np.array([5, 900, 2**40, 7, 1, 2, 3, 4, 60, 61, 62, 63])
+  together = masking.mask(features, numbers, seed=3)
+  for row in (0, 2, 11):
+    alone = masking.mask({name: v[row : row + 1] for name, v in features.items()}, numbers[row : row + 1], seed=3)
+    for name, value in alone.items():
+      np.testing.assert_array_equal(value[0], together[name][row])
+  other_seed = masking.mask(features, numbers, seed=4)
+  assert (other_seed[schema.INPUT_IDS] != together[schema.INPUT_IDS]).any()
+  # What masks were there before makes no difference.
+  again = masking.mask(features | together, numbers, seed=3)
+  for name, value in together.items():
+    np.testing.assert_array_equal(again[name], value)
+
+
+def test_shares_over_epochs():
+  """Over many epochs every word is hidden about as often, and 80/10/10 becomes of what is hidden."""
+  epochs, masking = 3000, _masking(ngram=1)
+  one = _features(1)
+  features = {name: np.repeat(value, epochs, axis=0) for name, value in one.items()}
+  masked = features | masking.mask(features, np.arange(epochs), seed=1)
+  text, hidden = restored(features), masked[schema.MASKED_LM_WEIGHTS] > 0
+  rows, slots = np.nonzero(hidden)
+  columns = masked[schema.MASKED_LM_POSITIONS][rows, slots]
+  shown, labels = masked[schema.INPUT_IDS][rows, columns], masked[schema.MASKED_LM_IDS][rows, slots]
+  np.testing.assert_array_equal(labels, text[rows, columns])
+  error = 4 * 0.5 / np.sqrt(shown.size)
+  assert np.mean(shown == MASK_ID) == pytest.approx(0.8, abs=error)
+  assert np.mean(shown == labels) == pytest.approx(0.1 + 0.1 / 59, abs=error)
+  length = int(one[schema.INPUT_MASK].sum())
+  budget = min(PREDICTIONS, max(1, round(length * 0.15)))
+  assert hidden.sum(axis=1).max() == budget
+  ids = text[0, :length]
+  begins = masking.word_starts[ids] | (np.arange(length) == 1)
+  words = np.cumsum(begins)
+  hidden_at = np.zeros((epochs, length), bool)
+  hidden_at[rows, columns] = True
+  for word in set(words[1:-1].tolist()):  # whole words
+    of_word = hidden_at[:, (words == word) & (np.arange(length) > 0) & (np.arange(length) < length - 1)]
+    assert (of_word.all(axis=1) == of_word.any(axis=1)).all()
+
+
+def _shards(directory: Path, corpus_file: str, spm_model: str, masking: str) -> str:
+  settings = Settings(max_seq_length=LENGTH, dupe_factor=1, masking=masking)
+  output_dir = str(directory / masking)
+  prepare(Job(inputs=(corpus_file,), output_dir=output_dir, spm_model_file=spm_model, settings=settings, num_shards=4))
+  return str(directory / masking / "*.tfrecord*")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory, corpus_file: str, spm_model: str) -> dict[str, str]:
+  directory = tmp_path_factory.mktemp("shards")
+  return {masking: _shards(directory, corpus_file, spm_model, masking) for masking in ("static", "none")}
+
+
+def _task(spm_model: str, **config: object) -> PretrainingTask:
+  sizes = {"embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+  model = ModelConfig(vocab_size=Tokenizer(spm_model).vocab_size, intermediate_size=32, **sizes)  # type: ignore[arg-type]
+  return PretrainingTask(model, PretrainingConfig(**config))  # type: ignore[arg-type]
+
+
+Batch = dict[str, np.ndarray]
+ONE_READER = Reader(0, 1, 1, 2)
+
+
+def _batches(task: PretrainingTask, count: int, first: int, reader: Reader = ONE_READER) -> list[Batch]:
+  stream = task.training_data().training_batches(batch_size=16, first_step=first, seed=9, reader=reader)
+  return list(stream.take(count * reader.num_replicas // reader.count).as_numpy_iterator())
+
+
+def _assert_equal(one: list[Batch], other: list[Batch]) -> None:
+  assert len(one) == len(other) > 0
+  for ours, theirs in zip(one, other, strict=True):
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+      np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_model: str):
+  """The same text in the same order, and the same masks: these are made in training."""
+  unmasked = _task(spm_model, input_file=shards["none"], spm_model_file=spm_model)
+  remasked = _task(spm_model, input_file=shards["static"], spm_model_file=spm_model, masking="dynamic")
+  assert unmasked.settings()["masking"] == "dynamic"
+  assert (unmasked.settings()["masked_lm_prob"], unmasked.settings()["ngram"]) == (0.15, 3)
+  num_examples = unmasked.training_data().num_examples
+  epoch = -(-num_examples // 16)
+  two_epochs = _batches(unmasked, 2 * epoch, 0)
+  _assert_equal(_batches(remasked, 5, 0), two_epochs[:5])
+  # A resumed stream goes on with the same masks, also over the end of an epoch.
+  for first in (3, epoch - 1, epoch + 2):
+    _assert_equal(_batches(unmasked, 3, first), two_epochs[first : first + 3])
+  # Two hosts read what one reads.
+  hosts = [_batches(unmasked, 4, 2, Reader(host, 2, 2, 2)) for host in range(2)]
+  joined = [{name: np.concatenate([a[name], b[name]]) for name in a} for a, b in zip(*hosts, strict=True)]
+  _assert_equal(joined, two_epochs[2:6])
+  # In its second epoch an example has other masks than in the first.
+  shown: dict[bytes, list[bytes]] = {}
+  for batch in two_epochs:
+    for ids, row in zip(restored(batch), batch[schema.INPUT_IDS], strict=True):
+      shown.setdefault(ids.tobytes(), []).append(row.tobytes())
+  assert np.mean([len(set(masked)) == len(masked) for masked in shown.values()]) > 0.95
+  tokens = sum(batch[schema.INPUT_MASK].sum() for batch in two_epochs)
+  predicted = sum(batch[schema.MASKED_LM_WEIGHTS].sum() for batch in two_epochs)
+  assert predicted / tokens == pytest.approx(0.15, abs=0.01)
+
+
+def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: str):
+  """The vocabulary alone tells where words start: no shard has to."""
+  maker = UnitMaker(Settings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
+  (unit,) = plan_units([corpus_file], with_donors=False)
+  documents, num_own, _ = maker.load(unit)
+  starts = DynamicMasking.of_vocabulary(Tokenizer(spm_model), 0.15, 3).word_starts
+  for batch in preparation.make_batches(documents, num_own, maker.settings, maker.random_ids):
+    tokens = batch.tokens
+    np.testing.assert_array_equal(starts[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
+
+
+def test_shards_without_masks_hold_none(shards: dict[str, str]):
+  paths = pipeline.files.expand_globs(shards["none"])
+  features = schema.pretraining_features(LENGTH, PREDICTED)
+  for batch in pipeline.evaluation_batches(pipeline.open_shards(paths), features, batch_size=64).as_numpy_iterator():
+    assert not batch[schema.MASKED_LM_WEIGHTS].any()
+    assert not (batch[schema.INPUT_IDS] == MASK_ID).any()
+
+
+def test_what_does_not_fit_is_one_line(shards: dict[str, str], spm_model: str):
+  unmasked = {"input_file": shards["none"]}
+  static = {"input_file": shards["static"], "spm_model_file": spm_model}
+  for config, message in [
+    (unmasked, "dynamic masks need --spm_model_file"),
+    (unmasked | {"masking": "static"}, "--masking=static: the shards of --input_file were written without masks"),
+    (static | {"ngram": 2}, "--ngram=2 is for dynamic masks: give --masking=dynamic, too"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      _task(spm_model, **config)
+  task = _task(spm_model, eval_input_file=shards["none"])
+  with pytest.raises(UserError, match="these shards have no masks; evaluations are compared on the same ones"):
+    task.evaluation_data()
+  assert _task(spm_model, **static).masking is None
