@@ -17,6 +17,11 @@ setup(
   license="Apache-2.0",
   packages=find_packages(include=["albert", "albert.*", "data_prep", "data_prep.*"]),
   py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),
+  # Where albert.config.configs_directory finds them in an installation that is not editable.
+  data_files=[
+    (f"share/albert-tf2/{folder}", sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.json")))
+    for folder in ("configs", "configs/experiments")
+  ],
   # TensorFlow 2.20 has no build for Python 3.14.
   python_requires=">=3.10,<3.14",
   install_requires=[

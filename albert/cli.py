@@ -19,6 +19,7 @@ from albert.config import (
   OptimizerConfig,
   RunConfig,
   TrainConfig,
+  configs_directory,
   from_dict,
   load_model_config,
   named_model,
@@ -82,21 +83,15 @@ class _Recipe:
   sections: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def recipes_directory() -> str:
-  """Where the recipes are: configs/ beside the package, or where an installation puts it."""
-  beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs")
-  return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
-
-
 def _recipe(task_name: str, entry: registry.Entry) -> _Recipe:
   name = flags.FLAGS.recipe
   if name is None:
     name = entry.recipe(entry.config_class(**_given(entry.config_class)))
   if name in ("", "none"):
     return _Recipe()
-  path = name if files.exists(name) else os.path.join(recipes_directory(), f"{name}.json")
+  path = name if files.exists(name) else os.path.join(configs_directory(), f"{name}.json")
   if not files.exists(path):
-    known = sorted(file.removesuffix(".json") for file in files.listdir(recipes_directory()))
+    known = sorted(file.removesuffix(".json") for file in files.listdir(configs_directory()))
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(known)}")
   sections = files.read_json(path)
   unknown = set(sections) - {"task", "data", "model", *_SECTIONS}

@@ -6,6 +6,8 @@ Each field carries its help text and its range, so that the flags, the checks an
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -278,6 +280,12 @@ def named_model(name: str) -> ModelConfig:
   if name not in MODELS:
     raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")
   return MODELS[name]
+
+
+def configs_directory() -> str:
+  """Where recipes and experiments are: configs/ beside the package, or where an installation puts it."""
+  beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs")
+  return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
 
 
 def load_model_config(path: str) -> ModelConfig:

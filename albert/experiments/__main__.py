@@ -1,0 +1,145 @@
+"""Runs an experiment of the paper: `python -m albert.experiments --list`, `--run=sentence_loss --scale=small`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.experiments import catalog, costs, runner, tables
+from albert.experiments.plan import Inputs, Plan, Task
+from albert.experiments.scales import SCALES, Scale
+
+# Task of GLUE -> score, metric.
+_GLUE = {
+  "CoLA": ("cola", "matthews_corrcoef"),
+  "SST-2": ("sst2", "accuracy"),
+  "MRPC": ("mrpc", "f1"),
+  "RTE": ("rte", "accuracy"),
+  "MNLI": ("mnli", "matched_accuracy"),
+}
+
+
+def define_flags() -> None:
+  """The flags of this command."""
+  main = sys.argv[0]
+  for name, default, text in (
+    ("run", None, "experiment to run: a name that --list shows, or a .json file of that form"),
+    ("output_dir", None, "where text, shards, runs and tables go; experiments share what they have in common"),
+    ("corpus", "", "text to train on, comma-separated globs (default: documentation of the installed packages)"),
+    ("additional_corpus", "", "more text, for additional_data"),
+    ("heldout_corpus", "", "text to evaluate on, with --corpus"),
+    ("spm_model_file", "", "SentencePiece model (default: one is trained on the corpus)"),
+    ("glue_dir", "", "folder of GLUE; its tasks are those of --glue_tasks"),
+    ("squad_v1", "", "train and dev file of SQuAD v1.1, comma between"),
+    ("squad_v2", "", "train and dev file of SQuAD v2.0, comma between"),
+    ("race_dir", "", "folder RACE"),
+  ):
+    flags.DEFINE_string(name, default, text, module_name=main)
+  flags.DEFINE_list("glue_tasks", ["SST-2"], f"of {', '.join(_GLUE)}", module_name=main)
+  flags.DEFINE_enum("scale", "small", list(SCALES), "size of models, steps and text", module_name=main)
+  flags.DEFINE_integer(
+    "num_seeds", None, "runs of each variant (default: the scale's)", lower_bound=1, module_name=main
+  )
+  flags.DEFINE_float(
+    "gflops",
+    None,
+    "speed that --dry_run reckons with, GFLOP/s (default: half of what products of matrices reach on this machine)",
+    lower_bound=0.001,
+    module_name=main,
+  )
+  flags.DEFINE_boolean("list", False, "show the experiments", module_name=main)
+  flags.DEFINE_boolean("dry_run", False, "show the plan and what it costs, and do nothing", module_name=main)
+
+
+def _tasks() -> dict[str, Task]:
+  values, tasks = flags.FLAGS, {}
+  for name in values.glue_tasks if values.glue_dir else ():
+    if name not in _GLUE:
+      raise UserError(f"--glue_tasks: {name!r} is none of {', '.join(_GLUE)}")
+    score, metric = _GLUE[name]
+    tasks[score] = Task("run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)})
+  for version in ("squad_v1", "squad_v2"):
+    given = values[version].value
+    if not given:
+      continue
+    if given.count(",") != 1:
+      raise UserError(f"--{version}={given}: give the train file and the dev file, with a comma between")
+    train, dev = given.split(",")
+    options: dict[str, Any] = {"train_file": train, "eval_file": dev, "version_2_with_negative": version == "squad_v2"}
+    tasks[version] = Task("run_squad", options, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
+  if values.race_dir:
+    tasks["race"] = Task("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
+  return tasks
+
+
+def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
+  values = flags.FLAGS
+  vocab_size = scale.vocab_size
+  if values.spm_model_file:
+    from albert.tokenization import Tokenizer
+
+    vocab_size = Tokenizer(values.spm_model_file).vocab_size
+  inputs = Inputs(
+    output_dir=os.path.abspath(values.output_dir),
+    corpus=values.corpus,
+    additional_corpus=values.additional_corpus,
+    heldout_corpus=values.heldout_corpus,
+    spm_model_file=values.spm_model_file,
+    tasks=_tasks(),
+    vocab_size=vocab_size,
+    num_seeds=values.num_seeds or scale.num_seeds,
+  )
+  return Plan(experiment, scale, inputs)
+
+
+def describe(plan: Plan, flops: float) -> str:
+  """A table of what pretraining each variant costs on a machine that does that many operations a second."""
+  scale, lines, total = plan.scale, ["variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP a step\thours"], 0.0
+  predictions = -(-scale.max_seq_length * 15 // 100)
+  for variant in plan.experiment.variants:
+    config, train = scale.model(variant, plan.inputs.vocab_size), plan.train(variant)
+    batch, steps = train["train_batch_size"], train["num_train_steps"]
+    cost = costs.step_flops(config, batch_size=batch, seq_length=scale.max_seq_length, predictions=predictions)
+    hours = steps * cost / flops / 3600
+    total += hours * plan.inputs.num_seeds
+    lines.append(
+      f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.parameters(config):,}\t{batch}\t"
+      f"{steps}\t{cost / 1e9:,.1f}\t{hours:,.2f}"
+    )
+  commands = sum(len(cell.steps) for cell in plan.cells())
+  return "\n".join(
+    [
+      *lines,
+      f"{plan.inputs.num_seeds} seed(s), {commands} commands; pretraining takes about {total:,.2f} hours at "
+      f"{flops / 1e9:,.0f} GFLOP/s",
+    ]
+  )
+
+
+def main() -> None:
+  """Lists, plans or runs."""
+  values = flags.FLAGS
+  if values.list:
+    for name in catalog.names():
+      experiment = catalog.load(name)
+      print(f"{name}\t{len(experiment.variants)} variants\t{experiment.title} ({experiment.source})")
+    return
+  if not values.run or not values.output_dir:
+    raise UserError("give --list, or --run=NAME and --output_dir")
+  plan = _plan(catalog.load(values.run), SCALES[values.scale])
+  if values.dry_run:
+    print(describe(plan, values.gflops * 1e9 if values.gflops else costs.machine_flops()))
+    return
+  rows = runner.run(plan)
+  print(tables.write(plan, rows, scale=values.scale), end="")
+  print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+  define_flags()
+  app.run(main)

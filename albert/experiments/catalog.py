@@ -1,0 +1,152 @@
+"""What the experiments are: variants of a model and of its pretraining, one JSON file of configs/experiments/ each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert import files
+from albert.config import configs_directory, from_dict, named_model
+from albert.errors import UserError
+from albert.json_values import field, shown
+
+MAIN, ADDITIONAL = "main", "additional"
+LAYERS = "layers"
+MEASURED = ("mlm", "sop", "nsp")
+# What variants may differ in that their shards hold, and how it is otherwise.
+DATA = {"sentence_prediction": "sop", "masking": "static"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Variant:
+  """One of the models that an experiment compares. What it leaves out is as in the experiment.
+
+  Attributes:
+    name: unique in the experiment.
+    model: named model, at the paper's size.
+    fields: of its ModelConfig that differ, at the paper's size.
+    data: settings of data preparation that differ, of those in DATA.
+    corpus: main, or additional: that and more text.
+    steps: of pretraining, as a multiple of those of the scale.
+    batch: the batch size, as a multiple; steps are divided by it, so that as many examples are seen.
+    starts_from: name of an earlier variant whose weights it starts from; empty: from random weights.
+    x: where it stands on the axis of the picture; None: it has a bar of its own.
+    paper: what the paper says of it, score -> number (percent).
+  """
+
+  name: str
+  model: str
+  fields: Mapping[str, Any]
+  data: Mapping[str, Any]
+  corpus: str = MAIN
+  steps: float = 1.0
+  batch: float = 1.0
+  starts_from: str = ""
+  x: float | None = None
+  paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+  """Variants to compare.
+
+  Attributes:
+    name: of its file.
+    title, source: what it shows, and which paper and table it repeats.
+    variants: in the order of the table.
+    intrinsic: tasks of pretraining that every variant is evaluated on: mlm, sop, nsp.
+    finetuned: whether variants are fine-tuned on the tasks that there is data for.
+    figure: what else is drawn: layers, how far each layer moves its input; or nothing.
+    x: label of the picture's axis, if variants stand on one.
+    speed_of: name of the variant whose speed is 1; empty: speeds are not compared.
+  """
+
+  name: str
+  title: str
+  source: str
+  variants: Sequence[Variant]
+  intrinsic: Sequence[str]
+  finetuned: bool = True
+  figure: str = ""
+  x: str = ""
+  speed_of: str = ""
+
+  def variant(self, name: str) -> Variant:
+    """The variant of that name."""
+    return next(variant for variant in self.variants if variant.name == name)
+
+
+def directory() -> str:
+  """Where the experiments that come with the package are."""
+  return os.path.join(configs_directory(), "experiments")
+
+
+def names() -> list[str]:
+  """Of all experiments there."""
+  return sorted(name.removesuffix(".json") for name in files.listdir(directory()) if name.endswith(".json"))
+
+
+def load(name: str) -> Experiment:
+  """An experiment by name, or by the path of a file of the same form.
+
+  Raises:
+    UserError: no such experiment; a key or value of the file that is none.
+  """
+  path = name if name.endswith(".json") else os.path.join(directory(), f"{name}.json")
+  if not files.exists(path):
+    raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
+  values = files.read_json(path)
+  _refuse_unknown(path, values, {*_names_of(Experiment), "model"} - {"name", "finetuned"} | {"steps", "tasks"})
+  shared = {"model": field(path, values, "model", str), "steps": values.get("steps", 1.0)}
+  variants: list[Variant] = []
+  for number, given in enumerate(field(path, values, "variants", list)):
+    variants.append(_variant(f"{path}: variants[{number}]", given, shared, [variant.name for variant in variants]))
+  experiment = Experiment(
+    name=os.path.basename(path).removesuffix(".json"),
+    title=field(path, values, "title", str),
+    source=field(path, values, "source", str),
+    variants=variants,
+    intrinsic=values.get("intrinsic", ["mlm", "sop"]),
+    finetuned=values.get("tasks") != [],
+    figure=values.get("figure", ""),
+    x=values.get("x", ""),
+    speed_of=values.get("speed_of", ""),
+  )
+  for key, value, allowed in (
+    ("figure", experiment.figure, ("", LAYERS)),
+    ("speed_of", experiment.speed_of, ("", *(variant.name for variant in variants))),
+    *(("intrinsic", task, MEASURED) for task in experiment.intrinsic),
+  ):
+    if value not in allowed:
+      raise UserError(f"{path}: {key} {shown(value)} is none of {', '.join(filter(None, allowed))}")
+  return experiment
+
+
+def _variant(where: str, given: Any, shared: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
+  name = field(where, given, "name", str)
+  _refuse_unknown(where, given, _names_of(Variant))
+  values = {"fields": {}, "data": {}, **shared, **given}
+  for key in ("fields", "data"):
+    field(where, values, key, dict)
+  _refuse_unknown(where, values["data"], set(DATA))
+  if name in earlier:
+    raise UserError(f"{where}: name {name!r} is that of another variant: give each its own")
+  if values.get("starts_from", name) not in (*earlier, name):
+    raise UserError(f"{where}: starts_from {values['starts_from']!r} is no earlier variant ({', '.join(earlier)})")
+  if values.get("corpus", MAIN) not in (MAIN, ADDITIONAL):
+    raise UserError(f"{where}: corpus {shown(values['corpus'])} is none of {MAIN}, {ADDITIONAL}")
+  model = named_model(values["model"])
+  from_dict(type(model), model.to_dict() | values["fields"], source=where)
+  return Variant(**values)
+
+
+def _names_of(cls: type) -> set[str]:
+  return {f.name for f in dataclasses.fields(cls)}
+
+
+def _refuse_unknown(where: str, values: Mapping[str, Any], known: set[str]) -> None:
+  unknown = sorted(set(values) - known)
+  if unknown:
+    raise UserError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")

@@ -1,0 +1,76 @@
+"""How far each layer moves its input: L2 distance and angle between what goes into a layer and what comes out
+(ALBERT, section 3.1, figure 1)."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import numpy as np
+from absl import flags
+
+from albert import app, files
+
+FILE_NAME = "layers.json"
+_EXAMPLES = 64
+
+
+def distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:
+  """Means over all tokens, layer by layer.
+
+  Args:
+    states: the input of the first layer and the output of each, [B, S, H].
+    mask: [B, S], 1 for tokens.
+  Returns: l2, and cosine in degrees.
+  """
+  tokens = [state[mask > 0].astype(np.float64) for state in states]
+  result: dict[str, list[float]] = {"l2": [], "degrees": []}
+  for before, after in itertools.pairwise(tokens):
+    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    cosine = np.clip((before * after).sum(axis=1) / norms, -1, 1)
+    result["l2"].append(float(np.linalg.norm(after - before, axis=1).mean()))
+    result["degrees"].append(float(np.degrees(np.arccos(cosine)).mean()))
+  return result
+
+
+def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
+  """The distances in a pretrained model on the first examples of shards.
+
+  Raises:
+    UserError: no such checkpoint or shards, or they do not fit.
+  """
+  from albert.config import load_model_config
+  from albert.data import records
+  from albert.errors import UserError
+  from albert.models.encoder import Encoder
+  from albert.training.warm_start import warm_start
+  from albert.training.weight_files import open_weights
+
+  file = open_weights(checkpoint, flag="--checkpoint")
+  if not file.config_file:
+    raise UserError(f"--checkpoint={checkpoint}: has no config of the model beside it")
+  encoder = Encoder(load_model_config(file.config_file))
+  names = ("input_ids", "input_mask", "segment_ids")
+  found = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
+  examples = [records.decode_example(record) for record in itertools.islice(found, _EXAMPLES)]
+  batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
+  encoder(**batch)
+  weights = encoder.named_weights()
+  warm_start(checkpoint, weights, ignored=("cls/",))
+  return distances([state.numpy() for state in encoder(**batch).hidden_states], batch["input_mask"])
+
+
+def main() -> None:
+  """Writes the distances as JSON."""
+  values = flags.FLAGS
+  files.write_json(values.output_file, measure(values.checkpoint, values.input_file))
+
+
+if __name__ == "__main__":
+  for name, text in (
+    ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),
+    ("input_file", "TFRecord shards: comma-separated globs"),
+    ("output_file", "JSON file to write"),
+  ):
+    flags.DEFINE_string(name, None, text, required=True, module_name=sys.argv[0])
+  app.run(main)

@@ -1,0 +1,164 @@
+"""Rows -> a table in the paper's form, with the paper's numbers beside ours; a CSV of all numbers; pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert import files
+from albert.experiments import layers
+from albert.experiments.catalog import LAYERS, Experiment
+from albert.experiments.plan import Plan
+
+TABLE, NUMBERS, FIGURE = "table.md", "numbers.csv", "figure.png"
+TITLES = {
+  "mlm": "MLM",
+  "nsp": "NSP",
+  "sop": "SOP",
+  "cola": "CoLA",
+  "sst2": "SST-2",
+  "mrpc": "MRPC",
+  "rte": "RTE",
+  "mnli": "MNLI",
+  "squad_v1_f1": "SQuAD1.1 F1",
+  "squad_v1_exact": "SQuAD1.1 EM",
+  "squad_v2_f1": "SQuAD2.0 F1",
+  "squad_v2_exact": "SQuAD2.0 EM",
+  "race": "RACE",
+  "average": "average",
+}
+_NOTHING = "–"
+
+
+def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
+  """Writes table.md, numbers.csv and figure.png into the experiment's directory. Returns the table."""
+  files.write_atomically(files.join(plan.directory, NUMBERS), _numbers(rows))
+  text = table(plan.experiment, rows, scale=scale)
+  files.write_atomically(files.join(plan.directory, TABLE), text)
+  image = _layer_figure(plan) if plan.experiment.figure == LAYERS else _figure(plan.experiment, rows)
+  if image:
+    files.write_atomically(files.join(plan.directory, FIGURE), image)
+  return text
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> str:
+  scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
+  text = io.StringIO()
+  writer = csv.writer(text, lineterminator="\n")
+  writer.writerow(["variant", "seed", "parameters", "examples_per_second", *scores])
+  for row in rows:
+    values = [row["scores"].get(score, "") for score in scores]
+    writer.writerow([row["variant"], row["seed"], row["parameters"], row["examples_per_second"], *values])
+  return text.getvalue()
+
+
+def table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
+  """Markdown: a line a variant, ours first, then the paper's columns."""
+  ours = [score for score in TITLES if any(score in row["scores"] for row in rows)]
+  theirs = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
+  seeds = len({row["seed"] for row in rows})
+  speed = bool(experiment.speed_of)
+  header = ["variant", "parameters", *(["speed"] if speed else []), *(TITLES[score] for score in ours)]
+  header += [f"paper: {name}" for name in (["parameters", "speed"] if speed else []) + [TITLES[s] for s in theirs]]
+  lines = [header, ["---"] * len(header)]
+  for variant in experiment.variants:
+    own = [row for row in rows if row["variant"] == variant.name]
+    if not own:
+      continue
+    line = [variant.name, _millions(own[0]["parameters"])]
+    if speed:
+      base = _speed([row for row in rows if row["variant"] == experiment.speed_of])
+      line.append(f"{_speed(own) / base:.1f}x" if base else _NOTHING)
+    line += [_mean([row["scores"][score] for row in own if score in row["scores"]]) for score in ours]
+    if speed:
+      line.append(_millions(variant.paper.get("parameters")))
+      line.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NOTHING)
+    line += [f"{variant.paper[score]:g}" if score in variant.paper else _NOTHING for score in theirs]
+    lines.append(line)
+  caption = (
+    f"Scale {scale}; {seeds} seed{'s' if seeds > 1 else ''}"
+    f"{', mean ± standard deviation' if seeds > 1 else ''}; percent. The paper's columns: {experiment.source}, "
+    "at its own scale."
+  )
+  return "\n".join([f"# {experiment.title}", "", caption, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+
+
+def _speed(rows: Sequence[Mapping[str, Any]]) -> float:
+  speeds = [row["examples_per_second"] for row in rows if row["examples_per_second"]]
+  return statistics.median(speeds) if speeds else 0.0
+
+
+def _millions(count: float | None) -> str:
+  return _NOTHING if count is None else f"{count / 1e6:.3g}M"
+
+
+def _mean(values: Sequence[float]) -> str:
+  if not values:
+    return _NOTHING
+  mean = statistics.fmean(values)
+  return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if len(values) > 1 else f"{mean:.1f}"
+
+
+def _new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
+  from matplotlib.backends.backend_agg import FigureCanvasAgg
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(4.0 * panels, 3.6), layout="constrained")
+  FigureCanvasAgg(figure)
+  return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def _png(figure: Any) -> bytes:
+  image = io.BytesIO()
+  figure.savefig(image, format="png", dpi=110)
+  return image.getvalue()
+
+
+def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
+  """A panel a score: a line over x, or a bar a variant; a dot for each seed."""
+  scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
+  if not scores:
+    return None
+  figure, panels = _new_figure(len(scores))
+  for axes, score in zip(panels, scores, strict=True):
+    values = {
+      variant.name: [row["scores"][score] for row in rows if row["variant"] == variant.name and score in row["scores"]]
+      for variant in experiment.variants
+    }
+    shown = [variant for variant in experiment.variants if values[variant.name]]
+    means = [statistics.fmean(values[variant.name]) for variant in shown]
+    places = [float(n if variant.x is None else variant.x) for n, variant in enumerate(shown)]
+    if experiment.x:
+      axes.plot(places, means, linewidth=1.5)
+      axes.set_xscale("log", base=2)
+      axes.set_xticks(places, [f"{place:g}" for place in places])
+      axes.set_xlabel(experiment.x)
+    else:
+      low = min(min(values[variant.name]) for variant in shown)
+      axes.bar(places, means, width=0.6, alpha=0.4)
+      axes.set_ylim(bottom=max(0.0, low - 5))
+      axes.set_xticks(places, [variant.name for variant in shown], rotation=40, ha="right", fontsize=8)
+    for place, variant in zip(places, shown, strict=True):
+      axes.plot([place] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
+    axes.set_title(TITLES[score])
+    axes.grid(alpha=0.3)
+  return _png(figure)
+
+
+def _layer_figure(plan: Plan) -> bytes:
+  """The two panels of the paper's figure 1, of the first seed."""
+  figure, panels = _new_figure(2)
+  for variant in plan.experiment.variants:
+    cell = next(cell for cell in plan.cells() if cell.variant == variant)
+    measured = files.read_json(files.join(cell.run, layers.FILE_NAME))
+    for axes, name in zip(panels, ("l2", "degrees"), strict=True):
+      axes.plot(range(1, len(measured[name]) + 1), measured[name], marker=".", label=variant.name)
+  for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
+    axes.set_xlabel("layer")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+  return _png(figure)

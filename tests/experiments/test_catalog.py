@@ -1,0 +1,97 @@
+"""The experiments that come with the package: what they hold is what the paper says, and every scale can build it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from albert.config import named_model
+from albert.errors import UserError
+from albert.experiments import catalog, costs
+from albert.experiments.scales import SCALES
+
+NAMES = catalog.names()
+VOCABULARY = 30000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_averages_are_those_of_the_papers_columns(name: str):
+  """The paper's last column is the mean of the others, F1 and exact match of SQuAD averaged first (table 2)."""
+  for variant in catalog.load(name).variants:
+    paper = variant.paper
+    if "average" in paper:
+      squad = [(paper[f"{version}_f1"] + paper[f"{version}_exact"]) / 2 for version in ("squad_v1", "squad_v2")]
+      columns = [*squad, paper["mnli"], paper["sst2"], paper["race"]]
+      assert sum(columns) / 5 == pytest.approx(paper["average"], abs=0.11), variant.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_are_the_papers(name: str):
+  for variant in catalog.load(name).variants:
+    if "parameters" in variant.paper:
+      counted = costs.parameters(SCALES["paper"].model(variant, VOCABULARY))
+      # The paper rounds down and up; of xxlarge and its like it says 5 to 10% more than its own code has.
+      assert counted == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scale_keeps_what_is_compared(name: str, scale: str):
+  """Variants that differ in their model at the paper's size still do, and only in that."""
+  experiment = catalog.load(name)
+  models = [SCALES[scale].model(variant, VOCABULARY) for variant in experiment.variants]
+  papers = [SCALES["paper"].model(variant, VOCABULARY) for variant in experiment.variants]
+  assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
+  if scale == "small":
+    assert len(set(models)) == len(set(papers))
+
+
+def test_operations_of_a_step_are_those_of_the_compiler():
+  """XLA counts 30.4 TFLOP for a step of albert_xxlarge, 4 x 512 with 77 predictions, LAMB included."""
+  found = costs.step_flops(named_model("albert_xxlarge"), batch_size=4, seq_length=512, predictions=77)
+  assert found == pytest.approx(30.4e12, rel=0.03)
+
+
+def _file(tmp_path: Path, **changes: object) -> str:
+  values = {"title": "t", "source": "s", "model": "albert_base", "variants": [{"name": "a"}, {"name": "b"}]}
+  path = tmp_path / "mine.json"
+  path.write_text(json.dumps(values | changes))
+  return str(path)
+
+
+def test_a_file_of_ones_own(tmp_path: Path):
+  experiment = catalog.load(_file(tmp_path, steps=2, variants=[{"name": "a"}, {"name": "b", "steps": 1}]))
+  assert (experiment.name, [variant.steps for variant in experiment.variants]) == ("mine", [2, 1])
+  assert experiment.intrinsic == ["mlm", "sop"]
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"variant": []}, r"mine\.json: unknown key 'variant'; known: figure"),
+    ({"title": 3}, r"mine\.json: 'title' must be a text, it is 3"),
+    ({"variants": [{"name": "a", "colour": 1}]}, r"variants\[0\]: unknown key 'colour'"),
+    ({"variants": [{"name": "a"}, {"name": "a"}]}, r"variants\[1\]: name 'a' is that of another variant"),
+    ({"variants": [{"name": "a", "starts_from": "b"}, {"name": "b"}]}, r"variants\[0\]: starts_from 'b' is no earlier"),
+    ({"variants": [{"name": "a", "corpus": "more"}]}, r"corpus 'more' is none of main, additional"),
+    ({"variants": [{"name": "a", "model": "albert_huge"}]}, "albert_huge: unknown model"),
+    ({"variants": [{"name": "a", "fields": {"depth": 3}}]}, "unknown key 'depth'"),
+    (
+      {"variants": [{"name": "a", "data": {"ngrams": 3}}]},
+      r"variants\[0\]: unknown key 'ngrams'; known: masking",
+    ),
+    ({"intrinsic": ["rte"]}, "intrinsic 'rte' is none of mlm, sop, nsp"),
+    ({"figure": "pie"}, "figure 'pie' is none of layers"),
+    ({"speed_of": "c"}, "speed_of 'c' is none of a, b"),
+  ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, changes: dict[str, object], message: str):
+  with pytest.raises(UserError, match=message):
+    catalog.load(_file(tmp_path, **changes))
+
+
+def test_an_unknown_name_lists_those_there_are():
+  with pytest.raises(UserError, match=r"--run=sop: no such experiment; there are additional_data, .* sentence_loss"):
+    catalog.load("sop")

@@ -1,0 +1,165 @@
+"""A plan is run command by command: what is done is not done again, what fails or stops says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from albert.config import ModelConfig
+from albert.errors import RunError, Stopped, UserError
+from albert.experiments import catalog, layers, runner, tables
+from albert.experiments.catalog import Experiment, Variant
+from albert.experiments.plan import Cell, Inputs, Plan, Result, Step, Task
+from albert.experiments.scales import SCALES
+
+_VARIANTS = [
+  Variant(name=name, model="albert_base", fields={}, data={}, x=x, paper={"sop": 86.5})
+  for name, x in (("one", 1.0), ("two", 2.0))
+]
+EXPERIMENT = Experiment(name="toy", title="A toy", source="nowhere", variants=_VARIANTS, intrinsic=["sop"], x="size")
+WRITE = "import json, sys; json.dump({'sentence_order_accuracy': float(sys.argv[2])}, open(sys.argv[1], 'w'))"
+
+
+class _ToyPlan(Plan):
+  """Two variants, two seeds; each cell is one command of the kind `script`."""
+
+  def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None):
+    super().__init__(EXPERIMENT, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
+    self._scripts = scripts or {}
+
+  def preparation(self) -> list[Step]:
+    return []
+
+  def _cell(self, variant: Variant, seed: int) -> Cell:
+    run = Path(self.inputs.output_dir) / f"{variant.name}-{seed}"
+    run.mkdir(exist_ok=True)
+    done = str(run / "eval_results.json")
+    script = self._scripts.get(variant.name, WRITE)
+    value = (0.5 if variant.name == "one" else 0.75) + (seed - 12345) / 100
+    step = Step(f"{variant.name}, seed {seed}: pretraining", (sys.executable, "-c", script, done, str(value)), done)
+    config = ModelConfig(embedding_size=8, hidden_size=8, num_attention_heads=1)
+    results = {"sop": Result(done, "sentence_order_accuracy")}
+    return Cell(variant, seed, f"{variant.name}{seed}", config, [step], results, str(run))
+
+
+def _rows(plan: Plan) -> list[dict[str, Any]]:
+  return [json.loads(line) for line in (Path(plan.directory) / runner.ROWS).read_text().splitlines()]
+
+
+def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+  fails = _ToyPlan(tmp_path, {"two": "print('first'); print('the reason'); raise SystemExit(3)"})
+  with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\); .*log\.txt"):
+    runner.run(fails)
+  assert [row["variant"] for row in _rows(fails)] == ["one"]
+  log = Path(fails.directory) / "log.txt"
+  with (Path(fails.directory) / runner.ROWS).open("a") as rows:
+    rows.write('{"variant": "cut o')  # a kill while a row was written
+  log.unlink()
+  rows = runner.run(_ToyPlan(tmp_path))
+  assert [(row["variant"], row["seed"], row["scores"]["sop"]) for row in rows] == [
+    ("one", 12345, 50.0),
+    ("two", 12345, 75.0),
+    ("one", 12346, 51.0),
+    ("two", 12346, 76.0),
+  ]
+  assert _rows(fails) == rows
+  assert log.read_text().count("$ ") == 3
+  capsys.readouterr()
+  assert runner.run(_ToyPlan(tmp_path)) == rows
+  assert capsys.readouterr().out == "toy: 4 of 4 cells are done\n"
+  assert log.read_text().count("$ ") == 3
+
+
+def test_a_signal_goes_to_the_command_under_way(tmp_path: Path):
+  waits = (
+    "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(143)); "
+    "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
+  )
+  plan = _ToyPlan(tmp_path, {"two": waits})
+  up = tmp_path / "two-12345" / "eval_results.json.up"
+
+  def stop() -> None:
+    while not up.exists():
+      time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  threading.Thread(target=stop, daemon=True).start()
+  before = signal.getsignal(signal.SIGTERM)
+  with pytest.raises(Stopped, match="stopped in two, seed 12345: pretraining; the same command goes on there"):
+    runner.run(plan)
+  assert signal.getsignal(signal.SIGTERM) is before
+  assert len(runner.run(_ToyPlan(tmp_path))) == 4
+
+
+def test_the_table_has_ours_beside_the_papers(tmp_path: Path):
+  plan = _ToyPlan(tmp_path)
+  text = tables.write(plan, runner.run(plan), scale="smoke")
+  assert text.splitlines()[-2:] == [
+    "| one | 0.297M | 50.5 ± 0.7 | 86.5 |",
+    "| two | 0.297M | 75.5 ± 0.7 | 86.5 |",
+  ]
+  assert "Scale smoke; 2 seeds, mean ± standard deviation" in text
+  directory = Path(plan.directory)
+  assert (directory / tables.TABLE).read_text() == text
+  assert (directory / tables.NUMBERS).read_text().splitlines()[1].startswith("one,12345,")
+  assert (directory / tables.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def _plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
+  given = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1} | inputs
+  return Plan(catalog.load(name), SCALES["smoke"], Inputs(**given))
+
+
+def _commands(plan: Plan) -> dict[str, list[tuple[str, ...]]]:
+  return {cell.variant.name: [step.command for step in cell.steps] for cell in plan.cells()}
+
+
+def test_what_experiments_have_in_common_is_made_once(tmp_path: Path):
+  runs = {cell.run for name in ("embedding_size", "sharing") for cell in _plan(tmp_path, name).cells()}
+  assert len(runs) == 8 + 8 - 4  # E 128 and 768, all or nothing shared
+  dynamic = _commands(_plan(tmp_path, "masking"))
+  assert [f"{tmp_path}/shards/main-sop-none/*.tfrecord" in " ".join(c) for c in dynamic["dynamic"]].count(True) == 1
+
+
+def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
+  cells = {cell.variant.name: cell for cell in _plan(tmp_path, "depth").cells()}
+  three = cells["3 layers"]
+  assert f"--init_checkpoint={cells['1 layer'].run}" in three.steps[-1].command
+  assert cells["1 layer"].steps[-1] in three.steps
+  assert len(cells["48 layers"].steps) == len(cells["1 layer"].steps) + 5
+
+
+def test_each_model_is_asked_about_all_sentence_tasks(tmp_path: Path):
+  tasks = {"sst2": Task("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})}
+  cells = {cell.variant.name: cell for cell in _plan(tmp_path, "sentence_loss", tasks=tasks).cells()}
+  assert {name: sorted(cell.results) for name, cell in cells.items()} == {
+    "none": ["mlm", "sst2"],
+    "NSP": ["mlm", "nsp", "sop", "sst2"],
+    "SOP": ["mlm", "nsp", "sop", "sst2"],
+  }
+  assert cells["SOP"].results["nsp"].file == f"{cells['SOP'].run}/nsp/eval_results.json"
+
+
+def test_text_that_is_missing_is_asked_for(tmp_path: Path):
+  with pytest.raises(UserError, match="--corpus without --heldout_corpus"):
+    _plan(tmp_path, "dropout", corpus="a.txt")
+  with pytest.raises(UserError, match=r"--run=additional_data compares with more text: .*--additional_corpus"):
+    _plan(tmp_path, "additional_data")
+
+
+def test_distances_of_layers_whose_angle_is_known():
+  before = np.array([[[3.0, 0.0], [1.0, 0.0]]])
+  after = np.array([[[0.0, 4.0], [9.0, 9.0]]])
+  measured = layers.distances([before, after, after], np.array([[1, 0]]))
+  np.testing.assert_allclose(measured["l2"], [5.0, 0.0], atol=1e-12)
+  np.testing.assert_allclose(measured["degrees"], [90.0, 0.0], atol=1e-5)

@@ -1,0 +1,59 @@
+"""An experiment from text to table, by its command; one that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def _command(output_dir: Path, corpus: str, spm_model: str, *words: str) -> list[str]:
+  return [
+    *(sys.executable, "-m", "albert.experiments", "--scale=smoke", "--num_seeds=1", f"--output_dir={output_dir}"),
+    *(f"--corpus={corpus}", f"--heldout_corpus={corpus}", f"--spm_model_file={spm_model}", *words),
+  ]
+
+
+def _rows(path: Path) -> list[dict[str, object]]:
+  return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_stopped_experiment_goes_on(tmp_path: Path, corpus_file: str, spm_model: str):
+  command = _command(tmp_path, corpus_file, spm_model, "--run=sentence_loss")
+  results = tmp_path / "sentence_loss" / "results.jsonl"
+  process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  while process.poll() is None and not _rows(results):
+    time.sleep(0.2)
+  process.send_signal(signal.SIGTERM)
+  _, errors = process.communicate(timeout=300)
+  assert process.returncode == 143, errors
+  assert errors.splitlines()[-1].startswith("stopped in ")
+  first = _rows(results)
+  log = tmp_path / "sentence_loss" / "log.txt"
+  started = log.read_text().count("run_pretraining --output_dir")
+  finished = subprocess.run(command, capture_output=True, text=True, check=True)
+  assert f"sentence_loss: {len(first)} of 3 cells are done" in finished.stdout
+  rows = _rows(results)
+  assert rows[: len(first)] == first
+  assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]
+  assert [sorted(row["scores"]) for row in rows] == [["mlm"], ["mlm", "nsp", "sop"], ["mlm", "nsp", "sop"]]  # type: ignore[call-overload]
+  # What was done is not done again: at most the one that was under way.
+  assert log.read_text().count("run_pretraining --output_dir") <= 3 + (started > len(first))
+  assert "paper: MLM" in (tmp_path / "sentence_loss" / "table.md").read_text()
+  assert os.listdir(tmp_path / "runs")
+
+
+@pytest.mark.parametrize(("name", "expected"), [("masking", 2), ("layer_distances", 2), ("depth", 6)])
+def test_from_text_to_table(tmp_path: Path, corpus_file: str, spm_model: str, name: str, expected: int):
+  command = _command(tmp_path, corpus_file, spm_model, f"--run={name}")
+  subprocess.run(command, capture_output=True, text=True, check=True)
+  assert len(_rows(tmp_path / name / "results.jsonl")) == expected
+  assert (tmp_path / name / "figure.png").read_bytes().startswith(b"\x89PNG")
