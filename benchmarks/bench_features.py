@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -28,19 +28,21 @@ from albert.config import Config, named_model  # noqa: E402
 from albert.data.examples import Examples  # noqa: E402
 from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
-from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
 from albert.tasks.glue_data import Rows  # noqa: E402
 from albert.tasks.glue_specs import ClassifierConfig  # noqa: E402
 from albert.tasks.race_data import RaceConfig  # noqa: E402
 from albert.tasks.squad_data import SquadConfig  # noqa: E402
 
+if TYPE_CHECKING:  # the workers import this module, and would wait for TensorFlow, as those of a run do not
+  from albert.tasks.finetuning import FinetuningTask
+
 FLAGS = flags.FLAGS
+TRAIN = "train"
 
 
 def _task(name: str, config: Config) -> FinetuningTask:
   task = registry.make_task(name, named_model("albert_base"), config)
-  assert isinstance(task, FinetuningTask)
-  return task
+  return cast("FinetuningTask", task)
 
 
 def _repeated(raw: Any, copies: int) -> Any:
