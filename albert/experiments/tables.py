@@ -158,6 +158,7 @@ def _layer_figure(plan: Plan) -> bytes:
       axes.plot(range(1, len(measured[name]) + 1), measured[name], marker=".", label=variant.name)
   for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
     axes.set_xlabel("layer")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
