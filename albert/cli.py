@@ -19,6 +19,7 @@ from albert.config import (
   OptimizerConfig,
   RunConfig,
   TrainConfig,
+  config_names,
   configs_directory,
   from_dict,
   load_model_config,
@@ -91,8 +92,7 @@ def _recipe(task_name: str, entry: registry.Entry) -> _Recipe:
     return _Recipe()
   path = name if files.exists(name) else os.path.join(configs_directory(), f"{name}.json")
   if not files.exists(path):
-    known = sorted(file.removesuffix(".json") for file in files.listdir(configs_directory()))
-    raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(known)}")
+    raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path)
   unknown = set(sections) - {"task", "data", "model", *_SECTIONS}
   if unknown:

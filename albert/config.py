@@ -288,6 +288,12 @@ def configs_directory() -> str:
   return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
 
 
+def config_names(folder: str = "") -> list[str]:
+  """Names of the JSON files in a folder of configs_directory(), without .json."""
+  there = files.listdir(os.path.join(configs_directory(), folder))
+  return sorted(name.removesuffix(".json") for name in there if name.endswith(".json"))
+
+
 def load_model_config(path: str) -> ModelConfig:
   """Reads an albert_config.json (the original's, or a Hugging Face config.json)."""
   values = files.read_json(path)

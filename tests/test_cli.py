@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.config import ModelConfig, OptimizerConfig, TrainConfig, from_dict, named_model
+from albert.config import ModelConfig, OptimizerConfig, TrainConfig, config_names, from_dict, named_model
 from albert.tasks import registry
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.json"))
@@ -15,6 +15,11 @@ RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.json"))
 
 def test_there_are_recipes():
   assert RECIPES
+
+
+def test_recipes_are_listed_without_the_folder_of_experiments():
+  assert config_names() == [path.stem for path in RECIPES]
+  assert "sentence_loss" in config_names("experiments")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
