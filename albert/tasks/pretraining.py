@@ -47,16 +47,17 @@ class PretrainingTask(Task):
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
     self.sentence_prediction = config.sentence_prediction
+    manifest = None
     if spec:
       flag = "--input_file" if config.input_file else "--eval_input_file"
-      self._agree_with_shards(files.expand_globs(spec, flag=flag)[0])
+      manifest = self._agree_with_shards(files.expand_globs(spec, flag=flag)[0])
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
-    self.masking = self._make_masking(self._manifest_of(config.input_file, "--input_file"))
+    self.masking = self._make_masking(manifest if config.input_file else None)
     self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
 
-  def _agree_with_shards(self, path: str) -> None:
-    """Takes lengths and the sentence loss from the shards, and refuses what contradicts them."""
+  def _agree_with_shards(self, path: str) -> Manifest | None:
+    """Takes lengths and the sentence loss from the shards, refuses what contradicts them; returns their manifest."""
     config = self.config
     example = records.decode_example(next(records.read_records(path)))
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
@@ -76,10 +77,11 @@ class PretrainingTask(Task):
     manifest = Manifest.load(os.path.dirname(path))
     if manifest:
       self._agree_with_manifest(os.path.dirname(path), manifest)
+    return manifest
 
-  def _manifest_of(self, spec: str, flag: str) -> Manifest | None:
-    """The manifest beside the first of the shards, if there are any."""
-    return Manifest.load(os.path.dirname(files.expand_globs(spec, flag=flag)[0])) if spec else None
+  @functools.cached_property
+  def _tokenizer(self) -> Tokenizer:
+    return Tokenizer(self.config.spm_model_file, self.config.do_lower_case)
 
   def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
     """The dynamic masks of training; None where the shards' own are used."""
@@ -95,7 +97,7 @@ class PretrainingTask(Task):
       return None
     if not config.spm_model_file:
       raise UserError("dynamic masks need --spm_model_file: the vocabulary of the shards tells where words start")
-    tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
+    tokenizer = self._tokenizer
     if tokenizer.vocab_size != self.model_config.vocab_size:
       raise UserError(
         f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
@@ -114,13 +116,11 @@ class PretrainingTask(Task):
         f"{where}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
-    if config.spm_model_file:
-      tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
-      if tokenizer.sha256 != manifest.vocab_sha256:
-        raise UserError(
-          f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
-          "differs): give that one"
-        )
+    if config.spm_model_file and self._tokenizer.sha256 != manifest.vocab_sha256:
+      raise UserError(
+        f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
+        "differs): give that one"
+      )
     written = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
       self.sentence_prediction = written
@@ -166,7 +166,8 @@ class PretrainingTask(Task):
     """--eval_input_file."""
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
-    manifest = self._manifest_of(self.config.eval_input_file, "--eval_input_file")
+    path = files.expand_globs(self.config.eval_input_file, flag="--eval_input_file")[0]
+    manifest = Manifest.load(os.path.dirname(path))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks; evaluations are compared on the "
@@ -238,7 +239,7 @@ class PretrainingTask(Task):
     config = self.config
     if not config.predict_file or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case)
+    tokenizer = self._tokenizer
     for path in files.expand_globs(config.predict_file, flag="--predict_file"):
       with files.open_file(path) as f:
         lines = f.read().decode("utf-8-sig").splitlines()
