@@ -131,6 +131,8 @@ def main() -> None:
     return
   if not values.run or not values.output_dir:
     raise UserError("give --list, or --run=NAME and --output_dir")
+  if files.is_remote(values.output_dir):
+    raise UserError(f"--output_dir={values.output_dir}: give a directory of this machine, where the log can grow")
   plan = _plan(catalog.load(values.run), SCALES[values.scale])
   if values.dry_run:
     print(describe(plan, values.gflops * 1e9 if values.gflops else costs.machine_flops()))

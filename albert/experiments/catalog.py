@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert import files
-from albert.config import configs_directory, from_dict, named_model
+from albert.config import config_names, configs_directory, from_dict, named_model
 from albert.errors import UserError
 from albert.json_values import field, shown
 
+_FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
 MEASURED = ("mlm", "sop", "nsp")
@@ -67,7 +68,7 @@ class Experiment:
   title: str
   source: str
   variants: Sequence[Variant]
-  intrinsic: Sequence[str]
+  intrinsic: Sequence[str] = dataclasses.field(default_factory=lambda: ["mlm", "sop"])
   finetuned: bool = True
   figure: str = ""
   x: str = ""
@@ -78,14 +79,9 @@ class Experiment:
     return next(variant for variant in self.variants if variant.name == name)
 
 
-def directory() -> str:
-  """Where the experiments that come with the package are."""
-  return os.path.join(configs_directory(), "experiments")
-
-
 def names() -> list[str]:
-  """Of all experiments there."""
-  return sorted(name.removesuffix(".json") for name in files.listdir(directory()) if name.endswith(".json"))
+  """Of all experiments that come with the package."""
+  return config_names(_FOLDER)
 
 
 def load(name: str) -> Experiment:
@@ -94,26 +90,19 @@ def load(name: str) -> Experiment:
   Raises:
     UserError: no such experiment; a key or value of the file that is none.
   """
-  path = name if name.endswith(".json") else os.path.join(directory(), f"{name}.json")
+  path = name if name.endswith(".json") else os.path.join(configs_directory(), _FOLDER, f"{name}.json")
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path)
-  _refuse_unknown(path, values, {*_names_of(Experiment), "model"} - {"name", "finetuned"} | {"steps", "tasks"})
-  shared = {"model": field(path, values, "model", str), "steps": values.get("steps", 1.0)}
+  _refuse_unknown(path, values, {*_names_of(Experiment), "model", "steps"} - {"name"})
+  for key in ("title", "source"):
+    field(path, values, key, str)
+  shared = {"model": field(path, values, "model", str), "steps": values.pop("steps", 1.0)}
   variants: list[Variant] = []
   for number, given in enumerate(field(path, values, "variants", list)):
     variants.append(_variant(f"{path}: variants[{number}]", given, shared, [variant.name for variant in variants]))
-  experiment = Experiment(
-    name=os.path.basename(path).removesuffix(".json"),
-    title=field(path, values, "title", str),
-    source=field(path, values, "source", str),
-    variants=variants,
-    intrinsic=values.get("intrinsic", ["mlm", "sop"]),
-    finetuned=values.get("tasks") != [],
-    figure=values.get("figure", ""),
-    x=values.get("x", ""),
-    speed_of=values.get("speed_of", ""),
-  )
+  del values["model"]
+  experiment = Experiment(name=os.path.basename(path).removesuffix(".json"), **values | {"variants": variants})
   for key, value, allowed in (
     ("figure", experiment.figure, ("", LAYERS)),
     ("speed_of", experiment.speed_of, ("", *(variant.name for variant in variants))),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+import statistics
 import subprocess
 from types import FrameType
 from typing import Any
@@ -22,8 +22,8 @@ _LOG = "log.txt"
 def run(plan: Plan) -> list[dict[str, Any]]:
   """Computes what is missing, and returns all rows.
 
-  A row: variant, seed, digest, parameters, steps, examples_per_second, and scores by name; it is written when its cell
-  is done. Rows of another plan (other settings) in the same place are kept and not returned.
+  A row: variant, seed, digest, parameters, examples_per_second, and scores by name; written when its cell is done.
+  Rows of another plan (other settings) in the same place are kept and not returned.
 
   Raises:
     RunError: a command failed; its last line is in the message, all it said in log.txt.
@@ -31,7 +31,7 @@ def run(plan: Plan) -> list[dict[str, Any]]:
   """
   files.makedirs(plan.directory)
   path = files.join(plan.directory, ROWS)
-  rows = {row["digest"]: row for row in _read_rows(path)}
+  rows = {row["digest"]: row for row in log_lines.read(path, key="digest", kind=str)}
   cells = plan.cells()
   missing = [cell for cell in cells if cell.digest not in rows]
   print(f"{plan.experiment.name}: {len(cells) - len(missing)} of {len(cells)} cells are done", flush=True)
@@ -42,25 +42,10 @@ def run(plan: Plan) -> list[dict[str, Any]]:
       for step in cell.steps:
         _do(step, plan.directory, signals)
       rows[cell.digest] = row = _row(cell)
-      with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+      files.write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows.values()))
       scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
       print(f"{cell.variant.name}, seed {cell.seed}: {scores}", flush=True)
   return [rows[cell.digest] for cell in cells]
-
-
-def _read_rows(path: str) -> list[dict[str, Any]]:
-  """The rows; a last one that a kill cut off is dropped from the file, for the next one to take its place."""
-  if not files.exists(path):
-    return []
-  with files.open_file(path) as file:
-    content = file.read()
-  whole = content[: content.rfind(b"\n") + 1]
-  if whole != content:
-    files.write_atomically(path, whole)
-  return [json.loads(line) for line in whole.splitlines()]
 
 
 def _do(step: Step, directory: str, signals: _Signals) -> None:
@@ -117,12 +102,12 @@ def _row(cell: Cell) -> dict[str, Any]:
   scores = {}
   for score, result in cell.results.items():
     scores[score] = files.read_json(result.file)[result.metric] * result.factor
-  speeds = sorted(line["examples_per_second"] for line in log_lines.read(files.join(cell.run, output_files.METRICS)))
+  speeds = [line["examples_per_second"] for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
   return {
     "variant": cell.variant.name,
     "seed": cell.seed,
     "digest": cell.digest,
     "parameters": costs.parameters(cell.config),
-    "examples_per_second": speeds[len(speeds) // 2] if speeds else None,
+    "examples_per_second": statistics.median(speeds) if speeds else None,
     "scores": scores,
   }

@@ -151,11 +151,10 @@ def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes 
 def _layer_figure(plan: Plan) -> bytes:
   """The two panels of the paper's figure 1, of the first seed."""
   figure, panels = _new_figure(2)
-  for variant in plan.experiment.variants:
-    cell = next(cell for cell in plan.cells() if cell.variant == variant)
+  for cell in plan.cells()[: len(plan.experiment.variants)]:
     measured = files.read_json(files.join(cell.run, layers.FILE_NAME))
     for axes, name in zip(panels, ("l2", "degrees"), strict=True):
-      axes.plot(range(1, len(measured[name]) + 1), measured[name], marker=".", label=variant.name)
+      axes.plot(range(1, len(measured[name]) + 1), measured[name], marker=".", label=cell.variant.name)
   for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
     axes.set_xlabel("layer")
     axes.xaxis.get_major_locator().set_params(integer=True)

@@ -9,11 +9,15 @@ from albert import files
 from albert.errors import UserError
 
 
-def read(path: str) -> list[dict[str, Any]]:
+def read(path: str, *, key: str = "step", kind: type = int) -> list[dict[str, Any]]:
   """The lines of a log; none if it is not there. A last line cut off by a kill is left out.
 
+  Args:
+    path: of the log.
+    key, kind: what every line has, and of which type.
+
   Raises:
-    UserError: a line that is no JSON object with a step, with file and line.
+    UserError: a line that is no JSON object with the key, with file and line.
   """
   if not files.exists(path):
     return []
@@ -27,7 +31,7 @@ def read(path: str) -> list[dict[str, Any]]:
       values = json.loads(line)
     except json.JSONDecodeError:
       values = None
-    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
-      raise UserError(f"{path}, line {number}: not a JSON object with a step: {line[:60]!r}: delete the line")
+    if not isinstance(values, dict) or not isinstance(values.get(key), kind):
+      raise UserError(f"{path}, line {number}: not a JSON object with a {key}: {line[:60]!r}: delete the line")
     read_lines.append(values)
   return read_lines
