@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # the workers import this module, and would wait for TensorFl
   from albert.tasks.finetuning import FinetuningTask
 
 FLAGS = flags.FLAGS
-TRAIN = "train"
 
 
 def _task(name: str, config: Config) -> FinetuningTask:
@@ -59,6 +58,8 @@ def _measure(
   title: str, unit: str, task: FinetuningTask, count: Callable[[Examples], int], processes: Sequence[int]
 ) -> None:
   """Prints a row for each number of processes."""
+  from albert.tasks.finetuning import TRAIN
+
   raw = _repeated(task.raw(TRAIN), FLAGS.copies)
   featurize = task.featurizer(TRAIN)
   rates: dict[int, list[float]] = {number: [] for number in processes}
