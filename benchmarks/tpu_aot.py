@@ -94,10 +94,10 @@ def chosen_programs() -> list[Program]:
 
 
 def first_guess(program: Program) -> int:
-  """Where to start to look: what a core holds if it keeps about 40 numbers of two bytes a token, layer and unit."""
+  """Where to start to look: what a core holds if it keeps about 10 numbers of two bytes a token, layer and unit."""
   config = MODELS[program.model]
   width = config.hidden_size + config.num_attention_heads * program.length // 8
-  bytes_a_sequence = 80 * program.length * width * config.num_hidden_layers
+  bytes_a_sequence = 20 * program.length * width * config.num_hidden_layers
   if program.recompute_grad:
     bytes_a_sequence //= 6
   return max(1, (12 << 30) // bytes_a_sequence)
@@ -144,10 +144,14 @@ class Bench:
     return search.next_batch(trials, CHIPS[chip].hbm, self._guess(program, chip), parts)
 
   def _guess(self, program: Program, chip: str) -> int:
-    """The largest batch that fits another chip is a better guess than any rule."""
-    others = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
-    fitting = [batch for trials in others for batch, trial in trials.items() if search.fits(trial)]
-    return max(fitting, default=first_guess(program))
+    """The largest batch that fits another chip, or another head of the model, is a better guess than any rule."""
+    another_chip = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
+    heads = [dataclasses.replace(program, step=step) for step in HEADS if program.step in HEADS]
+    another_head = [self.trials.get((head, chip), {}) for head in heads]
+    for known in (another_chip, another_head):
+      if fitting := [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]:
+        return max(fitting)
+    return first_guess(program)
 
   def _try(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
     path = str(self._file(directory, batch))

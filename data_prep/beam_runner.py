@@ -156,17 +156,17 @@ def write_shard(parts: tuple[int, Iterable[tuple[int, Block]]], job: Job) -> dic
 
 
 def _sources(job: Job) -> list[Source]:
-  """What the machines take up, piece by piece. UserError where donors would have to come from packed files."""
+  """What the machines take up, piece by piece. UserError where neighbours would have to come from packed files."""
   packed = [(i, path) for i, path in enumerate(job.inputs) if corpus.is_packed(path)]
-  with_donors = job.settings.sentence_prediction == segments.NSP
   if not packed:
+    with_donors = job.settings.sentence_prediction == segments.NSP
     return list(corpus.plan_units(list(job.inputs), with_donors=with_donors))
-  if with_donors:
+  if job.settings.rules.crosses_documents:
     raise UserError(
-      f"--input_file: {packed[0][1]} is packed: with --runner=beam, nsp takes .txt alone, since it pairs "
-      "neighbours; unpack the files, or use sop"
+      f"--input_file: {packed[0][1]} is packed: with --runner=beam, nsp and full_sentences take .txt alone, since "
+      "they need a document's neighbours; unpack the files, or use sop"
     )
-  # Where there are no donors, what a document gives does not depend on the units.
+  # Elsewhere what a document gives does not depend on the units.
   plain = [(i, path) for i, path in enumerate(job.inputs) if not corpus.is_packed(path)]
   ranges = [ranged for i, path in plain for ranged in corpus.plain_ranges(path, i)]
   return [*packed, *(Unit(0, (part,), (), read) for part, read in ranges)]

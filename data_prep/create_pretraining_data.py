@@ -149,13 +149,25 @@ def _define_flags() -> None:
   )
   flags.DEFINE_float("masked_lm_prob", default.masked_lm_prob, "share of tokens to mask")
   flags.DEFINE_integer("ngram", default.ngram, "greatest number of words masked in one go; p(n) ~ 1/n")
-  flags.DEFINE_float("short_seq_prob", default.short_seq_prob, "share of examples that aim for a shorter length")
+  flags.DEFINE_float(
+    "short_seq_prob",
+    default.short_seq_prob,
+    "share of examples that aim for a shorter length (sentence pairs never do)",
+  )
   flags.DEFINE_integer("dupe_factor", default.dupe_factor, "times each document is used, with other segments and masks")
   flags.DEFINE_enum(
     "sentence_prediction",
     default.sentence_prediction,
     segments.SENTENCE_PREDICTIONS,
     "second segment: the next one, swapped or not (sop); the next or a random one (nsp); none",
+  )
+  flags.DEFINE_enum(
+    "input_format",
+    default.input_format,
+    segments.INPUT_FORMATS,
+    "segments: of several sentences, filled up to the length, as BERT's; sentence_pair: two sentences; with "
+    "--sentence_prediction=none, doc_sentences: whole sentences of one document; full_sentences: of several, "
+    "with a separator between (RoBERTa)",
   )
   flags.DEFINE_enum(
     "masking",

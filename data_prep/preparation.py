@@ -39,6 +39,7 @@ class Settings:
   short_seq_prob: float = 0.1
   dupe_factor: int = 10
   sentence_prediction: str = segments.SOP
+  input_format: str = segments.SEGMENTS
   masking: str = STATIC
   random_seed: int = 12345
   do_lower_case: bool = True
@@ -64,18 +65,34 @@ class Settings:
         self.sentence_prediction in segments.SENTENCE_PREDICTIONS,
         f"one of {', '.join(segments.SENTENCE_PREDICTIONS)}",
       ),
+      (
+        "input_format",
+        self.input_format in segments.INPUT_FORMATS,
+        f"one of {', '.join(segments.INPUT_FORMATS)}",
+      ),
       ("masking", self.masking in MASKINGS, f"one of {', '.join(MASKINGS)}"),
     ):
       if not valid:
         raise UserError(f"--{name}={getattr(self, name)}: must be {condition}")
+    self._check_format()
     if self.max_predictions_per_seq == 0:
       # 77 at 512 and 20 at 128; the small constant keeps 0.15 * 100 from becoming 16.
       derived = math.ceil(self.max_seq_length * self.masked_lm_prob - 1e-9)
       object.__setattr__(self, "max_predictions_per_seq", derived)
 
+  def _check_format(self) -> None:
+    is_pair = self.sentence_prediction != segments.NONE
+    if self.input_format == segments.SENTENCE_PAIR and not is_pair:
+      raise UserError("--input_format=sentence_pair with --sentence_prediction=none: a pair is for sop or nsp")
+    if self.input_format in (segments.FULL_SENTENCES, segments.DOC_SENTENCES) and is_pair:
+      raise UserError(
+        f"--input_format={self.input_format} with --sentence_prediction={self.sentence_prediction}: "
+        "these inputs have one segment; give --sentence_prediction=none"
+      )
+
   @property
   def rules(self) -> segments.Rules:
-    return segments.Rules(self.max_seq_length, self.short_seq_prob, self.sentence_prediction)
+    return segments.Rules(self.max_seq_length, self.short_seq_prob, self.sentence_prediction, self.input_format)
 
 
 def special_free_ids(tokenizer: Tokenizer) -> np.ndarray:
@@ -160,6 +177,8 @@ class UnitMaker:
   def load(self, unit: Unit) -> tuple[segments.Documents, int, Counts]:
     """The unit's documents, with donors behind them where NSP needs some; how many are its own; counts.
 
+    For full sentences they are one document.
+
     A document that has no other one near it cannot be paired for NSP: it is dropped.
     """
     rules = self.settings.rules
@@ -169,6 +188,8 @@ class UnitMaker:
       documents = join_documents(documents, load_documents(unit.donors, self.tokenizer, rules)[0])
       if len(documents) == 1:
         return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
+    if rules.input_format == segments.FULL_SENTENCES and num_own:
+      return segments.run_together(documents, SEP_ID), 1, counts
     return documents, num_own, counts
 
   def packed(self, unit: Unit) -> Iterator[Packed | Counts]:

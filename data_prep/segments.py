@@ -1,4 +1,4 @@
-"""Cuts tokenized documents into instances: runs of consecutive sentences, as pairs for SOP or NSP.
+"""Cuts tokenized documents into instances: runs of consecutive sentences, as pairs for SOP or NSP, or as they stand.
 
 Pure: arrays in, arrays out, randomness is an argument. Many streams (a document, a duplicate) are cut side
 by side, one chunk of each at a time; what a stream gives depends on its documents and its key alone.
@@ -15,6 +15,9 @@ from albert.data import random_streams
 
 SOP, NSP, NONE = "sop", "nsp", "none"
 SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
+# BERT's segments of several sentences, and RoBERTa's other formats (section 4.2).
+SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
+INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
 # Draws of one chunk, by purpose.
 _SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE, _DRAWS = range(8)
@@ -28,8 +31,9 @@ class Documents:
 
   Attributes:
     ids: int32 [T] tokens, without special tokens.
-    word_starts: bool [T], the token starts a word; so does the first token of every sentence.
-    sentence_ends: int64 [N], where each sentence ends in T, ascending; no sentence is empty.
+    word_starts: bool [T], the token starts a word; so does the first token of every sentence but a separator.
+    sentence_ends: int64 [N], where each sentence ends in T, ascending; no sentence is empty. A separator of
+      documents (`run_together`) is a sentence of one token.
     splits: int64 [D + 1], document d is tokens splits[d] to splits[d + 1].
     file_ordinals, offsets: int64 [D], the document's id: its file in the sorted list, and the byte there.
   """
@@ -51,6 +55,7 @@ class Rules(NamedTuple):
   max_seq_length: int
   short_seq_prob: float
   sentence_prediction: str
+  input_format: str = SEGMENTS
 
   @property
   def max_num_tokens(self) -> int:
@@ -61,6 +66,16 @@ class Rules(NamedTuple):
   def min_words(self) -> int:
     """The least a document must hold to give an instance: a word for each segment."""
     return 1 if self.sentence_prediction == NONE else 2
+
+  @property
+  def min_words_left(self) -> int:
+    """The least that must be left of a document to go on: a last sentence, however short, pairs with the one before."""
+    return 1 if self.input_format == SENTENCE_PAIR else self.min_words
+
+  @property
+  def crosses_documents(self) -> bool:
+    """Whether an instance holds text of several documents, so that a document's instances depend on its neighbours."""
+    return self.sentence_prediction == NSP or self.input_format == FULL_SENTENCES
 
 
 class Instances(NamedTuple):
@@ -103,6 +118,23 @@ def cut_long_sentences(
   return np.sort(np.concatenate([sentence_ends, np.asarray(cuts, np.int64)])), word_starts
 
 
+def run_together(documents: Documents, sep_id: int) -> Documents:
+  """One document of them all, with a separator between one and the next."""
+  inner = documents.splits[1:-1]
+  after = np.searchsorted(documents.sentence_ends, inner, side="right")  # the first sentence of the next document
+  shifted = documents.sentence_ends + np.searchsorted(inner, documents.sentence_ends, side="left")
+  separators = inner + np.arange(1, inner.size + 1)
+  size = documents.ids.size + inner.size
+  return Documents(
+    ids=np.insert(documents.ids, inner, sep_id),
+    word_starts=np.insert(documents.word_starts, inner, False),
+    sentence_ends=np.insert(shifted, after, separators),
+    splits=np.array([0, size], np.int64),
+    file_ordinals=documents.file_ordinals[:1],
+    offsets=documents.offsets[:1],
+  )
+
+
 class _Chunks(NamedTuple):
   """[C] chunks: their stream, which of its chunks they are, the tokens start to end, the target length."""
 
@@ -137,13 +169,39 @@ class _Cutter:
     self.doc_sentences = np.searchsorted(documents.sentence_ends, documents.splits, side="right")
 
   def chunk_ends(self, position: np.ndarray, end: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Ends of the sentences that reach the target and hold enough words; a tail with too few is taken in."""
+    """Ends of the sentences that reach the target and hold enough words; a tail with too few is taken in.
+
+    Where sentences stay whole: the end of the last sentence within the target, of the first one at least.
+    """
+    if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
+      first = np.searchsorted(self.docs.sentence_ends, position, side="right")
+      last = np.searchsorted(self.docs.sentence_ends, np.minimum(position + target, end), side="right") - 1
+      return self.docs.sentence_ends[np.maximum(first, last)]
     min_words = self.rules.min_words
     last_word = np.minimum(self.word_count[position] + min_words - 1, self.words.size - 1)
     wanted = np.maximum(position + target, self.words[last_word] + 1)
     sentence = np.searchsorted(self.docs.sentence_ends, np.minimum(wanted, end))
     reached = self.docs.sentence_ends[sentence]
     return np.where(self.word_count[end] - self.word_count[reached] < min_words, end, reached)
+
+  def sentence_pairs(
+    self, rows: np.ndarray, position: np.ndarray, has_random_second: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of the next two sentences. A last one by itself comes with the one before, or a random one."""
+    document = self.owner[rows]
+    sentence = np.searchsorted(self.docs.sentence_ends, position, side="right")
+    last = self.doc_sentences[document + 1] - 1
+    goes_back = (sentence == last) & (sentence > self.doc_sentences[document]) & ~has_random_second
+    start = self.sentence_starts[sentence - goes_back]
+    return start, self.docs.sentence_ends[np.minimum(sentence + 1, last)]
+
+  def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
+    """Where the first segment ends."""
+    middle = self.splits(start, end, draws.bits(_SPLIT))
+    if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
+      return middle
+    is_one_sentence = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)] == start
+    return np.where(is_one_sentence & _flips(draws), end, middle)
 
   def splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """A random sentence boundary inside each chunk; a random word boundary where it is one sentence."""
@@ -170,20 +228,28 @@ class _Cutter:
 
   def next_chunks(self, rows: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
     """The next chunk of each stream in `rows`, and the position after the text that it uses."""
-    longest = self.rules.max_num_tokens
+    rules = self.rules
+    longest = rules.max_num_tokens
     draws = _Draws(self.keys[rows], np.asarray(step))
-    short = random_streams.unit(draws.bits(_SHORT)) < self.rules.short_seq_prob
+    has_random_second = _flips(draws) & (rules.sentence_prediction == NSP)
+    if rules.input_format == SENTENCE_PAIR:
+      start, end = self.sentence_pairs(rows, position, has_random_second)
+      chunks = _Chunks(rows, np.full(rows.size, step), start, end, np.ones(rows.size, np.int64))
+      return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
+    short = random_streams.unit(draws.bits(_SHORT)) < rules.short_seq_prob
     target: np.ndarray = np.full(rows.size, longest)
     if short.any():
       drawn = 2 + random_streams.below(draws.bits(_TARGET), longest - 1)
       target = np.where(short, drawn, longest)
-    end = self.chunk_ends(position, self.ends[rows], target)
-    chunks = _Chunks(rows, np.full(rows.size, step), position, end, target)
-    if self.rules.sentence_prediction != NSP:
+    start = position
+    if rules.input_format == FULL_SENTENCES:
+      start = position + ~self.docs.word_starts[position]  # past a separator
+    end = self.chunk_ends(start, self.ends[rows], target)
+    chunks = _Chunks(rows, np.full(rows.size, step), start, end, target)
+    if rules.sentence_prediction != NSP:
       return chunks, end
-    middle = self.splits(position, end, draws.bits(_SPLIT))
     # The sentences that the random ones replace come again.
-    return chunks, np.where(_flips(draws), middle, end)
+    return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
 
   def instances(self, chunks: _Chunks) -> Instances:
     """What becomes of the chunks: segments, labels, keys."""
@@ -192,9 +258,12 @@ class _Cutter:
     keys = draws.bits(_INSTANCE)
     start, end = chunks.start, chunks.end
     if rules.sentence_prediction == NONE:
+      if rules.input_format == FULL_SENTENCES:
+        last = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)]
+        end = end - ~self.docs.word_starts[last]  # without a separator behind
       pair = _truncate((start, end, end, end), rules.max_num_tokens, keys)
       return Instances(*pair, np.zeros(owner.size, np.int64), keys, owner)
-    middle = self.splits(start, end, draws.bits(_SPLIT))
+    middle = self.middles(start, end, draws)
     flipped = _flips(draws)
     if rules.sentence_prediction == SOP:
       pair = (
@@ -262,6 +331,11 @@ def make_instances(documents: Documents, rules: Rules, streams: np.ndarray, keys
   half from another document with probability 1/2 (label 1) and puts the unused sentences back; it needs two
   documents. "none" has one segment and label 0. (BERT, appendix A.2; ALBERT, section 3.1.)
 
+  The other input formats are RoBERTa's (section 4.2). sentence_pair: a chunk is two sentences, whatever their
+  length; a last one by itself comes with the one before it, or stands in front of a random one; a document of one
+  sentence is split at a word boundary. doc_sentences: one segment of as many whole sentences as fit.
+  full_sentences: the same of documents run together (`run_together`), with the separators between them.
+
   Every document that is cut must hold `rules.min_words` words.
   """
   cutter = _Cutter(documents, rules, streams, keys)
@@ -272,7 +346,7 @@ def make_instances(documents: Documents, rules: Rules, streams: np.ndarray, keys
     chunks, used = cutter.next_chunks(active, position, len(parts))
     parts.append(chunks)
     # After NSP put words back, fewer than a pair needs may be left: they are given up.
-    goes_on = cutter.word_count[cutter.ends[active]] - cutter.word_count[used] >= rules.min_words
+    goes_on = cutter.word_count[cutter.ends[active]] - cutter.word_count[used] >= rules.min_words_left
     active, position = active[goes_on], used[goes_on]
   return cutter.instances(_Chunks(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
 
@@ -319,4 +393,5 @@ def assemble(documents: Documents, instances: Instances, *, cls_id: int, sep_id:
   word_starts = documents.word_starts[source]
   ids[row_start] = cls_id
   ids[separators] = sep_id
+  maskable &= ids != sep_id  # those between documents
   return Tokens(ids, word_starts, maskable, row_splits, length_a + 2)

@@ -59,12 +59,21 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **sett
 
 
 @needs_beam
-@pytest.mark.parametrize("sentence_prediction", ["sop", "nsp", "none"])
-def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, sentence_prediction):
+@pytest.mark.parametrize(
+  "settings",
+  [
+    {"sentence_prediction": "sop"},
+    {"sentence_prediction": "nsp"},
+    {"sentence_prediction": "none"},
+    {"sentence_prediction": "none", "input_format": "full_sentences"},
+  ],
+  ids=lambda settings: "-".join(settings.values()),
+)
+def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
   # Many small stretches and bundles, so that nothing arrives in the order it was made.
   monkeypatch.setattr(beam_runner, "num_stretches", lambda job: 13)
   monkeypatch.setattr(beam_runner, "_GATHERED_BYTES", 1000)
-  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, sentence_prediction=sentence_prediction)
+  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
 
 
 @needs_beam
@@ -112,11 +121,16 @@ def test_bad_input_is_the_line_of_the_local_run(tmp_path, spm_model, case):
 
 
 @needs_beam
-def test_donors_do_not_come_from_packed_files(tmp_path, spm_model):
+@pytest.mark.parametrize(
+  "settings",
+  [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
+  ids=lambda settings: "-".join(settings.values()),
+)
+def test_neighbours_do_not_come_from_packed_files(tmp_path, spm_model, settings):
   path = tmp_path / "0.txt.gz"
   path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
-  with pytest.raises(UserError, match=r"0\.txt\.gz is packed: with --runner=beam, nsp takes \.txt alone"):
-    prepare(job(tmp_path, "beam", [path], spm_model, sentence_prediction="nsp"), beam_runner.run)
+  with pytest.raises(UserError, match=r"0\.txt\.gz is packed: with --runner=beam, nsp and full_sentences take"):
+    prepare(job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.run)
 
 
 def script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -70,11 +70,20 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr("data_prep.create_pretraining_data.plan_units", plan_small)
 
 
-@pytest.mark.parametrize("prediction", ["sop", "nsp", "none"])
+@pytest.mark.parametrize(
+  ("prediction", "input_format"),
+  [
+    ("sop", "segments"),
+    ("nsp", "segments"),
+    ("none", "segments"),
+    ("nsp", "sentence_pair"),
+    ("none", "full_sentences"),
+  ],
+)
 def test_output_does_not_depend_on_processes(
-  tmp_path: Path, small_files: list[str], spm_model: str, prediction: str
+  tmp_path: Path, small_files: list[str], spm_model: str, prediction: str, input_format: str
 ) -> None:
-  settings = Settings(max_seq_length=32, dupe_factor=2, sentence_prediction=prediction)
+  settings = Settings(max_seq_length=32, dupe_factor=2, sentence_prediction=prediction, input_format=input_format)
   outputs = []
   for num_processes in (1, 2, 7):
     directory = tmp_path / str(num_processes)
@@ -338,6 +347,8 @@ def test_help_is_quick_and_lists_the_flags() -> None:
     ({"output_dir": "{dir}/good.txt"}, "good.txt: cannot make this directory"),
     ({"sentence_prediction": "both"}, "--sentence_prediction=both"),
     ({"sentence_prediction": "nsp"}, "--sentence_prediction=nsp needs at least two documents"),
+    ({"input_format": "full_sentences"}, "--input_format=full_sentences with --sentence_prediction=sop: these inputs"),
+    ({"input_format": "sentence_pair", "sentence_prediction": "none"}, "a pair is for sop or nsp"),
     ({"masked_lm_prob": 2}, "--masked_lm_prob=2.0: must be above 0 and at most 1"),
     ({"max_seq_length": "long"}, "max_seq_length"),
     ({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1"),

@@ -35,6 +35,7 @@ def test_derived_predictions(length: int, prob: float, expected: int) -> None:
     ("short_seq_prob", -0.1),
     ("dupe_factor", 0),
     ("sentence_prediction", "both"),
+    ("input_format", "pages"),
   ],
 )
 def test_bad_settings_name_the_flag(name: str, value: object) -> None:
@@ -71,6 +72,33 @@ def test_random_replacements_are_never_special(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
   ids = preparation.special_free_ids(tokenizer)
   assert ids.tolist() == list(range(5, tokenizer.vocab_size))
+
+
+def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_model: str) -> None:
+  settings = Settings(
+    max_seq_length=128, dupe_factor=1, short_seq_prob=0, sentence_prediction="none", input_format="full_sentences"
+  )
+  maker = UnitMaker(settings, spm_model)
+  (unit,) = plan_units([corpus_file], with_donors=False)
+  documents, num_own, counts = maker.load(unit)
+  assert (len(documents), num_own, counts.documents) == (1, 1, 300)
+  rows = []
+  for batch in preparation.make_batches(documents, num_own, settings, maker.random_ids):
+    restored = batch.masked.ids.copy()
+    restored[batch.masked.positions] = batch.masked.labels
+    assert not (batch.masked.labels == SEP_ID).any()
+    starts = batch.instances.a_start
+    rows += list(zip(starts.tolist(), np.split(restored, batch.tokens.row_splits[1:-1]), strict=True))
+  tokenizer = Tokenizer(spm_model)
+  whole = Path(corpus_file).read_text(encoding="utf-8").strip().split("\n\n")
+  texts = [[i for line in document.split("\n") for i in tokenizer.encode(line)] for document in whole]
+  # The text of all documents, in order, nothing lost; what is between two [SEP] is of one document.
+  pieces = [ids[1:].tolist() for _, ids in sorted(rows, key=lambda row: row[0])]
+  assert [i for piece in pieces for i in piece if i != SEP_ID] == [i for text in texts for i in text]
+  assert sum(piece.count(SEP_ID) for piece in pieces) > len(pieces)
+  lengths = [len(piece) + 1 for piece in pieces]
+  assert max(lengths) <= 128
+  assert np.median(lengths) > 110  # sentences of this text are about 10 tokens
 
 
 @pytest.mark.parametrize(("donors", "expected"), [("one more\n", 0), ("", 1)])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import segments
-from data_prep.segments import NONE, NSP, SOP, Documents, Rules
+from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, Documents, Rules
 from tests.data.test_masking import MASK_64, below, draw, unit
 
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
@@ -120,6 +120,49 @@ class Reference:
       pairs.append((*self.truncate(a, b, bits[INSTANCE]), label))
     return pairs
 
+  def sentence_pairs(self, document: int, key: int) -> list[Pair]:
+    """RoBERTa's pairs of sentences: the next two, or the next one and a random one."""
+    rest, pairs, step = list(self.texts[document]), [], 0
+    before: list[int] = []
+    while rest:
+      bits = [draw(key, step * 7 + purpose) for purpose in range(7)]
+      step += 1
+      label = int(unit(bits[LABEL]) < 0.5)
+      if label and self.rules.sentence_prediction == NSP:
+        before, rest = rest[0], rest[1:]
+        a, b = before, self.donor(document, 1, (bits[DONOR], bits[DONOR_START]))
+      elif len(rest) > 1:
+        a, b, before, rest = rest[0], rest[1], rest[1], rest[2:]
+      elif before:
+        a, b, rest = before, rest[0], []
+      else:
+        middle = self.split(rest, bits[SPLIT])
+        a, b, rest = rest[0][:middle], rest[0][middle:], []
+      if label and self.rules.sentence_prediction == SOP:
+        a, b = b, a
+      pairs.append((*self.truncate(a, b, bits[INSTANCE]), label))
+    return pairs
+
+  def whole_sentences(self, sentences: list[list[int]], separators: list[list[int]], key: int) -> list[Pair]:
+    """As many sentences at a time as the target holds, without separators at the ends."""
+    rest, pairs, step = list(sentences), [], 0
+    longest = self.rules.max_num_tokens
+    while rest:
+      bits = [draw(key, step * 7 + purpose) for purpose in range(7)]
+      step += 1
+      short = unit(bits[SHORT]) < self.rules.short_seq_prob
+      target = 2 + below(bits[TARGET], longest - 1) if short else longest
+      if rest[0] in separators:
+        rest.pop(0)
+      chunk = [rest.pop(0)]
+      while rest and sum(map(len, [*chunk, rest[0]])) <= target:
+        chunk.append(rest.pop(0))
+      if chunk[-1] in separators:
+        chunk.pop()
+      tokens = [token for sentence in chunk for token in sentence]
+      pairs.append((*self.truncate(tokens, [], bits[INSTANCE]), 0))
+    return pairs
+
 
 texts_strategy = st.lists(
   st.lists(st.lists(st.booleans(), min_size=1, max_size=9), min_size=1, max_size=8), min_size=2, max_size=4
@@ -161,6 +204,65 @@ def test_instances_equal_reference(
   instances = cut(texts, rules, streams, [key + d for d in streams])
   for document in streams:
     assert as_pairs(instances, document) == reference.instances(document, key + document)
+
+
+formats_strategy = st.tuples(
+  texts_strategy, st.integers(8, 24), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, MASK_64 - 10)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(formats_strategy, st.sampled_from([SOP, NSP]))
+def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
+  texts, length, short, key = case
+  rules = Rules(length, short, prediction, SENTENCE_PAIR)
+  reference = Reference(texts, rules)
+  streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
+  if not streams:
+    return
+  instances = cut(texts, rules, streams, [key + d for d in streams])
+  for document in streams:
+    assert as_pairs(instances, document) == reference.sentence_pairs(document, key + document)
+
+
+@settings(max_examples=150, deadline=None)
+@given(formats_strategy)
+def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
+  texts, length, short, key = case
+  rules = Rules(length, short, NONE, DOC_SENTENCES)
+  reference = Reference(texts, rules)
+  instances = cut(texts, rules, list(range(len(texts))), [key + d for d in range(len(texts))])
+  for document, sentences in enumerate(reference.texts):
+    assert as_pairs(instances, document) == reference.whole_sentences(sentences, [], key + document)
+
+
+@settings(max_examples=150, deadline=None)
+@given(formats_strategy)
+def test_full_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
+  texts, length, short, key = case
+  rules = Rules(length, short, NONE, FULL_SENTENCES)
+  sentences: list[list[int]] = []
+  separators: list[list[int]] = []
+  size = 0
+  for number, text in enumerate(texts):
+    for sentence in ([[True]] if number else []) + text:
+      sentences.append(list(range(size, size + len(sentence))))
+      size += len(sentence)
+    if number:
+      separators.append(sentences[-len(text) - 1])
+  together = segments.run_together(make_documents(texts), 3)
+  assert np.flatnonzero(together.ids == 3).tolist() == [token for separator in separators for token in separator]
+  np.testing.assert_array_equal(together.ids[together.ids != 3], make_documents(texts).ids)
+  instances = segments.make_instances(together, rules, np.array([0]), np.array([key], np.uint64))
+  expected = Reference(texts, rules).whole_sentences(sentences, separators, key)
+  assert as_pairs(instances, 0) == expected
+  tokens = segments.assemble(together, instances, cls_id=2, sep_id=3)
+  np.testing.assert_array_equal(tokens.maskable, tokens.ids >= 100)
+  for row in np.split(tokens.ids, tokens.row_splits[1:-1]):
+    assert row[0] == 2
+    assert row[1] != 3
+    assert row[-1] == 3
+    assert row[-2] != 3
 
 
 @settings(max_examples=100, deadline=None)
