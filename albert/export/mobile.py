@@ -87,7 +87,7 @@ def tflite_runner(model: bytes) -> Runner:
   if importlib.util.find_spec("ai_edge_litert"):  # TensorFlow's own interpreter is to go
     from ai_edge_litert.interpreter import Interpreter
   else:
-    from tensorflow.lite import Interpreter
+    Interpreter = tf.lite.Interpreter  # tensorflow.lite has no such name to import
   interpreter = Interpreter(model_content=model)
   signature = next(iter(interpreter.get_signature_list()))
 
