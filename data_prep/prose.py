@@ -182,7 +182,8 @@ def _plain(paragraph: str) -> str:
   return paragraph.strip()
 
 
-def _split_sentences(paragraph: str) -> Iterator[str]:
+def split_sentences(paragraph: str) -> Iterator[str]:
+  """The sentences of English prose. A full stop after a usual abbreviation or an initial ends none."""
   start = 0
   for match in _SENTENCE_END.finditer(paragraph):
     sentence = paragraph[start : match.start()]
@@ -220,7 +221,7 @@ def docstring_sentences(docstring: str) -> list[str]:
         sentences.pop()
       sentences.append(paragraph)
       continue
-    for sentence in _split_sentences(paragraph):
+    for sentence in split_sentences(paragraph):
       # Summaries and descriptions of parameters often go without a full stop.
       ended = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
       if _is_prose(ended):

@@ -32,7 +32,11 @@ def define_flags() -> None:
     ("output_dir", None, "where text, shards, runs and tables go; experiments share what they have in common"),
     ("corpus", "", "text to train on, comma-separated globs (default: documentation of the installed packages)"),
     ("additional_corpus", "", "more text, for additional_data"),
-    ("heldout_corpus", "", "text to evaluate on, with --corpus"),
+    (
+      "heldout_corpus",
+      "",
+      "text to evaluate pretraining on (default: the development sets of --squad_v2 or --squad_v1, and of --race_dir)",
+    ),
     ("spm_model_file", "", "SentencePiece model (default: one is trained on the corpus)"),
     ("glue_dir", "", "folder of GLUE; its tasks are those of --glue_tasks"),
     ("squad_v1", "", "train and dev file of SQuAD v1.1, comma between"),
@@ -80,6 +84,11 @@ def _tasks() -> dict[str, Task]:
 def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   values = flags.FLAGS
   vocab_size = scale.vocab_size
+  squad, questions = values.squad_v2 or values.squad_v1, {}
+  if squad:
+    questions["squad_file"] = squad.split(",")[-1]
+  if values.race_dir:
+    questions["race_file"] = files.join(values.race_dir, "dev")
   if values.spm_model_file:
     from albert.tokenization import Tokenizer
 
@@ -89,6 +98,7 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     corpus=values.corpus,
     additional_corpus=values.additional_corpus,
     heldout_corpus=values.heldout_corpus,
+    questions=questions,
     spm_model_file=values.spm_model_file,
     tasks=_tasks(),
     vocab_size=vocab_size,

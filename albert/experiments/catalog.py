@@ -17,7 +17,7 @@ MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
 MEASURED = ("mlm", "sop", "nsp")
 # What variants may differ in that their shards hold, and how it is otherwise.
-DATA = {"sentence_prediction": "sop", "masking": "static"}
+DATA = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,7 @@ class Inputs:
   Attributes:
     output_dir: where everything goes.
     corpus, additional_corpus, heldout_corpus: globs of text; no corpus: that of the installed packages.
+    questions: flags of data_prep.question_texts, which makes the held-out text where none is given; may be empty.
     spm_model_file: the vocabulary; none: one is trained on the corpus.
     tasks: to fine-tune on, by name.
     vocab_size: of the vocabulary.
@@ -61,6 +62,7 @@ class Inputs:
   corpus: str = ""
   additional_corpus: str = ""
   heldout_corpus: str = ""
+  questions: Mapping[str, str] = dataclasses.field(default_factory=dict)
   spm_model_file: str = ""
   tasks: Mapping[str, Task] = dataclasses.field(default_factory=dict)
   vocab_size: int
@@ -116,12 +118,19 @@ class Plan:
 
   def __init__(self, experiment: Experiment, scale: Scale, inputs: Inputs):
     self.experiment, self.scale, self.inputs = experiment, scale, inputs
-    if inputs.corpus and not inputs.heldout_corpus:
-      raise UserError("--corpus without --heldout_corpus: give text to evaluate on that is not in --corpus")
+    if inputs.corpus and not inputs.heldout_corpus and not inputs.questions:
+      raise UserError(
+        "--corpus without --heldout_corpus: give text to evaluate on that is not in --corpus, or SQuAD or RACE, from "
+        "whose development sets it is made"
+      )
     if any(v.corpus == ADDITIONAL for v in experiment.variants) and not inputs.additional_corpus:
       raise UserError(f"--run={experiment.name} compares with more text: give it with --additional_corpus")
-    self._sample = files.join(inputs.output_dir, "corpus")
-    self.vocabulary = inputs.spm_model_file or files.join(inputs.output_dir, "vocab", output_files.VOCABULARY)
+    self._sample_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
+    self._sample = self._new_folder("corpus", self._sample_flags)
+    self._questions = files.join(self._new_folder("questions", inputs.questions), "heldout.txt")
+    self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
+    trained = files.join(self._new_folder("vocab", self._vocabulary_flags), output_files.VOCABULARY)
+    self.vocabulary = inputs.spm_model_file or trained
 
   @property
   def directory(self) -> str:
@@ -132,14 +141,14 @@ class Plan:
     """Text and vocabulary, where they are not given."""
     inputs, steps = self.inputs, []
     if not inputs.corpus:
-      limit = {"max_megabytes": self.scale.max_megabytes} if self.scale.max_megabytes else {}
-      command = _command("data_prep.sample_corpus", output_dir=self._sample, **limit)
+      command = _command("data_prep.sample_corpus", output_dir=self._sample, **self._sample_flags)
       steps.append(Step("text of the installed packages", command, files.join(self._sample, "heldout.txt")))
+    if inputs.questions and not inputs.heldout_corpus:
+      command = _command("data_prep.question_texts", output_file=self._questions, **inputs.questions)
+      steps.append(Step("text of the development sets", command, self._questions))
     if not inputs.spm_model_file:
-      output_dir = files.join(inputs.output_dir, "vocab")
-      command = _command(
-        "data_prep.train_vocab", input_file=self._texts(MAIN), output_dir=output_dir, vocab_size=inputs.vocab_size
-      )
+      output_dir = os.path.dirname(self.vocabulary)
+      command = _command("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
       steps.append(Step("vocabulary", command, self.vocabulary))
     return steps
 
@@ -226,37 +235,44 @@ class Plan:
     return self._preparation(HELDOUT, sentence_prediction=sentence_prediction)
 
   def _preparation(self, corpus: str, **settings: Any) -> Step:
-    """Text to shards. Those to evaluate on are drawn with another seed."""
-    once = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
+    """Text to shards."""
     output_dir = self._folder(corpus, settings)
     command = _command(
-      "data_prep.create_pretraining_data",
-      **{
-        "input_file": self._texts(corpus),
-        "output_dir": output_dir,
-        "spm_model_file": self.vocabulary,
-        "max_seq_length": self.scale.max_seq_length,
-        "dupe_factor": self.scale.dupe_factor,
-        "num_shards": self.scale.num_shards,
-        **once,
-        **settings,
-      },
+      "data_prep.create_pretraining_data", output_dir=output_dir, **self._preparation_flags(corpus, settings)
     )
     return Step(f"shards: {os.path.basename(output_dir)}", command, files.join(output_dir, _SHARD_MANIFEST))
+
+  def _preparation_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of data preparation. Shards to evaluate on are drawn with another seed."""
+    once = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
+    return {
+      "input_file": self._texts(corpus),
+      "spm_model_file": self.vocabulary,
+      "max_seq_length": self.scale.max_seq_length,
+      "dupe_factor": self.scale.dupe_factor,
+      "num_shards": self.scale.num_shards,
+      **once,
+      **settings,
+    }
 
   def _texts(self, corpus: str) -> str:
     """Globs of the text."""
     inputs = self.inputs
     main = inputs.corpus or files.join(self._sample, "train.txt")
+    heldout = self._questions if inputs.questions else files.join(self._sample, "heldout.txt")
     return {
       MAIN: main,
       ADDITIONAL: f"{main},{inputs.additional_corpus}",
-      HELDOUT: inputs.heldout_corpus or files.join(self._sample, "heldout.txt"),
+      HELDOUT: inputs.heldout_corpus or heldout,
     }[corpus]
 
   def _folder(self, corpus: str, settings: Mapping[str, Any]) -> str:
     values = [settings.get(name, default) for name, default in DATA.items()]
-    return files.join(self.inputs.output_dir, "shards", "-".join([corpus, *values]))
+    return self._new_folder("-".join(["shards", corpus, *values]), self._preparation_flags(corpus, settings))
+
+  def _new_folder(self, name: str, depends_on: Mapping[str, Any]) -> str:
+    """Where something goes that several experiments have in common."""
+    return files.join(self.inputs.output_dir, "shared", f"{name}-{_digest(depends_on)}")
 
   def _shards(self, corpus: str, **settings: Any) -> str:
     return files.join(self._folder(corpus, settings), "*.tfrecord")

@@ -80,7 +80,7 @@ def test_a_file_of_ones_own(tmp_path: Path):
     ({"variants": [{"name": "a", "fields": {"depth": 3}}]}, "unknown key 'depth'"),
     (
       {"variants": [{"name": "a", "data": {"ngrams": 3}}]},
-      r"variants\[0\]: unknown key 'ngrams'; known: masking",
+      r"variants\[0\]: unknown key 'ngrams'; known: input_format, masking",
     ),
     ({"intrinsic": ["rte"]}, "intrinsic 'rte' is none of mlm, sop, nsp"),
     ({"figure": "pie"}, "figure 'pie' is none of layers"),

@@ -128,7 +128,8 @@ def test_what_experiments_have_in_common_is_made_once(tmp_path: Path):
   runs = {cell.run for name in ("embedding_size", "sharing") for cell in _plan(tmp_path, name).cells()}
   assert len(runs) == 8 + 8 - 4  # E 128 and 768, all or nothing shared
   dynamic = _commands(_plan(tmp_path, "masking"))
-  assert [f"{tmp_path}/shards/main-sop-none/*.tfrecord" in " ".join(c) for c in dynamic["dynamic"]].count(True) == 1
+  shards = f"--input_file={tmp_path}/shared/shards-main-sop-none-segments-"
+  assert [shards in " ".join(c) for c in dynamic["dynamic"]].count(True) == 1
 
 
 def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
@@ -148,6 +149,31 @@ def test_each_model_is_asked_about_all_sentence_tasks(tmp_path: Path):
     "SOP": ["mlm", "nsp", "sop", "sst2"],
   }
   assert cells["SOP"].results["nsp"].file == f"{cells['SOP'].run}/nsp/eval_results.json"
+
+
+def test_what_other_text_or_another_scale_makes_is_another_thing(tmp_path: Path):
+  given = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1}
+  plans = [
+    Plan(catalog.load("masking"), SCALES[scale], Inputs(**given, **texts))
+    for scale in ("smoke", "small")
+    for texts in ({}, {"corpus": "a.txt", "heldout_corpus": "b.txt"}, {"corpus": "c.txt", "heldout_corpus": "b.txt"})
+  ]
+  assert len({plan.vocabulary for plan in plans}) == 4  # that of a.txt is for both scales, as is that of c.txt
+  folders = [{step.done for cell in plan.cells() for step in cell.steps} for plan in plans]
+  for n, one in enumerate(folders):
+    assert all(one.isdisjoint(other) for other in folders[n + 1 :])
+
+
+def test_text_to_evaluate_on_is_made_of_the_development_sets(tmp_path: Path):
+  questions = {"squad_file": "dev.json", "race_file": "RACE/dev"}
+  plan = _plan(tmp_path, "dropout", corpus="a.txt", questions=questions)
+  (step,) = [step for step in plan.preparation() if "data_prep.question_texts" in step.command]
+  assert {f"--output_file={step.done}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(step.command)
+  held_out = plan.cells()[0].steps[1].command
+  assert f"--input_file={step.done}" in held_out
+  given = _plan(tmp_path, "dropout", corpus="a.txt", questions=questions, heldout_corpus="b.txt")
+  assert not any("data_prep.question_texts" in step.command for step in given.preparation())
+  assert "--input_file=b.txt" in given.cells()[0].steps[1].command
 
 
 def test_text_that_is_missing_is_asked_for(tmp_path: Path):

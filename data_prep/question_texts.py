@@ -1,0 +1,70 @@
+"""Paragraphs of SQuAD and articles of RACE as plain text, a sentence a line, to evaluate pretraining on.
+
+ALBERT's intrinsic evaluation is on a set made so from the development sets of both (section 4.2.1):
+
+  python -m data_prep.question_texts --squad_file=dev-v2.0.json --race_file=RACE/dev --output_file=heldout.txt
+  python -m data_prep.create_pretraining_data --input_file=heldout.txt ...
+
+A document is an article: what SQuAD has of it, paragraph after paragraph, or a passage of RACE.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from absl import flags
+
+from albert import app, files
+from albert.errors import UserError
+from albert.tasks import race_data, squad_data
+from data_prep.prose import split_sentences
+
+FLAGS = flags.FLAGS
+
+
+def squad_articles(paths: list[str]) -> list[list[str]]:
+  """The paragraphs of each article, in order, each one once. Those without a title stand alone."""
+  articles: dict[str, dict[str, None]] = {}
+  for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
+    paragraph = question.paragraph
+    articles.setdefault(paragraph.title or paragraph.context, {})[paragraph.context] = None
+  return [list(paragraphs) for paragraphs in articles.values()]
+
+
+def race_articles(path: str) -> list[list[str]]:
+  """The paragraphs of each passage, in order. `path`: a folder such as RACE/dev, or JSON lines."""
+  paths = (
+    race_data.passages_in(path, "--race_file") if files.is_dir(path) else files.expand_globs(path, flag="--race_file")
+  )
+  questions = race_data.read_questions(paths, with_answers=False)
+  return [article.splitlines() for article in dict.fromkeys(question.article for question in questions)]
+
+
+def documents(articles: Iterable[list[str]]) -> Iterator[str]:
+  """The articles as text: a sentence a line, a blank line behind."""
+  for paragraphs in articles:
+    lines = [" ".join(sentence.split()) for paragraph in paragraphs for sentence in split_sentences(paragraph)]
+    if lines:
+      yield "\n".join(lines) + "\n\n"
+
+
+def main() -> None:
+  articles: list[list[str]] = []
+  if FLAGS.squad_file:
+    articles += squad_articles(files.expand_globs(FLAGS.squad_file, flag="--squad_file"))
+  if FLAGS.race_file:
+    articles += race_articles(FLAGS.race_file)
+  if not articles:
+    raise UserError("give --squad_file, --race_file, or both: the text is taken from them")
+  texts = list(documents(articles))
+  files.write_atomically(FLAGS.output_file, "".join(texts))
+  lines = sum(text.count("\n") - 1 for text in texts)
+  print(f"{FLAGS.output_file}: {len(texts):,} documents, {lines:,} sentences", file=sys.stderr)
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string("squad_file", "", "JSON in the form of SQuAD, v1.1 or v2.0; comma-separated globs")
+  flags.DEFINE_string("race_file", "", "folder such as RACE/dev, or JSON lines")
+  flags.DEFINE_string("output_file", None, "the text", required=True)
+  app.run(main)

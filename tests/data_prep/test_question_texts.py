@@ -1,0 +1,78 @@
+"""The development sets of SQuAD and RACE as text: articles whole, in order, once, a sentence a line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep import question_texts
+from tests.tasks.race_folders import made_up_race
+from tests.tasks.squad_files import made_up_squad
+
+
+def _run(**flags: str) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, "-m", "data_prep.question_texts", *(f"--{name}={value}" for name, value in flags.items())]
+  return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_articles_become_documents(tmp_path: Path):
+  squad = made_up_squad(tmp_path / "dev.json", 9)
+  race = made_up_race(tmp_path, 3, sets=("dev",))
+  result = _run(squad_file=squad, race_file=f"{race}/dev", output_file=str(tmp_path / "out.txt"))
+  assert result.returncode == 0, result.stderr
+  documents = (tmp_path / "out.txt").read_text().rstrip("\n").split("\n\n")
+  assert f"{len(documents)} documents" in result.stderr
+  articles = json.loads(Path(squad).read_text())["data"]
+  expected = [" ".join(paragraph["context"] for paragraph in article["paragraphs"]) for article in articles]
+  passages = sorted(Path(race).glob("dev/*/*.txt"))
+  expected += [json.loads(path.read_text())["article"] for path in passages]
+  assert [document.replace("\n", " ") for document in documents] == expected
+
+
+def test_sentences_and_paragraphs_end_lines():
+  articles = [["Mr. Brown has gone. He lives at St. Ives.\tNobody  saw him!", "A title"], [" "]]
+  assert list(question_texts.documents(articles)) == [
+    "Mr. Brown has gone.\nHe lives at St. Ives.\nNobody saw him!\nA title\n\n"
+  ]
+
+
+def test_paragraphs_without_a_title_stand_alone(tmp_path: Path):
+  paragraphs = [{"context": f"Text {n}.", "qas": [{"id": str(n), "question": "?"}]} for n in (1, 2)]
+  path = tmp_path / "dev.json"
+  path.write_text(
+    json.dumps(
+      {
+        "data": [
+          {"paragraphs": paragraphs},
+          {
+            "title": "T",
+            "paragraphs": [paragraphs[0] | {"qas": [{"id": "3", "question": "?"}, {"id": "4", "question": "!"}]}],
+          },
+        ]
+      }
+    )
+  )
+  assert question_texts.squad_articles([str(path)]) == [["Text 1."], ["Text 2."], ["Text 1."]]
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({}, "error: give --squad_file, --race_file, or both"),
+    ({"squad_file": "absent.json"}, "--squad_file: 'absent.json' matches no file"),
+    ({"race_file": "{dir}"}, "--race_file: {dir} holds neither"),
+    ({"squad_file": "{dir}/bad.json"}, "bad.json"),
+  ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, flags: dict[str, str], message: str):
+  (tmp_path / "bad.json").write_text("{")
+  given = {name: value.replace("{dir}", str(tmp_path)) for name, value in flags.items()}
+  result = _run(output_file=str(tmp_path / "out.txt"), **given)
+  assert result.returncode == 2
+  (line,) = result.stderr.splitlines()
+  assert message.replace("{dir}", str(tmp_path)) in line
+  assert not (tmp_path / "out.txt").exists()
