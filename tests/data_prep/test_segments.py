@@ -185,6 +185,16 @@ def as_pairs(instances: segments.Instances, document: int) -> list[Pair]:
   ]
 
 
+def cut_usable(texts: list[list[Sentence]], rules: Rules, key: int) -> dict[int, list[Pair]]:
+  """The pairs of each document that holds enough words; document d has the key `key` + d."""
+  reference = Reference(texts, rules)
+  streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
+  if not streams:
+    return {}
+  instances = cut(texts, rules, streams, [key + d for d in streams])
+  return {document: as_pairs(instances, document) for document in streams}
+
+
 @settings(max_examples=150, deadline=None)
 @given(
   texts_strategy,
@@ -197,13 +207,8 @@ def test_instances_equal_reference(
   texts: list[list[Sentence]], prediction: str, length: int, short: float, key: int
 ) -> None:
   rules = Rules(length, short, prediction)
-  reference = Reference(texts, rules)
-  streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
-  if not streams:
-    return
-  instances = cut(texts, rules, streams, [key + d for d in streams])
-  for document in streams:
-    assert as_pairs(instances, document) == reference.instances(document, key + document)
+  for document, pairs in cut_usable(texts, rules, key).items():
+    assert pairs == Reference(texts, rules).instances(document, key + document)
 
 
 formats_strategy = st.tuples(
@@ -216,13 +221,8 @@ formats_strategy = st.tuples(
 def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
   texts, length, short, key = case
   rules = Rules(length, short, prediction, SENTENCE_PAIR)
-  reference = Reference(texts, rules)
-  streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
-  if not streams:
-    return
-  instances = cut(texts, rules, streams, [key + d for d in streams])
-  for document in streams:
-    assert as_pairs(instances, document) == reference.sentence_pairs(document, key + document)
+  for document, pairs in cut_usable(texts, rules, key).items():
+    assert pairs == Reference(texts, rules).sentence_pairs(document, key + document)
 
 
 @settings(max_examples=150, deadline=None)
@@ -231,9 +231,10 @@ def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], in
   texts, length, short, key = case
   rules = Rules(length, short, NONE, DOC_SENTENCES)
   reference = Reference(texts, rules)
-  instances = cut(texts, rules, list(range(len(texts))), [key + d for d in range(len(texts))])
+  pairs = cut_usable(texts, rules, key)
+  assert len(pairs) == len(texts)
   for document, sentences in enumerate(reference.texts):
-    assert as_pairs(instances, document) == reference.whole_sentences(sentences, [], key + document)
+    assert pairs[document] == reference.whole_sentences(sentences, [], key + document)
 
 
 @settings(max_examples=150, deadline=None)
