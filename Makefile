@@ -51,8 +51,8 @@ format: setup  ## format the code, and mend what the linter can mend
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-bench: setup  ## measure data preparation: speed, memory, statistics of the masks
-	PYTHON=$(PYTHON) bash benchmarks/run.sh
+bench: setup $(VENV_PARITY)/installed  ## measure data preparation, and a training step beside transformers and keras-hub
+	PYTHON=$(PYTHON) PEERS_PYTHON=$(VENV_PARITY)/bin/python bash benchmarks/run.sh
 
 parity: $(VENV_PARITY)/installed  ## compare with Hugging Face's models and with recorded numbers, in .venv-parity
 	$(VENV_PARITY)/bin/python -m pytest tests/parity $(PYTEST_ARGS)

@@ -62,7 +62,8 @@ setup(
     "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
-    "parity": ["torch>=2.6", "transformers>=4.57"],
+    # What is compared with, in results and in speed.
+    "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
   },
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
+from benchmarks import machine  # noqa: E402
 
 FLAGS = flags.FLAGS
 OURS, THEIRS = "ours", "transformers"
@@ -274,7 +274,7 @@ def main() -> None:
     [
       f"# Serving beside transformers, {time.strftime('%Y-%m-%d')}",
       "",
-      f"Machine: {os.cpu_count()} cores, {_processor()}. {FLAGS.model}, a classifier of two classes, random weights. "
+      f"Machine: {machine.describe()}. {FLAGS.model}, a classifier of two classes, random weights. "
       f"{FLAGS.num_texts} texts of {min(lengths)} to {max(lengths)} tokens (median {statistics.median(lengths):.0f}), "
       f"{FLAGS.batch_size} a batch; ids go in, probabilities come out. Medians of {FLAGS.rounds} rounds in turns. "
       f"TensorFlow {tf.__version__}; torch {torch.__version__}, transformers {transformers.__version__}.",
@@ -292,14 +292,6 @@ def main() -> None:
   print(text)
   if FLAGS.output:
     Path(FLAGS.output).write_text(text, encoding="utf-8")
-
-
-def _processor() -> str:
-  try:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-  except (OSError, StopIteration):
-    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What `make bench` runs: data preparation, on the documentation of the installed packages.
+# What `make bench` runs: data preparation, on the documentation of the installed packages, and a step of pretraining
+# beside other libraries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PYTHON=${PYTHON:-.venv/bin/python}
+PEERS_PYTHON=${PEERS_PYTHON:-.venv-parity/bin/python}
 OUT=${OUT:-output/bench}
 mkdir -p "$OUT"
 
@@ -18,3 +20,4 @@ measure() {
 }
 measure
 measure --statistics
+"$PYTHON" benchmarks/bench_step.py --peers_python="$PEERS_PYTHON" --output="$OUT/step.md"

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import sentencepiece
 
+import albert  # noqa: F401 - before TensorFlow, whose kernels it chooses
+
 VOCAB_SIZE = 800
 
 _SUBJECTS = ("the teacher", "a small child", "my old neighbour", "the captain", "her sister", "an unknown writer",

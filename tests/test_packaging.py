@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 import runpy
 import subprocess
@@ -202,3 +203,13 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
   assert ROOT / "setup.py" in paths
   foreign = re.compile(rb"(?<![\w/.:])/(?:work|root|home/\w+)/")
   assert [str(path) for path in paths if path.is_file() and foreign.search(path.read_bytes())] == []
+
+
+@pytest.mark.parametrize("given", ["", "0"])
+def test_importing_albert_chooses_tensorflows_kernels(given: str) -> None:
+  name = "TF_ENABLE_ONEDNN_OPTS"
+  environment = {key: value for key, value in os.environ.items() if key != name} | ({name: given} if given else {})
+  code = f"import albert, os, sys; print(os.environ['{name}'], 'tensorflow' in sys.modules)"
+  command = [sys.executable, "-c", code]
+  result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+  assert result.stdout.split() == [given or "1", "False"]

@@ -30,10 +30,15 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
 
 def machine_flops() -> float:
   """What this machine's processors may reach in training, operations a second: a part of a matrix product's."""
+  return _EFFICIENCY * matrix_flops()
+
+
+def matrix_flops() -> float:
+  """What this machine's processors reach in a product of large float32 matrices, operations a second."""
   matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE), np.float32)
   best = float("inf")
   for _ in range(5):
     start = time.perf_counter()
     matrix @ matrix
     best = min(best, time.perf_counter() - start)
-  return _EFFICIENCY * 2.0 * _PROBE_SIZE**3 / best
+  return 2.0 * _PROBE_SIZE**3 / best

@@ -1,0 +1,160 @@
+"""Seconds a pretraining step takes here and in other libraries, measured in turns on one machine.
+
+  python benchmarks/bench_step.py --peers_python=.venv-parity/bin/python --output=benchmarks/results/step.md
+
+The same model without dropout, the same batch, the same work: forward, masked LM on --predictions positions and
+sentence order, backward, clipping by the global norm, optimizer (LAMB here, AdamW in the others). Each library has a
+process of its own that stays alive; rounds go from one to the next, so that all see the same machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+from albert.config import MODELS, ModelConfig, named_model  # noqa: E402
+from albert.errors import RunError, UserError  # noqa: E402
+from albert.experiments import costs  # noqa: E402
+from benchmarks import machine  # noqa: E402
+from benchmarks.peers.protocol import READY  # noqa: E402
+
+FLAGS = flags.FLAGS
+OURS = "albert"
+PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "keras_hub_tf"}
+
+
+class Peer:
+  """A process that does steps when asked to."""
+
+  def __init__(self, name: str, arguments: list[str]):
+    self.name = name
+    self.seconds: list[float] = []
+    python = sys.executable if name == OURS else FLAGS.peers_python or sys.executable
+    script = ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"
+    self._process = subprocess.Popen(
+      [python, str(script), *arguments],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    words: list[str] = []
+    while words[:1] != [READY]:  # other lines are its library's chatter
+      words = self._line().split()
+    self.first = float(words[1])
+
+  def _line(self) -> str:
+    assert self._process.stdout is not None
+    line = self._process.stdout.readline()
+    if not line:
+      assert self._process.stderr is not None
+      reason = self._process.stderr.read().strip().splitlines()[-1:]
+      raise RunError(f"{self.name} ended: {' '.join(reason)}: `make bench` sets up what it needs; see --peers_python")
+    return line
+
+  def run(self, steps: int) -> None:
+    """Does `steps` steps and notes the seconds of one."""
+    assert self._process.stdin is not None
+    self._process.stdin.write(f"{steps}\n")
+    self._process.stdin.flush()
+    seconds, _ = self._line().split()
+    self.seconds.append(float(seconds) / steps)
+
+  def close(self) -> None:
+    """Ends the process."""
+    assert self._process.stdin is not None
+    self._process.stdin.close()
+    self._process.wait(timeout=60)
+
+
+def _shape(text: str) -> tuple[int, int]:
+  try:
+    batch_size, length = (int(number) for number in text.split("x"))
+  except ValueError as error:
+    raise UserError(f"--shapes: {text!r} is not BATCHxLENGTH, such as 8x128") from error
+  return batch_size, length
+
+
+def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -> list[Peer]:
+  """All libraries after all rounds."""
+  values: dict[str, Any] = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
+  values |= {"predictions": FLAGS.predictions, "precision": precision, "threads": os.cpu_count()}
+  arguments = [f"--{name}={value}" for name, value in values.items()]
+  peers = [Peer(name, arguments) for name in FLAGS.libraries]  # one after the other: compiling takes all cores
+  for _ in range(FLAGS.rounds):
+    for peer in peers:
+      peer.run(FLAGS.steps)
+  for peer in peers:
+    peer.close()
+  return peers
+
+
+def rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str]:
+  """Lines of Markdown, one a library. A ratio is the median of those of the rounds."""
+  lines = []
+  for peer in peers:
+    median = statistics.median(peer.seconds)
+    ratio = statistics.median(a / b for a, b in zip(peer.seconds, peers[0].seconds, strict=True))
+    lines.append(
+      f"| {shape} | {precision} | {peer.name} | {median:.3f} | {min(peer.seconds):.3f} to {max(peer.seconds):.3f} | "
+      f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first:.1f} |"
+    )
+  return lines
+
+
+def main() -> None:
+  """Measures every shape in every precision, prints the table, writes it."""
+  if unknown := set(FLAGS.libraries) - set(PEERS):
+    raise UserError(f"--libraries: {min(unknown)!r} is none of {', '.join(PEERS)}")
+  shapes = {text: _shape(text) for text in FLAGS.shapes}
+  config = dataclasses.replace(named_model(FLAGS.model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  rate = costs.matrix_flops() / 1e9
+  lines = [
+    f"# A pretraining step beside other libraries, {time.strftime('%Y-%m-%d')}",
+    "",
+    f"Machine: {machine.describe()}. {FLAGS.model} without dropout, {FLAGS.predictions} masked positions; "
+    f"{FLAGS.rounds} rounds of {FLAGS.steps} steps each in turns. NumPy multiplies float32 matrices at {rate:.0f} "
+    "GFLOP/s here. GFLOP/s of a step count the whole model, whether or not a library computes all of it.",
+    "",
+    "```",
+    " ".join(["python benchmarks/bench_step.py", *sys.argv[1:]]),
+    "```",
+    "",
+    "| batch x length | precision | library | s/step, median | range | times ours | GFLOP/s | first step, s |",
+    "|---|---|---|---|---|---|---|---|",
+  ]
+  print("\n".join(lines), flush=True)
+  for shape, (batch_size, length) in shapes.items():
+    flop = costs.step_flops(config, batch_size=batch_size, seq_length=length, predictions=FLAGS.predictions)
+    for precision in FLAGS.precisions:
+      new = rows(shape, precision, measure(config, batch_size, length, precision), flop)
+      print("\n".join(new), flush=True)
+      lines += new
+  if FLAGS.output:
+    Path(FLAGS.output).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+  flags.DEFINE_enum("model", "albert_base", list(MODELS), "model")
+  flags.DEFINE_string("peers_python", "", "Python that has torch, transformers and keras-hub (default: this one)")
+  flags.DEFINE_list("libraries", list(PEERS), "what to measure; the first one is what the others are compared with")
+  flags.DEFINE_list("shapes", ["8x128", "2x512"], "batch x length of each measurement")
+  flags.DEFINE_list("precisions", ["float32", "bfloat16"], "arithmetic of each measurement")
+  flags.DEFINE_integer("predictions", 20, "masked positions of a sequence", lower_bound=1)
+  flags.DEFINE_integer("steps", 3, "steps of a turn", lower_bound=1)
+  flags.DEFINE_integer("rounds", 7, "turns of each library", lower_bound=1)
+  flags.DEFINE_string("output", "", "Markdown file to write")
+  app.run(main)

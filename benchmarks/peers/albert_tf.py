@@ -1,0 +1,59 @@
+"""This project: the Trainer that run_pretraining.py uses."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.optimizers.factory import make_optimizer
+from albert.tasks.pretraining import PretrainingTask
+from albert.training import strategy as strategies
+from albert.training.loop import Trainer
+from benchmarks.peers import protocol
+
+
+def main() -> None:
+  """Serves steps on one batch."""
+  options = protocol.arguments()
+  tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+  config = TrainConfig(
+    train_batch_size=options.batch_size, precision=options.precision, distribution_strategy="one_device"
+  )
+  strategy = strategies.make_strategy(config)
+  strategies.set_precision(strategies.resolve_precision(config.precision, strategy))
+  task = PretrainingTask(ModelConfig(**options.config), PretrainingConfig())
+  with strategy.scope():
+    model = task.build_model()
+    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), strategy, config, clip_norm=1.0)
+  batch = protocol.random_batch(options)
+  features = {
+    "input_ids": batch["input_ids"].astype(np.int32),
+    "input_mask": np.ones_like(batch["input_ids"], np.int32),
+    "segment_ids": batch["segment_ids"].astype(np.int32),
+    "masked_lm_positions": batch["positions"].astype(np.int32),
+    "masked_lm_ids": batch["labels"].astype(np.int32),
+    "masked_lm_weights": np.ones(batch["labels"].shape, np.float32),
+    "next_sentence_labels": batch["order"].astype(np.int32)[:, None],
+    EXAMPLE_WEIGHT: np.ones(options.batch_size, np.float32),
+  }
+  batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(features).repeat()))
+
+  def step(number: int) -> float:
+    trainer.train_steps(batches, tf.constant(number))
+    metrics = trainer.accumulator.result_and_reset()
+    return metrics["masked_lm_loss"] + metrics["sentence_order_loss"]
+
+  protocol.serve(step)
+
+
+if __name__ == "__main__":
+  main()
