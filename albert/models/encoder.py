@@ -11,6 +11,7 @@ from albert.config import ModelConfig
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from albert.models.embeddings import Embeddings
+from albert.models.recompute import recomputed
 
 # B batch, S sequence, E embedding, H hidden.
 
@@ -99,7 +100,7 @@ class Encoder(keras.layers.Layer):
       return feed_forward(attention(x, bias, seed=seed), seed=seed)
 
     # Dropout is a function of its seed, so computing it again draws the same.
-    return (tf.recompute_grad(compute) if self.recompute_grad else compute)(x)
+    return recomputed(compute, x) if self.recompute_grad else compute(x)
 
   def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
     """The variables under the original's names.

@@ -26,6 +26,7 @@ from benchmarks.tpu import report, search
 from benchmarks.tpu.chips import NUM_CORES
 from benchmarks.tpu.lowering import Step, batch_specs
 from benchmarks.tpu.programs import STEPS, Program
+from benchmarks.tpu.protocol import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "tpu_aot.py"
@@ -202,6 +203,23 @@ def test_options_lower(tmp_path, options):
   else:
     assert "stablehlo.while" in other
     assert "stablehlo.while" not in plain
+
+
+@needs_profile
+def test_recomputing_takes_less_memory_and_more_arithmetic(tmp_path):
+  """The compiler must not find out that both computations are the same one."""
+  deep = dataclasses.replace(MODEL, num_hidden_layers=6)
+  compiler = Worker("benchmarks.tpu.compiler")
+  trials = []
+  for recompute_grad in (False, True):
+    lowered = Step(program("pretraining", recompute_grad=recompute_grad), tmp_path, deep)
+    path = tmp_path / "step.mlir"
+    path.write_text(lowered.stablehlo(512, NUM_CORES), encoding="utf-8")
+    trials.append(compiler.ask({"path": str(path), "chip": "v5e"}))
+  compiler.close()
+  kept, recomputed = trials
+  assert recomputed["temporary"] < 0.8 * kept["temporary"]
+  assert recomputed["flops"] > 1.1 * kept["flops"]
 
 
 @needs_profile
