@@ -145,11 +145,12 @@ class Bench:
     return search.next_batch(trials, CHIPS[chip].hbm, self._guess(program, chip), parts)
 
   def _guess(self, program: Program, chip: str) -> int:
-    """The largest batch that fits another chip, or another head of the model, is a better guess than any rule."""
+    """The largest batch that fits another chip, head or release of the model is a better guess than any rule."""
     another_chip = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
     heads = [dataclasses.replace(program, step=step) for step in HEADS if program.step in HEADS]
     another_head = [self.trials.get((head, chip), {}) for head in heads]
-    for known in (another_chip, another_head):
+    v2 = dataclasses.replace(program, model=program.model.removesuffix("_v1"))  # the same without dropout
+    for known in (another_chip, another_head, [self.trials.get((v2, chip), {})]):
       if fitting := [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]:
         return max(fitting)
     return first_guess(program)

@@ -55,12 +55,13 @@ def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
   smallest = min((batch for batch in trials if not fits(trials[batch])), default=None)
   refused = "" if smallest is None else f"{smallest} ({bytes_used(trials[smallest]) / _GIB:.1f} GiB)"
   row = [describe(program), program.model, str(program.length), chip]
+  parts = program.gradient_accumulation_steps
+  finished = next_batch(trials, CHIPS[chip].hbm, largest or parts, parts) is None
   if largest is None:
-    return [*row, "none", refused, *[""] * (len(_COLUMNS) - len(row) - 2)]
+    return [*row, "none" if finished else "not known yet", refused, *[""] * (len(_COLUMNS) - len(row) - 2)]
   trial = trials[largest]
   flops, num_bytes = trial["flops"], trial["bytes_accessed"]
   seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
-  finished = next_batch(trials, CHIPS[chip].hbm, largest, program.gradient_accumulation_steps) is None
   return [
     *row,
     f"{largest}" + ("" if finished else " or more"),

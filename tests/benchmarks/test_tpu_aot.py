@@ -169,6 +169,13 @@ def test_the_table_says_what_was_compiled():
   assert values["bound by"] == "matrices"
 
 
+@pytest.mark.parametrize(("batch", "largest"), [(1, "none"), (24, "not known yet")])
+def test_the_table_tells_what_fits_nowhere_from_what_is_not_found_yet(batch, largest):
+  trials = {batch: made_up_trial(batch, 20.0, 1.0)}
+  row = report.table({(program("pretraining"), "v3"): trials}).splitlines()[2]
+  assert row.strip("| ").split(" | ")[4:5] == [largest]
+
+
 @pytest.mark.skipif(_has_profile(), reason="the profile is there")
 def test_without_the_profile_one_line_says_how_to_get_it(tmp_path):
   command = [sys.executable, str(SCRIPT), f"--output_dir={tmp_path}"]
