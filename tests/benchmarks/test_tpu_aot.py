@@ -90,7 +90,14 @@ def test_a_tpu_elsewhere_runs_no_python():
     strategy.check_host("grpc://10.0.0.2:8470", needs_python=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"recompute_grad": True}, {"gradient_accumulation_steps": 2}])
+@pytest.mark.parametrize(
+  "options",
+  [
+    {},
+    pytest.param({"recompute_grad": True}, marks=pytest.mark.slow),
+    pytest.param({"gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
+  ],
+)
 def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
   """The step with arguments for variables, run on a CPU, against the training loop of a run on the same values."""
   lowered = Step(program("pretraining", **options), tmp_path, MODEL)

@@ -216,7 +216,7 @@ formats_strategy = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(formats_strategy, st.sampled_from([SOP, NSP]))
 def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
   texts, length, short, key = case
@@ -225,7 +225,7 @@ def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, f
     assert pairs == Reference(texts, rules).sentence_pairs(document, key + document)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(formats_strategy)
 def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, length, short, key = case
@@ -237,7 +237,7 @@ def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], in
     assert pairs[document] == reference.whole_sentences(sentences, [], key + document)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(formats_strategy)
 def test_full_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, length, short, key = case

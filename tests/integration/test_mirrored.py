@@ -17,7 +17,7 @@ from tests.tasks.toy import write_data
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "finetuning"])
+@pytest.mark.parametrize("kind", ["pretraining", pytest.param("finetuning", marks=pytest.mark.slow)])
 def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, kind: str):
   if kind == "pretraining":
     write_shards(tmp_path / "shards", [30, 20, 30])
