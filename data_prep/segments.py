@@ -30,7 +30,7 @@ class Documents:
   """Tokenized documents laid end to end.
 
   Attributes:
-    ids: int32 [T] tokens, without special tokens.
+    ids: int32 [T] tokens, without special tokens but separators.
     word_starts: bool [T], the token starts a word; so does the first token of every sentence but a separator.
     sentence_ends: int64 [N], where each sentence ends in T, ascending; no sentence is empty. A separator of
       documents (`run_together`) is a sentence of one token.
@@ -231,7 +231,8 @@ class _Cutter:
     rules = self.rules
     longest = rules.max_num_tokens
     draws = _Draws(self.keys[rows], np.asarray(step))
-    has_random_second = _flips(draws) & (rules.sentence_prediction == NSP)
+    # Drawn here for NSP alone, where it decides how much text is used.
+    has_random_second = _flips(draws) if rules.sentence_prediction == NSP else np.zeros(rows.size, bool)
     if rules.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(rows, position, has_random_second)
       chunks = _Chunks(rows, np.full(rows.size, step), start, end, np.ones(rows.size, np.int64))
