@@ -8,7 +8,7 @@ import tf_keras as keras
 from albert.config import ModelConfig
 from albert.models import layers
 
-# B batch, S sequence, H hidden, N heads, D = H / N head size.
+# B batch, S sequence, M tokens that are asked for, H hidden, N heads, D = H / N head size.
 
 MASKED_SCORE = -10000.0
 
@@ -31,23 +31,27 @@ class SelfAttention(keras.layers.Layer):
     self.output_dense = layers.dense(config.hidden_size, stddev, "dense")
     self.layer_norm = layers.LayerNorm()
 
-  def call(self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """x [B, S, H], bias float32 [B, 1, 1, S] -> [B, S, H]."""
+  def call(
+    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None = None, positions: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """x [B, S, H], bias float32 [B, 1, 1, S] -> [B, S, H]; with positions int [B, M] what it has there, [B, M, H]."""
     config = self.config
     head_size = config.hidden_size // config.num_attention_heads
-    batch, length = tf.shape(x)[0], tf.shape(x)[1]
 
     def heads(projected: tf.Tensor) -> tf.Tensor:  # [B, S, H] -> [B, N, S, D]
+      batch, length = tf.shape(projected)[0], tf.shape(projected)[1]
       split = tf.reshape(projected, [batch, length, config.num_attention_heads, head_size])
       return tf.transpose(split, [0, 2, 1, 3])
 
-    query, key, value = heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
-    query = query * tf.cast(head_size**-0.5, x.dtype)
-    scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
+    key, value = heads(self.key(x)), heads(self.value(x))
+    if positions is not None:
+      x = tf.gather(x, positions, batch_dims=1)
+    query = heads(self.query(x)) * tf.cast(head_size**-0.5, x.dtype)
+    scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
     probs = layers.dropout(probs, config.attention_probs_dropout_prob, seed, site=0)
     context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
-    context = self.output_dense(tf.reshape(context, [batch, length, config.hidden_size]))
+    context = self.output_dense(tf.reshape(context, tf.shape(x)))
     context = layers.dropout(context, config.hidden_dropout_prob, seed, site=1)
     return self.layer_norm(x + context)
 

@@ -33,7 +33,8 @@ class ClassifierModel(keras.Model):
 
   def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> tf.Tensor:
     """inputs: input_ids, input_mask, segment_ids int [B, S]; seed of dropout -> logits float32 [B, C]."""
-    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    tokens = (inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
+    encoded = self.encoder(*tokens, seed=seed, positions=tokens[0][:, :0])  # [CLS] alone
     pooled = layers.dropout(encoded.pooled_output, self.config.classifier_dropout_prob, seed, site=HEAD_DROPOUT_SITE)
     return self.head(pooled)
 

@@ -9,13 +9,13 @@ import tf_keras as keras
 
 from albert.config import ModelConfig
 from albert.models import layers
-from albert.models.encoder import Encoder, EncoderOutput
+from albert.models.encoder import Encoder
 
 # B batch, S sequence, P predictions, E embedding, H hidden, V vocabulary.
 
 
 class MaskedLMHead(keras.layers.Layer):
-  """Hidden states at the masked positions -> logits over the vocabulary, tied to the word embeddings."""
+  """Hidden states of masked tokens -> logits over the vocabulary, tied to the word embeddings."""
 
   def __init__(self, config: ModelConfig, name: str = "predictions"):
     super().__init__(name=name)
@@ -30,14 +30,14 @@ class MaskedLMHead(keras.layers.Layer):
     )
     super().build(input_shape)
 
-  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
-    """sequence_output [B, S, H], positions int [B, P], word_embeddings [V, E] -> logits float32 [B, P, V]."""
-    hidden = tf.gather(sequence_output, positions, batch_dims=1)
+  def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
+    """hidden [B, P, H], word_embeddings [V, E] -> logits float32 [B, P, V]."""
+    shape = tf.shape(hidden)
     hidden = self.layer_norm(self.activation(self.transform(hidden)))
     flat = tf.reshape(hidden, [-1, self.config.embedding_size])
     logits = tf.matmul(flat, tf.cast(word_embeddings, flat.dtype), transpose_b=True)
     logits = tf.cast(logits, tf.float32) + self.output_bias
-    return tf.reshape(logits, [tf.shape(positions)[0], tf.shape(positions)[1], self.config.vocab_size])
+    return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
   def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:
     """The variables under the original's names."""
@@ -78,11 +78,10 @@ class LinearHead(keras.layers.Layer):
 
 
 class PretrainingOutput(NamedTuple):
-  """masked_lm_logits float32 [B, P, V]; sentence_logits float32 [B, 2]; encoder: all its outputs."""
+  """masked_lm_logits float32 [B, P, V]; sentence_logits float32 [B, 2]."""
 
   masked_lm_logits: tf.Tensor
   sentence_logits: tf.Tensor
-  encoder: EncoderOutput
 
 
 class PretrainingModel(keras.Model):
@@ -97,11 +96,11 @@ class PretrainingModel(keras.Model):
 
   def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> PretrainingOutput:
     """inputs: input_ids, input_mask, segment_ids int [B, S], masked_lm_positions int [B, P]; seed of dropout."""
-    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    tokens = (inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
+    encoded = self.encoder(*tokens, seed=seed, positions=inputs["masked_lm_positions"])
     return PretrainingOutput(
-      self.masked_lm(encoded.sequence_output, inputs["masked_lm_positions"], self.encoder.embeddings.word_embeddings),
+      self.masked_lm(encoded.sequence_output, self.encoder.embeddings.word_embeddings),
       self.sentence(encoded.pooled_output),
-      encoded,
     )
 
   def named_weights(self) -> dict[str, tf.Variable]:

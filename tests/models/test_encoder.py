@@ -100,6 +100,25 @@ def test_layers_use_the_weights_of_their_group():
   assert same == [True, True, True, False, False, False, False]  # layers 3 and 4 of 6 are group 1
 
 
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"inner_group_num": 2, "num_hidden_layers": 2}])
+@pytest.mark.parametrize("asked", [[[1, 4, 4], [0, 2, 9], [3, 0, 0]], [[], [], []]])
+def test_the_last_layer_of_some_tokens(changes, asked):
+  config = dataclasses.replace(CONFIG, **changes)
+  model = encoder(config, random_weights(config, 4, with_heads=()))
+  features = batch(config, 5)
+  tokens = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
+  full = model(*tokens)
+  positions = np.array(asked, np.int32)
+  some = model(*tokens, positions=tf.constant(positions))
+  expected = full.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
+  assert some.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
+  np.testing.assert_allclose(some.sequence_output, expected, atol=1e-6)
+  np.testing.assert_allclose(some.pooled_output, full.pooled_output, atol=1e-6)
+  assert len(some.hidden_states) == len(full.hidden_states)
+  for one, other in zip(some.hidden_states[:-1], full.hidden_states[:-1], strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
 def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) -> tuple[dict[str, np.ndarray], int]:
   """The gradient of a made-up loss with respect to every weight, as a traced step has it, and the matrix products."""
   weights = model.named_weights()

@@ -22,11 +22,13 @@ TRAINING_TOLERANCE = 1e-4
 
 def outputs(recorded: Golden, against: str) -> Iterator[Row]:
   """Embeddings, every layer, the pooled output, both heads."""
-  output = pretraining_model(recorded.config, recorded.weights)(as_batch(recorded.batch))
-  pairs = {"embedding output": (output.encoder.embedding_output, recorded.embedding_output)}
-  for index, states in enumerate(zip(output.encoder.hidden_states[1:], recorded.hidden_states, strict=True), start=1):
+  model, batch = pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
+  output = model(batch)
+  encoded = model.encoder(*(batch[name] for name in ("input_ids", "input_mask", "segment_ids")))
+  pairs = {"embedding output": (encoded.embedding_output, recorded.embedding_output)}
+  for index, states in enumerate(zip(encoded.hidden_states[1:], recorded.hidden_states, strict=True), start=1):
     pairs[f"layer {index}"] = states
-  pairs["pooled output"] = (output.encoder.pooled_output, recorded.pooled_output)
+  pairs["pooled output"] = (encoded.pooled_output, recorded.pooled_output)
   pairs["masked LM log-probabilities"] = (tf.nn.log_softmax(output.masked_lm_logits), recorded.masked_lm_log_probs)
   pairs["sentence order log-probabilities"] = (
     tf.nn.log_softmax(output.sentence_logits),
