@@ -213,6 +213,12 @@ class TrainConfig(Config):
   max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False)
   seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
   precision: str = option("auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"))
+  jit_compile: str = option(
+    "auto",
+    "compile the training step with XLA; auto: where that is quicker, which is on a GPU",
+    choices=("auto", "true", "false"),
+    identity=False,
+  )
   input_parts: int = option(
     0, "parts that shards are dealt to, one or more a host; batches depend on it; 0: one a host", minimum=0
   )

@@ -49,6 +49,7 @@ class Estimator:
     self.results_dir = self._elsewhere.name if self._elsewhere else config.output_dir
     self.precision = strategy.resolve_precision(config.train.precision, self.strategy)
     strategy.set_precision(self.precision)
+    self.jit_compile = strategy.resolve_jit_compile(config.train.jit_compile, self.strategy)
     with self.strategy.scope():
       self.model = task.build_model()
       self.model.encoder.recompute_grad = config.train.recompute_grad
@@ -77,7 +78,17 @@ class Estimator:
       optimizer = make_optimizer(config.optimizer, schedule)
       decay = config.optimizer.layerwise_learning_rate_decay
       clip_norm = config.optimizer.clip_norm
-      trainer = Trainer(self.task, self.model, optimizer, self.strategy, train, clip_norm, decay, self.cluster)
+      trainer = Trainer(
+        self.task,
+        self.model,
+        optimizer,
+        self.strategy,
+        train,
+        clip_norm,
+        decay,
+        cluster=self.cluster,
+        jit_compile=self.jit_compile,
+      )
       self._start(trainer)
     first_step = trainer.step
     evaluations = None
@@ -290,9 +301,10 @@ class Estimator:
   def _describe(self, data: Data, train: TrainConfig) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
     epochs = train.num_train_steps * train.train_batch_size / data.num_examples
+    is_compiled = self.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
     say(
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
-      f"{self.precision}, {self.strategy.num_replicas_in_sync} replica(s)"
+      f"{self.precision}, {'with' if is_compiled else 'without'} XLA, {self.strategy.num_replicas_in_sync} replica(s)"
     )
 
 

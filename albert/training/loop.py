@@ -43,6 +43,7 @@ class Trainer:
     clip_norm: float,
     layerwise_decay: float = 1.0,
     cluster: Cluster | None = None,
+    jit_compile: bool = False,
   ):
     self.cluster = cluster or Cluster(strategy)
     self.task = task
@@ -60,6 +61,7 @@ class Trainer:
       synchronization=tf.VariableSynchronization.ON_READ,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
+    self._step = tf.function(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
     optimizer.build(list(self.weights.values()))
     if layerwise_decay != 1.0:
       factors = layerwise_factors(self.weights, layerwise_decay)
@@ -81,7 +83,7 @@ class Trainer:
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
     """Runs `num_steps` (int32 scalar) updates on the devices."""
     for _ in tf.range(num_steps):
-      self.strategy.run(self.replica_step, args=(next(batches),))
+      self.strategy.run(self._step, args=(next(batches),))
 
   def replica_step(self, batch: Batch) -> None:
     """One update, as each replica computes it on its part of the batch."""

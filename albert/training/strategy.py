@@ -149,6 +149,26 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
   return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
 
 
+def resolve_jit_compile(jit_compile: str, strategy: tf.distribute.Strategy) -> bool:
+  """Whether XLA compiles the training step. Not for a TPU, which its strategy compiles for whatever this says.
+
+  `auto`: on a single GPU. On a CPU the step is slower with XLA, whose matrix products are not oneDNN's
+  (benchmarks/results).
+  Raises:
+    UserError: asked for with several replicas, whose sums are not part of one program.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return False
+  if strategy.num_replicas_in_sync > 1:
+    if jit_compile == "true":
+      raise UserError(
+        f"--jit_compile=true compiles the step of one device, and this run has {strategy.num_replicas_in_sync} "
+        "replicas: give --jit_compile=auto"
+      )
+    return False
+  return jit_compile == "true" or (jit_compile == "auto" and bool(tf.config.list_logical_devices("GPU")))
+
+
 def _cpu_flags() -> set[str]:
   try:
     with open("/proc/cpuinfo", encoding="utf-8") as f:

@@ -57,6 +57,14 @@ def test_accumulation_changes_nothing_but_rounding(input_file, tmp_path):
   assert 0 < largest_difference(whole, parts) < 2e-5
 
 
+def test_xla_changes_nothing_but_rounding(input_file, tmp_path, capsys):
+  plain = train(input_file, tmp_path / "plain")  # auto, on a CPU
+  assert "float32, without XLA, 1 replica(s)" in capsys.readouterr().err
+  compiled = train(input_file, tmp_path / "compiled", jit_compile="true")
+  assert "float32, with XLA, 1 replica(s)" in capsys.readouterr().err
+  assert 0 < largest_difference(plain, compiled) < 2e-5
+
+
 def batches_of_lengths(lengths: list[int]) -> tf.data.Dataset:
   """Batches of 8 whose sequences have these lengths; tracing sees their number, not their lengths."""
   rng = np.random.default_rng(5)
