@@ -2,15 +2,19 @@
 
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
+  python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --profile
 
 The first runs data_prep.create_pretraining_data with 1 and 2 processes and prints examples per second and
 core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams,
-masked tokens, replacements and labels over many examples and prints the closed form beside each.
+masked tokens, replacements and labels over many examples and prints the closed form beside each. The third says
+what one process spends its time on, under Python's profiler, which itself takes some.
 """
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
 import subprocess
 import sys
 import tempfile
@@ -27,10 +31,22 @@ from albert import app, files  # noqa: E402
 from albert.data import masking  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
 from albert.tokenization import MASK_ID  # noqa: E402
-from data_prep import preparation  # noqa: E402
+from data_prep import create_pretraining_data, preparation  # noqa: E402
 from data_prep.corpus import plan_units  # noqa: E402
+from data_prep.job import Job  # noqa: E402
 
 FLAGS = flags.FLAGS
+# Stages of the work, each with the functions whose time it is, and those that they call for another stage.
+WHOLE = ("create_pretraining_data.py", "run_here")
+STAGES = {
+  "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
+  "reading, normalizing, words": ([("corpus.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
+  "instances": ([("segments.py", "make_instances"), ("segments.py", "assemble")], []),
+  "masking": ([("masking.py", "mask_tokens")], []),
+  "spilling": ([("shards.py", "pack"), ("shards.py", "add"), ("shards.py", "close")], []),
+  "serialization": ([("records.py", "encode_batch")], []),
+  "sorting, checksums, writing": ([("shards.py", "write_shard")], [("records.py", "encode_batch")]),
+}
 
 
 def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
@@ -80,12 +96,16 @@ def throughput() -> None:
   print(f"SHA-256 of all {len(manifest_1.shards)} shards equal for 1 and 2 processes: {'yes' if same else 'NO'}")
 
 
-def statistics() -> None:
-  settings = preparation.Settings(
+def _settings() -> preparation.Settings:
+  return preparation.Settings(
     max_seq_length=FLAGS.max_seq_length,
     dupe_factor=FLAGS.dupe_factor,
     sentence_prediction=FLAGS.sentence_prediction,
   )
+
+
+def statistics() -> None:
+  settings = _settings()
   maker = preparation.UnitMaker(settings, FLAGS.spm_model_file)
   ngram = settings.ngram
   drawn, taken, labels, actions = (np.zeros(size, np.int64) for size in (ngram + 1, ngram + 1, 2, 3))
@@ -120,6 +140,27 @@ def statistics() -> None:
   _line("examples with label 1", labels[1] / labels.sum(), 0.0 if settings.sentence_prediction == "none" else 0.5)
 
 
+def profile() -> None:
+  with tempfile.TemporaryDirectory() as directory:
+    settings = _settings()
+    inputs = tuple(files.expand_globs(FLAGS.input_file))
+    job = Job(inputs=inputs, output_dir=directory, spm_model_file=FLAGS.spm_model_file, settings=settings)
+    profiler = cProfile.Profile()
+    manifest = profiler.runcall(create_pretraining_data.prepare, job)
+  cumulative: dict[tuple[str, str], float] = {}
+  for (path, _, function), (*_, seconds, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
+    for ending in {path.rpartition("/")[2], "/".join(path.split("/")[-2:])}:
+      cumulative[ending, function] = cumulative.get((ending, function), 0.0) + seconds
+  whole = cumulative[WHOLE]
+  seconds = {
+    name: sum(cumulative[function] for function in functions) - sum(cumulative[function] for function in others)
+    for name, (functions, others) in STAGES.items()
+  }
+  print(f"{manifest.num_examples} examples, {whole:.1f} s under the profiler in one process")
+  for name, value in (seconds | {"the rest": whole - sum(seconds.values())}).items():
+    print(f"{name:38}{value:10.2f} s{value / whole:10.1%}")
+
+
 def _line(name: str, measured: float, expected: float) -> None:
   ratio = f"{measured / expected:8.4f}" if expected else f"{'':8}"
   print(f"{name:38}{measured:10.5f}{expected:10.5f}{ratio}")
@@ -128,6 +169,8 @@ def _line(name: str, measured: float, expected: float) -> None:
 def main() -> None:
   if FLAGS.statistics:
     statistics()
+  elif FLAGS.profile:
+    profile()
   else:
     throughput()
 
@@ -139,5 +182,6 @@ if __name__ == "__main__":
   flags.DEFINE_integer("dupe_factor", 4, "times each document is used")
   flags.DEFINE_string("sentence_prediction", "sop", "sop, nsp or none")
   flags.DEFINE_boolean("statistics", False, "print the statistics of the masks instead")
+  flags.DEFINE_boolean("profile", False, "print the share of each stage instead")
   flags.DEFINE_integer("num_examples", 100_000, "examples to count at least, for --statistics")
   app.run(main)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -111,15 +110,6 @@ class Theirs:
       return np.asarray(logits.float().softmax(-1))
 
 
-def peak_memory() -> float:
-  """MiB of this process. On Linux getrusage's peak is also that of the process that started this one."""
-  try:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-  except OSError:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # bytes on macOS
-
-
 def work() -> None:
   """A side: loads, then does what each line of standard input asks, and answers with a line of JSON."""
   side, directory, dtype = FLAGS.side, FLAGS.directory, FLAGS.precision
@@ -142,7 +132,7 @@ def work() -> None:
     start = time.perf_counter()
     found = [model(batch) for batch in work_of[kind]]
     seconds = time.perf_counter() - start
-    answer = {"seconds": seconds, "memory": peak_memory(), "found": np.concatenate(found).tolist()}
+    answer = {"seconds": seconds, "memory": machine.memory(), "found": np.concatenate(found).tolist()}
     print(json.dumps(answer), flush=True)
 
 

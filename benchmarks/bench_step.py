@@ -10,14 +10,10 @@ process of its own that stays alive; rounds go from one to the next, so that all
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,58 +22,23 @@ from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 from albert.config import MODELS, ModelConfig, named_model  # noqa: E402
-from albert.errors import RunError, UserError  # noqa: E402
+from albert.errors import UserError  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
-from benchmarks.peers.protocol import READY  # noqa: E402
+from benchmarks.peers.client import PEERS, Peer  # noqa: E402
 
 FLAGS = flags.FLAGS
-OURS = "albert"
-PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "keras_hub_tf"}
-
-
-class Peer:
-  """A process that does steps when asked to."""
-
-  def __init__(self, name: str, arguments: list[str]):
-    self.name = name
-    self.seconds: list[float] = []
-    python = sys.executable if name == OURS else FLAGS.peers_python or sys.executable
-    script = ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"
-    self._process = subprocess.Popen(
-      [python, str(script), *arguments],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    words: list[str] = []
-    while words[:1] != [READY]:  # other lines are its library's chatter
-      words = self._line().split()
-    self.first = float(words[1])
-
-  def _line(self) -> str:
-    assert self._process.stdout is not None
-    line = self._process.stdout.readline()
-    if not line:
-      assert self._process.stderr is not None
-      reason = self._process.stderr.read().strip().splitlines()[-1:]
-      raise RunError(f"{self.name} ended: {' '.join(reason)}: `make bench` sets up what it needs; see --peers_python")
-    return line
-
-  def run(self, steps: int) -> None:
-    """Does `steps` steps and notes the seconds of one."""
-    assert self._process.stdin is not None
-    self._process.stdin.write(f"{steps}\n")
-    self._process.stdin.flush()
-    seconds, _ = self._line().split()
-    self.seconds.append(float(seconds) / steps)
-
-  def close(self) -> None:
-    """Ends the process."""
-    assert self._process.stdin is not None
-    self._process.stdin.close()
-    self._process.wait(timeout=60)
+COLUMNS = (
+  "batch x length",
+  "precision",
+  "library",
+  "s/step, median",
+  "range",
+  "times ours",
+  "GFLOP/s",
+  "first step, s",
+  "memory, MiB",
+)
 
 
 def _shape(text: str) -> tuple[int, int]:
@@ -90,10 +51,11 @@ def _shape(text: str) -> tuple[int, int]:
 
 def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -> list[Peer]:
   """All libraries after all rounds."""
-  values: dict[str, Any] = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
-  values |= {"predictions": FLAGS.predictions, "precision": precision, "threads": os.cpu_count()}
-  arguments = [f"--{name}={value}" for name, value in values.items()]
-  peers = [Peer(name, arguments) for name in FLAGS.libraries]  # one after the other: compiling takes all cores
+  # One after the other: compiling takes all cores.
+  peers = [
+    Peer(name, config, batch_size, length, FLAGS.predictions, precision, python=FLAGS.peers_python)
+    for name in FLAGS.libraries
+  ]
   for _ in range(FLAGS.rounds):
     for peer in peers:
       peer.run(FLAGS.steps)
@@ -110,7 +72,7 @@ def rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str
     ratio = statistics.median(a / b for a, b in zip(peer.seconds, peers[0].seconds, strict=True))
     lines.append(
       f"| {shape} | {precision} | {peer.name} | {median:.3f} | {min(peer.seconds):.3f} to {max(peer.seconds):.3f} | "
-      f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first:.1f} |"
+      f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first:.1f} | {peer.memory:,.0f} |"
     )
   return lines
 
@@ -133,8 +95,8 @@ def main() -> None:
     " ".join(["python benchmarks/bench_step.py", *sys.argv[1:]]),
     "```",
     "",
-    "| batch x length | precision | library | s/step, median | range | times ours | GFLOP/s | first step, s |",
-    "|---|---|---|---|---|---|---|---|",
+    f"| {' | '.join(COLUMNS)} |",
+    "|" + "---|" * len(COLUMNS),
   ]
   print("\n".join(lines), flush=True)
   for shape, (batch_size, length) in shapes.items():

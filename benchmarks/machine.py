@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from pathlib import Path
+
+# Memory of a process: now, and at most so far.
+NOW, PEAK = "VmRSS", "VmHWM"
 
 
 def describe() -> str:
@@ -15,3 +19,12 @@ def describe() -> str:
   except (OSError, StopIteration):  # not Linux
     model = platform.processor() or platform.machine()
   return f"{os.cpu_count()} cores, {model}"
+
+
+def memory(kind: str = PEAK) -> float:
+  """MiB of this process. On Linux getrusage's peak is also that of the process that started this one."""
+  try:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition(f"{kind}:")[2].split()[0]) / 1024
+  except OSError:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # the peak, in bytes, on macOS

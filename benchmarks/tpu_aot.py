@@ -151,8 +151,10 @@ class Bench:
     another_head = [self.trials.get((head, chip), {}) for head in heads]
     v2 = dataclasses.replace(program, model=program.model.removesuffix("_v1"))  # the same without dropout
     for known in (another_chip, another_head, [self.trials.get((v2, chip), {})]):
-      if fitting := [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]:
-        return max(fitting)
+      tried = [batch for trials in known for batch in trials]
+      fitting = [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]
+      if tried:
+        return max(fitting) if fitting else min(tried)
     return first_guess(program)
 
   def _try(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+import albert  # noqa: F401 - sets what TensorFlow reads when it is imported
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
@@ -23,7 +25,10 @@ from benchmarks.peers import protocol
 
 def main() -> None:
   """Serves steps on one batch."""
-  options = protocol.arguments()
+  parser = protocol.parser()
+  parser.add_argument("--recompute_grad", action="store_true")
+  options = parser.parse_args()
+  tf.config.experimental.enable_op_determinism()  # as in a run
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   config = TrainConfig(
     train_batch_size=options.batch_size, precision=options.precision, distribution_strategy="one_device"
@@ -33,7 +38,10 @@ def main() -> None:
   task = PretrainingTask(ModelConfig(**options.config), PretrainingConfig())
   with strategy.scope():
     model = task.build_model()
-    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), strategy, config, clip_norm=1.0)
+    model.encoder.recompute_grad = options.recompute_grad
+    optimizer = make_optimizer(OptimizerConfig(), 1e-4)
+    jit_compile = strategies.resolve_jit_compile(config.jit_compile, strategy)
+    trainer = Trainer(task, model, optimizer, strategy, config, clip_norm=1.0, jit_compile=jit_compile)
   batch = protocol.random_batch(options)
   features = {
     "input_ids": batch["input_ids"].astype(np.int32),

@@ -20,7 +20,7 @@ from benchmarks.peers import protocol
 
 def main() -> None:
   """Serves steps on one batch."""
-  options = protocol.arguments()
+  options = protocol.parser().parse_args()
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   keras.utils.set_random_seed(0)
   keras.config.set_dtype_policy("mixed_bfloat16" if options.precision == "bfloat16" else "float32")

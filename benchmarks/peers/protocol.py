@@ -1,4 +1,4 @@
-"""What bench_step.py and the processes it times say to each other. Imports nothing that an environment may lack."""
+"""What client.py and the processes it times say to each other. Imports nothing that an environment may lack."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import machine
+
 READY = "ready"
 
 
-def arguments() -> argparse.Namespace:
-  """What bench_step.py passes on; `config` holds the fields of albert.config.ModelConfig."""
+def parser() -> argparse.ArgumentParser:
+  """What client.Peer passes on; `config` holds the fields of albert.config.ModelConfig."""
   parser = argparse.ArgumentParser()
   parser.add_argument("--config", type=json.loads, required=True)
   for name in ("batch_size", "length", "predictions", "threads"):
     parser.add_argument(f"--{name}", type=int, required=True)
   parser.add_argument("--precision", choices=("float32", "bfloat16"), required=True)
-  return parser.parse_args()
+  return parser
 
 
 def random_batch(options: argparse.Namespace) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def random_batch(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def serve(step: Callable[[int], float]) -> None:
-  """Answers "N" on standard input with the seconds that N steps took and the last loss, until it ends.
+  """Answers "N" on standard input with the seconds that N steps took, the last loss and the peak of memory in MiB.
 
   `step(n)` does n training steps and returns the loss of the last.
   """
@@ -53,4 +55,4 @@ def serve(step: Callable[[int], float]) -> None:
   for line in sys.stdin:
     start = time.perf_counter()
     loss = step(int(line))
-    print(time.perf_counter() - start, loss, flush=True)
+    print(time.perf_counter() - start, loss, machine.memory(), flush=True)

@@ -15,7 +15,7 @@ from benchmarks.peers import protocol
 
 def main() -> None:
   """Serves steps on one batch."""
-  options = protocol.arguments()
+  options = protocol.parser().parse_args()
   torch.set_num_threads(options.threads)
   torch.manual_seed(0)
   names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads")

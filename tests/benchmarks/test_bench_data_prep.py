@@ -37,3 +37,11 @@ def test_statistics(corpus_file: str, spm_model: str) -> None:
   for name, (value, expected) in measured.items():
     if "after limits" not in name:
       assert value == pytest.approx(expected, rel=0.05), name
+
+
+def test_profile(corpus_file: str, spm_model: str) -> None:
+  printed = run(f"--input_file={corpus_file}", f"--spm_model_file={spm_model}", "--max_seq_length=64", "--profile")
+  shares = {line[:38].strip(): float(line.split()[-1].rstrip("%")) for line in printed.splitlines()[1:]}
+  assert set(shares) > {"SentencePiece", "masking", "serialization"}
+  assert all(share >= 0 for share in shares.values())
+  assert sum(shares.values()) == pytest.approx(100, abs=0.5)

@@ -1,0 +1,161 @@
+"""What a pretraining run costs beside its steps: input, host, tracing, memory.
+
+  python benchmarks/bench_loop.py --input_file='shards/*.tfrecord' --model=albert_tiny --steps=1000
+
+One run of the real loop on real shards. Printed: how long the pipeline alone takes for a batch, beside the step; the
+time of the loop outside of the calls that run steps; how often the step was traced; the process's memory on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+import albert  # noqa: E402, F401 - sets what TensorFlow reads when it is imported
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf  # noqa: E402
+from absl import flags  # noqa: E402
+
+from albert import app, files  # noqa: E402
+from albert.config import OptimizerConfig, PretrainingConfig, TrainConfig, named_model  # noqa: E402
+from albert.data.source import Reader  # noqa: E402
+from albert.errors import UserError  # noqa: E402
+from albert.optimizers.factory import make_optimizer  # noqa: E402
+from albert.tasks.base import Batch  # noqa: E402
+from albert.tasks.pretraining import PretrainingTask  # noqa: E402
+from albert.training import strategy as strategies  # noqa: E402
+from albert.training.checkpoints import CheckpointManager  # noqa: E402
+from albert.training.loop import Trainer  # noqa: E402
+from albert.training.metrics_log import MetricsLog  # noqa: E402
+from benchmarks import machine  # noqa: E402
+
+FLAGS = flags.FLAGS
+READINGS = 10
+
+
+class TimedTrainer(Trainer):
+  """A trainer that adds up the seconds in which steps ran."""
+
+  seconds = 0.0
+
+  def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
+    """As the loop calls it; on a CPU the call returns when the steps are done."""
+    start = time.perf_counter()
+    super().train_steps(batches, num_steps)
+    self.seconds += time.perf_counter() - start
+
+  def num_traces(self) -> int:
+    """How often TensorFlow has traced the function that runs steps."""
+    return Trainer.train_steps.__get__(self, Trainer).experimental_get_tracing_count()
+
+
+def _batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
+  return task.training_data().training_batches(
+    batch_size=config.train_batch_size,
+    first_step=0,
+    seed=config.seed,
+    reader=Reader(index=0, count=1, num_replicas=1),
+  )
+
+
+def seconds_a_batch(batches: tf.data.Dataset) -> float:
+  """Median of the seconds in which the pipeline alone makes a batch."""
+  iterator, seconds = iter(batches), []
+  next(iterator)
+  for _ in range(7):
+    start = time.perf_counter()
+    for _ in range(20):
+      next(iterator)
+    seconds.append((time.perf_counter() - start) / 20)
+  return statistics.median(seconds)
+
+
+class Cost(NamedTuple):
+  """Seconds of the first step, of all others, of the loop around these; MiB on the way; traces of the step."""
+
+  first: float
+  steps: float
+  outside: float
+  memory: list[float]
+  num_traces: int
+
+
+def run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> Cost:
+  """Trains as a run does."""
+  memory: list[float] = []
+
+  def read_memory(step: int) -> float:  # the loop asks for a rate when it logs
+    del step
+    memory.append(machine.memory(machine.NOW))
+    return 0.0
+
+  with tempfile.TemporaryDirectory() as directory, strategy.scope():
+    model = task.build_model()
+    trainer = TimedTrainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), strategy, config, clip_norm=1.0)
+    batches = iter(strategy.experimental_distribute_dataset(_batches(task, config)))
+    trainer.train_steps(batches, tf.constant(1))  # traces
+    first, trainer.seconds = trainer.seconds, 0.0
+    checkpoints = CheckpointManager(files.join(directory, "checkpoints"), keep=1, model_config=task.model_config)
+    log = MetricsLog(directory, first_step=1, total_steps=config.num_train_steps)
+    start = time.perf_counter()
+    trainer.train(batches, checkpoints, log, read_memory)
+    whole = time.perf_counter() - start
+    log.close()
+    start = time.perf_counter()
+    checkpoints.save(config.num_train_steps + 1, trainer.state())
+    save = time.perf_counter() - start  # as long as the one at the end of the run
+  return Cost(first, trainer.seconds, whole - trainer.seconds - save, memory, trainer.num_traces())
+
+
+def main() -> None:
+  """Prints a Markdown table."""
+  steps = FLAGS.steps
+  if steps % READINGS:
+    raise UserError(f"--steps={steps}: give a multiple of {READINGS}")
+  config = TrainConfig(
+    train_batch_size=FLAGS.batch_size,
+    num_train_steps=steps,
+    log_every_steps=steps // READINGS,
+    save_checkpoints_steps=2 * steps,
+    distribution_strategy="one_device",
+  )
+  strategy = strategies.make_strategy(config)
+  precision = strategies.resolve_precision(config.precision, strategy)
+  strategies.set_precision(precision)
+  model_config = named_model(FLAGS.model)
+  if FLAGS.vocab_size:
+    model_config = dataclasses.replace(model_config, vocab_size=FLAGS.vocab_size)
+  data = PretrainingConfig(input_file=FLAGS.input_file, masking=FLAGS.masking, spm_model_file=FLAGS.spm_model_file)
+  task = PretrainingTask(model_config, data)
+  batch = seconds_a_batch(_batches(task, config))
+  cost = run(task, config, strategy)
+  step, outside = cost.steps / (steps - 1), cost.outside / (steps - 1)
+  print(f"Machine: {machine.describe()}. {FLAGS.model}, {precision}, batches of {FLAGS.batch_size}, {steps} steps.\n")
+  print("| | |\n|---|---|")
+  print(f"| a step | {step * 1e3:.1f} ms; the first one, which traces, {cost.first:.1f} s |")
+  print(f"| the pipeline alone, a batch | {batch * 1e3:.2f} ms, {batch / step:.2%} of a step |")
+  print(f"| the loop outside of its steps | {outside * 1e3:.3f} ms a step, {outside / step:.2%} |")
+  print(f"| traces of the step | {cost.num_traces} |")
+  print(f"| memory in MiB, every {steps // READINGS} steps | {', '.join(f'{value:.0f}' for value in cost.memory)} |")
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string("input_file", None, "comma-separated globs of shards", required=True)
+  flags.DEFINE_string("model", "albert_tiny", "named model")
+  flags.DEFINE_integer("vocab_size", 0, "pieces of the vocabulary; 0: those of the model", lower_bound=0)
+  flags.DEFINE_integer("batch_size", 32, "sequences of a batch", lower_bound=1)
+  flags.DEFINE_integer("steps", 1000, "steps of the run", lower_bound=READINGS)
+  flags.DEFINE_string("masking", "auto", "as in run_pretraining.py")
+  flags.DEFINE_string("spm_model_file", "", "as in run_pretraining.py")
+  app.run(main)

@@ -1,0 +1,40 @@
+"""The benchmark of scaling runs to its table and its picture; how fast anything is, is not tested."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_scaling.py"
+
+
+def run(*flags: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run([sys.executable, str(SCRIPT), *flags], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow  # each of the six points is a process
+def test_the_short_form_runs(tmp_path: Path) -> None:
+  sizes = ["--lengths=16,32", "--batches=1,2", "--depths=1", "--tokens=64", "--predictions=3"]
+  result = run("--model=albert_tiny", *sizes, "--rounds=1", f"--output_dir={tmp_path}")
+  assert result.returncode == 0, result.stderr
+  (table,) = tmp_path.glob("scaling_*.md")
+  assert table.read_text() == result.stdout
+  rows = [line.split(" | ") for line in result.stdout.splitlines() if " x " in line and line.startswith("| ")]
+  found = [(row[0], row[1], row[3]) for row in rows[1:]]
+  assert found == [
+    ("| length", "4 x 16", "kept"),
+    ("| length", "2 x 32", "kept"),
+    ("| batch", "1 x 128", "kept"),
+    ("| batch", "2 x 128", "kept"),
+    ("| depth", "1 x 128", "kept"),
+    ("| depth", "1 x 128", "again"),
+  ]
+  assert table.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bad_numbers_are_one_line() -> None:
+  result = run("--depths=3,six")
+  assert (result.returncode, result.stderr) == (2, "error: --depths=3,six: give numbers with commas between\n")
