@@ -43,17 +43,16 @@ class SelfAttention(keras.layers.Layer):
       split = tf.reshape(projected, [batch, length, config.num_attention_heads, head_size])
       return tf.transpose(split, [0, 2, 1, 3])
 
-    key, value = heads(self.key(x)), heads(self.value(x))
-    if positions is not None:
-      x = tf.gather(x, positions, batch_dims=1)
-    query = heads(self.query(x)) * tf.cast(head_size**-0.5, x.dtype)
+    asked = x if positions is None else tf.gather(x, positions, batch_dims=1)
+    query, key, value = heads(self.query(asked)), heads(self.key(x)), heads(self.value(x))
+    query = query * tf.cast(head_size**-0.5, x.dtype)
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
     probs = layers.dropout(probs, config.attention_probs_dropout_prob, seed, site=0)
     context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
-    context = self.output_dense(tf.reshape(context, tf.shape(x)))
+    context = self.output_dense(tf.reshape(context, tf.shape(asked)))
     context = layers.dropout(context, config.hidden_dropout_prob, seed, site=1)
-    return self.layer_norm(x + context)
+    return self.layer_norm(asked + context)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """The variables under the original's names; `prefix` is that of the block."""

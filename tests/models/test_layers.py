@@ -120,6 +120,35 @@ def test_layer_norm_of_values_far_from_zero():
   assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
 
 
+def test_layer_norms_gradient_against_differences():
+  rng = np.random.default_rng(1)
+  x, upstream = rng.standard_normal((2, 2, 3, 7))
+  gamma, beta = 1 + 0.3 * rng.standard_normal((2, 7))
+  layer = layers.LayerNorm()
+  tensor = tf.constant(x, tf.float32)
+  layer(tensor)
+  layer.gamma.assign(gamma)
+  layer.beta.assign(beta)
+  with tf.GradientTape() as tape:
+    tape.watch(tensor)
+    y = layer(tensor)
+  found = tape.gradient(y, [tensor, layer.gamma, layer.beta], output_gradients=tf.constant(upstream, tf.float32))
+
+  def loss(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> float:
+    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return float(np.sum((normal * gamma + beta) * upstream))
+
+  arguments = [x, gamma, beta]
+  for number, gradient in enumerate(found):
+    for index in np.ndindex(arguments[number].shape):
+      sides = []
+      for step in (1e-6, -1e-6):
+        moved = [array.copy() for array in arguments]
+        moved[number][index] += step
+        sides.append(loss(*moved))
+      assert gradient.numpy()[index] == pytest.approx((sides[0] - sides[1]) / 2e-6, abs=2e-5)
+
+
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_activations_and_their_slopes(name):
   x = np.linspace(-5, 5, 200).astype(np.float32)
