@@ -60,15 +60,19 @@ def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
   if largest is None:
     return [*row, "none" if finished else "not known yet", refused, *[""] * (len(_COLUMNS) - len(row) - 2)]
   trial = trials[largest]
-  flops, num_bytes = trial["flops"], trial["bytes_accessed"]
-  seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
-  return [
-    *row,
+  row += [
     f"{largest}" + ("" if finished else " or more"),
     refused,
     f"{bytes_used(trial) / _GIB:.2f}",
     f"{trial['alias'] / _GIB:.2f}",
     f"{trial['temporary'] / _GIB:.2f}",
+  ]
+  if parts > 1:  # a loop, whose body the compiler counts once
+    return [*row, *[""] * (len(_COLUMNS) - len(row))]
+  flops, num_bytes = trial["flops"], trial["bytes_accessed"]
+  seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
+  return [
+    *row,
     f"{flops / 1e12:.2f}",
     f"{flops / largest / 1e9:.0f}",
     f"{num_bytes / 1e9:.1f}",
@@ -113,7 +117,8 @@ libtpu for a v3-8 and a v5litepod-8. No TPU was there: the table says what compi
 {CHIPS["v3"].bandwidth / 1e9:g} GB/s for a core of v3 and {CHIPS["v5e"].flops / 1e12:g} TFLOP/s and \
 {CHIPS["v5e"].bandwidth / 1e9:g} GB/s
   for v5e (cloud.google.com/tpu/docs): a bound that no run reaches. Flops and bytes are the compiler's own count;
-  its bytes count what moves between fused operations, wherever that is.
+  its bytes count what moves between fused operations, wherever that is. Accumulation is a loop, and the compiler counts
+  the body of a loop once, so these rows have neither.
 """
 
 

@@ -176,6 +176,15 @@ def test_the_table_says_what_was_compiled():
   assert values["bound by"] == "matrices"
 
 
+def test_a_loop_has_no_flops_since_the_compiler_counts_its_body_once():
+  trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
+  lines = report.table({(program("pretraining", gradient_accumulation_steps=4), "v3"): trials}).splitlines()
+  header, row = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in (lines[0], lines[2]))
+  values = dict(zip(header, row, strict=True))
+  assert (values["step"], values["HBM GiB"]) == ("pretraining, 4 accumulation steps", "15.40")
+  assert values["TFLOP a step"] == values["roofline ms a step"] == values["bound by"] == ""
+
+
 @pytest.mark.parametrize(("batch", "largest"), [(1, "none"), (24, "not known yet")])
 def test_the_table_tells_what_fits_nowhere_from_what_is_not_found_yet(batch, largest):
   trials = {batch: made_up_trial(batch, 20.0, 1.0)}
