@@ -14,6 +14,7 @@ from benchmarks.peers.protocol import READY
 
 OURS = "albert"
 PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "keras_hub_tf"}
+KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -45,12 +46,15 @@ class Peer:
     values |= {"predictions": predictions, "precision": precision, "threads": os.cpu_count()}
     arguments = [f"--{key}={value}" for key, value in values.items()] + ["--recompute_grad"] * recompute_grad
     executable = sys.executable if name == OURS else python or sys.executable
+    # The others run as their users have them: without the kernels that importing albert asks for.
+    environment = {key: value for key, value in os.environ.items() if name == OURS or key != KERNELS}
     self._process = subprocess.Popen(
       [executable, str(ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"), *arguments],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
+      env=environment,
     )
     words: list[str] = []
     while words[:1] != [READY]:  # other lines are its library's chatter
