@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make bench` runs: data preparation, on the documentation of the installed packages, and a step of pretraining
-# beside other libraries.
+# What `make bench` runs: data preparation, on the documentation of the installed packages; what the training loop costs
+# beside its steps; a step of pretraining beside other libraries, and as length, batch and depth grow.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,4 +20,11 @@ measure() {
 }
 measure
 measure --statistics
+measure --profile
+if [ ! -f "$OUT/shards/manifest.json" ]; then
+  "$PYTHON" -m data_prep.create_pretraining_data --input_file="$OUT/corpus/train.txt" --output_dir="$OUT/shards" \
+    --spm_model_file="$OUT/vocab/spiece.model" --max_seq_length=128
+fi
+"$PYTHON" benchmarks/bench_loop.py --input_file="$OUT/shards/*.tfrecord" --vocab_size=16000 --batch_size=4
 "$PYTHON" benchmarks/bench_step.py --peers_python="$PEERS_PYTHON" --output="$OUT/step.md"
+"$PYTHON" benchmarks/bench_scaling.py --output_dir="$OUT"
