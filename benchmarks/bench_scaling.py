@@ -110,23 +110,22 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
   FigureCanvasAgg(figure)
   by_length, by_batch, by_depth = figure.subplots(1, 3)
 
-  def line(axes: Any, xs: list[int], ys: list[float], **style: Any) -> None:
-    axes.plot(xs, ys, marker="o", **style)
+  def line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
+    axes.plot(xs, ys, marker="o", label=label)
     axes.set_xticks(xs, [str(x) for x in xs])
     axes.set_ylim(bottom=0)
 
   for axes, sweep, name in ((by_length, "length", "length"), (by_batch, "batch", "batch_size")):
     points = found[sweep]
+    axes.set_xscale("log", base=2)
     times = [1e6 * measured.median / point.tokens for point, measured in points.items()]
     line(axes, [getattr(point, name) for point in points], times)
-    axes.set_xscale("log", base=2)
-    line(axes, [getattr(point, name) for point in points], times, color="C0")
     axes.set_ylabel("µs a token")
   by_length.set_xlabel(f"tokens of a sequence ({FLAGS.tokens} a batch)")
   by_batch.set_xlabel("sequences of 128 tokens a batch")
   for again, label in ((False, "activations kept"), (True, "--recompute_grad")):
     points = {point: value for point, value in found["depth"].items() if point.recompute_grad is again}
-    line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label=label)
+    line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label)
   by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
   by_depth.set_ylabel("peak memory, MiB")
   by_depth.legend(frameon=False)
