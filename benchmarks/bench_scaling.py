@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from absl import flags  # noqa: E402
 
-from albert import app  # noqa: E402
+from albert import app, figures  # noqa: E402
 from albert.config import MODELS, ModelConfig, named_model  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.experiments import costs  # noqa: E402
@@ -103,11 +103,7 @@ def row(sweep: str, point: Point, measured: Measured) -> str:
 
 def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
   """The picture: time a token by length and by batch, memory by depth."""
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(12, 3.6), layout="constrained")
-  FigureCanvasAgg(figure)
+  figure = figures.new_figure(12, 3.6)
   by_length, by_batch, by_depth = figure.subplots(1, 3)
 
   def line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
@@ -129,7 +125,7 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
   by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
   by_depth.set_ylabel("peak memory, MiB")
   by_depth.legend(frameon=False)
-  figure.savefig(path, dpi=110)
+  path.write_bytes(figures.png(figure))
 
 
 def main() -> None:

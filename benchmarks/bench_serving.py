@@ -24,17 +24,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-KERNELS = "TF_ENABLE_ONEDNN_OPTS"
-CHOSEN = KERNELS in os.environ
+from benchmarks import machine  # noqa: E402
+
+CHOSEN = machine.KERNELS in os.environ
 
 import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from benchmarks import machine  # noqa: E402
 
 if not CHOSEN:  # what serves a model knows nothing of the kernels that importing albert asks for
-  del os.environ[KERNELS]
+  del os.environ[machine.KERNELS]
 
 FLAGS = flags.FLAGS
 OURS, THEIRS = "ours", "transformers"

@@ -7,6 +7,8 @@ import platform
 import resource
 from pathlib import Path
 
+# What importing albert sets, for the kernels of oneDNN.
+KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 # Memory of a process: now, and at most so far.
 NOW, PEAK = "VmRSS", "VmHWM"
 

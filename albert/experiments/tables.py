@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert import files
+from albert import figures, files
 from albert.experiments import layers
 from albert.experiments.catalog import LAYERS, Experiment
 from albert.experiments.plan import Plan
@@ -103,18 +103,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(4.0 * panels, 3.6), layout="constrained")
-  FigureCanvasAgg(figure)
+  figure = figures.new_figure(4.0 * panels, 3.6)
   return figure, figure.subplots(1, panels, squeeze=False)[0]
-
-
-def _png(figure: Any) -> bytes:
-  image = io.BytesIO()
-  figure.savefig(image, format="png", dpi=110)
-  return image.getvalue()
 
 
 def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
@@ -145,7 +135,7 @@ def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes 
       axes.plot([place] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
     axes.set_title(TITLES[score])
     axes.grid(alpha=0.3)
-  return _png(figure)
+  return figures.png(figure)
 
 
 def _layer_figure(plan: Plan) -> bytes:
@@ -161,4 +151,4 @@ def _layer_figure(plan: Plan) -> bytes:
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-  return _png(figure)
+  return figures.png(figure)

@@ -7,13 +7,12 @@ A predictions file has the columns id, label (where it is known), prediction, an
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from albert import files
+from albert import figures, files
 from albert.data import tables
 from albert.errors import UserError
 
@@ -202,14 +201,10 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
     predictions: with labels.
   Returns: the path.
   """
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
-
   assert predictions.labels is not None
   names = predictions.label_names
   size = 3.5 + 0.4 * min(len(names), 40)
-  figure = Figure(figsize=(size + 0.8, size), layout="constrained")
-  FigureCanvasAgg(figure)
+  figure = figures.new_figure(size + 0.8, size)
   axes = figure.subplots()
   if names:
     image = axes.imshow(_shares(predictions), vmin=0, vmax=1, cmap="Blues")
@@ -221,10 +216,8 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   axes.set_xlabel("prediction" if names else "label")
   axes.set_ylabel("label" if names else "prediction")
   axes.set_title(split)
-  buffer = io.BytesIO()
-  figure.savefig(buffer, format="png", dpi=110)
   path = files.join(directory, f"{'confusion_matrix' if names else 'scatter'}_{split}.png")
-  files.write_atomically(path, buffer.getvalue())
+  files.write_atomically(path, figures.png(figure))
   return path
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-
-from albert import files
+from albert import figures, files
 from albert.training.metrics_log import read_metrics
 
 FILE_NAME = "curves.png"
@@ -12,9 +10,6 @@ FILE_NAME = "curves.png"
 
 def draw_curves(output_dir: str) -> str | None:
   """Draws metrics.jsonl into curves.png and returns its path; None if nothing was logged."""
-  from matplotlib.backends.backend_agg import FigureCanvasAgg
-  from matplotlib.figure import Figure
-
   lines = read_metrics(output_dir)
   if not lines:
     return None
@@ -26,8 +21,7 @@ def draw_curves(output_dir: str) -> str | None:
     "gradient norm": [n for n in names if n == "grad_norm"],
   }
   panels = {title: members for title, members in panels.items() if members}
-  figure = Figure(figsize=(4.5 * len(panels), 3.5), layout="constrained")
-  FigureCanvasAgg(figure)
+  figure = figures.new_figure(4.5 * len(panels), 3.5)
   for axes, (title, members) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
     for name in members:
       points = [(line["step"], line[name]) for line in lines if name in line]
@@ -37,8 +31,6 @@ def draw_curves(output_dir: str) -> str | None:
     axes.grid(alpha=0.3)
     if len(members) > 1:
       axes.legend(fontsize=8)
-  image = io.BytesIO()
-  figure.savefig(image, format="png", dpi=110)
   path = files.join(output_dir, FILE_NAME)
-  files.write_atomically(path, image.getvalue())
+  files.write_atomically(path, figures.png(figure))
   return path

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from albert.config import ModelConfig
 from albert.errors import RunError
+from benchmarks.machine import KERNELS
 from benchmarks.peers.protocol import READY
 
 OURS = "albert"
 PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "keras_hub_tf"}
-KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 ROOT = Path(__file__).resolve().parents[2]
 
 

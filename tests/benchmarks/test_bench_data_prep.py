@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_data_prep.py"
+from tests.benchmarks import scripts
 
 
 def run(*flags: str) -> str:
-  return subprocess.run([sys.executable, str(SCRIPT), *flags], capture_output=True, text=True, check=True).stdout
+  result = scripts.run("bench_data_prep.py", *flags)
+  assert result.returncode == 0, result.stderr
+  return result.stdout
 
 
 def test_throughput(corpus_file: str, spm_model: str) -> None:
@@ -43,5 +42,6 @@ def test_profile(corpus_file: str, spm_model: str) -> None:
   printed = run(f"--input_file={corpus_file}", f"--spm_model_file={spm_model}", "--max_seq_length=64", "--profile")
   shares = {line[:38].strip(): float(line.split()[-1].rstrip("%")) for line in printed.splitlines()[1:]}
   assert set(shares) > {"SentencePiece", "masking", "serialization"}
+  assert sum(shares.values()) == pytest.approx(100, abs=1)
   assert all(share >= 0 for share in shares.values())
   assert sum(shares.values()) == pytest.approx(100, abs=0.5)

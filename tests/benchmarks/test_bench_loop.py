@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.benchmarks import scripts
 from tests.synthetic import write_shards
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_loop.py"
-
-
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run([sys.executable, str(SCRIPT), *flags], capture_output=True, text=True, check=False)
+SCRIPT = "bench_loop.py"
 
 
 def test_the_short_form_runs(tmp_path: Path) -> None:
   write_shards(tmp_path, [30, 20])
   flags = ["--model=albert_tiny", "--batch_size=2", "--steps=10", "--masking=static"]
-  result = run(f"--input_file={tmp_path}/*.tfrecord", *flags)
+  result = scripts.run(SCRIPT, f"--input_file={tmp_path}/*.tfrecord", *flags)
   assert result.returncode == 0, result.stderr
   values = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", result.stdout, re.MULTILINE))
   assert values["traces of the step"] == "1"
@@ -28,5 +23,5 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
 
 
 def test_steps_that_cannot_be_read_evenly_are_one_line() -> None:
-  result = run("--input_file=none", "--steps=15")
+  result = scripts.run(SCRIPT, "--input_file=none", "--steps=15")
   assert (result.returncode, result.stderr) == (2, "error: --steps=15: give a multiple of 10\n")

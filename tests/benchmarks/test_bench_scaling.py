@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_scaling.py"
+from tests.benchmarks import scripts
 
-
-def run(*flags: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run([sys.executable, str(SCRIPT), *flags], capture_output=True, text=True, check=False)
+SCRIPT = "bench_scaling.py"
 
 
 @pytest.mark.slow  # each of the six points is a process
 def test_the_short_form_runs(tmp_path: Path) -> None:
   sizes = ["--lengths=16,32", "--batches=1,2", "--depths=1", "--tokens=64", "--predictions=3"]
-  result = run("--model=albert_tiny", *sizes, "--rounds=1", f"--output_dir={tmp_path}")
+  result = scripts.run(SCRIPT, "--model=albert_tiny", *sizes, "--rounds=1", f"--output_dir={tmp_path}")
   assert result.returncode == 0, result.stderr
   (table,) = tmp_path.glob("scaling_*.md")
   assert table.read_text() == result.stdout
@@ -36,5 +32,5 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
 
 
 def test_bad_numbers_are_one_line() -> None:
-  result = run("--depths=3,six")
+  result = scripts.run(SCRIPT, "--depths=3,six")
   assert (result.returncode, result.stderr) == (2, "error: --depths=3,six: give numbers with commas between\n")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_step.py"
+from tests.benchmarks import scripts
 
 
 def _run(**flags: object) -> subprocess.CompletedProcess[str]:
-  command = [sys.executable, str(SCRIPT), *(f"--{name}={value}" for name, value in flags.items())]
-  return subprocess.run(command, capture_output=True, text=True, check=False)
+  return scripts.run("bench_step.py", *(f"--{name}={value}" for name, value in flags.items()))
 
 
 def _libraries() -> list[str]:

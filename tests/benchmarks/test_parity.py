@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from albert.tokenization import Tokenizer
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "parity.py"
+from tests.benchmarks import scripts
 
 
 def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-  command = [sys.executable, str(SCRIPT), f"--output_dir={tmp_path / 'results'}", *flags]
-  return subprocess.run(command, capture_output=True, text=True, check=False)
+  return scripts.run("parity.py", f"--output_dir={tmp_path / 'results'}", *flags)
 
 
 def write_tokens(path: Path, spm_model: str, *, extra: int) -> Path:

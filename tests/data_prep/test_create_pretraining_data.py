@@ -1,15 +1,9 @@
-"""The command: equal shards for any number of processes, stopping and going on, bad input."""
+"""Preparation: equal shards for any number of processes, stopping and going on, settings that differ."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -35,15 +29,6 @@ def make_job(text: str | list[str], spm_model: str, output_dir: Path, **changes:
 
 def contents(directory: Path) -> dict[str, bytes]:
   return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def command(**flags: object) -> list[str]:
-  module = "data_prep.create_pretraining_data"
-  return [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in flags.items())]
-
-
-def run(**flags: object) -> subprocess.CompletedProcess[str]:
-  return subprocess.run(command(**flags), capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -267,123 +252,6 @@ def test_unknown_shards_are_not_overwritten(tmp_path: Path, small_files: list[st
   assert contents(tmp_path) == {unknown.name: b"somebody's"}
 
 
-@pytest.fixture(scope="module")
-def longer_text(tmp_path_factory: pytest.TempPathFactory) -> str:
-  """5 MB: three units as the command makes them."""
-  rng = random.Random(0)
-  documents = english_like_documents(400, seed=1)
-  path = tmp_path_factory.mktemp("longer") / "text.txt"
-  chosen = (documents[rng.randrange(400)] for _ in range(10_000))
-  path.write_text("\n\n".join("\n".join(document) for document in chosen))
-  return str(path)
-
-
-def _killed_flags(longer_text: str, spm_model: str) -> dict[str, object]:
-  return {
-    "input_file": longer_text,
-    "spm_model_file": spm_model,
-    "max_seq_length": 128,
-    "dupe_factor": 1,
-    "num_processes": 2,
-    "num_shards": 4,
-  }
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, longer_text: str, spm_model: str) -> dict[str, bytes]:
-  directory = tmp_path_factory.mktemp("uninterrupted")
-  result = run(output_dir=directory, **_killed_flags(longer_text, spm_model) | {"num_processes": 1})
-  assert result.returncode == 0, result.stderr
-  return contents(directory)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_killed_command_goes_on(
-  tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes], number: signal.Signals
-) -> None:
-  flags = _killed_flags(longer_text, spm_model)
-  process = subprocess.Popen(
-    command(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-  )
-  deadline = time.monotonic() + 60
-  while not list(tmp_path.glob("out/.*/*.spill")) and time.monotonic() < deadline:
-    time.sleep(0.01)
-  process.send_signal(number)
-  _, errors = process.communicate(timeout=60)
-  assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-  if number != signal.SIGKILL:
-    assert errors.strip().splitlines()[-1] == "stopped: the same command goes on from here"
-    assert "Traceback" not in errors
-  assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
-  again = run(output_dir=tmp_path / "out", **flags)
-  assert again.returncode == 0, again.stderr
-  assert "units of an earlier run" in again.stdout
-  assert contents(tmp_path / "out") == uninterrupted
-
-
-# ---- the command line ----------------------------------------------------------------------------------
-
-
-def test_help_is_quick_and_lists_the_flags() -> None:
-  start = time.monotonic()
-  result = subprocess.run([*command(), "--help"], capture_output=True, text=True, timeout=60, check=False)
-  assert time.monotonic() - start < 5
-  assert result.returncode == 0
-  for name in ("--input_file", "--sentence_prediction", "--num_processes", "--masked_lm_prob"):
-    assert name in result.stdout
-
-
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"input_file": "absent-*.txt"}, "--input_file: 'absent-*.txt' matches no file"),
-    ({"input_file": "{dir}/empty.txt"}, "empty.txt is empty"),
-    ({"input_file": "{dir}/blank.txt"}, "--input_file: no example in 0 documents"),
-    ({"input_file": "{dir}/latin.txt"}, "latin.txt, line 3: not UTF-8 text"),
-    ({"input_file": "{dir}/latin.txt", "num_processes": 2}, "latin.txt, line 3: not UTF-8 text"),
-    ({"input_file": "{dir}/torn.txt.gz"}, "torn.txt.gz: not a whole GZIP file"),
-    ({"spm_model_file": "{dir}/absent.model"}, "absent.model"),
-    ({"spm_model_file": "{dir}/good.txt"}, "good.txt"),
-    ({"output_dir": "{dir}/good.txt"}, "good.txt: cannot make this directory"),
-    ({"sentence_prediction": "both"}, "--sentence_prediction=both"),
-    ({"sentence_prediction": "nsp"}, "--sentence_prediction=nsp needs at least two documents"),
-    ({"input_format": "full_sentences"}, "--input_format=full_sentences with --sentence_prediction=sop: these inputs"),
-    ({"input_format": "sentence_pair", "sentence_prediction": "none"}, "a pair is for sop or nsp"),
-    ({"masked_lm_prob": 2}, "--masked_lm_prob=2.0: must be above 0 and at most 1"),
-    ({"max_seq_length": "long"}, "max_seq_length"),
-    ({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1"),
-    ({"num_processes": 0}, "--num_processes=0: must be at least 1"),
-    ({"num_shards": 1000}, "--num_shards=1000: the text gives"),
-    ({"num_sharts": 1}, "num_sharts"),
-  ],
-)
-def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str, object], message: str) -> None:
-  (tmp_path / "good.txt").write_text("the captain sold the river\nnobody watched the teacher\n")
-  (tmp_path / "empty.txt").write_bytes(b"")
-  (tmp_path / "blank.txt").write_text("\n \n\n")
-  (tmp_path / "latin.txt").write_bytes(b"good line\n\ncaf\xe9\n")
-  (tmp_path / "torn.txt.gz").write_bytes(gzip.compress(b"text " * 1000)[:-9])
-  flags: dict[str, object] = {
-    "input_file": "{dir}/good.txt",
-    "output_dir": "{dir}/out",
-    "spm_model_file": spm_model,
-    "num_processes": 1,
-    "num_shards": 1,
-    **changes,
-  }
-  result = run(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
-  assert result.returncode == 2, result.stderr
-  (line,) = [line for line in result.stderr.splitlines() if not line.startswith(("reading text", "writing shards"))]
-  assert line.startswith("error: ")
-  assert message in line
-  assert not list(tmp_path.glob("out/*")) + list(tmp_path.glob("out/.*"))
-
-
-def test_workers_import_no_tensorflow() -> None:
-  code = "import sys, data_prep.create_pretraining_data; sys.exit('tensorflow' in sys.modules)"
-  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_another_process_in_the_same_directory(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,34 +266,6 @@ def test_another_process_in_the_same_directory(
   monkeypatch.setattr(preparation, "make_spill", also_start_another)
   assert prepare(job).num_examples > 0
   assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "pretraining"
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, longer_text: str, spm_model: str) -> None:
-  """150 MB of text in one file take no more memory than 5 MB, and far less than 600 MB."""
-  peaks = []
-  for copies in (1, 30):
-    path = tmp_path / f"{copies}.txt"
-    path.write_text((Path(longer_text).read_text() + "\n\n") * copies)
-    process = subprocess.Popen(
-      command(
-        input_file=path,
-        output_dir=tmp_path / str(copies),
-        spm_model_file=spm_model,
-        max_seq_length=512,
-        dupe_factor=2,
-        num_processes=2,
-        num_shards=2,
-      ),
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
-  assert peaks[1] < 300
-  assert peaks[1] < 1.5 * peaks[0]
 
 
 def test_remote_directories(tmp_path: Path, small_files: list[str], spm_model: str) -> None:
