@@ -28,7 +28,6 @@ def define_flags() -> None:
   """The flags of this command."""
   main = sys.argv[0]
   for name, default, text in (
-    ("run", None, "experiment to run: a name that --list shows, or a .json file of that form"),
     ("output_dir", None, "where text, shards, runs and tables go; experiments share what they have in common"),
     ("corpus", "", "text to train on, comma-separated globs (default: documentation of the installed packages)"),
     ("additional_corpus", "", "more text, for additional_data"),
@@ -44,10 +43,20 @@ def define_flags() -> None:
     ("race_dir", "", "folder RACE"),
   ):
     flags.DEFINE_string(name, default, text, module_name=main)
+  flags.DEFINE_list(
+    "run", [], "experiments to run: names that --list shows, or .json files of that form", module_name=main
+  )
   flags.DEFINE_list("glue_tasks", ["SST-2"], f"of {', '.join(_GLUE)}", module_name=main)
   flags.DEFINE_enum("scale", "small", list(SCALES), "size of models, steps and text", module_name=main)
   flags.DEFINE_integer(
     "num_seeds", None, "runs of each variant (default: the scale's)", lower_bound=1, module_name=main
+  )
+  flags.DEFINE_integer(
+    "jobs",
+    1,
+    "models that are trained at a time, each with its share of the processors; small ones get more done side by side",
+    lower_bound=1,
+    module_name=main,
   )
   flags.DEFINE_float(
     "gflops",
@@ -109,7 +118,9 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
 
 def describe(plan: Plan, flops: float) -> str:
   """A table of what pretraining each variant costs on a machine that does that many operations a second."""
-  scale, lines, total = plan.scale, ["variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP a step\thours"], 0.0
+  scale, total = plan.scale, 0.0
+  header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP a step\thours"
+  lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
   predictions = -(-scale.max_seq_length * 15 // 100)
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.train(variant)
@@ -143,13 +154,16 @@ def main() -> None:
     raise UserError("give --list, or --run=NAME and --output_dir")
   if files.is_remote(values.output_dir):
     raise UserError(f"--output_dir={values.output_dir}: give a directory of this machine, where the log can grow")
-  plan = _plan(catalog.load(values.run), SCALES[values.scale])
+  scale = SCALES[values.scale]
+  plans = [_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
   if values.dry_run:
-    print(describe(plan, values.gflops * 1e9 if values.gflops else costs.machine_flops()))
+    flops = values.gflops * 1e9 if values.gflops else costs.machine_flops()
+    print("\n\n".join(describe(plan, flops) for plan in plans))
     return
-  rows = runner.run(plan)
-  print(tables.write(plan, rows, scale=values.scale), end="")
-  print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
+  for plan in plans:
+    rows = runner.run(plan, values.jobs)
+    print(tables.write(plan, rows, scale=values.scale), end="")
+    print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from albert.json_values import field, shown
 _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
+# What all variants of an experiment have, where they do not say otherwise.
+_COMMON = ("model", "steps")
 MEASURED = ("mlm", "sop", "nsp")
 # What variants may differ in that their shards hold, and how it is otherwise.
 DATA = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
@@ -84,8 +86,11 @@ def names() -> list[str]:
   return config_names(_FOLDER)
 
 
-def load(name: str) -> Experiment:
+def load(name: str, *, reduced: bool = False) -> Experiment:
   """An experiment by name, or by the path of a file of the same form.
+
+  Args:
+    reduced: for a scale below the paper's: `reduced` in the file says which model and steps it then has.
 
   Raises:
     UserError: no such experiment; a key or value of the file that is none.
@@ -94,14 +99,18 @@ def load(name: str) -> Experiment:
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path)
-  _refuse_unknown(path, values, {*_names_of(Experiment), "model", "steps"} - {"name"})
+  _refuse_unknown(path, values, {*_names_of(Experiment), *_COMMON, "reduced"} - {"name"})
   for key in ("title", "source"):
     field(path, values, key, str)
-  shared = {"model": field(path, values, "model", str), "steps": values.pop("steps", 1.0)}
+  smaller = field(path, values, "reduced", dict) if "reduced" in values else {}
+  _refuse_unknown(f"{path}: reduced", smaller, set(_COMMON))
+  values |= smaller if reduced else {}
+  shared = {"model": field(path, values, "model", str), "steps": values.get("steps", 1.0)}
   variants: list[Variant] = []
   for number, given in enumerate(field(path, values, "variants", list)):
     variants.append(_variant(f"{path}: variants[{number}]", given, shared, [variant.name for variant in variants]))
-  del values["model"]
+  for key in (*_COMMON, "reduced"):
+    values.pop(key, None)
   experiment = Experiment(name=os.path.basename(path).removesuffix(".json"), **values | {"variants": variants})
   for key, value, allowed in (
     ("figure", experiment.figure, ("", LAYERS)),

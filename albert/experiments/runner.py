@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import statistics
 import subprocess
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -16,82 +21,175 @@ from albert.experiments.plan import Cell, Plan, Step
 from albert.training import log_lines
 
 ROWS = "results.jsonl"
-_LOG = "log.txt"
+_COMMANDS = "log.txt"
+_LOGS = "logs"
 
 
-def run(plan: Plan) -> list[dict[str, Any]]:
+def run(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
   """Computes what is missing, and returns all rows.
 
   A row: variant, seed, digest, parameters, examples_per_second, and scores by name; written when its cell is done.
   Rows of another plan (other settings) in the same place are kept and not returned.
 
+  Args:
+    jobs: cells that are computed at a time, each with its share of the processors.
+
   Raises:
-    RunError: a command failed; its last line is in the message, all it said in log.txt.
-    Stopped: a signal came; the command under way has saved.
+    RunError: a command failed; its last line is in the message, all it said in a file of logs/.
+    Stopped: a signal came; the commands under way have saved.
   """
-  files.makedirs(plan.directory)
-  path = files.join(plan.directory, ROWS)
-  rows = {row["digest"]: row for row in log_lines.read(path, key="digest", kind=str)}
+  files.makedirs(files.join(plan.directory, _LOGS))
+  rows = _Rows(plan)
   cells = plan.cells()
-  missing = [cell for cell in cells if cell.digest not in rows]
+  missing = [cell for cell in cells if cell.digest not in rows.by_digest]
   print(f"{plan.experiment.name}: {len(cells) - len(missing)} of {len(cells)} cells are done", flush=True)
-  with _Signals() as signals:
-    for step in plan.preparation() if missing else ():
-      _do(step, plan.directory, signals)
-    for cell in missing:
-      for step in cell.steps:
-        _do(step, plan.directory, signals)
-      rows[cell.digest] = row = _row(cell)
-      files.write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows.values()))
-      scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
-      print(f"{cell.variant.name}, seed {cell.seed}: {scores}", flush=True)
-  return [rows[cell.digest] for cell in cells]
+  with _Commands(plan.directory, jobs) as commands:
+    queue = _Queue(plan.preparation(), missing, commands, rows)
+    with ThreadPoolExecutor(jobs) as workers:
+      for _ in range(jobs):
+        workers.submit(queue.work)
+  commands.check()
+  return [rows.by_digest[cell.digest] for cell in cells]
 
 
-def _do(step: Step, directory: str, signals: _Signals) -> None:
-  if files.exists(step.done):
-    return
-  print(f"  {step.name}", flush=True)
-  with open(files.join(directory, _LOG), "a", encoding="utf-8") as log:
-    log.write(f"$ {' '.join(step.command)}\n")
-    log.flush()
-    status = signals.call(step.command, log)
-  if signals.number:
-    raise Stopped(f"stopped in {step.name}; the same command goes on there", signals.number)
-  if status or not files.exists(step.done):
-    with open(log.name, encoding="utf-8", errors="replace") as log:
-      last = [line.strip() for line in log if line.strip()][-1]
-    raise RunError(f"{step.name} ended with code {status} ({last}); {log.name} has all it said, and the command")
+class _Rows:
+  """The rows of results.jsonl by the digest of their cell."""
+
+  def __init__(self, plan: Plan) -> None:
+    self._path = files.join(plan.directory, ROWS)
+    self.by_digest = {row["digest"]: row for row in log_lines.read(self._path, key="digest", kind=str)}
+
+  def add(self, cell: Cell) -> None:
+    """Reads the scores of a cell whose steps are done, and writes all rows."""
+    self.by_digest[cell.digest] = row = _row(cell)
+    files.write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in self.by_digest.values()))
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
+    print(f"{cell.variant.name}, seed {cell.seed}: {scores}", flush=True)
 
 
-class _Signals:
-  """Passes SIGINT and SIGTERM on to the command under way, which saves, and remembers them."""
+class _Queue:
+  """Cells in order. A worker takes the first that needs nothing which another worker is about to make."""
 
-  def __init__(self) -> None:
-    self.number = 0
-    self._process: subprocess.Popen[bytes] | None = None
+  def __init__(self, preparation: Sequence[Step], cells: Sequence[Cell], commands: _Commands, rows: _Rows) -> None:
+    self._todo = [(cell, [*preparation, *cell.steps]) for cell in cells]
+    self._commands, self._rows = commands, rows
+    self._changed = threading.Condition()
+    self._claimed: set[str] = set()
+
+  def work(self) -> None:
+    """Computes cells until none is left or a command has not come to its end."""
+    while (taken := self._next()) is not None:
+      cell, steps = taken
+      try:
+        for step in steps:
+          if not self._commands.do(step):
+            return
+          self._release([step])
+        with self._changed:
+          self._rows.add(cell)
+      except Exception as error:
+        self._commands.fail(error)
+        return
+      finally:
+        self._release(steps)
+
+  def _next(self) -> tuple[Cell, list[Step]] | None:
+    """A cell whose missing steps are now this worker's. Waits for one."""
+    with self._changed:
+      while self._todo and not self._commands.stopped.is_set():
+        for number, (_, steps) in enumerate(self._todo):
+          if not self._claimed.intersection(step.done for step in steps):
+            self._claimed |= {step.done for step in steps if not files.exists(step.done)}
+            return self._todo.pop(number)
+        self._changed.wait()
+    return None
+
+  def _release(self, steps: Sequence[Step]) -> None:
+    with self._changed:
+      self._claimed.difference_update(step.done for step in steps)
+      self._changed.notify_all()
+
+
+class _Commands:
+  """Commands under way. SIGINT and SIGTERM are passed on to them, which save, and remembered."""
+
+  def __init__(self, directory: str, jobs: int) -> None:
+    self.stopped = threading.Event()
+    self._directory = directory
+    self._signal = 0
+    self._failure: Exception | None = None
+    self._running: set[subprocess.Popen[bytes]] = set()
+    self._cut_short: list[str] = []
     self._previous: dict[int, Any] = {}
+    self._environment = dict(os.environ)
+    if jobs > 1:
+      self._environment["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
 
-  def __enter__(self) -> _Signals:
+  def __enter__(self) -> _Commands:
     for number in (signal.SIGINT, signal.SIGTERM):
       self._previous[number] = signal.signal(number, self._pass_on)
     return self
 
   def _pass_on(self, number: int, frame: FrameType | None) -> None:
     del frame
-    self.number = number
-    if self._process is not None:
-      self._process.send_signal(number)
+    self._signal = number
+    self._stop(number)
 
-  def call(self, command: tuple[str, ...], log: Any) -> int:
-    """Runs a command to its end; its exit code. A process group of its own: a terminal's Ctrl-C comes through us."""
-    if self.number:
-      return 0
-    self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+  def fail(self, error: Exception) -> None:
+    """Stops all for a reason, of which check() raises the first."""
+    self._failure = self._failure or error
+    self._stop(signal.SIGTERM)
+
+  def _stop(self, number: int) -> None:
+    self.stopped.set()
+    for process in list(self._running):
+      process.send_signal(number)
+
+  def check(self) -> None:
+    """Raises Stopped if a signal came, or else what something failed with."""
+    if self._signal:
+      where = f" in {'; '.join(self._cut_short)}" if self._cut_short else ""
+      raise Stopped(f"stopped{where}; the same command goes on there", self._signal)
+    if self._failure is not None:
+      raise self._failure
+
+  def do(self, step: Step) -> bool:
+    """Runs the command of a step that is not done. Returns whether it is done now; if not, all has been stopped.
+
+    Raises:
+      RunError: it failed.
+    """
+    if files.exists(step.done):
+      return True
+    if self.stopped.is_set():
+      return False
+    print(f"  {step.name}", flush=True)
+    with open(files.join(self._directory, _COMMANDS), "a", encoding="utf-8") as commands:
+      commands.write(f"$ {' '.join(step.command)}\n")
+    path = files.join(self._directory, _LOGS, f"{re.sub('[^0-9A-Za-z]+', '-', step.name)}.txt")
+    with open(path, "a", encoding="utf-8") as log:
+      status = self._call(step, log)
+    if status == 0 and files.exists(step.done):
+      return True
+    if self.stopped.is_set():
+      self._cut_short.append(step.name)
+      return False
+    with open(path, encoding="utf-8", errors="replace") as log:
+      said = [line.strip() for line in log if line.strip()] or ["it said nothing"]
+    raise RunError(f"{step.name} ended with code {status} ({said[-1]}); {path} has all it said")
+
+  def _call(self, step: Step, log: Any) -> int:
+    """A process group of its own: a terminal's Ctrl-C comes through us."""
+    process = subprocess.Popen(
+      step.command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
+    )
+    self._running.add(process)
+    if self.stopped.is_set():  # the signal came while it was started
+      process.terminate()
     try:
-      return self._process.wait()
+      return process.wait()
     finally:
-      self._process = None
+      self._running.discard(process)
 
   def __exit__(self, *unused: object) -> None:
     for number, handler in self._previous.items():

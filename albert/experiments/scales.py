@@ -1,4 +1,4 @@
-"""How large an experiment is run: the paper's size, hours on a laptop, or a minute."""
+"""How large an experiment is run: the paper's size, an hour or two on a laptop, or a minute."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class Scale:
   """What is made of the paper's sizes.
 
   Attributes:
-    width: hidden, embedding and feed-forward sizes are divided by it.
-    depths: the paper's number of layers -> ours; empty: the same.
+    hidden, embeddings, depths: the paper's hidden sizes, embedding sizes and numbers of layers -> ours; empty: the
+      same. Embeddings as wide as the network (BERT's, and those of some of the ablations) stay so, and the
+      feed-forward size keeps its ratio to the hidden size.
     head_size: of an attention head; 0: the model's.
     vocab_size: of the vocabulary that is trained if none is given.
     max_seq_length, dupe_factor, num_shards, max_megabytes: of data preparation; the last, of the text that is taken
@@ -31,7 +32,8 @@ class Scale:
     finetuning: flags of fine-tuning in place of the task's recipe.
   """
 
-  width: int = 1
+  hidden: Mapping[int, int] = dataclasses.field(default_factory=dict)
+  embeddings: Mapping[int, int] = dataclasses.field(default_factory=dict)
   depths: Mapping[int, int] = dataclasses.field(default_factory=dict)
   head_size: int = 0
   vocab_size: int = 30000
@@ -43,18 +45,24 @@ class Scale:
   num_seeds: int = 1
   finetuning: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+  @property
+  def is_reduced(self) -> bool:
+    """Whether models are smaller than the paper's."""
+    return bool(self.hidden)
+
   def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
     """The model of a variant at this scale."""
     config = from_dict(ModelConfig, named_model(variant.model).to_dict() | dict(variant.fields), source=variant.name)
-    if self.width == 1:
+    if not self.is_reduced:
       return dataclasses.replace(config, vocab_size=vocab_size)
-    hidden = config.hidden_size // self.width
+    hidden = self.hidden[config.hidden_size]
+    is_factorized = config.embedding_size != config.hidden_size
     return dataclasses.replace(
       config,
       vocab_size=vocab_size,
       hidden_size=hidden,
-      embedding_size=max(1, config.embedding_size // self.width),
-      intermediate_size=config.intermediate_size // self.width,
+      embedding_size=self.embeddings[config.embedding_size] if is_factorized else hidden,
+      intermediate_size=config.intermediate_size * hidden // config.hidden_size,
       num_hidden_layers=self.depths[config.num_hidden_layers],
       num_attention_heads=max(1, hidden // self.head_size),
       max_position_embeddings=self.max_seq_length,
@@ -62,12 +70,14 @@ class Scale:
     )
 
 
-_DEPTHS = {1: 1, 3: 2, 6: 3, 12: 4, 24: 6, 48: 8}
+_HIDDEN = (768, 1024, 2048, 4096, 6144)
+_EMBEDDINGS = (64, 128, 256)
 
 SCALES: dict[str, Scale] = {
   "smoke": Scale(
-    width=32,
-    depths=dict.fromkeys(_DEPTHS, 1) | {12: 2, 24: 2, 48: 2},
+    hidden={size: size // 32 for size in _HIDDEN},
+    embeddings={size: size // 32 for size in _EMBEDDINGS},
+    depths={1: 1, 3: 1, 6: 1, 12: 2, 24: 2, 48: 2},
     head_size=8,
     vocab_size=1000,
     max_seq_length=32,
@@ -78,19 +88,21 @@ SCALES: dict[str, Scale] = {
     finetuning={"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 1e-4, "train_batch_size": 16},
   ),
   "small": Scale(
-    width=8,
-    depths=_DEPTHS,
+    hidden=dict(zip(_HIDDEN, (96, 128, 192, 256, 320), strict=True)),
+    embeddings={size: size // 4 for size in _EMBEDDINGS},
+    depths={1: 1, 3: 2, 6: 3, 12: 4, 24: 6, 48: 8},
     head_size=32,
-    vocab_size=8000,
+    vocab_size=2000,
     max_seq_length=64,
-    dupe_factor=3,
+    dupe_factor=1,
     num_shards=8,
-    train={"train_batch_size": 64, "num_train_steps": 2000, "num_warmup_steps": 100, "learning_rate": 0.005},
+    train={"train_batch_size": 32, "num_train_steps": 1000, "num_warmup_steps": 100, "learning_rate": 0.006},
     num_seeds=2,
     finetuning={
-      "num_train_epochs": 3,
-      "warmup_proportion": 0.1,
-      "learning_rate": 2e-4,
+      "optimizer": "lamb",
+      "learning_rate": 0.004,
+      "num_train_steps": 500,
+      "num_warmup_steps": 50,
       "train_batch_size": 32,
     },
   ),

@@ -40,7 +40,7 @@ def test_parameters_are_the_papers(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scale_keeps_what_is_compared(name: str, scale: str):
   """Variants that differ in their model at the paper's size still do, and only in that."""
-  experiment = catalog.load(name)
+  experiment = catalog.load(name, reduced=SCALES[scale].is_reduced)
   models = [SCALES[scale].model(variant, VOCABULARY) for variant in experiment.variants]
   papers = [SCALES["paper"].model(variant, VOCABULARY) for variant in experiment.variants]
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
@@ -67,9 +67,16 @@ def test_a_file_of_ones_own(tmp_path: Path):
   assert experiment.intrinsic == ["mlm", "sop"]
 
 
+def test_a_smaller_scale_may_have_another_model(tmp_path: Path):
+  path = _file(tmp_path, model="albert_xxlarge", steps=8, reduced={"model": "albert_base", "steps": 1})
+  found = [(v.model, v.steps) for reduced in (False, True) for v in catalog.load(path, reduced=reduced).variants[:1]]
+  assert found == [("albert_xxlarge", 8), ("albert_base", 1)]
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
+    ({"reduced": {"layers": 3}}, r"mine\.json: reduced: unknown key 'layers'; known: model, steps"),
     ({"variant": []}, r"mine\.json: unknown key 'variant'; known: figure"),
     ({"title": 3}, r"mine\.json: 'title' must be a text, it is 3"),
     ({"variants": [{"name": "a", "colour": 1}]}, r"variants\[0\]: unknown key 'colour'"),

@@ -31,11 +31,12 @@ WRITE = "import json, sys; json.dump({'sentence_order_accuracy': float(sys.argv[
 
 
 class _ToyPlan(Plan):
-  """Two variants, two seeds; each cell is one command of the kind `script`."""
+  """Two variants, two seeds; each cell is one command, of its variant's script, behind the step `shared`."""
 
-  def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None):
+  def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None, shared: Step | None = None):
     super().__init__(EXPERIMENT, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
     self._scripts = scripts or {}
+    self._first = [shared] if shared else []
 
   def preparation(self) -> list[Step]:
     return []
@@ -49,7 +50,7 @@ class _ToyPlan(Plan):
     step = Step(f"{variant.name}, seed {seed}: pretraining", (sys.executable, "-c", script, done, str(value)), done)
     config = ModelConfig(embedding_size=8, hidden_size=8, num_attention_heads=1)
     results = {"sop": Result(done, "sentence_order_accuracy")}
-    return Cell(variant, seed, f"{variant.name}{seed}", config, [step], results, str(run))
+    return Cell(variant, seed, f"{variant.name}{seed}", config, [*self._first, step], results, str(run))
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:
@@ -58,7 +59,7 @@ def _rows(plan: Plan) -> list[dict[str, Any]]:
 
 def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
   fails = _ToyPlan(tmp_path, {"two": "print('first'); print('the reason'); raise SystemExit(3)"})
-  with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\); .*log\.txt"):
+  with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\); .*logs/two-"):
     runner.run(fails)
   assert [row["variant"] for row in _rows(fails)] == ["one"]
   log = Path(fails.directory) / "log.txt"
@@ -99,6 +100,38 @@ def test_a_signal_goes_to_the_command_under_way(tmp_path: Path):
     runner.run(plan)
   assert signal.getsignal(signal.SIGTERM) is before
   assert len(runner.run(_ToyPlan(tmp_path))) == 4
+
+
+def test_cells_side_by_side_share_the_processors_and_make_nothing_twice(tmp_path: Path):
+  """Each command of the first seed waits for the other's file; what both need is made by one of them before."""
+  meets = (
+    "import json, os, sys, time; me = os.path.dirname(sys.argv[1]); assert os.path.exists('{dir}/shared')\n"
+    "open(me + '/up', 'w')\n"
+    "while not os.path.exists(me.replace('{me}', '{other}') + '/up'): time.sleep(0.01)\n"
+    "json.dump({{'sentence_order_accuracy': float(os.environ['TF_NUM_INTRAOP_THREADS'])}}, open(sys.argv[1], 'w'))"
+  )
+  scripts = {
+    me: meets.format(dir=tmp_path, me=f"{me}-", other=f"{other}-") for me, other in (("one", "two"), ("two", "one"))
+  }
+  once = "import sys, time; time.sleep(0.3); open(sys.argv[1], 'x')"  # refuses to make it again
+  shared = Step("shared", (sys.executable, "-c", once, str(tmp_path / "shared")), str(tmp_path / "shared"))
+  rows = runner.run(_ToyPlan(tmp_path, scripts, shared), jobs=2)
+  threads = 100.0 * max(1, (os.cpu_count() or 1) // 2)
+  assert [row["scores"]["sop"] for row in rows] == [threads] * 4
+  assert sorted(_rows(_ToyPlan(tmp_path)), key=str) == sorted(rows, key=str)
+
+
+def test_a_cell_that_fails_stops_those_beside_it(tmp_path: Path):
+  saves = (
+    "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1] + '.saved', 'w'), sys.exit(143))); "
+    "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
+  )
+  up = tmp_path / "one-12345" / "eval_results.json.up"
+  fails = f"import os, time\nwhile not os.path.exists({str(up)!r}): time.sleep(0.01)\nprint('the reason'); exit(3)"
+  with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\)"):
+    runner.run(_ToyPlan(tmp_path, {"one": saves, "two": fails}), jobs=2)
+  assert up.with_suffix(".saved").exists()
+  assert not (tmp_path / "toy" / runner.ROWS).exists()
 
 
 def test_the_table_has_ours_beside_the_papers(tmp_path: Path):
