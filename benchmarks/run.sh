@@ -27,4 +27,5 @@ if [ ! -f "$OUT/shards/manifest.json" ]; then
 fi
 "$PYTHON" benchmarks/bench_loop.py --input_file="$OUT/shards/*.tfrecord" --vocab_size=16000 --batch_size=4
 "$PYTHON" benchmarks/bench_step.py --peers_python="$PEERS_PYTHON" --output="$OUT/step.md"
+"$PYTHON" benchmarks/profile_step.py
 "$PYTHON" benchmarks/bench_scaling.py --output_dir="$OUT"

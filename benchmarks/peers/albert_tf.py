@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -23,11 +25,15 @@ from albert.training.loop import Trainer
 from benchmarks.peers import protocol
 
 
-def main() -> None:
-  """Serves steps on one batch."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+  """The options, from the command line unless they are given."""
   parser = protocol.parser()
   parser.add_argument("--recompute_grad", action="store_true")
-  options = parser.parse_args()
+  return parser.parse_args(argv)
+
+
+def make_step(options: argparse.Namespace) -> Callable[[int], float]:
+  """A function that does so many steps on one batch and returns the loss."""
   tf.config.experimental.enable_op_determinism()  # as in a run
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   config = TrainConfig(
@@ -60,8 +66,8 @@ def main() -> None:
     metrics = trainer.accumulator.result_and_reset()
     return metrics["masked_lm_loss"] + metrics["sentence_order_loss"]
 
-  protocol.serve(step)
+  return step
 
 
 if __name__ == "__main__":
-  main()
+  protocol.serve(make_step(parse()))

@@ -1,0 +1,113 @@
+"""What a pretraining step spends its time on, by kind of operation, as TensorFlow's profiler sees it.
+
+  python benchmarks/profile_step.py --shape=8x128
+
+The times of operations that run at once are added up, so that on two cores they may come to twice the step's.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from absl import flags  # noqa: E402
+
+from albert import app  # noqa: E402
+from albert.config import MODELS, named_model  # noqa: E402
+from albert.errors import UserError  # noqa: E402
+from albert.experiments import costs  # noqa: E402
+from benchmarks import machine  # noqa: E402
+
+FLAGS = flags.FLAGS
+# Kind -> what the names of its operations hold; the first that fits. oneDNN's have other names than TensorFlow's own.
+KINDS = {
+  "products of attention": ("BatchMatMul",),
+  "matrix products": ("MatMul", "Einsum"),
+  "transposes, copies": ("Transpose", "Concat", "Pack", "Slice", "Gather", "Scatter", "Reshape", "Tile"),
+  "sums over rows or tensors": ("Sum", "Mean", "AddN", "BiasAddGrad", "L2Loss"),
+  "softmax": ("Softmax", "CrossEntropy"),
+  "element by element": ("",),
+}
+
+
+def kind_of(operation: str) -> str:
+  """The kind of an operation by its name, such as _MklFusedMatMul."""
+  return next(kind for kind, parts in KINDS.items() if any(part in operation for part in parts))
+
+
+def seconds_by_operation(directory: str) -> dict[str, float]:
+  """Operation -> seconds in it, from the profile in a directory."""
+  from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+  (path,) = Path(directory).rglob("*.xplane.pb")
+  space = xplane_pb2.XSpace()
+  space.ParseFromString(path.read_bytes())
+  seconds: dict[str, float] = collections.Counter()
+  for plane in space.planes:
+    names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
+    for line in plane.lines if "CPU" in plane.name else ():
+      for event in line.events:
+        # A kernel is written node:Operation; Class::Method and "Function: name" are what waits for kernels.
+        if match := re.fullmatch(r".*[^:]:(\w+)", names[event.metadata_id]):
+          seconds[match[1]] += event.duration_ps / 1e12
+  return seconds
+
+
+def main() -> None:
+  """Prints a Markdown table."""
+  try:
+    batch_size, length = (int(part) for part in FLAGS.shape.split("x"))
+  except ValueError as error:
+    raise UserError(f"--shape={FLAGS.shape}: is not BATCHxLENGTH, such as 8x128") from error
+  from benchmarks.peers import albert_tf  # TensorFlow, once the flags are known to be good
+
+  model = dataclasses.replace(named_model(FLAGS.model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  values = {"config": json.dumps(model.to_dict()), "batch_size": batch_size, "length": length}
+  values |= {"predictions": FLAGS.predictions, "precision": FLAGS.precision, "threads": os.cpu_count()}
+  step = albert_tf.make_step(albert_tf.parse([f"--{name}={value}" for name, value in values.items()]))
+  step(1)
+  times = []
+  for _ in range(FLAGS.steps):
+    start = time.perf_counter()
+    step(1)
+    times.append(time.perf_counter() - start)
+  import tensorflow as tf
+
+  with tempfile.TemporaryDirectory() as directory:
+    tf.profiler.experimental.start(directory)
+    step(1)
+    tf.profiler.experimental.stop()
+    by_operation = seconds_by_operation(directory)
+  by_kind: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+  for operation, seconds in by_operation.items():
+    by_kind[kind_of(operation)] += seconds
+  flop = costs.step_flops(model, batch_size=batch_size, seq_length=length, predictions=FLAGS.predictions)
+  median = statistics.median(times)
+  print(
+    f"Machine: {machine.describe()}. {FLAGS.model}, {FLAGS.shape}, {FLAGS.precision}: {median:.3f} s a step, median of "
+    f"{FLAGS.steps}, {flop / median / 1e9:.0f} GFLOP/s; NumPy multiplies matrices at {costs.matrix_flops() / 1e9:.0f}."
+  )
+  print("\n| | busy s | of these |\n|---|---|---|")
+  whole = sum(by_kind.values())
+  for kind, seconds in sorted(by_kind.items(), key=lambda item: -item[1]):
+    print(f"| {kind} | {seconds:.3f} | {seconds / whole:.1%} |")
+
+
+if __name__ == "__main__":
+  flags.DEFINE_enum("model", "albert_base", list(MODELS), "model, without dropout")
+  flags.DEFINE_string("shape", "8x128", "batch x length")
+  flags.DEFINE_string("precision", "float32", "as in run_pretraining.py")
+  flags.DEFINE_integer("predictions", 20, "masked positions of a sequence", lower_bound=1)
+  flags.DEFINE_integer("steps", 3, "steps that are timed", lower_bound=1)
+  app.run(main)
