@@ -96,7 +96,7 @@ SCALES: dict[str, Scale] = {
     max_seq_length=64,
     dupe_factor=1,
     num_shards=8,
-    # Warmed up for so long, and no higher: of two seeds at 0.006 after 100 steps, one stays at the frequencies of words.
+    # At 0.006 after 100 steps of warm-up, one seed of two never got beyond the frequencies of words.
     train={"train_batch_size": 32, "num_train_steps": 800, "num_warmup_steps": 240, "learning_rate": 0.005},
     num_seeds=2,
     finetuning={
