@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from albert.experiments import catalog
+
 pytestmark = pytest.mark.slow
 
 
@@ -51,9 +53,11 @@ def test_a_stopped_experiment_goes_on(tmp_path: Path, corpus_file: str, spm_mode
   assert os.listdir(tmp_path / "runs")
 
 
-@pytest.mark.parametrize(("name", "expected"), [("masking", 2), ("layer_distances", 2), ("depth", 6)])
-def test_from_text_to_table(tmp_path: Path, corpus_file: str, spm_model: str, name: str, expected: int):
-  command = _command(tmp_path, corpus_file, spm_model, f"--run={name}")
+@pytest.mark.parametrize("names", ["masking,layer_distances", "depth"])
+def test_from_text_to_table_two_at_a_time(tmp_path: Path, corpus_file: str, spm_model: str, names: str):
+  command = _command(tmp_path, corpus_file, spm_model, f"--run={names}", "--jobs=2")
   subprocess.run(command, capture_output=True, text=True, check=True)
-  assert len(_rows(tmp_path / name / "results.jsonl")) == expected
-  assert (tmp_path / name / "figure.png").read_bytes().startswith(b"\x89PNG")
+  for name in names.split(","):
+    rows = _rows(tmp_path / name / "results.jsonl")
+    assert {row["variant"] for row in rows} == {variant.name for variant in catalog.load(name).variants}
+    assert (tmp_path / name / "figure.png").read_bytes().startswith(b"\x89PNG")

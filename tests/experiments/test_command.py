@@ -1,0 +1,53 @@
+"""The command's plan, and what it refuses. What it computes: tests/integration/test_experiments_cli.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, "-m", "albert.experiments", *words]
+  return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
+  output_dir = tmp_path / "out"
+  result = _run("--run=masking,dropout", f"--output_dir={output_dir}", "--dry_run", "--gflops=10")
+  assert result.returncode == 0, result.stderr
+  masking, dropout = (text.splitlines() for text in result.stdout.split("\n\n"))
+  assert masking[0] == "masking: Masks made once, or anew each time"
+  assert [line.split("\t")[0] for line in dropout[2:-1]] == ["with dropout", "without dropout"]
+  _, layers, hidden, _, batch, steps, gflop, hours = dropout[2].split("\t")
+  assert (layers, hidden, batch) == (
+    "4",
+    "96",
+    "32",
+  )  # a base model, not the paper's xxlarge
+  assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)
+  assert dropout[-1].startswith("2 seed(s), ")
+  assert not output_dir.exists()
+
+
+@pytest.mark.parametrize(
+  ("words", "message"),
+  [
+    ([], "give --list, or --run=NAME and --output_dir"),
+    (["--run=masking"], "give --list, or --run=NAME and --output_dir"),
+    (["--run=masking,sop", "--output_dir=out"], "--run=sop: no such experiment; there are additional_data, "),
+    (["--run=masking", "--output_dir=gs://bucket/out"], "give a directory of this machine"),
+    (["--run=masking", "--output_dir=out", "--jobs=0"], "jobs"),
+    (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
+    (["--run=masking", "--output_dir=out", "--squad_v2=dev.json"], "give the train file and the dev file"),
+    (["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"], "'XNLI' is none of CoLA, SST-2"),
+  ],
+)
+def test_what_is_wrong_is_one_line(words: list[str], message: str):
+  result = _run(*words, "--gflops=10", "--dry_run")
+  assert result.returncode == 2
+  assert result.stderr.startswith("error: ")
+  assert result.stderr.count("\n") == 1
+  assert message in result.stderr
