@@ -109,7 +109,7 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
   def line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
     axes.plot(xs, ys, marker="o", label=label)
     axes.set_xticks(xs, [str(x) for x in xs])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max([1.1 * y for y in ys] + [axes.get_ylim()[1]]))
 
   for axes, sweep, name in ((by_length, "length", "length"), (by_batch, "batch", "batch_size")):
     points = found[sweep]
@@ -162,8 +162,9 @@ def main() -> None:
     new = [row(sweep, point, measured) for point, measured in found[sweep].items()]
     print("\n".join(new), flush=True)
     lines += new
+    # Now, and not at the end: a sweep takes minutes, and what is measured is kept if the next one is stopped.
+    (directory / f"{stem}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
   draw(directory / f"{stem}.png", found)
-  (directory / f"{stem}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
