@@ -20,11 +20,11 @@ sys.path.insert(0, str(ROOT))
 from absl import flags  # noqa: E402
 
 from albert import app, figures  # noqa: E402
-from albert.config import MODELS, ModelConfig, named_model  # noqa: E402
+from albert.config import MODELS, ModelConfig  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
-from benchmarks.peers.client import OURS, Peer  # noqa: E402
+from benchmarks.peers.client import OURS, Peer, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
 
@@ -130,7 +130,7 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
 
 def main() -> None:
   """Measures the sweeps, prints the table, writes it and the picture."""
-  model = dataclasses.replace(named_model(FLAGS.model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  model = without_dropout(FLAGS.model)
   for name in ("lengths", "batches", "depths"):
     try:
       FLAGS[name].value = [int(value) for value in FLAGS[name].value]

@@ -9,7 +9,6 @@ process of its own that stays alive; rounds go from one to the next, so that all
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import sys
 import time
@@ -21,11 +20,11 @@ sys.path.insert(0, str(ROOT))
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import MODELS, ModelConfig, named_model  # noqa: E402
+from albert.config import MODELS, ModelConfig  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
-from benchmarks.peers.client import PEERS, Peer  # noqa: E402
+from benchmarks.peers.client import PEERS, Peer, parse_shape, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
 COLUMNS = (
@@ -39,14 +38,6 @@ COLUMNS = (
   "first step, s",
   "memory, MiB",
 )
-
-
-def _shape(text: str) -> tuple[int, int]:
-  try:
-    batch_size, length = (int(number) for number in text.split("x"))
-  except ValueError as error:
-    raise UserError(f"--shapes: {text!r} is not BATCHxLENGTH, such as 8x128") from error
-  return batch_size, length
 
 
 def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -> list[Peer]:
@@ -81,8 +72,8 @@ def main() -> None:
   """Measures every shape in every precision, prints the table, writes it."""
   if unknown := set(FLAGS.libraries) - set(PEERS):
     raise UserError(f"--libraries: {min(unknown)!r} is none of {', '.join(PEERS)}")
-  shapes = {text: _shape(text) for text in FLAGS.shapes}
-  config = dataclasses.replace(named_model(FLAGS.model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  shapes = {text: parse_shape(text, f"--shapes: {text!r}") for text in FLAGS.shapes}
+  config = without_dropout(FLAGS.model)
   rate = costs.matrix_flops() / 1e9
   lines = [
     f"# A pretraining step beside other libraries, {time.strftime('%Y-%m-%d')}",

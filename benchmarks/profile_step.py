@@ -8,9 +8,6 @@ The times of operations that run at once are added up, so that on two cores they
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
-import os
 import re
 import statistics
 import sys
@@ -24,10 +21,10 @@ sys.path.insert(0, str(ROOT))
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import MODELS, named_model  # noqa: E402
-from albert.errors import UserError  # noqa: E402
+from albert.config import MODELS  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
+from benchmarks.peers.client import arguments, parse_shape, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
 # Kind -> what the names of its operations hold; the first that fits. oneDNN's have other names than TensorFlow's own.
@@ -66,16 +63,12 @@ def seconds_by_operation(directory: str) -> dict[str, float]:
 
 def main() -> None:
   """Prints a Markdown table."""
-  try:
-    batch_size, length = (int(part) for part in FLAGS.shape.split("x"))
-  except ValueError as error:
-    raise UserError(f"--shape={FLAGS.shape}: is not BATCHxLENGTH, such as 8x128") from error
+  batch_size, length = parse_shape(FLAGS.shape, f"--shape={FLAGS.shape}:")
   from benchmarks.peers import albert_tf  # TensorFlow, once the flags are known to be good
 
-  model = dataclasses.replace(named_model(FLAGS.model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-  values = {"config": json.dumps(model.to_dict()), "batch_size": batch_size, "length": length}
-  values |= {"predictions": FLAGS.predictions, "precision": FLAGS.precision, "threads": os.cpu_count()}
-  step = albert_tf.make_step(albert_tf.parse([f"--{name}={value}" for name, value in values.items()]))
+  model = without_dropout(FLAGS.model)
+  options = albert_tf.parse(arguments(model, batch_size, length, FLAGS.predictions, FLAGS.precision))
+  step = albert_tf.make_step(options)
   step(1)
   times = []
   for _ in range(FLAGS.steps):

@@ -1,4 +1,5 @@
-"""Runs a plan: one command after another, a row after each cell. The same command goes on where it stopped."""
+"""Runs a plan: the commands of each cell in order, one or several cells at a time, a row after each. The same command
+goes on where it stopped."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert.config import ModelConfig, from_dict, named_model
+from albert.errors import UserError
 from albert.experiments.catalog import Variant
 
 # The initializer of a narrower network is as much wider: at 0.02, one of width 128 learns nothing but frequencies for
@@ -51,19 +52,33 @@ class Scale:
     return bool(self.hidden)
 
   def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
-    """The model of a variant at this scale."""
+    """The model of a variant at this scale.
+
+    Raises:
+      UserError: one of its sizes has none of ours.
+    """
     config = from_dict(ModelConfig, named_model(variant.model).to_dict() | dict(variant.fields), source=variant.name)
     if not self.is_reduced:
       return dataclasses.replace(config, vocab_size=vocab_size)
-    hidden = self.hidden[config.hidden_size]
+
+    def ours(sizes: Mapping[int, int], field: str) -> int:
+      size = getattr(config, field)
+      if size not in sizes:
+        raise UserError(
+          f"{variant.name}: {field}={size} has no smaller one at this scale: give one of {', '.join(map(str, sizes))}, "
+          "or --scale=paper"
+        )
+      return sizes[size]
+
+    hidden = ours(self.hidden, "hidden_size")
     is_factorized = config.embedding_size != config.hidden_size
     return dataclasses.replace(
       config,
       vocab_size=vocab_size,
       hidden_size=hidden,
-      embedding_size=self.embeddings[config.embedding_size] if is_factorized else hidden,
+      embedding_size=ours(self.embeddings, "embedding_size") if is_factorized else hidden,
       intermediate_size=config.intermediate_size * hidden // config.hidden_size,
-      num_hidden_layers=self.depths[config.num_hidden_layers],
+      num_hidden_layers=ours(self.depths, "num_hidden_layers"),
       num_attention_heads=max(1, hidden // self.head_size),
       max_position_embeddings=self.max_seq_length,
       initializer_range=round(_INITIALIZER / math.sqrt(hidden), 4),

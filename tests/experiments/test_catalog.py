@@ -73,6 +73,16 @@ def test_a_smaller_scale_may_have_another_model(tmp_path: Path):
   assert found == [("albert_xxlarge", 8), ("albert_base", 1)]
 
 
+@pytest.mark.parametrize(("field", "size"), [("hidden_size", 1536), ("embedding_size", 100), ("num_hidden_layers", 5)])
+def test_a_size_that_has_no_smaller_one_is_one_line(tmp_path: Path, field: str, size: int):
+  (variant, _) = catalog.load(
+    _file(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
+  ).variants
+  assert getattr(SCALES["paper"].model(variant, VOCABULARY), field) == size
+  with pytest.raises(UserError, match=f"a: {field}={size} has no smaller one at this scale: give one of .*scale=paper"):
+    SCALES["small"].model(variant, VOCABULARY)
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
