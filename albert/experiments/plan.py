@@ -163,7 +163,7 @@ class Plan:
     for task in self.experiment.intrinsic:
       if task in ("mlm", _sentence_prediction(variant)):
         results[task] = Result(files.join(run, output_files.EVAL_RESULTS), INTRINSIC[task])
-      elif _sentence_prediction(variant) != "none":  # a head for the one task is asked about the other
+      else:  # asked with the head it has, of another task or untrained, as in table 5
         steps += self._intrinsic(variant, seed, task, run)
         results[task] = Result(steps[-1].done, INTRINSIC[task])
     for name, finetuning in self.inputs.tasks.items() if self.experiment.finetuned else ():
