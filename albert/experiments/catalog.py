@@ -137,7 +137,9 @@ def _variant(where: str, given: Any, shared: Mapping[str, Any], earlier: Sequenc
     raise UserError(f"{where}: corpus {shown(values['corpus'])} is none of {MAIN}, {ADDITIONAL}")
   model = named_model(values["model"])
   from_dict(type(model), model.to_dict() | values["fields"], source=where)
-  return Variant(**values)
+  # What is said but no different has to be the same shards and the same runs.
+  data = {key: value for key, value in values["data"].items() if value != DATA[key]}
+  return Variant(**values | {"data": data})
 
 
 def _names_of(cls: type) -> set[str]:

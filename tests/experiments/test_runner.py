@@ -160,6 +160,9 @@ def _commands(plan: Plan) -> dict[str, list[tuple[str, ...]]]:
 def test_what_experiments_have_in_common_is_made_once(tmp_path: Path):
   runs = {cell.run for name in ("embedding_size", "sharing") for cell in _plan(tmp_path, name).cells()}
   assert len(runs) == 8 + 8 - 4  # E 128 and 768, all or nothing shared
+  same = {"sharing": "E=128 all-shared", "masking": "static", "sentence_loss": "SOP"}
+  cells = [cell for name in same for cell in _plan(tmp_path, name).cells() if cell.variant.name == same[name]]
+  assert (len(cells), len({cell.run for cell in cells})) == (3, 1)
   dynamic = _commands(_plan(tmp_path, "masking"))
   shards = f"--input_file={tmp_path}/shared/shards-main-sop-none-segments-"
   assert [shards in " ".join(c) for c in dynamic["dynamic"]].count(True) == 1
