@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ from albert.config import ModelConfig
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from albert.models.embeddings import Embeddings
-from albert.models.recompute import recomputed
+from albert.models.recompute import Recomputation
 
 # B batch, S sequence, M tokens that are asked for, E embedding, H hidden.
 
@@ -32,6 +33,22 @@ class EncoderOutput(NamedTuple):
   def sequence_output(self) -> tf.Tensor:
     """The last layer, [B, S, H], or [B, M, H] at the tokens that were asked for."""
     return self.hidden_states[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+  """The two halves of a layer, and all else but x that they are a function of."""
+
+  attention: SelfAttention
+  feed_forward: FeedForward
+  bias: tf.Tensor
+  seed: tf.Tensor | None
+  positions: tf.Tensor | None
+
+  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    """x [B, S, H] -> [B, S, H], or [B, M, H] at positions int [B, M]; dropout too is the same each time."""
+    x = self.attention(x, self.bias, seed=self.seed, positions=self.positions)
+    return self.feed_forward(x, seed=self.seed)
 
 
 class Encoder(keras.layers.Layer):
@@ -85,6 +102,7 @@ class Encoder(keras.layers.Layer):
     x = embedding_output if self.projection is None else self.projection(embedding_output)
     bias = attention_bias(input_mask)
     hidden_states = [x]
+    recomputation = Recomputation() if self.recompute_grad else None
     last = config.num_hidden_layers * config.inner_group_num
     if positions is not None:
       positions = tf.concat([tf.zeros_like(input_ids[:, :1]), tf.cast(positions, input_ids.dtype)], axis=1)
@@ -95,28 +113,12 @@ class Encoder(keras.layers.Layer):
         block = layer * config.inner_group_num + inner + 1
         block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block)
         asked = positions if block == last else None
-        x = self._block(attention[inner], feed_forward[inner], x, bias, block_seed, asked)
+        compute = _Block(attention[inner], feed_forward[inner], bias, block_seed, asked)
+        x = recomputation.run(compute, x) if recomputation else compute(x)
       hidden_states.append(x)
     if positions is not None:
       hidden_states[-1] = x[:, 1:]
     return EncoderOutput(embedding_output, hidden_states, self.pooler(x[:, 0]))
-
-  def _block(
-    self,
-    attention: SelfAttention,
-    feed_forward: FeedForward,
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    seed: tf.Tensor | None,
-    positions: tf.Tensor | None,
-  ) -> tf.Tensor:
-    """x [B, S, H] -> [B, S, H], or [B, M, H] at positions int [B, M]."""
-
-    def compute(x: tf.Tensor) -> tf.Tensor:
-      return feed_forward(attention(x, bias, seed=seed, positions=positions), seed=seed)
-
-    # Dropout is a function of its seed, so computing it again draws the same.
-    return recomputed(compute, x) if self.recompute_grad else compute(x)
 
   def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
     """The variables under the original's names.

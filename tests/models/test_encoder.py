@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from albert.config import ModelConfig
 from albert.models.encoder import Encoder
@@ -136,7 +137,7 @@ def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) 
   return dict(zip(weights, (gradient.numpy() for gradient in step()), strict=True)), products
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention"])
+@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
 def test_recomputed_gradients_are_the_same_with_dropout(sharing):
   config = dataclasses.replace(CONFIG, sharing=sharing, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
   model = encoder(config, random_weights(config, 4, with_heads=()))
@@ -151,3 +152,22 @@ def test_recomputed_gradients_are_the_same_with_dropout(sharing):
   assert more_products - products == 8 * config.num_hidden_layers
   other_dropout, _ = gradients(model, features, [3, 5])
   assert any(np.abs(other_dropout[name] - kept[name]).max() > 1e-3 for name in kept)
+
+
+def sums_of(number: int, model: Encoder, features: dict[str, np.ndarray]) -> int:
+  """How many sums of so many tensors TensorFlow computes for the gradients, its graph optimized."""
+  context.enable_run_metadata()
+  gradients(model, features, [3, 4])
+  (graph,) = context.export_run_metadata().partition_graphs
+  context.disable_run_metadata()
+  nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+  return sum("AddN" in node.op and len(node.input) == number for node in nodes)
+
+
+def test_gradients_of_shared_weights_are_added_one_after_the_other():
+  config = dataclasses.replace(CONFIG, num_hidden_layers=5)
+  model = encoder(config, random_weights(config, 4, with_heads=()))
+  features = batch(config, 5)
+  assert sums_of(5, model, features) == 16  # the weights of a layer
+  model.recompute_grad = True
+  assert sums_of(5, model, features) == 0
