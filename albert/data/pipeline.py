@@ -28,6 +28,10 @@ from albert.errors import UserError
 INTERLEAVED_SHARDS = 16
 WINDOW = 4096
 
+# Examples that get new masks in one go, several batches of them if these are small: most of the time that masks take,
+# 5 ms for as many as that, does not depend on their number.
+_MASKED_TOGETHER = 128
+
 # Examples of the largest part of the shards for one of the smallest, at most.
 _MOST_UNEVEN = 1.1
 
@@ -161,10 +165,20 @@ def training_batches(
     stream = in_turn.map(
       lambda *of_parts: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *of_parts)
     ).unbatch()
-  batches = stream.batch(replica_batch, drop_remainder=True)
   if masking is None:
-    return _finish(batches, features, replica_batch)
-  return _finish(batches, features, replica_batch, lambda batch, numbers: masking.mask_tensors(batch, numbers, seed))
+    return _finish(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
+  together = max(1, _MASKED_TOGETHER // replica_batch)
+  groups = _finish(
+    stream.batch(together * replica_batch, drop_remainder=True),
+    features,
+    together * replica_batch,
+    lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
+  )
+
+  def split(group: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    return {name: tf.reshape(value, [together, replica_batch, *value.shape[1:]]) for name, value in group.items()}
+
+  return groups.map(split).unbatch() if together > 1 else groups
 
 
 def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:

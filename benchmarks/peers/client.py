@@ -107,4 +107,4 @@ class Peer:
     """Ends the process."""
     assert self._process.stdin is not None
     self._process.stdin.close()
-    self._process.wait(timeout=60)
+    self._process.wait(timeout=600)  # a machine with much else to do takes minutes

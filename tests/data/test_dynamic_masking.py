@@ -120,8 +120,10 @@ Batch = dict[str, np.ndarray]
 ONE_READER = Reader(0, 1, 1, 2)
 
 
-def _batches(task: PretrainingTask, count: int, first: int, reader: Reader = ONE_READER) -> list[Batch]:
-  stream = task.training_data().training_batches(batch_size=16, first_step=first, seed=9, reader=reader)
+def _batches(
+  task: PretrainingTask, count: int, first: int, reader: Reader = ONE_READER, batch_size: int = 16
+) -> list[Batch]:
+  stream = task.training_data().training_batches(batch_size=batch_size, first_step=first, seed=9, reader=reader)
   return list(stream.take(count * reader.num_replicas // reader.count).as_numpy_iterator())
 
 
@@ -150,6 +152,10 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   hosts = [_batches(unmasked, 4, 2, Reader(host, 2, 2, 2)) for host in range(2)]
   joined = [{name: np.concatenate([a[name], b[name]]) for name in a} for a, b in zip(*hosts, strict=True)]
   _assert_equal(joined, two_epochs[2:6])
+  # A large batch, which gets its masks alone, holds what small ones do, of which several get theirs together.
+  (large,) = _batches(unmasked, 1, 0, batch_size=160)
+  small = {name: np.concatenate([batch[name] for batch in two_epochs[:10]]) for name in large}
+  _assert_equal([large], [small])
   # In its second epoch an example has other masks than in the first.
   shown: dict[bytes, list[bytes]] = {}
   for batch in two_epochs:
