@@ -137,7 +137,7 @@ def _variant(where: str, given: Any, shared: Mapping[str, Any], earlier: Sequenc
     raise UserError(f"{where}: corpus {shown(values['corpus'])} is none of {MAIN}, {ADDITIONAL}")
   model = named_model(values["model"])
   from_dict(type(model), model.to_dict() | values["fields"], source=where)
-  # What is said but no different has to be the same shards and the same runs.
+  # What a variant says and all have anyway is left out, so that its shards and runs are the same ones.
   data = {key: value for key, value in values["data"].items() if value != DATA[key]}
   return Variant(**values | {"data": data})
 
