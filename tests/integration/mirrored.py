@@ -36,7 +36,7 @@ def finetuning(directory: str) -> Task:
 def main(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   """Trains six steps with MirroredStrategy over `num_devices` devices (1: OneDeviceStrategy); saves the weights.
 
-  Several devices compute their activations again, which is to change nothing either.
+  In fine-tuning, several devices compute their activations again, which is to change nothing either.
   """
   cpu = tf.config.list_physical_devices("CPU")[0]
   tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
@@ -53,7 +53,7 @@ def main(kind: str, source: str, output_dir: str, num_devices: int) -> None:
       eval_batch_size=8,
       num_train_steps=6,
       distribution_strategy="mirrored" if num_devices > 1 else "one_device",
-      recompute_grad=num_devices > 1,
+      recompute_grad=kind == "finetuning" and num_devices > 1,
     ),
   )
   estimator = Estimator(task, config)
