@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks import scripts
 from tests.synthetic import write_shards
 
 SCRIPT = "bench_loop.py"
 
 
+@pytest.mark.slow
 def test_the_short_form_runs(tmp_path: Path) -> None:
   write_shards(tmp_path, [30, 20])
   flags = ["--model=albert_tiny", "--batch_size=2", "--steps=10", "--masking=static"]

@@ -10,6 +10,7 @@ from benchmarks.profile_step import KINDS, kind_of
 from tests.benchmarks import scripts
 
 
+@pytest.mark.slow
 def test_the_short_form_runs() -> None:
   result = scripts.run("profile_step.py", "--model=albert_tiny", "--shape=2x16", "--predictions=3", "--steps=1")
   assert result.returncode == 0, result.stderr

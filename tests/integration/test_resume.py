@@ -68,6 +68,7 @@ def assert_identical(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None
     assert value.tobytes() == b[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_the_run_resumes_exactly(tmp_path: Path):
   write_shards(tmp_path / "shards", [30, 20, 30])
   run(tmp_path, "whole", [])
