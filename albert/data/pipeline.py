@@ -167,18 +167,14 @@ def training_batches(
     ).unbatch()
   if masking is None:
     return _finish(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
-  together = max(1, _MASKED_TOGETHER // replica_batch)
-  groups = _finish(
-    stream.batch(together * replica_batch, drop_remainder=True),
+  together = max(1, _MASKED_TOGETHER // replica_batch) * replica_batch
+  masked = _finish(
+    stream.batch(together, drop_remainder=True),
     features,
-    together * replica_batch,
+    together,
     lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
   )
-
-  def split(group: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    return {name: tf.reshape(value, [together, replica_batch, *value.shape[1:]]) for name, value in group.items()}
-
-  return groups.map(split).unbatch() if together > 1 else groups
+  return masked.rebatch(replica_batch, drop_remainder=True)
 
 
 def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
