@@ -49,7 +49,10 @@ class RaceTask(FinetuningTask):
       return passages_in(spec, flag) if files.is_dir(spec) else files.expand_globs(spec, flag=flag)
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
-    return passages_in(files.join(config.data_dir, split), "--data_dir")
+    # The original's --data_dir is the folder that holds RACE.
+    roots = (config.data_dir, files.join(config.data_dir, "RACE"))
+    folders = [files.join(root, split) for root in roots]
+    return passages_in(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
 
   def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
     """The questions."""

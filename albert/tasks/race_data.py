@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,18 @@ from albert.json_values import field, parse_object, shown
 LEVELS = ("middle", "high")
 UNKNOWN = -1
 _A = ord("A")
-_find_level = re.compile(rf"({'|'.join(LEVELS)})\d+\.txt-\d+$").match
+_BOM = b"\xef\xbb\xbf"
+_ALL = "all.txt"
+_find_level = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)").match
+_is_numbered = re.compile(r"\d+\.txt").fullmatch
+_REMEDY = "training and evaluation need the answers; --predict_file takes questions without"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceConfig(FinetuningConfig):
   """What run_race.py reads."""
 
-  data_dir: str = option("", "folder RACE, which holds {train,dev,test}/{middle,high}/*.txt")
+  data_dir: str = option("", "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt")
   train_file: str = option("", "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir")
   eval_file: str = option("", "the same to evaluate on", identity=False)
   predict_file: str = option("", "the same to predict; it needs no answers", identity=False)
@@ -35,7 +40,8 @@ class ChoiceQuestion:
   """A question with its options.
 
   Attributes:
-    id: in RACE's folders level, file and number of the question, such as high19432.txt-0.
+    id: in RACE's folders level, file and number of the question, such as high19432.txt-0, or high/asc00000.txt-0
+      where the file's name is not a number.
     article: shared by all questions on it.
     text: the question; "_" in it stands for the option.
     options: two or more.
@@ -76,9 +82,10 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
   """All questions of the files, in order.
 
   Args:
-    paths: passages of RACE (*.txt, a JSON object each), or JSON lines with article, question, options, and
-      answer (a letter, or the option's place from 0) and id where there are such.
-    with_answers: false to predict; answers need not be there then.
+    paths: passages of RACE (*.txt: one JSON object, or one on each line as in the original's all.txt; answers are
+      letters), or JSON lines with article, question, options, and answer (a letter, or the option's place from 0)
+      and id where there are such.
+    with_answers: false to predict; answers are not read then.
   Raises:
     UserError: what is no JSON (with line and column), lacks a field, has fewer than two options or an answer
       that is none of them, an id that comes twice; each with file and place.
@@ -86,35 +93,74 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
   questions: list[ChoiceQuestion] = []
   ids: dict[str, str] = {}
   for path in paths:
-    read = _passage if path.endswith(".txt") else _json_lines
+    read = _passages if path.endswith(".txt") else _json_lines
     for where, question in read(path, with_answers):
       if question.id in ids:
-        raise UserError(f"{where}: id {question.id!r} is that of {ids[question.id]} already: give it another")
+        raise UserError(
+          f"{where}: id {question.id!r} is that of {ids[question.id]} already: remove one of the two if they are the "
+          "same question, else give it another id"
+        )
       ids[question.id] = where
       questions.append(question)
   return questions
 
 
-def _passage(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  values = files.read_json(path)
-  article = field(path, values, "article", str)
-  texts, options = field(path, values, "questions", list), field(path, values, "options", list)
-  answers = field(path, values, "answers", list) if with_answers or "answers" in values else [None] * len(texts)
-  if not len(texts) == len(options) == len(answers):
-    raise UserError(
-      f"{path}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
-    )
-  folder, name = os.path.split(path)
-  for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
-    where = f"{path}: question {n + 1}"
-    identity = f"{os.path.basename(folder)}{name}-{n}"
-    yield where, _question(where, identity, article, text, choices, answer if with_answers else None)
+def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+  for where, passage_id, values in _passage_objects(path):
+    article = field(where, values, "article", str)
+    texts, options = field(where, values, "questions", list), field(where, values, "options", list)
+    answers = field(where, values, "answers", list, remedy=_REMEDY) if with_answers else [None] * len(texts)
+    if not len(texts) == len(options) == len(answers):
+      raise UserError(
+        f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: "
+        "give one of each"
+      )
+    for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
+      place = f"{where}: question {n + 1}"
+      question = _question(place, f"{passage_id}-{n}", article, text, choices)
+      if with_answers:
+        # A number is refused: nothing says whether RACE's first option would be 0 or 1.
+        index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
+        question = _with_answer(place, question, answer, index)
+      yield place, question
+
+
+def _passage_objects(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+  """(file and line, id, JSON object) of each passage in a .txt file."""
+  folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
+  with files.open_file(path) as file:
+    content = file.read().removeprefix(_BOM)
+  lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
+  is_one = _is_object(content)
+  if not is_one and (len(lines) < 2 or not _is_object(lines[0][1])):
+    files.read_json(path)  # raises, with the line and the column
+  if is_one and name != _ALL:
+    yield path, _passage_id(folder, name), json.loads(content)
+    return
+  for number, line in [(lines[0][0], content)] if is_one else lines:
+    where = f"{path}, line {number}"
+    values = parse_object(where, line)
+    own = field(where, values, "id", str) if "id" in values else f"{name}-{number}"
+    # RACE's ids begin with the level: high19432.txt.
+    yield where, _passage_id(folder, own.removeprefix(folder)) if folder in LEVELS else own, values
+
+
+def _is_object(content: bytes) -> bool:
+  try:
+    return isinstance(json.loads(content), dict)
+  except ValueError:  # not JSON, or not UTF-8
+    return False
+
+
+def _passage_id(folder: str, name: str) -> str:
+  """high19432.txt as RACE writes it. Other names get a slash, so that level_of reads the level from the id alone."""
+  return f"{folder}/{name}" if folder in LEVELS and not _is_numbered(name) else f"{folder}{name}"
 
 
 def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   with files.open_file(path) as file:
     content = file.read()
-  for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+  for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), start=1):
     if not line.strip():
       continue
     where = f"{path}, line {number}"
@@ -123,32 +169,37 @@ def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
     identity = values.get("id", f"{os.path.basename(path)}-{number}")
     if not isinstance(identity, str):
       raise UserError(f"{where}: 'id' must be a text, it is {shown(identity)}")
-    if with_answers and "answer" not in values:
-      raise UserError(f"{where} lacks 'answer': training and evaluation need it")
-    answer = values["answer"] if with_answers else None
-    yield where, _question(where, identity, article, text, values.get("options"), answer)
+    question = _question(where, identity, article, text, values.get("options"))
+    if with_answers:
+      if "answer" not in values:
+        raise UserError(f"{where} lacks 'answer': {_REMEDY}")
+      answer = values["answer"]
+      question = _with_answer(where, question, answer, _answer_index(answer, question.options))
+    yield where, question
 
 
-def _question(where: str, identity: str, article: str, text: Any, options: Any, answer: Any) -> ChoiceQuestion:
+def _question(where: str, identity: str, article: str, text: Any, options: Any) -> ChoiceQuestion:
+  """A question without its answer."""
   if not isinstance(text, str):
     raise UserError(f"{where}: the question must be a text, it is {shown(text)}")
   if not isinstance(options, list) or not all(isinstance(choice, str) for choice in options):
     raise UserError(f"{where}: the options must be a list of texts, they are {shown(options)}")
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
-  place = UNKNOWN if answer is None else _place(where, answer, len(options))
-  return ChoiceQuestion(identity, article, text, tuple(options), place)
+  return ChoiceQuestion(identity, article, text, tuple(options))
 
 
-def _place(where: str, answer: Any, num_options: int) -> int:
-  """The place of the right option."""
-  place = UNKNOWN
+def _answer_index(answer: Any, options: Sequence[str]) -> int:
+  """The place of the right option, given by its letter or its number from 0; UNKNOWN if it is none of them."""
   if isinstance(answer, int) and not isinstance(answer, bool):
-    place = answer
-  elif isinstance(answer, str):
-    names = [option_name(n) for n in range(num_options)]
-    place = names.index(answer) if answer in names else UNKNOWN
-  if not 0 <= place < num_options:
-    last = option_name(num_options - 1)
-    raise UserError(f"{where}: answer {shown(answer)} is none of the options, which are A to {last}")
-  return place
+    return answer if 0 <= answer < len(options) else UNKNOWN
+  names = [option_name(n) for n in range(len(options))]
+  return names.index(answer) if isinstance(answer, str) and answer in names else UNKNOWN
+
+
+def _with_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
+  if index == UNKNOWN:
+    value = "null" if answer is None else shown(answer)
+    last = option_name(len(question.options) - 1)
+    raise UserError(f"{where}: answer {value} is none of the options, which are A to {last}: {_REMEDY}")
+  return dataclasses.replace(question, answer=index)

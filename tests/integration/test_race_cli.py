@@ -83,7 +83,8 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
 
 def test_from_the_folders_to_predictions(folder: str, common: list[str], tmp_path: Path) -> None:
   output = tmp_path / "run"
-  run(f"--data_dir={folder}", f"--output_dir={output}", *common, "--do_eval", "--do_predict")
+  # The folder that holds RACE, as the original takes it.
+  run(f"--data_dir={Path(folder).parent}", f"--output_dir={output}", *common, "--do_eval", "--do_predict")
   config = read(output / "config.json")
   assert (config["optimizer"]["optimizer"], config["model"]["hidden_dropout_prob"]) == ("adamw", 0.1)  # of the recipe
   rows, results = table(output / "predictions_dev.tsv"), read(output / "eval_results.json")

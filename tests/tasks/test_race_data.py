@@ -45,8 +45,48 @@ def test_a_passage(tmp_path: Path) -> None:
   assert [level_of(i) for i in (first.id, "middle12.txt-3", "high-school", "own")] == ["high", "middle", "", ""]
 
 
+def test_the_level_is_the_folders_whatever_the_files_name(tmp_path: Path) -> None:
+  paths = []
+  for folder, name in (("high", "asc00000.txt"), ("middle", "a b.txt"), ("high", "middle7.txt"), ("own", "x.txt")):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    paths.append(str(tmp_path / folder / name))
+    Path(paths[-1]).write_text(json.dumps(PASSAGE), encoding="utf-8")
+  questions = read_questions(paths, with_answers=True)[::2]
+  assert [question.id for question in questions] == [
+    "high/asc00000.txt-0", "middle/a b.txt-0", "high/middle7.txt-0", "ownx.txt-0"
+  ]  # fmt: skip
+  assert [level_of(question.id) for question in questions] == ["high", "middle", "high", ""]
+
+
+def test_all_passages_in_one_file_as_the_original_reads_them(tmp_path: Path) -> None:
+  (tmp_path / "high").mkdir()
+  path = tmp_path / "high" / "all.txt"
+  passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
+  lines = "\ufeff" + "\r\n\n".join(json.dumps(values) for values in passages) + "\n"
+  path.write_text(lines, encoding="utf-8", newline="")
+  questions = read_questions([str(path)], with_answers=True)
+  assert [(question.id, question.answer) for question in questions] == [
+    ("high7.txt-0", 1), ("high7.txt-1", 0), ("high/asc1.txt-0", 1), ("high/asc1.txt-1", 0)
+  ]  # fmt: skip
+  assert [level_of(question.id) for question in questions] == ["high"] * 4
+  assert questions[2].article == "Line\nbreaks."
+  one = tmp_path / "all.txt"
+  one.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
+  assert read_questions([str(one)], with_answers=True)[1].id == "high7.txt-1"
+  with pytest.raises(UserError, match=r"all\.txt, line 1: question 1: id 'high7\.txt-0' is that of .*7\.txt: question 1"):
+    read_questions([write_passage(tmp_path), str(path)], with_answers=True)
+  for damage, message in (
+    ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
+    (json.dumps(PASSAGE | {"answers": [None, "A"]}), r"all\.txt, line 5: question 1: answer null is none of the opt"),
+    (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: 'id' must be a text, it is 3"),
+  ):
+    path.write_text(lines + "\n" + damage, encoding="utf-8", newline="")
+    with pytest.raises(UserError, match=message):
+      read_questions([str(path)], with_answers=True)
+
+
 def test_predicting_needs_no_answers(tmp_path: Path) -> None:
-  for changes in ({"answers": None}, {"answers": ["?", "!"]}):
+  for changes in ({"answers": None}, {"answers": ["?", "!"]}, {"answers": [None]}):
     questions = read_questions([write_passage(tmp_path, **changes)], with_answers=False)
     assert [question.answer for question in questions] == [-1, -1]
   row = {name: value for name, value in ROW.items() if name != "answer"}
@@ -80,6 +120,9 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
     ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
     ({"answers": [True, "A"]}, r"question 1: answer True is none"),
+    ({"answers": [None, "A"]}, r"7\.txt: question 1: answer null is none of the options, which are A to D: training and"),
+    ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is none of the options, which are A to B"),
+    ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is none of the options"),
     ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
     ({"options": [["a", "b"], ["c", 4]]}, r"question 2: the options must be a list of texts, they are \['c', 4\]"),
     ({"questions": ["a", None]}, r"question 2: the question must be a text, it is None"),
@@ -99,7 +142,9 @@ def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message
     ([ROW, {**ROW, "id": 5}], r"line 2: 'id' must be a text, it is 5"),
     ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is none of the options, which are A to C"),
     ([{**ROW, "answer": 3}], r"line 1: answer 3 is none of the options"),
-    ([{"article": "a", "question": "b"}], r"line 1 lacks 'answer'"),
+    ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training and evaluation"),
+    ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is none of the options"),
+    ([{name: ROW[name] for name in ("article", "question", "options")}], r"line 1 lacks 'answer': training and eval"),
     ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: the options must be a list of texts, they are None"),
     ([{"article": "a"}], r"line 1 lacks 'question'"),
   ],

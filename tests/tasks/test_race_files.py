@@ -17,7 +17,7 @@ def result(ids: list[str]) -> Predictions:
 
 
 def test_accuracy_of_all_of_the_levels_and_of_guessing() -> None:
-  metrics = metrics_of(result(["middle1.txt-0", "high1.txt-0", "high1.txt-1", "high2.txt-0"]))
+  metrics = metrics_of(result(["middle1.txt-0", "high1.txt-0", "high/asc00001.txt-1", "high2.txt-0"]))
   expected = {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
   assert metrics == pytest.approx(expected | {"guessing_accuracy": (1 / 3 + 1 / 2 + 1 / 3 + 1 / 2) / 4})
 
