@@ -9,6 +9,7 @@ import io
 import math
 import random
 import re
+import string
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -25,6 +26,8 @@ FLAGS = flags.FLAGS
 
 # SentencePiece leaves out longer lines (bytes).
 _MAX_LINE_BYTES = 1 << 20
+# The README of the original: --character_coverage=0.99995.
+_CHARACTER_COVERAGE = 0.99995
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
@@ -52,12 +55,19 @@ def _skip(weight: float, rng: random.Random) -> int:
   return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
 
 
+def ascii_characters(*, do_lower_case: bool) -> str:
+  """Letters, digits and punctuation of ASCII; only lower-case letters where the text is lower-cased."""
+  letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
+  return letters + string.digits + string.punctuation
+
+
 def train_model(
   sentences: Iterable[str],
   *,
   vocab_size: int,
   do_lower_case: bool = True,
-  character_coverage: float = 0.9995,
+  character_coverage: float = _CHARACTER_COVERAGE,
+  keep_ascii: bool = True,
   user_defined_symbols: Sequence[str] = (),
   num_threads: int = 16,
 ) -> bytes:
@@ -67,7 +77,9 @@ def train_model(
     sentences: text as it is in the corpus; it is normalized here.
     vocab_size: number of pieces.
     do_lower_case: as `albert.tokenization.normalize_text` takes it.
-    character_coverage: share of the characters that become pieces.
+    character_coverage: share of the characters of the text that must be in the vocabulary; the rarest others become
+      <unk>.
+    keep_ascii: every character of `ascii_characters` becomes a piece, however rare it is in the text.
     user_defined_symbols: always pieces of their own.
     num_threads: the model depends on it in the last bits of its scores.
 
@@ -77,6 +89,9 @@ def train_model(
   Raises:
     UserError: no text, or a vocabulary size that this text does not allow, naming one that it does.
   """
+  kept = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
+  # SentencePiece refuses a character that is both required and a user-defined symbol.
+  required_chars = "".join(sorted(set(kept) - set(user_defined_symbols)))
   normalized = (normalize_text(sentence, do_lower_case=do_lower_case) for sentence in sentences)
   model = io.BytesIO()
   try:
@@ -86,6 +101,7 @@ def train_model(
       model_type="unigram",
       vocab_size=vocab_size,
       character_coverage=character_coverage,
+      required_chars=required_chars,
       pad_id=PAD_ID,
       unk_id=UNK_ID,
       bos_id=-1,
@@ -99,11 +115,11 @@ def train_model(
       minloglevel=2,  # its log is long; what goes wrong comes as an exception
     )
   except RuntimeError as error:
-    raise _explained(str(error), vocab_size) from error
+    raise _explained(str(error), vocab_size, keep_ascii) from error
   return model.getvalue()
 
 
-def _explained(message: str, vocab_size: int) -> Exception:
+def _explained(message: str, vocab_size: int, keep_ascii: bool) -> Exception:
   if found := _TOO_LARGE.search(message):
     return UserError(
       f"--vocab_size={vocab_size}: this text gives at most {found.group(1)} pieces: "
@@ -111,8 +127,9 @@ def _explained(message: str, vocab_size: int) -> Exception:
     )
   if found := _TOO_SMALL.search(message):
     return UserError(
-      f"--vocab_size={vocab_size}: the characters of this text alone take {found.group(1)} pieces: "
-      f"set --vocab_size to more than {found.group(1)}, or lower --character_coverage"
+      f"--vocab_size={vocab_size}: the characters that must be in the vocabulary and the symbols take "
+      f"{found.group(1)} pieces: set --vocab_size={found.group(1)} or more, or lower --character_coverage"
+      + (", or give --nokeep_ascii" if keep_ascii else "")
     )
   if "sentences_.empty()" in message:
     return UserError("--input_file: the files hold no text: give files with text in them")
@@ -141,10 +158,16 @@ def _define_flags() -> None:
   flags.DEFINE_boolean("do_lower_case", True, "lower-case the text")
   flags.DEFINE_float(
     "character_coverage",
-    0.9995,
-    "share of the characters that become pieces; 1 where there are few different ones",
+    _CHARACTER_COVERAGE,
+    "share of the characters of the text that must be in the vocabulary; the rarest others become <unk>",
     0,
     1,
+  )
+  flags.DEFINE_boolean(
+    "keep_ascii",
+    True,
+    "the letters (with --do_lower_case the lower-case ones), digits and punctuation of ASCII are in the vocabulary, "
+    "however rare they are in the text",
   )
   flags.DEFINE_string(
     "user_defined_symbols", '( ) " - . – £ €', "symbols that are always a piece of their own, separated by spaces"
@@ -182,6 +205,7 @@ def main() -> None:
     vocab_size=FLAGS.vocab_size,
     do_lower_case=FLAGS.do_lower_case,
     character_coverage=FLAGS.character_coverage,
+    keep_ascii=FLAGS.keep_ascii,
     user_defined_symbols=FLAGS.user_defined_symbols.split(),
     num_threads=FLAGS.num_threads,
   )

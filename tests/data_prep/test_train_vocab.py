@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 import sentencepiece
 
 from albert.errors import UserError
-from albert.tokenization import SPECIAL_PIECES, Tokenizer
+from albert.tokenization import SPECIAL_PIECES, Tokenizer, normalize_text
 from data_prep import train_vocab
 from data_prep.train_vocab import sample_lines, train_model
 from tests.conftest import english_like_documents
@@ -69,7 +70,7 @@ def test_text_is_normalized_as_for_encoding() -> None:
 
 
 def test_normalizer_is_the_originals() -> None:
-  model = train_model(["a few words of text"] * 3, vocab_size=17, num_threads=1)
+  model = train_model(["a few words of text"] * 3, vocab_size=17, keep_ascii=False, num_threads=1)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   assert b"nmt_nfkc" in model
   # Zero-width characters are spaces to it, control characters are nothing.
@@ -87,10 +88,56 @@ def test_vocabulary_too_large_names_the_largest_that_works() -> None:
     train_model(lines, vocab_size=largest + 1, num_threads=1)
 
 
-def test_vocabulary_too_small() -> None:
+@pytest.mark.parametrize("keep_ascii", [True, False])
+def test_vocabulary_too_small_names_the_smallest_that_works(keep_ascii: bool) -> None:
   lines = [" ".join(document) for document in english_like_documents(20)]
-  with pytest.raises(UserError, match=r"--vocab_size=9: the characters of this text alone take \d+ pieces"):
-    train_model(lines, vocab_size=9, num_threads=1)
+  settings = {"keep_ascii": keep_ascii, "user_defined_symbols": list('()"-.–£€'), "num_threads": 1}
+  with pytest.raises(UserError, match=r"--vocab_size=9: .*: set --vocab_size=\d+ or more") as caught:
+    train_model(lines, vocab_size=9, **settings)
+  assert ("--nokeep_ascii" in str(caught.value)) == keep_ascii
+  smallest = int(str(caught.value).split("set --vocab_size=")[1].split()[0])
+  model = train_model(lines, vocab_size=smallest, **settings)
+  assert sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size() == smallest
+  with pytest.raises(UserError, match=f"set --vocab_size={smallest} or more"):
+    train_model(lines, vocab_size=smallest - 1, **settings)
+
+
+RARE = "In 1857 the Prize (of ~5%) went to J. Q. Zweig, @ 10 o'clock; see [x^y] {#2} + $3 & <4>?!"
+
+
+@pytest.fixture(scope="module")
+def lines_of_letters() -> list[str]:
+  """Text of lower-case letters alone."""
+  lines = [" ".join(document) for document in english_like_documents(60)]
+  return [re.sub(r"[^a-z]+", " ", line.lower()) for line in lines]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize("symbols", [[], list('()"-.–£€')])
+def test_ascii_is_in_the_vocabulary_however_rare(
+  lines_of_letters: list[str], do_lower_case: bool, symbols: list[str]
+) -> None:
+  settings = {"do_lower_case": do_lower_case, "user_defined_symbols": symbols, "num_threads": 1}
+  model = train_model(lines_of_letters, vocab_size=140, **settings)
+  kept = sentencepiece.SentencePieceProcessor(model_proto=model)
+  printable = "".join(map(chr, range(33, 127)))
+  for text in (RARE, printable):
+    assert kept.unk_id() not in kept.encode(normalize_text(text, do_lower_case=do_lower_case))
+  pieces = {kept.id_to_piece(i) for i in range(140)}
+  assert (set("ABCXYZ") & pieces == set()) == do_lower_case  # lower-cased text cannot hold them
+  lost = train_model(lines_of_letters, vocab_size=100, keep_ascii=False, **settings)
+  assert kept.unk_id() in sentencepiece.SentencePieceProcessor(model_proto=lost).encode("in 1857")
+
+
+def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> None:
+  """A letter that is one in 10,000: the original's 0.99995 keeps it, 0.9995 does not."""
+  rare = round(sum(map(len, lines_of_letters)) / 10_000)
+  lines = [*lines_of_letters, *["æ"] * rare]
+  unknown = {}
+  for coverage in ({}, {"character_coverage": 0.9995}):
+    model = train_model(lines, vocab_size=120, num_threads=1, **coverage)
+    unknown[bool(coverage)] = 1 in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
+  assert unknown == {False: False, True: True}
 
 
 def test_no_text() -> None:
