@@ -6,6 +6,7 @@ Each field carries its help text and its range, so that the flags, the checks an
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -47,6 +48,8 @@ def option(
 
 def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
   """What `value` must be, if it is not; None if it is fine."""
+  if isinstance(value, float) and not math.isfinite(value):
+    return "a finite number"
   if metadata["choices"] is not None and value not in metadata["choices"]:
     return f"one of {', '.join(metadata['choices'])}"
   if metadata["minimum"] is not None and value < metadata["minimum"]:

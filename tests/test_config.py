@@ -47,6 +47,8 @@ def test_an_unknown_model_is_told_the_known_ones():
   ("make", "message"),
   [
     (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
+    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
+    (lambda: TrainConfig(num_train_epochs=float("inf")), "num_train_epochs must be a finite number, got inf"),
     (lambda: OptimizerConfig(beta_1=1.0), "beta_1 must be below 1, got 1.0"),
     (lambda: OptimizerConfig(optimizer="sgd"), "optimizer must be one of lamb, adamw, tfa_lamb, got 'sgd'"),
     (lambda: TrainConfig(train_batch_size=0), "train_batch_size must be at least 1, got 0"),
