@@ -364,6 +364,11 @@ class RunConfig(Config):
   output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False)
   init_checkpoint: str = option("", "weights to start from: checkpoint prefix, step-N directory or output_dir")
   from_scratch: bool = option(False, "train a task without --init_checkpoint, from random weights")
+  start_over: bool = option(
+    False,
+    "if none of output_dir's checkpoints verifies, keep them under another name and train from the start",
+    identity=False,
+  )
   num_runs: int = option(1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False)
   init_from_shallower: bool = option(False, "let a deeper network start from --init_checkpoint's fewer layers")
   do_train: bool = option(False, "train", identity=False)

@@ -72,6 +72,8 @@ class Estimator:
   def _train(self) -> None:
     config = self.config
     data = self.task.training_data()
+    # Before anything is written: a directory whose checkpoints are all damaged stays as it is.
+    newest = self._latest_to_resume()
     train = self.claim_output_dir(data)
     schedule = make_schedule(config.optimizer, train.num_train_steps, train.train_batch_size)
     with self.strategy.scope():
@@ -89,7 +91,7 @@ class Estimator:
         cluster=self.cluster,
         jit_compile=self.jit_compile,
       )
-      self._start(trainer)
+      self._start(trainer, newest)
     first_step = trainer.step
     evaluations = None
     if train.eval_every_steps:
@@ -198,13 +200,20 @@ class Estimator:
 
     return self.strategy.distribute_datasets_from_function(make)
 
-  def _start(self, trainer: Trainer) -> None:
-    """Gives the trainer the state it starts from."""
-    if self.cluster.is_chief:
-      self.checkpoints.remove_leftovers()
-    newest, skipped = self.checkpoints.latest()
+  def _latest_to_resume(self) -> checkpoints.Checkpoint | None:
+    """The newest checkpoint that verifies, None in a new output_dir. UserError if all of them are damaged."""
+    newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
     for line in skipped:
       say(f"warning: {line}")
+    self.cluster.any(False)  # every process has read the directory before the chief changes it
+    return newest
+
+  def _start(self, trainer: Trainer, newest: checkpoints.Checkpoint | None) -> None:
+    """Gives the trainer the state it starts from."""
+    if self.cluster.is_chief:
+      if newest is None:
+        self.checkpoints.rename_damaged()  # with --start_over; else there are none
+      self.checkpoints.remove_leftovers()
     if newest is not None:
       checkpoints.restore(newest, trainer.state())
       say(f"resumed from {newest.path}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import itertools
 import json
 import os
 import shutil
@@ -103,6 +104,12 @@ def join(path: str, *parts: str) -> str:
   if is_remote(path):
     return "/".join([path.rstrip("/"), *parts])
   return os.path.join(path, *parts)
+
+
+def unused_path(path: str) -> str:
+  """`path` if nothing is there, else `path` with the smallest number, from 2 on, that makes it a new name."""
+  candidates = itertools.chain([path], (f"{path}-{number}" for number in itertools.count(2)))
+  return next(candidate for candidate in candidates if not exists(candidate))
 
 
 def sync(file: BinaryIO) -> None:

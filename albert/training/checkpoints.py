@@ -1,8 +1,8 @@
-"""Checkpoints: TensorFlow tensor bundles whose names are the original's, in directories that are whole or absent.
+"""Checkpoints: TensorFlow tensor bundles whose names are the original's, in directories that appear atomically.
 
 `step-N/` holds weights.index, weights.data-*, albert_config.json and manifest.json, which gives each
-file's size and SHA-256. It is written aside, synced to disk and renamed; manifest.json is written last, so
-that on an object store, where renaming is not atomic, a directory without it is unfinished.
+file's size and SHA-256. It is written to a staging directory, synced to disk and renamed; manifest.json is written
+last, so that on an object store, where renaming is not atomic, a directory without it is unfinished.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,13 +21,16 @@ from albert import files
 from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
+from albert.training.metrics_log import say
 
 PREFIX = "weights"
 MANIFEST = "manifest.json"
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
-_ASIDE_DIRECTORY = re.compile(r"^\.step-\d+\.tmp$")
+_STAGING_DIRECTORY = re.compile(r"^\.step-\d+\.tmp$")
+# Damaged checkpoints that an error describes.
+_NUM_SHOWN = 3
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
@@ -65,76 +69,141 @@ class Checkpoint:
 
 
 class CheckpointManager:
-  """The checkpoints of one run, under `directory`."""
+  """The checkpoints of one run.
+
+  Args:
+    directory: of the checkpoints.
+    keep: how many of the newest ones that verify are kept, besides the best one.
+    model_config: is written into each checkpoint.
+  """
 
   def __init__(self, directory: str, *, keep: int, model_config: ModelConfig):
     self.directory = directory
     self.keep = keep
     self.model_config = model_config
+    # Step -> its damage (None: it verifies), for checkpoints that this process has saved or verified. Hashing is
+    # slow, so pruning hashes each checkpoint at most once.
+    self._damage: dict[int, str | None] = {}
+    self._warned: set[int] = set()
+
+  def path(self, step: int) -> str:
+    """The directory of the checkpoint of a step."""
+    return files.join(self.directory, f"step-{step}")
 
   def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-    """Writes step-N, then deletes what is older than the newest `keep`, but for the best. Returns its path."""
-    final = files.join(self.directory, f"step-{step}")
-    aside = files.join(self.directory, f".step-{step}.tmp")
-    files.remove_tree(aside)
-    files.makedirs(aside)
-    write_bundle(files.join(aside, PREFIX), tensors)
-    files.write_json(files.join(aside, "albert_config.json"), self.model_config.to_dict())
-    names = files.listdir(aside)
+    """Writes step-N, then deletes old checkpoints (see `_prune`). Returns its path."""
+    final = self.path(step)
+    staging = files.join(self.directory, f".step-{step}.tmp")
+    files.remove_tree(staging)
+    files.makedirs(staging)
+    write_bundle(files.join(staging, PREFIX), tensors)
+    files.write_json(files.join(staging, "albert_config.json"), self.model_config.to_dict())
+    names = files.listdir(staging)
     for name in names:
-      _sync_file(files.join(aside, name))
+      _sync_file(files.join(staging, name))
     entries = {
-      name: {"bytes": files.size(files.join(aside, name)), "sha256": file_sha256(files.join(aside, name))}
+      name: {"bytes": files.size(files.join(staging, name)), "sha256": file_sha256(files.join(staging, name))}
       for name in names
     }
-    files.write_json(files.join(aside, MANIFEST), {"step": step, "files": entries})
-    files.remove_tree(final)  # one that did not verify, or the same step of the same run
-    files.replace(aside, final)
-    self._prune()
+    files.write_json(files.join(staging, MANIFEST), {"step": step, "files": entries})
+    self._rename_existing(step)
+    files.replace(staging, final)
+    self._damage[step] = None
+    self._prune(step)
     return final
+
+  def _rename_existing(self, step: int) -> None:
+    """Gives a directory that has the name of the checkpoint to be written another name, and says so."""
+    path = self.path(step)
+    if files.exists(path):
+      damage = find_damage(path)
+      kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
+      files.replace(path, kept)
+      say(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that verifies, and a line about each newer one that was skipped."""
     skipped: list[str] = []
-    for step in sorted(self.steps(), reverse=True):
-      path = files.join(self.directory, f"step-{step}")
-      damage = find_damage(path)
+    for step in reversed(self.steps()):
+      damage = self._verify(step)
       if damage is None:
-        return Checkpoint(step, path), skipped
-      skipped.append(f"skipped {path}: {damage}")
+        return Checkpoint(step, self.path(step)), skipped
+      self._warned.add(step)
+      skipped.append(f"skipped {self.path(step)}: {damage}")
     return None, skipped
+
+  def latest_to_resume(self, *, start_over: bool) -> tuple[Checkpoint | None, list[str]]:
+    """As `latest`, for training, which must not go on where every checkpoint is damaged.
+
+    Args:
+      start_over: return None if every checkpoint is damaged; call `rename_damaged` before the first save.
+    Raises:
+      UserError: there are checkpoints, none of them verifies, and start_over is false.
+    """
+    newest, skipped = self.latest()
+    if newest is None and skipped and not start_over:
+      damages = [f"step-{step}: {self._damage[step]}" for step in reversed(self.steps())]
+      more = f"; and {len(damages) - _NUM_SHOWN} more" if len(damages) > _NUM_SHOWN else ""
+      raise UserError(
+        f"{self.directory}: none of its {len(damages)} checkpoints verifies ({'; '.join(damages[:_NUM_SHOWN])}{more}): "
+        "restore one from a copy, or give --start_over to keep them under another name and train from the start"
+      )
+    return newest, skipped
+
+  def rename_damaged(self) -> None:
+    """Gives a directory in which no checkpoint verifies another name, and says so. To start over."""
+    if self.steps():
+      kept = files.unused_path(f"{self.directory}.damaged")
+      files.replace(self.directory, kept)
+      self._damage.clear()
+      say(f"warning: training starts over; the damaged checkpoints are kept in {kept}")
 
   def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
     """The best checkpoint if it verifies, else the newest; and a line about each that was skipped."""
     best = self.best()
     if best is None:
       return self.latest()
-    path = files.join(self.directory, f"step-{int(best['step'])}")
-    damage = find_damage(path)
+    step = int(best["step"])
+    damage = self._verify(step)
     if damage is None:
-      return Checkpoint(int(best["step"]), path), []
+      return Checkpoint(step, self.path(step)), []
     newest, skipped = self.latest()
-    return newest, [f"skipped {path}, the best: {damage}", *skipped]
+    return newest, [f"skipped {self.path(step)}, the best: {damage}", *skipped]
 
   def steps(self) -> list[int]:
-    """Steps that have a directory, whole or not."""
+    """Steps that have a directory, damaged or not, in ascending order."""
     if not files.exists(self.directory):
       return []
     matches = (_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory))
     return sorted(int(match.group(1)) for match in matches if match)
 
-  def best(self) -> dict[str, float] | None:
-    """{"step", "value"} and the metric's name of the best evaluation so far, or None."""
+  def best(self) -> dict[str, Any] | None:
+    """{"step", "metric", "value"} of the best evaluation so far, or None.
+
+    Raises:
+      UserError: best.json does not hold that.
+    """
     path = files.join(self.directory, BEST)
-    return files.read_json(path) if files.exists(path) else None
+    if not files.exists(path):
+      return None
+    best = files.read_json(path)
+    if not (isinstance(best.get("step"), int) and isinstance(best.get("value"), int | float)):
+      raise UserError(f"{path}: must hold a step and a value, holds {json.dumps(best)}: restore or delete this file")
+    return best
 
   def record_evaluation(self, step: int, metric: str, value: float, *, higher_is_better: bool) -> bool:
-    """Notes step as the best if it beats the best so far, which pruning then spares. True if it does."""
+    """Records `step` as the best if it beats the best so far, which pruning then keeps. True if it does.
+
+    A best checkpoint that is missing or damaged cannot be used, so any other one beats it.
+    """
     best = self.best()
     if best is not None:
-      better = value > best["value"] if higher_is_better else value < best["value"]
-      if not better:
+      damage = self._damage_of(int(best["step"]))
+      is_better = value > best["value"] if higher_is_better else value < best["value"]
+      if not is_better and damage is None:
         return False
+      if damage is not None:
+        say(f"warning: {self.path(int(best['step']))}, the best so far, cannot be used: {damage}")
     files.write_json(files.join(self.directory, BEST), {"step": step, "metric": metric, "value": value})
     return True
 
@@ -142,20 +211,42 @@ class CheckpointManager:
     """Deletes what a killed run was writing: directories of our own hidden name only."""
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
-        if _ASIDE_DIRECTORY.match(name):
+        if _STAGING_DIRECTORY.match(name):
           files.remove_tree(files.join(self.directory, name))
 
-  def _prune(self) -> None:
+  def _verify(self, step: int) -> str | None:
+    """The damage of a checkpoint, looked for now."""
+    self._damage[step] = find_damage(self.path(step))
+    return self._damage[step]
+
+  def _damage_of(self, step: int) -> str | None:
+    """The damage of a checkpoint; one that this process has saved or verified is not read again."""
+    return self._damage[step] if step in self._damage else self._verify(step)
+
+  def _prune(self, saved: int) -> None:
+    """Deletes checkpoints that verify and are older than the newest `keep` that do, except the best and `saved`.
+
+    A damaged checkpoint is left alone and named in a warning, once.
+    """
     best = self.best()
-    spared = set(self.steps()[-self.keep :]) | ({int(best["step"])} if best else set())
-    for step in self.steps():
-      if step not in spared:
-        files.remove_tree(files.join(self.directory, f"step-{step}"))
+    spared = {saved, int(best["step"])} if best else {saved}
+    num_good = 0
+    for step in reversed(self.steps()):
+      damage = self._damage_of(step)
+      if damage is None:
+        num_good += 1
+        if num_good > self.keep and step not in spared:
+          files.remove_tree(self.path(step))
+      elif step not in self._warned:
+        self._warned.add(step)
+        say(f"warning: {self.path(step)} is left alone: {damage}")
 
 
 def find_damage(path: str) -> str | None:
-  """What is wrong with a checkpoint directory, against its manifest; None if it is whole."""
+  """What is wrong with a checkpoint directory, compared with its manifest; None if nothing is."""
   manifest_path = files.join(path, MANIFEST)
+  if not files.exists(path):
+    return "it is missing"
   if not files.exists(manifest_path):
     return f"no {MANIFEST}, so it was never finished"
   try:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert import files
 from albert.errors import UserError
+from albert.training import checkpoints
 from albert.training.checkpoints import CheckpointManager, find_damage, restore
 from tests.synthetic import TINY_MODEL
 
@@ -33,15 +35,27 @@ def test_what_is_saved_is_restored(manager):
   np.testing.assert_array_equal(variables["b"], np.arange(7) + 4.0)
 
 
+def reopened(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
+  """The manager of the next process, which has verified nothing yet."""
+  return CheckpointManager(manager.directory, keep=keep, model_config=TINY_MODEL)
+
+
+def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
+  """Damages a checkpoint; returns the damaged bytes."""
+  data = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"
+  raw = bytearray(data.read_bytes())
+  raw[20] ^= 1
+  data.write_bytes(bytes(raw))
+  return bytes(raw)
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "no manifest"])
 def test_a_damaged_checkpoint_is_skipped_and_said_so(manager, damage):
   manager.save(1, tensors(1))
   path = Path(manager.save(2, tensors(2)))
   data = path / "weights.data-00000-of-00001"
   if damage == "flip":
-    raw = bytearray(data.read_bytes())
-    raw[20] ^= 1
-    data.write_bytes(bytes(raw))
+    flip_one_bit(manager, 2)
   elif damage == "truncate":
     data.write_bytes(data.read_bytes()[:-1])
   elif damage == "delete":
@@ -66,6 +80,109 @@ def test_the_newest_and_the_best_are_kept(manager):
   manager.save(5, tensors(5))
   assert manager.steps() == [2, 4, 5]
   assert manager.best() == {"step": 2, "metric": "loss", "value": 1.0}
+
+
+def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
+  manager.save(4, tensors(4))
+  manager.save(8, tensors(8))
+  damaged = flip_one_bit(manager, 8)
+  manager = reopened(manager, keep=1)
+  newest, skipped = manager.latest()
+  assert newest is not None
+  assert newest.step == 4
+  assert "step-8" in skipped[0]
+  manager.save(5, tensors(5))
+  assert manager.steps() == [5, 8]  # 5 is the newest that verifies
+  manager.save(6, tensors(6))
+  assert manager.steps() == [6, 8]
+  assert manager.latest()[0].step == 6
+  manager.save(8, tensors(80))  # where the damaged one is
+  assert manager.latest()[0].step == 8
+  kept = Path(manager.directory) / "step-8.damaged"
+  assert (kept / "weights.data-00000-of-00001").read_bytes() == damaged
+  assert manager.steps() == [8]
+  assert f"kept as {kept}" in capsys.readouterr().err
+
+
+def test_pruning_counts_only_what_verifies_and_names_the_rest_once(manager, capsys):
+  manager.keep = 5
+  for step in (1, 2, 3, 4):
+    manager.save(step, tensors(step))
+  flip_one_bit(manager, 1)
+  flip_one_bit(manager, 3)
+  manager = reopened(manager)
+  for step in (5, 6):
+    manager.save(step, tensors(step))
+  assert manager.steps() == [1, 3, 5, 6]
+  assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
+    f"{manager.directory}/step-{step} is left alone" for step in (3, 1)
+  ]
+
+
+def test_pruning_hashes_a_checkpoint_once_in_a_process(manager, monkeypatch):
+  manager.keep = 5
+  for step in (1, 2, 3):
+    manager.save(step, tensors(step))
+  manager = reopened(manager, keep=5)
+  manager.latest()
+  looked: list[str] = []
+
+  def count(path: str) -> str | None:
+    looked.append(Path(path).name)
+    return find_damage(path)
+
+  monkeypatch.setattr(checkpoints, "find_damage", count)
+  for step in (4, 5, 6, 7):
+    manager.save(step, tensors(step))
+  assert looked == ["step-2", "step-1"]  # 3 was verified by latest(), 4 to 7 were saved by this process
+
+
+def test_where_all_are_damaged_nothing_is_written_until_a_flag_says_so(manager, capsys):
+  for step in (1, 2):
+    manager.save(step, tensors(step))
+    flip_one_bit(manager, step)
+  before = sorted(str(path) for path in Path(manager.directory).rglob("*"))
+  manager = reopened(manager)
+  message = (
+    r"checkpoints: none of its 2 checkpoints verifies \(step-2: weights.data.* damaged.*; step-1: .*--start_over"
+  )
+  with pytest.raises(UserError, match=message):
+    manager.latest_to_resume(start_over=False)
+  assert sorted(str(path) for path in Path(manager.directory).rglob("*")) == before
+  assert manager.latest_to_resume(start_over=True)[0] is None
+  manager.rename_damaged()
+  manager.save(1, tensors(1))
+  assert manager.steps() == [1]
+  kept = f"{manager.directory}.damaged"
+  assert reopened(manager).latest()[0].step == 1
+  assert CheckpointManager(kept, keep=1, model_config=TINY_MODEL).steps() == [1, 2]
+  assert f"kept in {kept}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["flip", "delete"])
+def test_a_best_checkpoint_that_is_lost_is_replaced_by_the_next_evaluation(manager, damage):
+  manager.save(1, tensors(1))
+  assert manager.record_evaluation(1, "f1", 0.9, higher_is_better=True)
+  manager.save(2, tensors(2))
+  if damage == "flip":
+    flip_one_bit(manager, 1)
+  else:
+    files.remove_tree(manager.path(1))
+  manager = reopened(manager, keep=1)
+  newest, skipped = manager.best_or_latest()
+  assert newest is not None
+  assert newest.step == 2
+  assert "the best" in skipped[0]
+  assert manager.record_evaluation(2, "f1", 0.5, higher_is_better=True)
+  manager.save(3, tensors(3))
+  assert 2 in manager.steps()
+
+
+def test_a_damaged_best_json_is_one_line(manager):
+  manager.save(1, tensors(1))
+  (Path(manager.directory) / "best.json").write_text('{"value": null}')
+  with pytest.raises(UserError, match=r"best.json: must hold a step and a value, holds .*: restore or delete"):
+    manager.best()
 
 
 def test_what_it_does_not_know_is_left_alone(manager):

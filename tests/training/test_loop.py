@@ -16,6 +16,7 @@ from albert.errors import RunError, UserError
 from albert.estimator import Estimator
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
+from albert.training.checkpoints import CheckpointManager
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
@@ -31,7 +32,13 @@ def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def train(
-  input_file: str, output_dir: Path, *, optimizer: dict[str, Any] | None = None, model: Any = TINY_MODEL, **options: Any
+  input_file: str,
+  output_dir: Path,
+  *,
+  optimizer: dict[str, Any] | None = None,
+  model: Any = TINY_MODEL,
+  run: dict[str, Any] | None = None,
+  **options: Any,
 ) -> dict[str, np.ndarray]:
   """Trains a few steps and returns the final weights."""
   settings = {"train_batch_size": 8, "num_train_steps": 6, "log_every_steps": 3, "save_checkpoints_steps": 3}
@@ -40,6 +47,7 @@ def train(
     output_dir=str(output_dir),
     optimizer=OptimizerConfig(**{"num_warmup_steps": 2, "learning_rate": 0.01, **(optimizer or {})}),
     train=TrainConfig(**{**settings, **options}),
+    **(run or {}),
   )
   estimator = Estimator(task, config)
   estimator.train()
@@ -139,6 +147,20 @@ def test_another_runs_directory_is_refused(input_file, tmp_path):
   train(input_file, tmp_path / "run", num_train_steps=2)
   with pytest.raises(UserError, match=r"config.json: .* optimizer.learning_rate = 0.01, this one has 0.5"):
     train(input_file, tmp_path / "run", num_train_steps=2, optimizer={"learning_rate": 0.5})
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_stops_until_told_to_start_over(input_file, tmp_path, monkeypatch):
+  directory = tmp_path / "run" / "checkpoints"
+  CheckpointManager(str(directory), keep=1, model_config=TINY_MODEL).save(2, {"b": tf.zeros([7])})
+  (directory / "step-2" / "weights.index").unlink()
+  monkeypatch.setattr(Trainer, "train", lambda *unused: None)
+  with pytest.raises(UserError, match=r"checkpoints: none of its 1 checkpoints verifies \(step-2: .*--start_over"):
+    train(input_file, tmp_path / "run")
+  assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints"]  # nothing was written
+  (tmp_path / "run" / "config.json").write_text("{}")
+  train(input_file, tmp_path / "run", run={"start_over": True})
+  assert not directory.exists()
+  assert (tmp_path / "run" / "checkpoints.damaged" / "step-2" / "manifest.json").exists()
 
 
 def test_training_learns_the_examples_by_heart(input_file, tmp_path):
