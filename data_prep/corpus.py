@@ -20,6 +20,7 @@ import numpy as np
 
 from albert import files
 from albert.errors import UserError
+from albert.tokenization import UNK_ID
 from data_prep.segments import Documents, Rules, cut_long_sentences
 
 UNIT_BYTES = 2 << 20
@@ -78,12 +79,14 @@ class Unit:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """What a unit held: documents (dropped ones too), their tokens, documents dropped, cuts inside documents."""
+  """What a unit held: documents (dropped ones too), their tokens, documents dropped, cuts inside documents, and how
+  many of the tokens are <unk>."""
 
   documents: int = 0
   tokens: int = 0
   dropped: int = 0
   cut: int = 0
+  unknown: int = 0
 
   def __add__(self, other: Counts) -> Counts:
     return Counts(
@@ -91,6 +94,7 @@ class Counts:
       self.tokens + other.tokens,
       self.dropped + other.dropped,
       self.cut + other.cut,
+      self.unknown + other.unknown,
     )
 
 
@@ -324,7 +328,8 @@ def load_documents(
     offsets=np.fromiter((item[1] for item in found), np.int64, len(found)),
   )
   kept = _without_short(documents, rules.min_words)
-  return kept, Counts(len(found), int(ids.size), len(found) - len(kept), cuts)
+  num_unknown = int(np.count_nonzero(ids == UNK_ID))
+  return kept, Counts(len(found), int(ids.size), len(found) - len(kept), cuts, num_unknown)
 
 
 def _without_short(documents: Documents, min_words: int) -> Documents:

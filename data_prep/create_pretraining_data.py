@@ -24,7 +24,7 @@ from albert.errors import Stopped, UserError
 from albert.progress import Progress
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
-from data_prep import preparation, segments, shards
+from data_prep import preparation, segments, shards, text_checks
 from data_prep.corpus import Counts, plan_units
 from data_prep.job import Job, Made, Run, Workspace, check_counts, make_identity, make_manifest, resume
 from data_prep.preparation import Settings
@@ -227,6 +227,10 @@ def _report(manifest: Manifest, output_dir: str) -> None:
     f"{manifest.num_documents} documents, {manifest.num_tokens} tokens "
     f"({manifest.num_dropped_documents} documents dropped as too short, {manifest.num_cut_documents} cut)"
   )
+  if manifest.unknown_share is not None:
+    print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
+    if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
+      print(warning, file=sys.stderr)
   # ru_maxrss is in KiB (bytes on macOS).
   scale = 1 if sys.platform == "darwin" else 1024
   peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -208,6 +208,7 @@ def make_manifest(
     num_tokens=counts.tokens,
     num_dropped_documents=counts.dropped,
     num_cut_documents=counts.cut,
+    num_unknown_tokens=counts.unknown,
     label_counts={str(label): number for label, number in enumerate(labels)},
     shards=tuple(infos),
   )

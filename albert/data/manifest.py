@@ -37,6 +37,7 @@ class Manifest:
     num_tokens: tokens of all documents, each counted once however often it is duplicated.
     num_dropped_documents: documents with too little text for an example.
     num_cut_documents: documents too long for one piece of work, continued as a new document.
+    num_unknown_tokens: how many of num_tokens are <unk>; None in a manifest of a version that did not count them.
     label_counts: sentence-prediction label ("0", "1") -> number of examples.
     shards: in order of their index.
   """
@@ -49,12 +50,18 @@ class Manifest:
   num_tokens: int
   num_dropped_documents: int = 0
   num_cut_documents: int = 0
+  num_unknown_tokens: int | None = None
   label_counts: dict[str, int] = dataclasses.field(default_factory=dict)
   shards: tuple[ShardInfo, ...] = ()
 
   @property
   def num_examples(self) -> int:
     return sum(shard.examples for shard in self.shards)
+
+  @property
+  def unknown_share(self) -> float | None:
+    """Share of the tokens that are <unk>; None if they were not counted."""
+    return None if self.num_unknown_tokens is None else self.num_unknown_tokens / max(self.num_tokens, 1)
 
   @classmethod
   def load(cls, directory: str) -> Manifest | None:

@@ -36,6 +36,19 @@ def test_round_trip(tmp_path: Path) -> None:
   assert values["shards"][1] == {"file": "x-1", "examples": 12, "bytes": 130, "sha256": "bb"}
 
 
+def test_share_of_unknown_tokens_and_manifests_without_it(tmp_path: Path) -> None:
+  counted = dataclasses.replace(MANIFEST, num_unknown_tokens=27)
+  counted.save(str(tmp_path))
+  assert Manifest.load(str(tmp_path)) == counted
+  assert counted.unknown_share == 27 / 900
+  values = json.loads((tmp_path / "manifest.json").read_text())
+  del values["num_unknown_tokens"]  # as older versions wrote it
+  (tmp_path / "manifest.json").write_text(json.dumps(values))
+  older = Manifest.load(str(tmp_path))
+  assert older == MANIFEST
+  assert older.unknown_share is None
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"shards": [], "kind": "x", "colour": 1}', '{"shards": [{}]}'])
 def test_not_a_manifest(tmp_path: Path, text: str) -> None:
   path = tmp_path / "manifest.json"

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from albert import files
 from albert.data import records, schema
 from albert.data.manifest import Manifest, file_sha256
 from albert.errors import UserError
-from data_prep import corpus, preparation, shards
+from albert.tokenization import normalize_text
+from data_prep import corpus, create_pretraining_data, preparation, shards
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.preparation import Settings
 from tests.conftest import english_like_documents
@@ -132,6 +134,36 @@ def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_m
   else:
     share = labels["1"] / manifest.num_examples
     assert share == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(manifest.num_examples))
+
+
+@pytest.mark.parametrize("documents_with_unknown", [3, 0])
+def test_unknown_tokens_are_counted_reported_and_warned_of(
+  tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str], documents_with_unknown: int
+) -> None:
+  documents = english_like_documents(30, seed=2)
+  for document in documents[:documents_with_unknown]:
+    document.extend(["the prize is 漢字 and ж, or §5", "漢"] * 10)
+  text = tmp_path / "text.txt"
+  text.write_text("\n\n".join("\n".join(document) for document in documents))
+  manifest = prepare(make_job(str(text), spm_model, tmp_path / "out"))
+  # By a second route: SentencePiece alone, on every line once, however often it is duplicated.
+  processor = sentencepiece.SentencePieceProcessor(model_file=spm_model)
+  lines = [processor.encode(normalize_text(line)) for document in documents for line in document]
+  num_unknown = sum(ids.count(1) for ids in lines)
+  assert (num_unknown > 0) == bool(documents_with_unknown)
+  assert manifest.num_unknown_tokens == num_unknown
+  assert Manifest.load(str(tmp_path / "out")) == manifest
+  capsys.readouterr()
+  create_pretraining_data._report(manifest, "shards")
+  out, err = capsys.readouterr()
+  share = num_unknown / manifest.num_tokens
+  assert f"<unk>: {num_unknown} of the tokens ({share:.3%})" in out
+  if documents_with_unknown:
+    assert err.startswith(f"warning: shards: {share:.1%} of the tokens are <unk>")
+    assert "train a vocabulary" in err
+    assert err.count("\n") == 1
+  else:
+    assert err == ""
 
 
 def test_examples_are_shuffled_across_the_corpus(tmp_path: Path, spm_model: str) -> None:
