@@ -5,7 +5,6 @@ Reads top to bottom. It asks the task for losses and metrics and names none.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -78,6 +77,16 @@ class Trainer:
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
     return state | {GLOBAL_STEP: self.optimizer.iterations}
+
+  @tf.function
+  def _is_finite(self) -> Any:
+    """A bool for each floating-point variable of `state`, in order: whether all its elements are finite."""
+    floating = [variable for variable in self.state().values() if variable.dtype.is_floating]
+
+    def on_replica() -> tf.Tensor:
+      return tf.stack([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))) for variable in floating])
+
+    return self.strategy.run(on_replica)
 
   @tf.function(reduce_retracing=True)
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
@@ -152,13 +161,12 @@ class Trainer:
       learning_rate: step -> the rate to log.
       evaluate: called every eval_every_steps, after the step was saved; True stops the training.
     Raises:
-      RunError: a loss or gradient that is not finite; nothing is saved after it.
+      RunError: a loss, a gradient or an updated weight that is not finite; nothing is saved after it.
       Stopped: SIGTERM or SIGINT came; the run has been saved.
     """
     config = self.config
-    due = [config.log_every_steps, config.save_checkpoints_steps]
-    if evaluate is not None and config.eval_every_steps:
-      due.append(config.eval_every_steps)
+    evaluation = config.eval_every_steps if evaluate is not None else 0
+    due = [every for every in (config.log_every_steps, config.save_checkpoints_steps, evaluation) if every]
     step, saved, logged, started = self.step, self.step, self.step, time.monotonic()
     loop_steps = 1  # the first step also compiles
     with _StopRequest() as stop:
@@ -174,17 +182,18 @@ class Trainer:
         loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
         log.advance(step)
-        if step % config.log_every_steps == 0 or step == config.num_train_steps:
-          seconds = time.monotonic() - started
-          metrics = self.accumulator.result_and_reset()
-          metrics["learning_rate"] = learning_rate(step - 1)
-          metrics["examples_per_second"] = (step - logged) * config.train_batch_size / max(seconds, 1e-9)
-          log.write(step, metrics)
-          logged, started = step, time.monotonic()
         is_last = step == config.num_train_steps
         is_evaluated = is_evaluation_due(config, step) and evaluate is not None
-        is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last
-        if is_saved or stops:
+        is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last or stops > 0
+        if is_saved:
+          self._check_state(checkpoints, saved, step)
+        if step % config.log_every_steps == 0 or is_last:
+          seconds = max(time.monotonic() - started, 1e-9)
+          metrics = self.accumulator.result_and_reset() | {"learning_rate": learning_rate(step - 1)}
+          metrics["examples_per_second"] = (step - logged) * config.train_batch_size / seconds
+          log.write(step, metrics)
+          logged, started = step, time.monotonic()
+        if is_saved:
           if self.cluster.is_chief:
             checkpoints.save(step, self.state())
           saved = step
@@ -198,15 +207,29 @@ class Trainer:
           started += time.monotonic() - paused  # examples_per_second is of training alone
 
   def _check_finite(self, checkpoints: CheckpointManager, saved: int) -> None:
+    """RunError if the loss or gradient of a step was not finite. They were computed before the step's update."""
     bad = int(self.first_bad_step.read_value())
-    if bad < 0:
-      return
-    kept = f"the last good checkpoint is step-{saved}" if saved in checkpoints.steps() else "none was saved yet"
-    raise RunError(
-      f"step {bad}: the loss or its gradient is not finite; stopped, {kept} in {checkpoints.directory}. "
-      "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
-      "train in --precision=float32"
-    )
+    if bad >= 0:
+      raise _not_finite_error(f"step {bad}: the loss or its gradient is not finite", checkpoints, saved)
+
+  def _check_state(self, checkpoints: CheckpointManager, saved: int, step: int) -> None:
+    """RunError if what is about to be saved after `step` updates is not finite. Every process must call it."""
+    flags = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
+    names = [name for name, variable in self.state().items() if variable.dtype.is_floating]
+    bad = [name for name, is_finite in zip(names, flags, strict=True) if not is_finite]
+    if bad:
+      others = f" and {len(bad) - 1} other variables are" if len(bad) > 1 else " is"
+      what = f"after {step} updates {bad[0]}{others} not finite, though the loss of the last step was"
+      raise _not_finite_error(what, checkpoints, saved)
+
+
+def _not_finite_error(what: str, checkpoints: CheckpointManager, saved: int) -> RunError:
+  kept = f"the last good checkpoint is step-{saved}" if saved in checkpoints.steps() else "none was saved yet"
+  return RunError(
+    f"{what}; stopped, {kept} in {checkpoints.directory}. "
+    "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
+    "train in --precision=float32"
+  )
 
 
 class _StopRequest:
@@ -243,8 +266,4 @@ def is_evaluation_due(config: TrainConfig, step: int) -> bool:
 def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
   """step -> the rate of the update that follows `step` updates."""
 
-  def read(step: int) -> float:
-    rate = float(schedule(tf.constant(step)))
-    return rate if math.isfinite(rate) else 0.0
-
-  return read
+  return lambda step: float(schedule(tf.constant(step)))
