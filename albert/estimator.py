@@ -30,8 +30,14 @@ class Estimator:
   """One run of one task in one output_dir."""
 
   def __init__(self, task: Task, config: RunConfig):
+    """Builds the model, after a check of all files that the config's do_train, do_eval and do_predict need.
+
+    Raises:
+      UserError: a file that is missing or cannot be used, no device, values that do not fit each other.
+    """
     self.task = task
     self.config = config
+    self._check_files(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
     self.checkpoints = checkpoints.CheckpointManager(
       files.join(config.output_dir, "checkpoints"),
       keep=config.train.keep_checkpoints,
@@ -55,6 +61,13 @@ class Estimator:
       self.model.encoder.recompute_grad = config.train.recompute_grad
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
 
+  def _check_files(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
+    """Reads the files that what is to be done needs, and looks whether results can be written."""
+    evaluate = evaluate or (train and self.config.train.eval_every_steps > 0)
+    self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
+    if train or evaluate or predict:
+      run_directory.check_writable(self.config.output_dir)
+
   def run(self) -> None:
     """Does what the config asks for, in order: train, evaluate, predict."""
     if self.config.do_train:
@@ -71,6 +84,7 @@ class Estimator:
 
   def _train(self) -> None:
     config = self.config
+    self._check_files(train=True)
     data = self.task.training_data()
     # Before anything is written: a directory whose checkpoints are all damaged stays as it is.
     newest = self._latest_to_resume()

@@ -73,7 +73,9 @@ def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
   return [int(row[end - 3]) * VOCAB_SIZE + int(row[end - 2]) for row, end in zip(input_ids, ends, strict=True)]
 
 
-def write_shards(directory: Path, sizes: list[int], *, compress: bool = False, seed: int = 3) -> list[str]:
+def write_shards(
+  directory: Path, sizes: list[int], *, compress: bool = False, seed: int = 3, length: int = SEQ_LENGTH
+) -> list[str]:
   """Shards of the given numbers of examples, numbered on from 0; their paths."""
   directory.mkdir(parents=True, exist_ok=True)
   rng = np.random.default_rng(seed)
@@ -82,7 +84,7 @@ def write_shards(directory: Path, sizes: list[int], *, compress: bool = False, s
     path = str(directory / f"part-{index:02d}.tfrecord")
     with RecordWriter(path, compress=compress) as writer:
       for _ in range(size):
-        writer.write(encode_example(example(number, rng)))
+        writer.write(encode_example(example(number, rng, length)))
         number += 1
     paths.append(path)
   return paths

@@ -67,6 +67,18 @@ class Task(abc.ABC):
     """A built model, whose `named_weights()` gives its variables by the original's names."""
 
   @abc.abstractmethod
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads and checks the files of what a command will do, so that none of them ends it after hours of training.
+
+    Called before the model is built, and possibly more than once: what it reads is kept.
+
+    Args:
+      train, evaluate, predict: what the command will do; evaluations during training count.
+    Raises:
+      UserError: a file that is missing or cannot be used, with its line and the remedy.
+    """
+
+  @abc.abstractmethod
   def training_data(self) -> Data:
     """What to train on."""
 

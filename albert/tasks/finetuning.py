@@ -139,6 +139,18 @@ class FinetuningTask(Task):
       )
     return self._examples[split]
 
+  def prediction_splits(self) -> Sequence[str]:
+    """The splits that predict reads."""
+    return (TEST,)
+
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads the files of each split."""
+    splits = [TRAIN] if train else []
+    splits += self.evaluation_splits if evaluate else []
+    splits += self.prediction_splits() if predict else []
+    for split in splits:
+      self.raw(split)
+
   def data(self, split: str) -> ExampleData:
     """The data set of a split."""
     return ExampleData(

@@ -98,11 +98,22 @@ class TextTask(FinetuningTask):
       )
     return [path]
 
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads the files of each split. UserError also if there is no development set to evaluate on."""
+    if evaluate and not self.evaluation_splits:
+      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    super().check_inputs(train=train, evaluate=evaluate, predict=predict)
+
   def evaluation_data(self) -> dict[str, Data]:
     """The development sets. UserError if the task has none."""
-    if not self.evaluation_splits:
-      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    self.check_inputs(train=False, evaluate=True, predict=False)
     return super().evaluation_data()
+
+  def prediction_splits(self) -> Sequence[str]:
+    """The test sets; of an optional one, only if its file is there."""
+    return [
+      split for split, submission in self.submissions.items() if not submission.is_optional or self._has_files(split)
+    ]
 
   def _folder(self, split: str) -> str:
     submission = self.submissions.get(split)
@@ -180,9 +191,8 @@ class TextTask(FinetuningTask):
     """Writes predictions of the test sets, and submissions to gluebenchmark.com."""
     del model
     paths = []
-    for split, submission in self.submissions.items():
-      if submission.is_optional and not self._has_files(split):
-        continue
+    for split in self.prediction_splits():
+      submission = self.submissions[split]
       result = self.predictions(split, run(self.data(split)))
       paths.append(predictions.write_predictions(directory, split, result))
       if submission.name:

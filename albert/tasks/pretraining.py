@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,22 @@ _MASK = "[MASK]"
 # Of dynamic masks, where no manifest tells (ALBERT, section 4.1).
 _MASKED_LM_PROB, _NGRAM = 0.15, 3
 _WORD_START = "▁"
+
+
+class MaskedLine(NamedTuple):
+  """A line of text with [MASK] in it.
+
+  Attributes:
+    number: of the line in its file, from 1.
+    text: as the file has it, stripped.
+    ids: its tokens, with [CLS] and [SEP].
+    positions: of the masks in `ids`.
+  """
+
+  number: int
+  text: str
+  ids: list[int]
+  positions: list[int]
 
 
 class PretrainingTask(Task):
@@ -156,14 +172,32 @@ class PretrainingTask(Task):
     """The contract of the shards."""
     return pretraining_features(self.max_seq_length, self.max_predictions)
 
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Opens the shards to train on, reads all records to evaluate on and all lines to predict."""
+    if train:
+      self.training_data()
+    if evaluate:
+      self.evaluation_data()
+      _ = self._baselines
+    if predict:
+      _ = self._masked_lines
+
   def training_data(self) -> ShardData:
     """--input_file."""
+    return self._training_shards
+
+  @functools.cached_property
+  def _training_shards(self) -> ShardData:
     if not self.config.input_file:
       raise UserError("--do_train needs --input_file: the shards to train on")
     return self._shards(self.config.input_file, "--input_file", self.masking)
 
   def evaluation_data(self) -> dict[str, Data]:
     """--eval_input_file."""
+    return {"heldout": self._heldout_shards}
+
+  @functools.cached_property
+  def _heldout_shards(self) -> ShardData:
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
     path = files.expand_globs(self.config.eval_input_file, flag="--eval_input_file")[0]
@@ -173,7 +207,7 @@ class PretrainingTask(Task):
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks; evaluations are compared on the "
         "same ones: write them with --masking=static"
       )
-    return {"heldout": self._shards(self.config.eval_input_file, "--eval_input_file")}
+    return self._shards(self.config.eval_input_file, "--eval_input_file")
 
   def _shards(self, spec: str, flag: str, masking: DynamicMasking | None = None) -> ShardData:
     return ShardData(pipeline.open_shards(files.expand_globs(spec, flag=flag)), self.features(), masking)
@@ -214,7 +248,8 @@ class PretrainingTask(Task):
     tokens = np.zeros(self.model_config.vocab_size, np.int64)
     labels = np.zeros(2, np.int64)
     for path in files.expand_globs(self.config.eval_input_file, flag="--eval_input_file"):
-      for record in records.read_records(path):
+      for number, record in enumerate(records.read_records(path)):
+        pipeline.check_record(path, number, record, self.features())
         example = records.decode_example(record)
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
         tokens += np.bincount(masked, minlength=len(tokens))
@@ -236,21 +271,30 @@ class PretrainingTask(Task):
 
     Yields: line (from 1), mask (from 1), text, and piece_k, probability_k for k = 1..5.
     """
+    for line in self._masked_lines:
+      yield from self._fill(model, line)
+
+  @functools.cached_property
+  def _masked_lines(self) -> Sequence[MaskedLine]:
+    """The lines of predict_file that are not blank. UserError for one that cannot be filled."""
     config = self.config
     if not config.predict_file or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    tokenizer = self._tokenizer
+    found = []
     for path in files.expand_globs(config.predict_file, flag="--predict_file"):
       with files.open_file(path) as f:
-        lines = f.read().decode("utf-8-sig").splitlines()
-      for number, line in enumerate(lines, start=1):
-        if line.strip():
-          yield from self._fill(model, tokenizer, line.strip(), path, number)
+        content = f.read()
+      try:
+        lines = content.decode("utf-8-sig").splitlines()
+      except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
+      found += [self._masked_line(path, number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+      raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
+    return found
 
-  def _fill(
-    self, model: keras.Model, tokenizer: Tokenizer, line: str, path: str, number: int
-  ) -> Iterator[dict[str, Any]]:
-    ids = [CLS_ID, *encode_with_masks(tokenizer, line), SEP_ID]
+  def _masked_line(self, path: str, number: int, text: str) -> MaskedLine:
+    ids = [CLS_ID, *encode_with_masks(self._tokenizer, text), SEP_ID]
     positions = [i for i, token in enumerate(ids) if token == MASK_ID]
     if not positions:
       raise UserError(f"{path}, line {number}: has no [MASK] to fill")
@@ -258,20 +302,23 @@ class PretrainingTask(Task):
       raise UserError(
         f"{path}, line {number}: {len(ids)} tokens, the model takes {self.model_config.max_position_embeddings}"
       )
-    inputs = tf.constant([ids])
+    return MaskedLine(number, text, ids, positions)
+
+  def _fill(self, model: keras.Model, line: MaskedLine) -> Iterator[dict[str, Any]]:
+    inputs = tf.constant([line.ids])
     output = model(
       {
         "input_ids": inputs,
         "input_mask": tf.ones_like(inputs),
         "segment_ids": tf.zeros_like(inputs),
-        "masked_lm_positions": tf.constant([positions]),
+        "masked_lm_positions": tf.constant([line.positions]),
       }
     )
     top = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=5)
     for mask, (values, indices) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start=1):
-      row: dict[str, Any] = {"line": number, "mask": mask, "text": line}
+      row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
       for rank, (value, index) in enumerate(zip(values, indices, strict=True), start=1):
-        row |= {f"piece_{rank}": tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
+        row |= {f"piece_{rank}": self._tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
       yield row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -47,6 +48,31 @@ def claim(
       )
   if is_chief:
     files.write_json(path, dict(identity) | dict(resolved))
+
+
+def check_writable(directory: str) -> None:
+  """Checks that files can be written to a directory, which need not exist yet. Nothing is left there.
+
+  Raises:
+    UserError: the directory, or the one it would be made in, is a file or cannot be written to.
+  """
+  if files.is_remote(directory):
+    probe = files.join(directory, f".writable-{uuid.uuid4().hex}")
+    try:
+      files.write_atomically(probe, b"")
+      files.remove(probe)
+    except tf.errors.OpError as error:
+      raise UserError(
+        f"{directory}: cannot write there ({str(error).splitlines()[0]}): check path and rights"
+      ) from error
+    return
+  place = os.path.abspath(directory)
+  while not os.path.lexists(place):
+    place = os.path.dirname(place)
+  if not os.path.isdir(place):
+    raise UserError(f"{directory}: cannot be made, since {place} is not a directory: choose another one")
+  if not os.access(place, os.W_OK | os.X_OK):
+    raise UserError(f"{directory}: {place} cannot be written to: choose another directory, or change its rights")
 
 
 def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> None:
