@@ -1,4 +1,7 @@
-"""Heads on the encoder, and the models they make. Each model names its variables as the original does."""
+"""Heads on the encoder, and the models they make. Each model names its variables as the original does.
+
+Logits are multiplied in float32 whatever the compute dtype is: bfloat16 keeps 8 bits, so that tokens would tie.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,11 @@ class MaskedLMHead(keras.layers.Layer):
     super().build(input_shape)
 
   def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
-    """hidden [B, P, H], word_embeddings [V, E] -> logits float32 [B, P, V]."""
+    """hidden [B, P, H], word_embeddings float32 [V, E] -> logits float32 [B, P, V]."""
     shape = tf.shape(hidden)
     hidden = self.layer_norm(self.activation(self.transform(hidden)))
-    flat = tf.reshape(hidden, [-1, self.config.embedding_size])
-    logits = tf.matmul(flat, tf.cast(word_embeddings, flat.dtype), transpose_b=True)
-    logits = tf.cast(logits, tf.float32) + self.output_bias
+    flat = tf.cast(tf.reshape(hidden, [-1, self.config.embedding_size]), tf.float32)
+    logits = tf.matmul(flat, word_embeddings, transpose_b=True) + self.output_bias
     return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
   def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:
@@ -49,10 +51,10 @@ class MaskedLMHead(keras.layers.Layer):
 
 
 class LinearHead(keras.layers.Layer):
-  """x [..., H] -> logits float32 [..., classes]. The weight is [classes, H], as the original keeps it."""
+  """x [..., H] -> logits float32 [..., classes]. The weight is [classes, H], as in the original."""
 
   def __init__(self, num_classes: int, stddev: float, name: str):
-    super().__init__(name=name)
+    super().__init__(name=name, dtype="float32")
     self.num_classes = num_classes
     self.stddev = stddev
 
@@ -62,14 +64,12 @@ class LinearHead(keras.layers.Layer):
       shape=[self.num_classes, input_shape[-1]],
       initializer=layers.truncated_normal(self.stddev),
     )
-    self.output_bias = self.add_weight(
-      name="output_bias", shape=[self.num_classes], initializer="zeros", experimental_autocast=False
-    )
+    self.output_bias = self.add_weight(name="output_bias", shape=[self.num_classes], initializer="zeros")
     super().build(input_shape)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """x [..., H] -> float32 [..., classes]."""
-    return tf.cast(tf.matmul(x, self.output_weights, transpose_b=True), tf.float32) + self.output_bias
+    return tf.matmul(x, self.output_weights, transpose_b=True) + self.output_bias
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """The variables under the original's names; the head of a classifier has no prefix there."""

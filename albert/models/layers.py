@@ -1,6 +1,6 @@
 """The small pieces every layer is built of: dense, layer normalization, activation, dropout.
 
-Matrices are multiplied in the policy's compute dtype (float32 or bfloat16); statistics are float32.
+Matrices are multiplied in the policy's compute dtype (float32 or bfloat16); statistics are float32, and so are logits.
 """
 
 from __future__ import annotations

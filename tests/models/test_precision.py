@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config import OptimizerConfig, PretrainingConfig
+from albert.models.classifier import ClassifierModel
+from albert.models.heads import LinearHead
+from albert.models.multiple_choice import MultipleChoiceModel
+from albert.models.squad_heads import SquadV1Model
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.strategy import set_precision
@@ -71,6 +76,63 @@ def test_variables_and_slots_are_float32(bfloat16):
   for variable in variables.values():
     assert variable.dtype == tf.float32
     assert {slot.dtype for slot in optimizer.slots(variable).values()} == {tf.float32}
+
+
+def tokens_of(inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+  return [inputs[name] for name in ("input_ids", "input_mask", "segment_ids")]
+
+
+def assert_product(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bias: tf.Variable) -> None:
+  """The logits are the product in float64 but for float32's rounding; bfloat16's is a thousandth of the largest."""
+  assert (hidden.dtype, logits.dtype) == (tf.bfloat16, tf.float32)
+  states, weights = (tf.cast(value, tf.float32).numpy().astype(np.float64) for value in (hidden, matrix))
+  products = states @ weights.T + bias.numpy()
+  np.testing.assert_allclose(logits, products, rtol=1e-6, atol=1e-6 * np.abs(products).max())
+
+
+def test_logits_of_pretraining_are_multiplied_in_float32(bfloat16):
+  model, inputs = pretraining_model(CONFIG), features(0)
+  output, head = model(inputs), model.masked_lm
+  encoded = model.encoder(*tokens_of(inputs), positions=inputs["masked_lm_positions"])
+  hidden = head.layer_norm(head.activation(head.transform(encoded.sequence_output)))
+  assert_product(output.masked_lm_logits, hidden, model.encoder.embeddings.word_embeddings, head.output_bias)
+  head = model.sentence
+  assert_product(output.sentence_logits, encoded.pooled_output, head.output_weights, head.output_bias)
+
+
+def squad_v1(inputs: dict[str, tf.Tensor]) -> tuple[SquadV1Model, tf.Tensor, str]:
+  model = SquadV1Model(CONFIG)
+  every = tf.ones_like(inputs["input_mask"])
+  spans = model(inputs | {"input_mask": every, "p_mask": 1 - every})
+  return model, tf.stack(spans, axis=-1), "sequence_output"
+
+
+def classifier(inputs: dict[str, tf.Tensor]) -> tuple[ClassifierModel, tf.Tensor, str]:
+  model = ClassifierModel(CONFIG, 3)
+  return model, model(inputs), "pooled_output"
+
+
+def multiple_choice(inputs: dict[str, tf.Tensor]) -> tuple[MultipleChoiceModel, tf.Tensor, str]:
+  model = MultipleChoiceModel(CONFIG)
+  options = {name: value[tf.newaxis] for name, value in inputs.items()}
+  logits = model(options | {"option_mask": tf.ones(options["input_ids"].shape[:2])})
+  return model, logits[0, :, tf.newaxis], "pooled_output"
+
+
+@pytest.mark.parametrize("run", [squad_v1, classifier, multiple_choice])
+def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run):
+  inputs = {name: value for name, value in features(0).items() if name in ("input_ids", "segment_ids")}
+  inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
+  model, logits, states = run(inputs)
+  hidden = getattr(model.encoder(*tokens_of(inputs)), states)
+  assert_product(logits, hidden, model.head.output_weights, model.head.output_bias)
+
+
+def test_no_two_of_many_tokens_tie_in_bfloat16(bfloat16):
+  head = LinearHead(2, 0.02, name="squad")
+  states = np.random.default_rng(0).standard_normal((16, 384, 64))
+  starts = head(tf.constant(states, tf.bfloat16)).numpy()[..., 0]
+  assert [len(np.unique(row)) for row in starts] == [384] * 16
 
 
 @pytest.mark.parametrize("optimizer_name", PEAKS)
