@@ -17,6 +17,7 @@ from albert.config import (
   FinetuningConfig,
   ModelConfig,
   OptimizerConfig,
+  PretrainingConfig,
   RunConfig,
   TrainConfig,
   config_names,
@@ -184,6 +185,8 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
       spm_model_file=data_config.spm_model_file or _vocabulary(config, init_vocabulary),
       cache_dir=data_config.cache_dir or files.join(config.output_dir, "features"),
     )
+  elif isinstance(data_config, PretrainingConfig):
+    data_config = dataclasses.replace(data_config, cache_dir=data_config.cache_dir or config.output_dir)
   return registry.make_task(task_name, _model_config(recipe, run_config, init_config), data_config), config
 
 

@@ -33,7 +33,8 @@ def option(
 ) -> Any:
   """A config field with its help and range.
 
-  `identity` False marks a field that may differ when a run is resumed, since it does not change what is learned.
+  `identity` False marks a field that may differ when a run is resumed, since it does not change what is learned. A
+  path is such a field: the content of the file decides, and its hash is compared.
   """
   metadata = {
     "help": help_text,
@@ -315,7 +316,7 @@ def load_model_config(path: str) -> ModelConfig:
 class PretrainingConfig(Config):
   """What pretraining reads."""
 
-  input_file: str = option("", "TFRecord shards to train on, comma-separated globs")
+  input_file: str = option("", "TFRecord shards to train on, comma-separated globs", identity=False)
   eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", identity=False)
   max_seq_length: int = option(0, "length the shards were written with; 0: as they say", minimum=0)
   max_predictions_per_seq: int = option(0, "predictions the shards were written with; 0: as they say", minimum=0)
@@ -335,10 +336,11 @@ class PretrainingConfig(Config):
     0, "greatest number of words that dynamic masks hide in one go; 0: as the shards' manifest says, else 3", minimum=0
   )
   spm_model_file: str = option(
-    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks"
+    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks", identity=False
   )
   do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
   predict_file: str = option("", "text file with [MASK] in its lines, to fill", identity=False)
+  cache_dir: str = option("", "where hashes of shards without a manifest are kept; none: output_dir", identity=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

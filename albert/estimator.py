@@ -154,9 +154,13 @@ class Estimator:
     run_directory.claim(
       directory,
       self._identity() | {"train": train.identity() | {"precision": self.precision}},
-      {"train": train.to_dict() | {"precision": self.precision}},
+      {
+        "train": train.to_dict() | {"precision": self.precision},
+        "data": self.task.settings() | self.task.data_paths(),
+      },
       is_started=bool(self.checkpoints.steps()) or self._has_results(),
       is_chief=self.cluster.is_chief,
+      content=data.content if data.content.files else None,
     )
     if self.cluster.is_chief:
       run_directory.write_environment(directory, self.strategy)

@@ -12,10 +12,25 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from albert.errors import UserError
+
+# Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
+_THREADS = 64
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class Stat(NamedTuple):
+  """Size in bytes, time of the last change in nanoseconds, and whether it is a directory."""
+
+  num_bytes: int
+  mtime_ns: int
+  is_dir: bool
 
 
 def is_remote(path: str) -> bool:
@@ -53,6 +68,32 @@ def is_dir(path: str) -> bool:
 def size(path: str) -> int:
   """Size of the file in bytes."""
   return int(_gfile().stat(path).length) if is_remote(path) else os.path.getsize(path)
+
+
+def stat(path: str) -> Stat:
+  """Size, time and kind, in one request. Raises UserError when there is no such file."""
+  if is_remote(path):
+    found = _gfile().stat(path)
+    return Stat(int(found.length), int(found.mtime_nsec), bool(found.is_directory))
+  try:
+    status = os.stat(path)
+  except OSError as error:
+    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
+  return Stat(status.st_size, status.st_mtime_ns, os.path.isdir(path))
+
+
+def stats(paths: Iterable[str]) -> dict[str, Stat]:
+  """`stat` of each path; of remote ones many at a time."""
+  paths = list(paths)
+  return dict(zip(paths, in_threads(stat, paths), strict=True))
+
+
+def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
+  """`function` of each argument, in order, in as many threads as requests to a remote file system are worth."""
+  if len(arguments) < 2:
+    return list(map(function, arguments))
+  with futures.ThreadPoolExecutor(min(_THREADS, len(arguments))) as pool:
+    return list(pool.map(function, arguments))
 
 
 def makedirs(path: str) -> None:
@@ -165,7 +206,12 @@ def _matches(pattern: str) -> list[str]:
 
 
 def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
-  """Sorted unique paths of the comma-separated globs in `spec`.
+  """Sorted unique paths of the comma-separated globs in `spec`. Raises as stat_globs."""
+  return list(stat_globs(spec, flag=flag))
+
+
+def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
+  """Sorted unique paths of the comma-separated globs in `spec`, with one `stat` of each.
 
   Raises:
     UserError: naming `flag` and the pattern when one matches nothing, or the file when one is a
@@ -180,13 +226,15 @@ def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
     if not matches:
       raise UserError(f"{flag}: {pattern!r} matches no file: check the path (globs are quoted from the shell)")
     paths.update(matches)
-  for path in sorted(paths):
-    if is_dir(path):
+  found = stats(sorted(paths))
+  for path, status in found.items():
+    if status.is_dir:
       raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
-    if size(path) == 0:
+    if status.num_bytes == 0:
       raise UserError(f"{flag}: {path} is empty: remove it from the input")
-    open_file(path).close()
-  return sorted(paths)
+    if not is_remote(path):
+      open_file(path).close()
+  return found
 
 
 def read_json(path: str) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
+# The hashes of the files that the run was trained on, in order.
+TRAINING_DATA = "training_data.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"

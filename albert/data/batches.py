@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert.data.content import DataContent
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, Examples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data, Reader
@@ -83,6 +84,7 @@ class ExampleData(Data):
     token_features: those of the examples that batches carry.
     grouped: True for examples of several sequences: batches are [B, K, S].
     length: S of every batch, as a TPU wants it; None for the longest sequence of each batch.
+    content: the hashes of the files that the examples were made of.
   """
 
   needs_python = True
@@ -95,8 +97,10 @@ class ExampleData(Data):
     token_features: Sequence[str] = (),
     grouped: bool = False,
     length: int | None = None,
+    content: DataContent | None = None,
   ):
     self.examples = examples
+    self.content = content or DataContent()
     self.num_examples = examples.num_examples
     self._name = name
     self._token_features = tuple(token_features)

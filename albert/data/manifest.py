@@ -77,9 +77,12 @@ class Manifest:
       text = file.read()
     try:
       values = json.loads(text)
-      values.pop("num_examples", None)
+      num_examples = values.pop("num_examples", None)
       values["shards"] = tuple(ShardInfo(**shard) for shard in values["shards"])
-      return cls(**values)
+      manifest = cls(**values)
+      if num_examples not in (None, manifest.num_examples):
+        raise ValueError(f"its shards have {manifest.num_examples} examples, not {num_examples}")
+      return manifest
     except (ValueError, TypeError, KeyError, AttributeError) as error:
       raise UserError(
         f"{path}: not a manifest of data preparation ({error}): run data preparation again into another directory"

@@ -8,18 +8,15 @@ opens only the shards it still needs.
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from albert import files
 from albert.data import records
 from albert.data.dynamic_masking import DynamicMasking
-from albert.data.manifest import Manifest
 from albert.data.schema import FeatureSpec
+from albert.data.shards import Shards
 from albert.data.source import Data, Reader
 from albert.errors import UserError
 
@@ -32,77 +29,8 @@ WINDOW = 4096
 # 5 ms for as many as that, does not depend on their number.
 _MASKED_TOGETHER = 128
 
-# Examples of the largest part of the shards for one of the smallest, at most.
-_MOST_UNEVEN = 1.1
-
 # Every batch carries it: 1 for an example, 0 for the padding of a last, partial batch.
 EXAMPLE_WEIGHT = "example_weight"
-
-
-@dataclasses.dataclass(frozen=True)
-class Shards:
-  """Files of one data set, with the number of examples in each."""
-
-  paths: tuple[str, ...]
-  counts: tuple[int, ...]
-  compressed: tuple[bool, ...]
-
-  @property
-  def num_examples(self) -> int:
-    """Examples in all shards."""
-    return sum(self.counts)
-
-  def part(self, index: int, of: int) -> Shards:
-    """Part `index` of `of`: whole shards, dealt so that all parts hold about as many examples.
-
-    Each part is read in epochs of its own, so a part with fewer examples would show them more often.
-    Raises:
-      UserError: fewer shards than parts, or parts that differ by more than a tenth.
-    """
-    if of > len(self.paths):
-      raise UserError(
-        f"{len(self.paths)} shards cannot be shared by {of} hosts: write at least {of} (--num_shards) so that each "
-        "host reads its own"
-      )
-    parts: list[list[int]] = [[] for _ in range(of)]
-    examples = [0] * of
-    for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
-      fewest = examples.index(min(examples))
-      parts[fewest].append(shard)
-      examples[fewest] += self.counts[shard]
-    if max(examples) > _MOST_UNEVEN * min(examples):
-      raise UserError(
-        f"{len(self.paths)} shards cannot be shared evenly by {of} hosts: one would read {max(examples)} examples, "
-        f"another {min(examples)}, and so show them more often; write a multiple of {of} (--num_shards)"
-      )
-    take = sorted(parts[index])
-    return Shards(
-      tuple(self.paths[i] for i in take), tuple(self.counts[i] for i in take), tuple(self.compressed[i] for i in take)
-    )
-
-
-def open_shards(paths: Sequence[str]) -> Shards:
-  """Counts the examples of each file: from the manifest beside it if it lists the file, else from the file.
-
-  Raises:
-    UserError: a file without records, or one that is no TFRecord file.
-  """
-  manifests: dict[str, Manifest | None] = {}
-  counts, compressed = [], []
-  for path in paths:
-    directory, name = os.path.split(path)
-    if directory not in manifests:
-      manifests[directory] = Manifest.load(directory)
-    manifest = manifests[directory]
-    listed = {shard.file: shard for shard in manifest.shards} if manifest else {}
-    if name in listed and listed[name].bytes == files.size(path):
-      counts.append(listed[name].examples)
-    else:
-      counts.append(records.count_records(path))
-    if counts[-1] == 0:
-      raise UserError(f"{path}: holds no records; leave it out or write it again")
-    compressed.append(records.is_compressed(path))
-  return Shards(tuple(paths), tuple(counts), tuple(compressed))
 
 
 def training_records(
@@ -287,6 +215,7 @@ class ShardData(Data):
     self.masking = masking  # in training
     self.needs_python = masking is not None
     self.num_examples = shards.num_examples
+    self.content = shards.content
 
   def describe(self) -> str:
     """Numbers of examples and shards."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import io
 import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
@@ -293,8 +294,8 @@ def _is_gzip(start: bytes) -> bool:
   return start.startswith(_GZIP_MAGIC) and not plain
 
 
-def is_compressed(path: str) -> bool:
-  """True for a file that RecordWriter wrote with compress=True."""
+def is_gzip(path: str) -> bool:
+  """True for a file that RecordWriter wrote with compress=True. Opens the file."""
   with files.open_file(path) as file:
     return _is_gzip(file.read(_HEADER.size))
 
@@ -315,17 +316,21 @@ def read_records(path: str) -> Iterator[bytes]:
   with files.open_file(path) as file:
     start = file.read(_HEADER.size)
     file.seek(0)
-    stream = gzip.GzipFile(fileobj=file) if _is_gzip(start) else file
-    record = 0
-    while True:
-      try:
-        header = stream.read(_HEADER.size)
-        if not header:
-          return
-        yield _read_body(cast("BinaryIO", stream), header, path, record)
-      except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged(path, record, f"its GZIP stream is broken ({error})") from error
-      record += 1
+    yield from _records_of(gzip.GzipFile(fileobj=file) if _is_gzip(start) else file, path)
+
+
+def _records_of(stream: Any, path: str) -> Iterator[bytes]:
+  """The records of an open file; `path` is for errors."""
+  record = 0
+  while True:
+    try:
+      header = stream.read(_HEADER.size)
+      if not header:
+        return
+      yield _read_body(cast("BinaryIO", stream), header, path, record)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+      raise _damaged(path, record, f"its GZIP stream is broken ({error})") from error
+    record += 1
 
 
 def _read_body(stream: BinaryIO, header: bytes, path: str, record: int) -> bytes:
@@ -343,6 +348,44 @@ def _read_body(stream: BinaryIO, header: bytes, path: str, record: int) -> bytes
   return data
 
 
-def count_records(path: str) -> int:
-  """Number of records in the file; every checksum is checked on the way."""
-  return sum(1 for _ in read_records(path))
+class _HashingReader(io.RawIOBase):
+  """Reads a file and hashes every byte that is read."""
+
+  def __init__(self, file: BinaryIO):
+    self._file = file
+    self.num_bytes = 0
+    self.sha256 = hashlib.sha256()
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    self.sha256.update(data)
+    self.num_bytes += len(data)
+    return len(data)
+
+
+class RecordFileInfo(NamedTuple):
+  """What reading a whole TFRecord file tells: number of records, size in bytes, SHA-256 of the file, whether GZIP."""
+
+  num_records: int
+  num_bytes: int
+  sha256: str
+  is_gzip: bool
+
+
+def scan(path: str) -> RecordFileInfo:
+  """Counts the records of a file and hashes it, in one pass; every checksum is checked on the way.
+
+  Raises:
+    UserError: as read_records.
+  """
+  with files.open_file(path) as file:
+    hashing = _HashingReader(file)
+    buffered = io.BufferedReader(hashing, _FLUSH_BYTES)
+    is_gzip = _is_gzip(buffered.peek(_HEADER.size)[: _HEADER.size])
+    stream = gzip.GzipFile(fileobj=buffered, mode="rb") if is_gzip else buffered
+    num_records = sum(1 for _ in _records_of(stream, path))
+  return RecordFileInfo(num_records, hashing.num_bytes, hashing.sha256.hexdigest(), is_gzip)

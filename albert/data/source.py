@@ -7,6 +7,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from albert.data.content import DataContent
+
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
@@ -29,6 +31,8 @@ class Data(abc.ABC):
   """One data set. Its training stream is a pure function of (seed, step), so a resumed run goes on exactly."""
 
   num_examples: int
+  # The files it was read from, by which a resumed run knows its data again; none where nothing is known of them.
+  content: DataContent = DataContent()
   # Whether Python code makes the batches of training, so that only the machine of this process can.
   needs_python: bool = False
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert import output_files
+from albert import files, output_files
 from albert.config import FinetuningConfig, ModelConfig
 from albert.data.batches import ExampleData
+from albert.data.content import DataContent, FileContent
 from albert.data.examples import Examples
 from albert.data.feature_cache import make_examples
 from albert.data.manifest import file_sha256
@@ -67,6 +69,7 @@ class FinetuningTask(Task):
     self.fresh_weights = self.head_weights
     self.replaced_weights = self.head_weights if config.fresh_head else ()
     self._examples: dict[str, Examples] = {}
+    self._content: dict[str, DataContent] = {}
 
   # What a subclass gives:
 
@@ -93,6 +96,10 @@ class FinetuningTask(Task):
     """The task's part of config.json."""
     return self.config.identity() | self.checkpoint_settings()
 
+  def data_paths(self) -> dict[str, Any]:
+    """--data_dir and --train_file, where the task has them."""
+    return {name: value for name, value in self.config.to_dict().items() if name in ("data_dir", "train_file")}
+
   def checkpoint_settings(self) -> dict[str, Any]:
     """The vocabulary, and how text is normalized."""
     return {
@@ -117,6 +124,14 @@ class FinetuningTask(Task):
       raise UserError(f"{', '.join(self.data_files(split))}: no examples; give the file of the {split} set")
     return raw
 
+  def content(self, split: str) -> DataContent:
+    """The hashes of the files of a split, in order."""
+    if split not in self._content:
+      paths = self.data_files(split)
+      names = [os.path.basename(path) for path in paths]
+      self._content[split] = DataContent(tuple(map(FileContent, names, files.in_threads(file_sha256, paths))))
+    return self._content[split]
+
   def examples(self, split: str) -> Examples:
     """The examples of a split, from the cache if they are there."""
     if split not in self._examples:
@@ -124,7 +139,7 @@ class FinetuningTask(Task):
       key = {
         "task": self.name,
         "split": split,
-        "files": [file_sha256(path) for path in self.data_files(split)],
+        "files": [file.sha256 for file in self.content(split).files],
         "max_seq_length": config.max_seq_length,
         **self.checkpoint_settings(),
         **self.feature_settings(split),
@@ -156,6 +171,7 @@ class FinetuningTask(Task):
     return ExampleData(
       self.examples(split),
       f"{self.name} ({split})",
+      content=self.content(split),
       token_features=self.token_features,
       grouped=self.grouped,
       length=self.config.max_seq_length if self.config.pad_to_max_length else None,

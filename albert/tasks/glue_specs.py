@@ -21,8 +21,10 @@ class ClassifierConfig(FinetuningConfig):
   """What run_classifier.py reads."""
 
   task_name: str = option("", "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom")
-  data_dir: str = option("", "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)")
-  train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir")
+  data_dir: str = option(
+    "", "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)", identity=False
+  )
+  train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir", identity=False)
   eval_file: str = option("", "file to evaluate on, instead of those in data_dir", identity=False)
   predict_file: str = option("", "file to predict, instead of those in data_dir", identity=False)
   formulation: str = option(

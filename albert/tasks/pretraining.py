@@ -18,6 +18,7 @@ from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
 from albert.data.schema import FeatureSpec, pretraining_features
+from albert.data.shards import open_shards
 from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.heads import PretrainingModel
@@ -59,22 +60,31 @@ class PretrainingTask(Task):
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
     super().__init__(model_config)
     self.config = config
-    spec = config.input_file or config.eval_input_file
+    self._found: dict[str, dict[str, files.Stat]] = {}
+    self._vocab_sha256 = ""
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
     self.sentence_prediction = config.sentence_prediction
     manifest = None
-    if spec:
-      flag = "--input_file" if config.input_file else "--eval_input_file"
-      manifest = self._agree_with_shards(files.expand_globs(spec, flag=flag)[0])
+    if config.input_file or config.eval_input_file:
+      manifest = self._agree_with_shards(list(self._files("input_file" if config.input_file else "eval_input_file")))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.masking = self._make_masking(manifest if config.input_file else None)
     self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
 
-  def _agree_with_shards(self, path: str) -> Manifest | None:
-    """Takes lengths and the sentence loss from the shards, refuses what contradicts them; returns their manifest."""
-    config = self.config
+  def _files(self, flag: str) -> dict[str, files.Stat]:
+    """The shards of --input_file or --eval_input_file, which are looked for once: there may be thousands."""
+    if flag not in self._found:
+      self._found[flag] = files.stat_globs(getattr(self.config, flag), flag=f"--{flag}")
+    return self._found[flag]
+
+  def _agree_with_shards(self, paths: Sequence[str]) -> Manifest | None:
+    """Takes lengths and the sentence loss from the shards, refuses what contradicts them.
+
+    Returns: the manifest of the first shard.
+    """
+    config, path = self.config, paths[0]
     example = records.decode_example(next(records.read_records(path)))
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
       asked, found = getattr(config, flag), len(example.get(feature, ()))
@@ -90,10 +100,15 @@ class PretrainingTask(Task):
         f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise "
         "max_position_embeddings"
       )
-    manifest = Manifest.load(os.path.dirname(path))
-    if manifest:
-      self._agree_with_manifest(os.path.dirname(path), manifest)
-    return manifest
+    return self._agree_with_manifests(paths)
+
+  def _agree_with_manifests(self, paths: Sequence[str]) -> Manifest | None:
+    """Checks the manifests beside all shards; returns that of the first shard."""
+    manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
+    for directory, manifest in manifests.items():
+      if manifest:
+        self._agree_with_manifest(directory, manifest)
+    return manifests[os.path.dirname(paths[0])]
 
   @functools.cached_property
   def _tokenizer(self) -> Tokenizer:
@@ -137,6 +152,12 @@ class PretrainingTask(Task):
         f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
         "differs): give that one"
       )
+    self._vocab_sha256 = self._vocab_sha256 or manifest.vocab_sha256
+    if manifest.vocab_sha256 != self._vocab_sha256:
+      raise UserError(
+        f"{where}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) than the "
+        f"other ones ({self._vocab_sha256[:12]}...): give shards of one vocabulary"
+      )
     written = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
       self.sentence_prediction = written
@@ -148,14 +169,23 @@ class PretrainingTask(Task):
 
   def settings(self) -> dict[str, Any]:
     """The task's part of config.json."""
-    return self.config.identity() | {
-      "max_seq_length": self.max_seq_length,
-      "max_predictions_per_seq": self.max_predictions,
-      "sentence_prediction": self.sentence_prediction,
-      "masking": "dynamic" if self.masking else "static",
-      "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
-      "ngram": self.masking.ngram if self.masking else 0,
-    }
+    vocab_sha256 = self._tokenizer.sha256 if self.config.spm_model_file else self._vocab_sha256
+    return (
+      self.config.identity()
+      | ({"vocab_sha256": vocab_sha256} if vocab_sha256 else {})
+      | {
+        "max_seq_length": self.max_seq_length,
+        "max_predictions_per_seq": self.max_predictions,
+        "sentence_prediction": self.sentence_prediction,
+        "masking": "dynamic" if self.masking else "static",
+        "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
+        "ngram": self.masking.ngram if self.masking else 0,
+      }
+    )
+
+  def data_paths(self) -> dict[str, Any]:
+    """--input_file."""
+    return {"input_file": self.config.input_file}
 
   def files_to_keep(self) -> dict[str, str]:
     """The vocabulary, if it is given: fine-tuning then finds it."""
@@ -190,7 +220,7 @@ class PretrainingTask(Task):
   def _training_shards(self) -> ShardData:
     if not self.config.input_file:
       raise UserError("--do_train needs --input_file: the shards to train on")
-    return self._shards(self.config.input_file, "--input_file", self.masking)
+    return self._shards("input_file", self.masking)
 
   def evaluation_data(self) -> dict[str, Data]:
     """--eval_input_file."""
@@ -200,17 +230,18 @@ class PretrainingTask(Task):
   def _heldout_shards(self) -> ShardData:
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
-    path = files.expand_globs(self.config.eval_input_file, flag="--eval_input_file")[0]
-    manifest = Manifest.load(os.path.dirname(path))
+    manifest = self._agree_with_manifests(list(self._files("eval_input_file")))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks; evaluations are compared on the "
         "same ones: write them with --masking=static"
       )
-    return self._shards(self.config.eval_input_file, "--eval_input_file")
+    return self._shards("eval_input_file")
 
-  def _shards(self, spec: str, flag: str, masking: DynamicMasking | None = None) -> ShardData:
-    return ShardData(pipeline.open_shards(files.expand_globs(spec, flag=flag)), self.features(), masking)
+  def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardData:
+    stats, config = self._files(flag), self.config
+    shards = open_shards(list(stats), stats=stats, patterns=getattr(config, flag), cache_dir=config.cache_dir)
+    return ShardData(shards, self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:
     """Masked LM, and the sentence loss if there is one."""
@@ -247,7 +278,7 @@ class PretrainingTask(Task):
   def _baselines(self) -> dict[str, float]:
     tokens = np.zeros(self.model_config.vocab_size, np.int64)
     labels = np.zeros(2, np.int64)
-    for path in files.expand_globs(self.config.eval_input_file, flag="--eval_input_file"):
+    for path in self._files("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
         pipeline.check_record(path, number, record, self.features())
         example = records.decode_example(record)

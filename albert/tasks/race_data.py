@@ -28,8 +28,12 @@ _REMEDY = "training and evaluation need the answers; --predict_file takes questi
 class RaceConfig(FinetuningConfig):
   """What run_race.py reads."""
 
-  data_dir: str = option("", "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt")
-  train_file: str = option("", "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir")
+  data_dir: str = option(
+    "", "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt", identity=False
+  )
+  train_file: str = option(
+    "", "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir", identity=False
+  )
   eval_file: str = option("", "the same to evaluate on", identity=False)
   predict_file: str = option("", "the same to predict; it needs no answers", identity=False)
   max_qa_length: int = option(128, "last tokens that are kept of question and option", minimum=1)

@@ -19,7 +19,9 @@ _field = functools.partial(field, remedy="give a file in the form of SQuAD")
 class SquadConfig(FinetuningConfig):
   """What run_squad.py reads."""
 
-  train_file: str = option("", "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs")
+  train_file: str = option(
+    "", "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs", identity=False
+  )
   eval_file: str = option("", "questions with answers to evaluate on; none: those of --predict_file", identity=False)
   predict_file: str = option("", "questions to predict; they need no answers", identity=False)
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")

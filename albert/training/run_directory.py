@@ -1,4 +1,4 @@
-"""The output_dir of a run: whose it is, and what it was made with."""
+"""The output_dir of a run: its config.json, and the check that a command continues the run that is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert import files, output_files
+from albert.data.content import DataContent
 from albert.errors import UserError
+from albert.training.metrics_log import say as log
 
 
 def claim(
@@ -24,30 +26,65 @@ def claim(
   *,
   is_started: bool,
   is_chief: bool = True,
+  content: DataContent | None = None,
 ) -> None:
   """Writes config.json; refuses a directory that holds another run.
 
   Args:
     directory: the output_dir.
-    identity: what the run depends on, as JSON values.
+    identity: the settings that affect training, as JSON values.
     resolved: sections to write in place of those of `identity`, with the fields that may change, too.
     is_started: whether a run has already saved something there.
     is_chief: false in a process that leaves the writing to another one.
+    content: the hashes of the training data; None where they are not known.
   Raises:
-    UserError: config.json there differs in `identity`; the first difference is named.
+    UserError: config.json there differs in `identity` or in the hashes of the data; the first difference is named.
   """
   files.makedirs(directory)
   path = files.join(directory, output_files.CONFIG)
+  values = dict(identity) | dict(resolved)
   if is_started:
     if not files.exists(path):
       raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
-    for key, ours, theirs in _differences(identity, files.read_json(path)):
+    there = files.read_json(path)
+    for key, ours, theirs in _differences(identity, there):
       raise UserError(
         f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
         "--output_dir, or that value to resume it"
       )
+    if content is not None:
+      _compare_content(directory, path, there, content)
+    # What this command does not know, such as the vocabulary of shards without a manifest, stays recorded.
+    values["data"] = there.get("data", {}) | values.get("data", {})
+  if content is not None:
+    values["training_data"] = content.summary()
   if is_chief:
-    files.write_json(path, dict(identity) | dict(resolved))
+    if content is not None:
+      files.write_atomically(files.join(directory, output_files.TRAINING_DATA), content.to_json())
+    files.write_json(path, values)
+
+
+def _compare_content(directory: str, path: str, there: Mapping[str, Any], content: DataContent) -> None:
+  """UserError if the run in `directory` was trained on other data; a warning if it did not record on which."""
+  recorded = there.get("training_data", {}).get("sha256")
+  if recorded is None:
+    log(
+      f"warning: {path} has no hashes of the training data, since an earlier version wrote it: the data cannot be "
+      "compared with those that the run began with; the hashes of this command's data are recorded from now on"
+    )
+    return
+  if recorded == content.sha256:
+    return
+  detail = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded[:12]}..."
+  list_path = files.join(directory, output_files.TRAINING_DATA)
+  if files.exists(list_path):
+    expected = DataContent.from_json(files.read_json(list_path))
+    if expected is not None and expected.sha256 == recorded:
+      detail = content.difference(expected)
+  raise UserError(
+    f"{path}: this run was trained on other data than this command gives ({detail}): give the same data (its place and "
+    "names may differ) or another --output_dir"
+  )
 
 
 def check_writable(directory: str) -> None:
@@ -103,7 +140,7 @@ def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
 def _differences(
   ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-  """(key, ours, theirs) where two nested dicts differ; what only one of them has is of another version."""
+  """(key, ours, theirs) where two nested dicts differ; keys missing on either side are ignored."""
   for key, value in ours.items():
     if key not in theirs:
       continue

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert import files
 from albert.config import ModelConfig, PretrainingConfig
 from albert.data import pipeline, schema
 from albert.data.dynamic_masking import DynamicMasking, restored
+from albert.data.shards import open_shards
 from albert.data.source import Reader
 from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask
@@ -181,9 +183,9 @@ def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: st
 
 
 def test_shards_without_masks_hold_none(shards: dict[str, str]):
-  paths = pipeline.files.expand_globs(shards["none"])
+  paths = files.expand_globs(shards["none"])
   features = schema.pretraining_features(LENGTH, PREDICTED)
-  for batch in pipeline.evaluation_batches(pipeline.open_shards(paths), features, batch_size=64).as_numpy_iterator():
+  for batch in pipeline.evaluation_batches(open_shards(paths), features, batch_size=64).as_numpy_iterator():
     assert not batch[schema.MASKED_LM_WEIGHTS].any()
     assert not (batch[schema.INPUT_IDS] == MASK_ID).any()
 

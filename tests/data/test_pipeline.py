@@ -10,6 +10,7 @@ import pytest
 from albert.data import pipeline
 from albert.data.records import decode_example
 from albert.data.schema import pretraining_features
+from albert.data.shards import Shards, open_shards
 from albert.data.source import Reader
 from albert.errors import UserError
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
@@ -20,13 +21,13 @@ TOTAL = sum(SIZES)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "gzip"])
-def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Shards:
+def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shards:
   directory = tmp_path_factory.mktemp("shards")
-  return pipeline.open_shards(write_shards(directory, SIZES, compress=request.param))
+  return open_shards(write_shards(directory, SIZES, compress=request.param))
 
 
 def numbers(
-  shards: pipeline.Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
+  shards: Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
   """The first `count` example numbers of the stream that starts at `first`."""
   stream = pipeline.training_records(shards, first_example=first, seed=seed, interleaved=interleaved, window=window)
@@ -34,7 +35,7 @@ def numbers(
   return [example_numbers(e["input_ids"][None], e["input_mask"][None])[0] for e in records]
 
 
-def global_batches(shards: pipeline.Shards, num_batches: int, reader: Reader, first: int = 0) -> list[list[list[int]]]:
+def global_batches(shards: Shards, num_batches: int, reader: Reader, first: int = 0) -> list[list[list[int]]]:
   """The example numbers of what a reader gives its replicas: [steps][replicas][examples], for a global batch of 8."""
   batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, reader=reader)
   replicas = reader.num_replicas // reader.count
@@ -80,7 +81,7 @@ def test_hosts_share_the_shards(shards):
   parts = [shards.part(i, 3) for i in range(3)]
   assert sorted(path for part in parts for path in part.paths) == sorted(shards.paths)
   assert [part.num_examples for part in parts] == [13, 12, 12]
-  assert all(part.counts == pipeline.open_shards(part.paths).counts for part in parts)
+  assert all(part.counts == open_shards(part.paths).counts for part in parts)
   with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
     shards.part(0, 7)
   with pytest.raises(UserError, match=r"evenly by 4 hosts: one would read 12 examples, another 8, .* multiple of 4"):
@@ -89,7 +90,7 @@ def test_hosts_share_the_shards(shards):
 
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
-  shards = pipeline.open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   seen = []
   for host in range(2):
     reader = Reader(host, 2, replicas)
@@ -106,7 +107,7 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
 
 @pytest.mark.parametrize("first", [0, 5])
 def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
-  shards = pipeline.open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   two_hosts = [global_batches(shards, 7, Reader(host, 2, 4, 2), first) for host in range(2)]
   together = [[*one, *other] for one, other in zip(*two_hosts, strict=True)]
   assert global_batches(shards, 7, Reader(0, 1, 4, 2), first) == together
@@ -121,11 +122,11 @@ def test_damage_is_named_by_file_and_record(tmp_path: Path):
   data[len(data) // 2 + 40] ^= 1
   Path(paths[1]).write_bytes(bytes(data))
   with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
-    pipeline.explain_failure(pipeline.open_shards(paths), FEATURES)
+    pipeline.explain_failure(open_shards(paths), FEATURES)
 
 
 def test_a_record_of_other_lengths_is_named(tmp_path: Path):
-  shards = pipeline.open_shards(write_shards(tmp_path, [2]))
+  shards = open_shards(write_shards(tmp_path, [2]))
   with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
     pipeline.explain_failure(shards, pretraining_features(24, PREDICTIONS))
 
@@ -134,7 +135,7 @@ def test_an_empty_shard_is_refused(tmp_path: Path):
   path = tmp_path / "empty.tfrecord"
   path.write_bytes(b"")
   with pytest.raises(UserError, match="holds no records"):
-    pipeline.open_shards([str(path)])
+    open_shards([str(path)])
 
 
 def test_values_arrive_as_written(shards):

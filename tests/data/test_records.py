@@ -124,7 +124,7 @@ def test_we_read_tensorflows_files(tmp_path: Path, compression: str) -> None:
     for record in RECORDS:
       writer.write(record)
   assert list(records.read_records(path)) == RECORDS
-  assert records.count_records(path) == 4
+  assert records.scan(path).num_records == 4
 
 
 def test_gzip_output_depends_on_the_records_alone(tmp_path: Path) -> None:

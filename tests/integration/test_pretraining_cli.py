@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,6 +112,44 @@ def test_evaluation_alone_takes_the_model_from_the_run(shards, tmp_path):
   run("--do_train", f"--input_file={pattern}", f"--output_dir={output}", *TINY_MODEL_FLAGS, *TRAIN)
   run("--do_eval", f"--eval_input_file={pattern}", f"--output_dir={output}", "--eval_batch_size=8")
   assert json.loads((output / "eval_results.json").read_text())["step"] == 4
+
+
+def test_a_resumed_run_knows_its_data_by_content(tmp_path, capsys):
+  output, shards = tmp_path / "run", tmp_path / "shards"
+  write_shards(shards, [12, 9, 11])
+  write_shards(tmp_path / "other text", [12, 9, 11], seed=8)
+
+  def train(directory: Path) -> str:
+    run("--do_train", f"--input_file={directory}/*", f"--output_dir={output}", *TINY_MODEL_FLAGS, *TRAIN)
+    return capsys.readouterr().err
+
+  train(shards)
+  config = json.loads((output / "config.json").read_text())
+  assert config["training_data"]["num_examples"] == 32
+  assert "resumed" in train(shards)
+  shutil.copytree(shards, tmp_path / "moved")
+  for path in (tmp_path / "moved").iterdir():
+    path.rename(path.with_name(f"renamed-{path.name}"))
+  assert "resumed" in train(tmp_path / "moved")
+  (tmp_path / "moved" / "renamed-part-00.tfrecord").rename(tmp_path / "moved" / "z.tfrecord")
+  with pytest.raises(UserError, match=r"\(the same files in another order: file 1 is renamed-part-01"):
+    train(tmp_path / "moved")
+  with pytest.raises(UserError, match=r"config\.json: this run was trained on other data .*\(3 of its 3 files changed"):
+    train(tmp_path / "other text")
+  extra = shutil.copy(tmp_path / "other text" / "part-00.tfrecord", shards / "part-03.tfrecord")
+  with pytest.raises(UserError, match=r"\(1 more than its 3 files: part-03\.tfrecord \(12 examples, SHA-256"):
+    train(shards)
+  Path(extra).unlink()
+  (shards / "part-01.tfrecord").unlink()
+  with pytest.raises(UserError, match=r"\(1 of its 3 files missing: renamed-part-01\.tfrecord \(9 examples, SHA-256"):
+    train(shards)
+  # A run of an earlier version has no hashes: it is resumed with a warning, and they are recorded.
+  del config["training_data"]
+  (output / "config.json").write_text(json.dumps(config))
+  printed = train(tmp_path / "other text")
+  assert printed.count("has no hashes of the training data") == 1
+  assert "resumed" in printed
+  assert "warning" not in train(tmp_path / "other text")
 
 
 def test_a_flag_overrides_the_recipe(shards, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,24 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   other = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
     runs.run(toy_task(tmp_path, spm_file), other)
+
+
+def test_a_resumed_run_knows_its_data_by_content(tmp_path, spm_file):
+  config = run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)
+  Estimator(toy_task(tmp_path, spm_file), config).train()
+  shutil.copytree(tmp_path / "data", tmp_path / "moved")
+
+  def claim() -> None:
+    values = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
+    task = ToyTask(MODEL, values, str(tmp_path / "moved"))
+    Estimator(task, config).claim_output_dir(task.training_data())
+
+  (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # not what was trained on
+  claim()
+  path = tmp_path / "moved" / "train.txt"
+  path.write_text(path.read_text().replace("7", "8", 1))
+  with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train\.txt"):
+    claim()
 
 
 def test_epochs_become_steps(tmp_path, spm_file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert.config import ModelConfig, PretrainingConfig
-from albert.data.manifest import Manifest
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask, encode_with_masks
 from albert.tokenization import MASK_ID, Tokenizer
@@ -81,6 +82,42 @@ def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
     PretrainingTask(TINY_MODEL, config)
   dataclasses.replace(manifest, vocab_sha256=Tokenizer(str(spm_model)).sha256).save(str(tmp_path))
   PretrainingTask(TINY_MODEL, config)
+
+
+def cut(shards: Path) -> None:
+  data = (shards / "part-01.tfrecord").read_bytes()
+  (shards / "part-01.tfrecord").write_bytes(data[: 16 + int.from_bytes(data[:8], "little")])  # one whole record
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda shards: (shards / "part-01.tfrecord").unlink(), r"manifest\.json lists part-01\.tfrecord, not there"),
+    (lambda shards: shutil.copy(shards / "part-01.tfrecord", shards / "copy.tfrecord"), "is a copy of"),
+    (cut, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
+  ],
+  ids=["missing", "copy", "cut"],
+)
+@pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
+def test_shards_must_be_those_of_their_manifest(tmp_path, flag, change, message):
+  listed = tuple(
+    ShardInfo(Path(path).name, size, Path(path).stat().st_size, file_sha256(path))
+    for path, size in zip(write_shards(tmp_path, [5, 4]), [5, 4], strict=True)
+  )
+  manifest = Manifest(
+    kind="pretraining",
+    settings={},
+    vocab_sha256="0" * 64,
+    vocab_size=TINY_MODEL.vocab_size,
+    num_documents=1,
+    num_tokens=1,
+    shards=listed,
+  )
+  manifest.save(str(tmp_path))
+  change(tmp_path)
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(**{flag: str(tmp_path / "*.tfrecord")}))
+  with pytest.raises(UserError, match=message):
+    task.training_data() if flag == "input_file" else task.evaluation_data()
 
 
 def test_a_mask_stands_for_one_piece_and_what_follows_it_directly_starts_no_word(spm_model):

@@ -1,0 +1,55 @@
+"""The content of training data: what is the same data, and how a difference is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from albert.data.content import DataContent, FileContent
+
+
+def content(*letters: str, prefix: str = "") -> DataContent:
+  return DataContent(tuple(FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in letters))
+
+
+def test_names_do_not_matter_and_order_and_counts_do() -> None:
+  assert content("a", "b").sha256 == content("a", "b", prefix="moved-").sha256
+  assert content("a", "b").sha256 != content("b", "a").sha256
+  assert content("a").sha256 != DataContent((FileContent("a.tfrecord", "a" * 64, 1),)).sha256
+  assert content("a", "b").summary() == {"num_files": 2, "num_examples": 97 + 98, "sha256": content("a", "b").sha256}
+  assert DataContent.from_json(json.loads(content("a", "b").to_json())) == content("a", "b")
+  for damaged in ({}, {"files": 3}, {"files": [{"name": "a"}]}, {"files": [1]}):
+    assert DataContent.from_json(damaged) is None
+
+
+@pytest.mark.parametrize(
+  ("found", "message"),
+  [
+    ("abd", "1 of its 4 files missing: c.tfrecord (99 examples, SHA-256 cccccccccccc...)"),
+    ("d", "3 of its 4 files missing: a.tfrecord (97 examples, SHA-256 aaaaaaaaaaaa...), ..."),
+    ("abcdx", "1 more than its 4 files: x.tfrecord (120 examples, SHA-256 xxxxxxxxxxxx...)"),
+    (
+      "abxd",
+      "1 of its 4 files changed: file 3 is x.tfrecord (120 examples, SHA-256 xxxxxxxxxxxx...), it was c.tfrecord "
+      "(99 examples, SHA-256 cccccccccccc...)",
+    ),
+    (
+      "acbd",
+      "the same files in another order: file 2 is c.tfrecord (99 examples, SHA-256 cccccccccccc...), it was b.tfrecord "
+      "(98 examples, SHA-256 bbbbbbbbbbbb...)",
+    ),
+    (
+      "ax",
+      "2 files instead of 4: file 2 is x.tfrecord (120 examples, SHA-256 xxxxxxxxxxxx...), it was b.tfrecord "
+      "(98 examples, SHA-256 bbbbbbbbbbbb...)",
+    ),
+  ],
+)
+def test_a_difference_names_the_file_what_it_is_and_what_it_was(found: str, message: str) -> None:
+  assert content(*found).difference(content(*"abcd")) == message
+
+
+def test_the_same_files_with_other_counts_differ() -> None:
+  recounted = DataContent((FileContent("a.tfrecord", "a" * 64, 1),))
+  assert "file 1 is a.tfrecord (1 examples" in recounted.difference(content("a"))

@@ -1,0 +1,150 @@
+"""Opening shards: what the manifest says is trusted and checked, what it does not say is read once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from albert.data import records
+from albert.data.manifest import Manifest, ShardInfo
+from albert.data.shards import CACHE_NAME, Shards, open_shards
+from albert.errors import UserError
+from albert.files import stat_globs
+from tests.synthetic import VOCAB_SIZE, write_shards
+
+SIZES = [3, 5, 2, 4]
+
+
+def sha256(path: str | Path) -> str:
+  return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def write_manifest(directory: Path, paths: list[str], **changes: object) -> Manifest:
+  """What data preparation would write beside the shards."""
+  shards = tuple(
+    ShardInfo(Path(path).name, size, Path(path).stat().st_size, sha256(path))
+    for path, size in zip(paths, SIZES, strict=True)
+  )
+  manifest = Manifest(
+    kind="pretraining",
+    settings={"compress": False},
+    vocab_sha256="0" * 64,
+    vocab_size=VOCAB_SIZE,
+    num_documents=1,
+    num_tokens=1,
+    shards=shards,
+  )
+  manifest = dataclasses.replace(manifest, **changes)  # type: ignore[arg-type]
+  manifest.save(str(directory))
+  return manifest
+
+
+def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
+  stats = stat_globs(globs)
+  return open_shards(list(stats), stats=stats, patterns=globs, cache_dir=str(cache_dir or ""))
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+  """The names of the files that are read, as they are read."""
+  seen: list[str] = []
+  scan = records.scan
+
+  def seeing(path: str) -> records.RecordFileInfo:
+    seen.append(Path(path).name)
+    return scan(path)
+
+  monkeypatch.setattr(records, "scan", seeing)
+  return seen
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_the_manifest_and_the_files_themselves_tell_the_same(tmp_path: Path, scans: list[str], compress: bool) -> None:
+  paths = write_shards(tmp_path, SIZES, compress=compress)
+  read = open_globs(f"{tmp_path}/*.tfrecord")
+  assert (read.counts, read.compressed) == (tuple(SIZES), (compress,) * 4)
+  assert read.sha256 == tuple(map(sha256, paths))
+  assert len(scans) == 4
+  write_manifest(tmp_path, paths, settings={"compress": compress})
+  assert open_globs(f"{tmp_path}/*.tfrecord") == read
+  write_manifest(tmp_path, paths, settings={})  # does not say whether they are compressed
+  assert open_globs(f"{tmp_path}/*.tfrecord") == read
+  assert len(scans) == 4
+
+
+def test_files_without_a_manifest_are_read_once(tmp_path: Path, scans: list[str]) -> None:
+  paths = write_shards(tmp_path / "shards", SIZES)
+  cache = tmp_path / "run"
+  first = open_globs(f"{tmp_path}/shards/*", cache)
+  assert open_globs(f"{tmp_path}/shards/*", cache) == first
+  assert len(scans) == 4
+  shutil.copy(write_shards(tmp_path / "other", [6], seed=9)[0], paths[2])  # another file under the same name
+  assert open_globs(f"{tmp_path}/shards/*", cache).counts == (3, 5, 6, 4)
+  assert scans[4:] == ["part-02.tfrecord"]
+  assert not list((tmp_path / "shards").glob("*.json"))
+  for damage in ("", "{", '{"a": 1}', json.dumps({str(Path(path).resolve()): [1, 2] for path in paths})):
+    (cache / CACHE_NAME).write_text(damage)
+    assert open_globs(f"{tmp_path}/shards/*", cache).counts == (3, 5, 6, 4)
+
+
+def test_hashes_that_cannot_be_kept_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  write_shards(tmp_path / "shards", SIZES)
+  (tmp_path / "run").write_text("a file, not a directory")
+  assert open_globs(f"{tmp_path}/shards/*", tmp_path / "run").num_examples == sum(SIZES)
+  assert "shard_hashes.json: not written" in capsys.readouterr().err
+
+
+def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out(tmp_path: Path) -> None:
+  paths = write_shards(tmp_path, SIZES)
+  write_manifest(tmp_path, paths)
+  assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)  # part of the shards, on purpose
+  Path(paths[3]).unlink()
+  for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {d}/part-0?.tfrecord"):
+    with pytest.raises(UserError, match=r"manifest\.json lists part-03\.tfrecord, not there: restore"):
+      open_globs(f"{tmp_path}/{globs}".format(d=tmp_path))
+  with pytest.raises(UserError, match=r"lists part-03\.tfrecord, not there"):
+    open_globs(f"{tmp_path}/**/*.tfrecord")
+  assert open_globs(f"{tmp_path}/part-0[012]*").counts == (3, 5, 2)
+
+
+@pytest.mark.parametrize("with_manifest", [False, True])
+def test_a_copy_of_a_shard_is_refused(tmp_path: Path, with_manifest: bool, capsys: pytest.CaptureFixture[str]) -> None:
+  paths = write_shards(tmp_path, SIZES)
+  if with_manifest:
+    write_manifest(tmp_path, paths)
+  shutil.copy(paths[1], tmp_path / "part-01 (copy).tfrecord")
+  with pytest.raises(UserError, match=r"part-01\.tfrecord is a copy of .*part-01 \(copy\)\.tfrecord .*leave one"):
+    open_globs(f"{tmp_path}/*.tfrecord")
+  assert with_manifest == ("does not list" in capsys.readouterr().err)
+
+
+def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> None:
+  paths = write_shards(tmp_path, SIZES)
+  manifest = write_manifest(tmp_path, paths)
+  unhashed = tuple(dataclasses.replace(shard, sha256="") for shard in manifest.shards)
+  dataclasses.replace(manifest, shards=(dataclasses.replace(unhashed[0], examples=30), *unhashed[1:])).save(
+    str(tmp_path)
+  )
+  with pytest.raises(UserError, match=r"part-00\.tfrecord holds 3 examples, .*manifest\.json says 30"):
+    open_globs(f"{tmp_path}/*.tfrecord")
+  manifest.save(str(tmp_path))
+  data = Path(paths[2]).read_bytes()
+  first_record = 16 + int.from_bytes(data[:8], "little")
+  Path(paths[2]).write_bytes(data[:first_record])  # cut at a record boundary: no record is damaged
+  with pytest.raises(UserError, match=rf"part-02\.tfrecord has {first_record} bytes, .*says {len(data)}"):
+    open_globs(f"{tmp_path}/*.tfrecord")
+
+
+def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+  paths = write_shards(tmp_path, SIZES)
+  write_manifest(tmp_path, paths)
+  values = json.loads((tmp_path / "manifest.json").read_text())
+  del values["shards"][1]
+  (tmp_path / "manifest.json").write_text(json.dumps(values))
+  with pytest.raises(UserError, match=r"manifest\.json: not a manifest .*9 examples, not 14"):
+    open_globs(f"{tmp_path}/*.tfrecord")
