@@ -21,11 +21,11 @@ import numpy as np
 from albert import files
 from albert.errors import UserError
 from albert.tokenization import UNK_ID
+from data_prep import text_checks
 from data_prep.segments import Documents, Rules, cut_long_sentences
+from data_prep.text_files import cut_line, is_packed
 
 UNIT_BYTES = 2 << 20
-# A longer line is cut at white space before it is tokenized: the tokenizer's memory grows with the line.
-_MAX_LINE_CHARS = 20_000
 _BATCH_CHARS = 1 << 18
 _BLOCK = 1 << 20
 # The blank line may have begun a little before the place where the search for it starts.
@@ -98,10 +98,6 @@ class Counts:
     )
 
 
-def is_packed(path: str) -> bool:
-  return path.endswith(".gz")
-
-
 # ---- cutting files into units --------------------------------------------------------------------------
 
 
@@ -141,6 +137,8 @@ def _boundary(read_at: Callable[[int, int], bytes], nominal: int, unit_bytes: in
 def packed_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[Range, int]]:
   """Ranges of a .gz file with their unpacked text, and the packed bytes read for each."""
   with files.open_file(path) as file:
+    text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
+    file.seek(0)
     stream = gzip.GzipFile(fileobj=file)
     text, offset, packed, is_cut = b"", 0, 0, False  # the text in hand begins at byte `offset`
     for nominal in itertools.count(unit_bytes, unit_bytes):
@@ -243,26 +241,17 @@ def _count_lines(part: Range, stop: int) -> int:
   return total
 
 
-def _cut_line(text: str) -> Iterator[str]:
-  """A line in pieces of bounded length, cut at white space where there is any."""
-  while len(text) > _MAX_LINE_CHARS:
-    place = text.rfind(" ", 1, _MAX_LINE_CHARS)
-    place = place if place > 0 else _MAX_LINE_CHARS
-    yield text[:place]
-    text = text[place:].lstrip()
-  if text:
-    yield text
-
-
 def parse_documents(part: Range, unit_bytes: int = UNIT_BYTES) -> tuple[list[tuple[int, list[str]]], bool]:
   """Documents of a range as (byte offset of the first line, sentences), and whether the first continues one.
 
   Byte-order marks are taken away, and lines of white space alone are blank.
 
   Raises:
-    UserError: naming the file and the line where the text is not UTF-8.
+    UserError: naming the file and the line where the text is not UTF-8; the file is not prose (`text_checks`).
   """
   data, offset, is_cut = read_range(part, unit_bytes)
+  if offset == 0:
+    text_checks.check_head(part.path, data)
   documents: list[tuple[int, list[str]]] = []
   sentences: list[str] = []
   for line in data.split(b"\n"):
@@ -282,7 +271,7 @@ def parse_documents(part: Range, unit_bytes: int = UNIT_BYTES) -> tuple[list[tup
     else:
       if not sentences:
         documents.append((offset, sentences))
-      sentences.extend(_cut_line(text))
+      sentences.extend(cut_line(text))
     offset += len(line) + 1
   return documents, is_cut
 

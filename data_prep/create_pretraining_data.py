@@ -115,6 +115,8 @@ def prepare(job: Job, run: Run = run_here) -> Manifest:
     UserError: for bad input, and when output_dir holds a run with other settings.
   """
   tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
+  if warning := text_checks.check_inputs(job.inputs, tokenizer):
+    print(warning, file=sys.stderr, flush=True)
   files.makedirs(job.output_dir)
   with Workers(job.num_processes, preparation.start_worker, (job.settings, job.spm_model_file)) as workers:
     identity = make_identity(job, tokenizer.sha256, dict(workers.map(file_sha256, job.inputs)))

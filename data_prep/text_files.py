@@ -6,12 +6,32 @@ import gzip
 import itertools
 import zlib
 from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
 
 from albert import files
 from albert.errors import UserError
+from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
 
 _BYTE_ORDER_MARK = "\ufeff"
 _LINES_BETWEEN_REPORTS = 4096
+# Longer lines are cut at white space: the memory of the tokenizer and of SentencePiece's trainer grows with them, and
+# the trainer leaves out lines over 1 MiB.
+_MAX_LINE_CHARS = 20_000
+
+
+def is_packed(path: str) -> bool:
+  return path.endswith(".gz")
+
+
+def cut_line(text: str) -> Iterator[str]:
+  """A line in pieces of bounded length, cut at white space where there is any."""
+  while len(text) > _MAX_LINE_CHARS:
+    place = text.rfind(" ", 1, _MAX_LINE_CHARS)
+    place = place if place > 0 else _MAX_LINE_CHARS
+    yield text[:place]
+    text = text[place:].lstrip()
+  if text:
+    yield text
 
 
 def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, str]]:
@@ -24,13 +44,22 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
     on_read: called now and then with the bytes of the (packed) file read since the last call.
 
   Raises:
-    UserError: the file cannot be read, is not UTF-8 (naming the line), or is packed and not whole.
+    UserError: the file cannot be read, is not prose (`text_checks.check_head`), is not UTF-8 (naming the line), or is
+      packed and not whole.
   """
   with files.open_file(path) as raw:
-    lines = iter(gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw)
+    if is_packed(path):
+      check_is_gzip(path, raw.read(HEAD_BYTES))
+      raw.seek(0)
+    file = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_packed(path) else raw
+    lines: Iterator[bytes] | None = None
     reported = 0
     for number in itertools.count(1):
       try:
+        if lines is None:
+          check_head(path, file.read(HEAD_BYTES))
+          file.seek(0)
+          lines = iter(file)
         line = next(lines, None)
       except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(

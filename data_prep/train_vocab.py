@@ -20,12 +20,15 @@ from albert import app, files
 from albert.errors import UserError
 from albert.progress import Progress
 from albert.tokenization import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
-from data_prep.text_files import open_text_lines
+from data_prep import text_checks
+from data_prep.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 
-# SentencePiece leaves out longer lines (bytes).
+# SentencePiece leaves out lines with more bytes, and `cut_line` gives far fewer, also after normalization.
 _MAX_LINE_BYTES = 1 << 20
+# SentencePiece's own mark for <unk>; it leaves out lines that hold one.
+_RESERVED = "\u2585"
 # The README of the original: --character_coverage=0.99995.
 _CHARACTER_COVERAGE = 0.99995
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
@@ -74,7 +77,7 @@ def train_model(
   """Trains a unigram model with the control symbols at ids 0..4 and SentencePiece's own normalization nmt_nfkc.
 
   Args:
-    sentences: text as it is in the corpus; it is normalized here.
+    sentences: text as it is in the corpus; it is normalized here, and long ones are cut.
     vocab_size: number of pieces.
     do_lower_case: as `albert.tokenization.normalize_text` takes it.
     character_coverage: share of the characters of the text that must be in the vocabulary; the rarest others become
@@ -92,7 +95,8 @@ def train_model(
   kept = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
   # SentencePiece refuses a character that is both required and a user-defined symbol.
   required_chars = "".join(sorted(set(kept) - set(user_defined_symbols)))
-  normalized = (normalize_text(sentence, do_lower_case=do_lower_case) for sentence in sentences)
+  parts = (part for sentence in sentences for part in cut_line(sentence.replace(_RESERVED, " ")))
+  normalized = (normalize_text(part, do_lower_case=do_lower_case) for part in parts)
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
@@ -196,9 +200,18 @@ def _output_prefix() -> str:
 
 def main() -> None:
   paths = files.expand_globs(FLAGS.input_file)
+  text_checks.check_inputs(paths)
   prefix = _output_prefix()
-  sample = sample_lines(read_lines(paths), FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
-  print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} lines ...", flush=True)
+  num_lines = 0
+
+  def lines() -> Iterator[str]:
+    nonlocal num_lines
+    for line in read_lines(paths):
+      num_lines += 1
+      yield line
+
+  sample = sample_lines(lines(), FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
+  print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   model = train_model(
     sample,

@@ -121,7 +121,7 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
   (tmp_path / "empty.txt").write_bytes(b"")
   (tmp_path / "blank.txt").write_text("\n \n\n")
   (tmp_path / "latin.txt").write_bytes(b"good line\n\ncaf\xe9\n")
-  (tmp_path / "torn.txt.gz").write_bytes(gzip.compress(b"text " * 1000)[:-9])
+  (tmp_path / "torn.txt.gz").write_bytes(gzip.compress(b"the captain " * 1000)[:-9])
   flags: dict[str, object] = {
     "input_file": "{dir}/good.txt",
     "output_dir": "{dir}/out",

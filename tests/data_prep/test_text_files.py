@@ -42,7 +42,7 @@ def test_not_utf8(tmp_path: Path) -> None:
     next(lines)
 
 
-@pytest.mark.parametrize("data", [b"plain text", gzip.compress(b"a line\n" * 1000, mtime=0)[:-9]])
+@pytest.mark.parametrize("data", [gzip.compress(b"a line\n" * 1000, mtime=0)[:-9]])
 def test_not_a_whole_gzip_file(tmp_path: Path, data: bytes) -> None:
   path = tmp_path / "a.txt.gz"
   path.write_bytes(data)

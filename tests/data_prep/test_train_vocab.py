@@ -33,6 +33,7 @@ def test_command_line(tmp_path: Path, corpus_file: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1  # progress alone: nothing of SentencePiece's log
     assert "300 pieces" in done.stdout
+    assert re.search(r"on ([\d,]+) of \1 lines", done.stdout)
   folder = tmp_path / "a"
   assert sorted(path.name for path in folder.iterdir()) == ["spiece.model", "spiece.vocab"]
   for name in ("spiece.model", "spiece.vocab"):
@@ -138,6 +139,18 @@ def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> Non
     model = train_model(lines, vocab_size=120, num_threads=1, **coverage)
     unknown[bool(coverage)] = 1 in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
   assert unknown == {False: False, True: True}
+
+
+@pytest.mark.parametrize(
+  "line",
+  ["filler " * 150_000 + "the æther", "the \u2585 æther"],
+  ids=["long", "reserved"],
+)
+def test_no_line_is_left_out(line: str) -> None:
+  """SentencePiece leaves out lines over 1 MiB, and those with the character that it marks <unk> with."""
+  lines = [" ".join(document) for document in english_like_documents(20)]
+  model = train_model([*lines, line], vocab_size=130, character_coverage=1, num_threads=1)
+  assert 1 not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
 
 
 def test_no_text() -> None:

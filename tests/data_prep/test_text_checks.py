@@ -1,0 +1,208 @@
+"""Input that is not prose is refused by every reader of text, with its format and the remedy; prose never is."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import re
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.corpus import packed_ranges, parse_documents, plain_ranges
+from data_prep.create_pretraining_data import Job, prepare
+from data_prep.preparation import Settings
+from data_prep.train_vocab import read_lines
+
+PROSE = b"The captain sold the river.\nNobody watched the teacher.\n\nThe train was late.\n" * 20
+
+
+def _zip() -> bytes:
+  file = io.BytesIO()
+  with zipfile.ZipFile(file, "w") as archive:
+    archive.writestr("a.txt", PROSE)
+  return file.getvalue()
+
+
+def _tar() -> bytes:
+  file = io.BytesIO()
+  with tarfile.open(fileobj=file, mode="w") as archive:
+    entry = tarfile.TarInfo("a.txt")
+    entry.size = len(PROSE)
+    archive.addfile(entry, io.BytesIO(PROSE))
+  return file.getvalue()
+
+
+def _json_lines(**record: object) -> bytes:
+  return "\n".join(json.dumps({**record, "n": n}) for n in range(30)).encode()
+
+
+LONG = PROSE.decode() * 100  # more than what is looked at
+BINARY = {
+  "gzip": (gzip.compress(PROSE), r"GZIP data.*give it a name that ends in \.gz"),
+  "bzip2": (bz2.compress(PROSE), "bzip2 data.*bunzip2"),
+  "empty bzip2": (bz2.compress(b""), "bzip2 data.*bunzip2"),
+  "xz": (lzma.compress(PROSE), "xz data.*unxz"),
+  "zstd": (b"\x28\xb5\x2f\xfd\x24\x05)\x00\x00hello", "Zstandard data.*unzstd"),
+  "zip": (_zip(), "a ZIP archive.*unzip"),
+  "tar": (_tar(), "a tar archive.*tar -xf"),
+  "parquet": (b"PAR1\x15\x04\x15\x10\x15\x14", "a Parquet file.*column of text"),
+  "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF file.*pdftotext"),
+  "utf-16": (PROSE.decode().encode("utf-16"), "UTF-16 text.*iconv -f UTF-16"),
+  "utf-16 without mark": (PROSE.decode().encode("utf-16-le"), "are NUL.*iconv -f UTF-16LE"),
+}
+TEXT = {
+  "JSON lines": (_json_lines(text="A story."), r"""line 1, begins with '{"text": .*jq -r '\.text, ""'"""),
+  "JSON lines of another key": (_json_lines(id="7", body="A story."), r"jq -r '\.body, "),
+  "JSON with a key for quotes": (_json_lines(**{"main text": "A story."}), r"""jq -r '\."main text", """),
+  "JSON lines of great length": (_json_lines(id="7", text=LONG), r"jq -r '\.text, "),
+  "a long string of another key": (_json_lines(id="7", body=LONG), r"jq -r '\.body, "),
+  "a JSON array": (json.dumps([{"text": "A story."}] * 9).encode(), r"jq -r '\.\[\] \| \.text, "),
+  "a JSON array on many lines": (
+    b"[\n" + _json_lines(text="x").replace(b"\n", b",\n") + b"\n]",
+    r"jq -r '\.\[\] \| \.text, ",
+  ),
+  "nested JSON": (b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "JSON, not plain text"),
+  "indented JSON": (json.dumps({"text": LONG}, indent=2).encode(), "JSON, not plain text"),
+  "JSON after blank lines": (b"\n \n" + _json_lines(text="x"), r"line 3, begins with '{"),
+  "wikiextractor": (
+    b'<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">\nAnarchism\n\nA movement.\n</doc>\n',
+    r"line 1, begins with '<doc id.*wikiextractor.*sed -E 's\|\^</\?doc\.\*\|\|'",
+  ),
+  "Wikipedia": (b'<mediawiki xmlns="http://www.mediawiki.org/">\n  <siteinfo>\n', "XML or HTML.*wikiextractor"),
+  "XML": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<TEI>\n', "XML or HTML"),
+  "HTML": (b"<!DOCTYPE html>\n<html>\n", "XML or HTML"),
+  "CR": (PROSE.replace(b"\n", b"\r"), r"lines end in CR alone.*tr '\\r' '\\n'"),
+  "CR and one LF": (PROSE.replace(b"\n", b"\r") + b"\n", "lines end in CR alone"),
+}
+
+
+def error_of_all_readers(path: Path) -> str:
+  """What vocabulary training and the processes of data preparation say of a file: the same."""
+  with pytest.raises(UserError) as of_lines:
+    list(read_lines([str(path)]))
+  ranges = packed_ranges if path.name.endswith(".gz") else plain_ranges
+  with pytest.raises(UserError) as of_documents:
+    list(map(parse_documents, (part for part, _ in ranges(str(path), 0))))
+  assert str(of_lines.value) == str(of_documents.value)
+  return str(of_lines.value)
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("kind", BINARY)
+def test_binary_files_under_a_wrong_name(tmp_path: Path, kind: str, name: str) -> None:
+  data, message = BINARY[kind]
+  path = tmp_path / name
+  # Whoever packs a packed file once more is told as well.
+  path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+  error = error_of_all_readers(path)
+  assert error.startswith(f"{path}: ")
+  assert re.search(message, error)
+  assert not re.search("UTF-8|iconv", error) or kind.startswith("utf-16")
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize("kind", TEXT)
+def test_text_that_is_not_prose(tmp_path: Path, kind: str, name: str) -> None:
+  data, message = TEXT[kind]
+  path = tmp_path / name
+  path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+  error = error_of_all_readers(path)
+  assert error.startswith(f"{path}")
+  assert re.search(message, error), error
+  if "example" in error:
+    assert error.endswith("> text.txt")
+    assert ("zcat" in error) == name.endswith(".gz")
+
+
+@pytest.mark.parametrize(
+  ("data", "message"),
+  [
+    (PROSE, r"not GZIP data, though its name ends in \.gz: rename it without \.gz"),
+    (bz2.compress(PROSE), "bzip2 data"),
+  ],
+)
+def test_not_gzip_under_a_name_that_ends_in_gz(tmp_path: Path, data: bytes, message: str) -> None:
+  path = tmp_path / "text.txt.gz"
+  path.write_bytes(data)
+  assert re.search(message, error_of_all_readers(path))
+
+
+@pytest.mark.parametrize(
+  "text",
+  [
+    '{"word": 7} is how Python writes a dictionary.\nThe next sentence.',
+    '{"the only word": in a brace}\nThe next sentence.',
+    "{He} said so.",
+    '["A quotation," he said] and so on.',
+    '[{"a": 1}] stands for a list.\nThe next sentence.',
+    "<doc> is a word here.",
+    "<documents> are what he wrote.",
+    "<html is a word.",
+    "A line.\nAnother line.\n" + json.dumps({"text": "quoted"}) + "\nA line.",
+    "PAR1 was the name of the ship.",
+    "PK was his name.",
+    "BZh9 and so on.",
+    "Lines of Windows.\r\nAnother.\r\n\r\nOne more.\r\n",
+    "Lines that a tool has damaged.\r\r\nAnother.\r\r\nOne more.\r\r\n",
+    "A stray \r within a sentence.\nAnother sentence.\nOne more.\n",
+    "A line by itself that ends in CR.\r",
+    "A NUL \0 within a sentence that is as long as this one is.",
+    "\ufeffA mark of byte order in front.\n",
+    "\n" * 70_000 + "A sentence after many blank lines.",
+  ],
+)
+def test_prose_is_read(tmp_path: Path, text: str) -> None:
+  path = tmp_path / "text.txt"
+  path.write_bytes(text.encode())
+  words = text.replace("\ufeff", "").split()
+  assert " ".join(read_lines([str(path)])).split() == words
+  documents = [documents for part, _ in plain_ranges(str(path), 0) for documents in parse_documents(part)[0]]
+  assert [word for _, sentences in documents for line in sentences for word in line.split()] == words
+
+
+@pytest.mark.parametrize("name", ["b.txt", "b.txt.gz"])
+def test_preparation_refuses_the_last_file_before_it_reads_the_first(
+  tmp_path: Path, spm_model: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  data = _json_lines(text="A story.")
+  (tmp_path / "a.txt").write_bytes(PROSE)
+  (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+  monkeypatch.setattr("data_prep.create_pretraining_data.Workers", None)  # no process is started
+  job = Job(
+    inputs=(str(tmp_path / "a.txt"), str(tmp_path / name)),
+    output_dir=str(tmp_path / "out"),
+    spm_model_file=spm_model,
+    settings=Settings(max_seq_length=32),
+  )
+  with pytest.raises(UserError, match=f"{name}, line 1.*JSON"):
+    prepare(job)
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_text_that_the_vocabulary_does_not_fit_is_warned_of_at_the_start(
+  tmp_path: Path, spm_model: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9
+  path = tmp_path / name
+  settings = Settings(max_seq_length=32, dupe_factor=1)
+  for folder, text, warned in (("english", PROSE, False), ("chinese", PROSE[:80] + chinese, True)):
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    job = Job(
+      inputs=(str(path),), output_dir=str(tmp_path / folder), spm_model_file=spm_model, settings=settings, num_shards=1
+    )
+    manifest = prepare(job)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(warnings) == warned
+    if warned:
+      # The sample is the whole text here.
+      assert f"a sample of the text: {manifest.unknown_share:.1%} of the tokens are <unk>" in warnings[0]
+      assert re.search("characters of this text, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
+      assert "了 U+4E86" in warnings[0]  # the most frequent one
