@@ -22,18 +22,33 @@ class Tokens(NamedTuple):
   segment_ids: tf.Tensor
 
 
-def trim(tokens: Tokens, max_length: int) -> Tokens:
-  """Without the columns in which every sequence has padding. [CLS], the first column, is always taken as real.
+def real_tokens(tokens: Tokens) -> Tokens:
+  """The same batch, as every form computes it.
 
-  The graph refuses sequences of more than `max_length` tokens, padding not counted.
+  The mask becomes 0 or 1. [CLS], the first column, is always taken as real, so that a row without a real token has an
+  answer. Padding has zeros whatever came there. The columns in which every sequence has padding are dropped.
   """
   mask = tf.cast(tokens.input_mask > 0, tf.int32)
   mask = tf.concat([tf.ones_like(mask[:, :1]), mask[:, 1:]], axis=1)
-  longest = tf.reduce_max(mask * tf.range(1, tf.shape(mask)[1] + 1))  # very negative for an empty batch
+  # Other runtimes have no maximum of nothing: 1 for an empty batch.
+  lengths = tf.reshape(mask * tf.range(1, tf.shape(mask)[1] + 1), [-1])
+  longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+  return Tokens(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
+
+
+def trim(tokens: Tokens, max_length: int) -> Tokens:
+  """real_tokens, in a graph that refuses sequences of more than `max_length` tokens, padding not counted."""
+  tokens = real_tokens(tokens)
   message = f"input_ids: the model takes {max_length} tokens at most"
-  with tf.control_dependencies([tf.debugging.assert_less_equal(longest, max_length, message=message)]):
-    longest = tf.maximum(longest, 1)
-  return Tokens(tokens.input_ids[:, :longest], mask[:, :longest], tokens.segment_ids[:, :longest])
+  check = tf.debugging.assert_less_equal(tf.shape(tokens.input_ids)[1], max_length, message=message)
+  with tf.control_dependencies([check]):
+    return Tokens(*(tf.identity(values) for values in tokens))
+
+
+def with_a_row(values: tf.Tensor) -> tf.Tensor:
+  """[B, ...] -> the same; of zeros [1, ...] for an empty batch, which some ops of other runtimes cannot compute."""
+  missing = tf.maximum(1 - tf.shape(values)[0], 0)
+  return tf.pad(values, [[0, missing], *[[0, 0]] * (values.shape.rank - 1)])
 
 
 class Layout(abc.ABC):

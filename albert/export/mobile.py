@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,15 @@ import tensorflow as tf
 
 from albert import files
 from albert.errors import RunError, UserError
-from albert.export.formats import ONNX, TFLITE, TFLITE_INT8
+from albert.export import checks
+from albert.export.description import Arrays
+from albert.export.formats import EXTRA_FORMATS, ONNX, TFLITE, TFLITE_INT8
 from albert.export.servable import Servable
 from albert.export.signatures import TOKEN_INPUTS, numbers_function
 
-Arrays = Mapping[str, np.ndarray]
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
 
-# Largest difference of answers in float32; they are computed in another order.
+# Largest difference of answers in float32 (see checks.largest_difference); they are computed in another order.
 TOLERANCE = 1e-4
 _OPSET = 17
 _FILES = {TFLITE: "model.tflite", TFLITE_INT8: "model_int8.tflite", ONNX: "model.onnx"}
@@ -29,38 +30,44 @@ _MEANINGS = {
 }
 
 
-def check_installed(formats: Sequence[str]) -> None:
-  """UserError if a format's converter is missing."""
+def check_formats(formats: Sequence[str], precision: str) -> None:
+  """UserError if a format is unknown, its converter is missing, or the precision is none that it has."""
+  unknown = [name for name in formats if name not in EXTRA_FORMATS]
+  if unknown:
+    raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")
   missing = [name for name in ("tf2onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
   if ONNX in formats and missing:
     raise UserError(f"--formats={ONNX} needs {' and '.join(missing)}: pip install 'albert-tf2[onnx]'")
+  if formats and precision != "float32":
+    raise UserError(f"--formats={','.join(formats)} with --precision={precision}: give --precision=float32")
 
 
-def write_formats(directory: str, servable: Servable, inputs: Arrays, formats: Sequence[str]) -> list[str]:
-  """Writes the formats beside a SavedModel, and checks them on the inputs.
+def write_formats(
+  directory: str, servable: Servable, examples: Arrays, expected: Mapping[str, Arrays], formats: Sequence[str]
+) -> list[str]:
+  """Writes the formats beside a SavedModel, and checks them on the batches of checks.id_cases.
 
   Args:
     directory: of the SavedModel.
     servable: the model.
-    inputs: ids of real texts, by the names of the tokens signature.
+    examples: ids of real texts, by the names of the tokens signature.
+    expected: the SavedModel's answers to each batch, by the batch's name.
     formats: of formats.EXTRA_FORMATS.
   Returns: for each a line with its size, and how much its answers differ.
   Raises:
-    RunError: it cannot be converted, or its answers differ by more than TOLERANCE (of int8: are not finite).
+    RunError: it cannot be converted or run, or its answers differ by more than TOLERANCE (of int8: are not finite).
   """
   notes = []
   for name in formats:
     function = numbers_function(servable)
     try:
-      model = _to_onnx(function) if name == ONNX else _to_tflite(function, servable, is_int8=name == TFLITE_INT8)
+      model = to_onnx(function) if name == ONNX else to_tflite(function, servable, is_int8=name == TFLITE_INT8)
+      run = onnx_runner(model) if name == ONNX else tflite_runner(model)
     except Exception as error:
-      raise RunError(f"--formats={name}: the converter failed: {str(error).strip().splitlines()[-1]}") from error
-    path = files.join(directory, _FILES[name])
-    files.write_atomically(path, model)
-    run = onnx_runner(model) if name == ONNX else tflite_runner(model)
-    difference = max(_difference(run(batch), function, batch, name) for batch in _batches(inputs))
-    if not difference < (np.inf if name == TFLITE_INT8 else TOLERANCE):
-      raise RunError(f"--formats={name}: its answers differ from the SavedModel's by {difference:.3g}")
+      reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+      raise RunError(f"--formats={name}: the converter failed: {reason}") from error
+    files.write_atomically(files.join(directory, _FILES[name]), model)
+    difference = _check(name, run, servable, examples, expected)
     notes.append(
       f"`{_FILES[name]}`: {_MEANINGS[name]}, {len(model) / 1e6:.1f} MB; takes ids as the signature `tokens` does, "
       f"answers in numbers alone; on the examples they differ from the SavedModel's by {difference:.2g} at most"
@@ -68,14 +75,29 @@ def write_formats(directory: str, servable: Servable, inputs: Arrays, formats: S
   return notes
 
 
-def _to_tflite(function: Any, servable: Servable, *, is_int8: bool) -> bytes:
+def _check(name: str, run: Runner, servable: Servable, examples: Arrays, expected: Mapping[str, Arrays]) -> float:
+  """The largest difference from the SavedModel on the examples. RunError if any batch differs by too much."""
+  what = f"--formats={name}"
+  found = checks.run_cases(run, checks.id_cases(servable, examples), what=what)
+  differences = {}
+  for case, answers in expected.items():
+    # What int8 rounds may change which span or option is the best, but not how many masks there are.
+    differences[case] = checks.largest_difference(found[case], answers, exact=servable.counted_by)
+    if not differences[case] < (np.inf if name == TFLITE_INT8 else TOLERANCE):
+      raise RunError(f"{what}: for {case} its answers differ from the SavedModel's by {differences[case]:.3g}")
+  return differences[checks.EXAMPLES]
+
+
+def to_tflite(function: Any, servable: Servable, *, is_int8: bool) -> bytes:
+  """A function of signatures.numbers_function as a TFLite model."""
   converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], servable)
   if is_int8:
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   return bytes(converter.convert())
 
 
-def _to_onnx(function: Any) -> bytes:
+def to_onnx(function: Any) -> bytes:
+  """A function of signatures.numbers_function as an ONNX model."""
   import tf2onnx
 
   model, _ = tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_OPSET)
@@ -111,20 +133,3 @@ def onnx_runner(model: bytes) -> Runner:
     return dict(zip(names, session.run(None, dict(inputs)), strict=True))
 
   return run
-
-
-def _batches(inputs: Arrays) -> Iterator[Arrays]:
-  """All examples at once, and each one without padding."""
-  yield inputs
-  for row, mask in enumerate(inputs["input_mask"]):
-    length = int(mask.sum(axis=-1).max())
-    yield {name: values[row : row + 1, ..., :length] for name, values in inputs.items()}
-
-
-def _difference(found: Mapping[str, np.ndarray], function: Any, batch: Arrays, name: str) -> float:
-  """The largest difference of an answer that is no whole number; infinite if a shape or a name differs."""
-  expected = {key: value.numpy() for key, value in function(*(tf.constant(batch[key]) for key in TOKEN_INPUTS)).items()}
-  if {key: value.shape for key, value in found.items()} != {key: value.shape for key, value in expected.items()}:
-    raise RunError(f"--formats={name}: it answers {sorted(found)} in other shapes than the SavedModel")
-  floats = [key for key, value in expected.items() if value.dtype == np.float32]
-  return max(float(np.abs(found[key] - expected[key]).max(initial=0.0)) for key in floats)

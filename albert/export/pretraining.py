@@ -71,16 +71,18 @@ class FillMask(TextServable):
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)  # [B]
     most = tf.reduce_max(tf.concat([num_masks, [0]], axis=0))
     length = tf.shape(is_mask)[1]
+    # At least one position is computed, for other runtimes cannot compute none.
+    num_computed = tf.maximum(most, 1)
     # The greatest of what is left to the end of the sequence are the first masks.
     left = tf.where(is_mask, length - tf.range(length), 0)
-    left = tf.math.top_k(left, most).values  # [B, M]
+    left = tf.math.top_k(left, num_computed).values  # [B, M]
     positions = tf.where(left > 0, length - left, 0)
     logits = self.output(self.encoder.at(tokens, positions, layout))
     best = tf.math.top_k(tf.nn.softmax(logits), self._top_k)
     is_real = tf.expand_dims(left > 0, 2)
     return {
-      "ids": tf.where(is_real, best.indices, 0),
-      "probabilities": tf.where(is_real, best.values, 0.0),
+      "ids": tf.where(is_real, best.indices, 0)[:, :most],
+      "probabilities": tf.where(is_real, best.values, 0.0)[:, :most],
       "num_masks": num_masks,
     }
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert.config import Config
 from albert.errors import UserError
 from albert.export.heads import LinearHead
-from albert.export.layout import Layout, Packed, Tokens, trim
+from albert.export.layout import Layout, Packed, Tokens, real_tokens, trim
 from albert.export.servable import Answers, Field, Servable, Settings, as_tokens
 from albert.export.source import FLAG, Source
 from albert.tasks.race_data import RaceConfig
@@ -21,6 +21,7 @@ from albert.text_ops import first_tokens, last_tokens, pack_pair
 ARTICLE, QUESTION, OPTIONS = "article", "question", "options"
 # Tokens of a sequence that are no text.
 _NUM_SPECIAL = 3
+_NO_OPTIONS = "options: give at least one for each question"
 # The logit of an option that is not there.
 _ABSENT = -1e9
 
@@ -84,18 +85,22 @@ class MultipleChoice(Servable):
   def from_text(self, **texts: tf.Tensor) -> Answers:
     """Adds the text of the option."""
     options = texts[OPTIONS]
-    tf.debugging.assert_positive(tf.shape(options)[1], message="options: give at least one for each question")
+    tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS)
     answers = super().from_text(**texts)
     return answers | {"text": tf.gather(options, answers["option"], batch_dims=1)}
 
   def from_tokens(self, tokens: Tokens) -> Answers:
     """Answers to ids [B, K, S]."""
+    tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS)
     flat = trim(_flat(tokens), self._config.max_position_embeddings)
     return self._choose(tokens, flat, Packed(flat, self._config))
 
+  def _compute_padded(self, tokens: Tokens) -> Answers:
+    return self.compute(tokens)
+
   def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
     """Answers to ids [B, K, S]; a layout is of [B * K, S]."""
-    return self._choose(tokens, _flat(tokens), layout)
+    return self._choose(tokens, real_tokens(_flat(tokens)), layout)
 
   def _choose(self, tokens: Tokens, flat: Tokens, layout: Layout | None) -> Answers:
     is_there = tf.reduce_max(tokens.input_mask, axis=2) > 0  # [B, K]

@@ -1,4 +1,4 @@
-"""One export: choose, build, write aside, check, rename."""
+"""One export: choose, build, write to a staging directory, check, rename."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from albert import files
 from albert.errors import UserError
-from albert.export import card, mobile, ops, warmup
+from albert.export import card, checks, mobile, ops, warmup
 from albert.export.choice import Choice, choose
 from albert.export.description import describe, write_examples
-from albert.export.formats import DESCRIPTION, EXTRA_FORMATS, TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.servable import Servable
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import Source, open_source
@@ -39,7 +39,7 @@ def export(
   albert_config_file: str = "",
   spm_model_file: str = "",
 ) -> str:
-  """Writes output_dir/name/version, which appears whole or not at all.
+  """Writes output_dir/name/version atomically: it appears when all files are written and checked.
 
   Args:
     checkpoint, select, albert_config_file, spm_model_file: see source.open_source.
@@ -54,12 +54,10 @@ def export(
   Returns: the directory.
   Raises:
     UserError: bad input, a version that is there.
-    RunError: a format that its converter cannot write, or whose answers differ from the SavedModel's.
+    RunError: the model fails for a request of `checks`, a format that its converter cannot write, or one whose answers
+      differ from the SavedModel's.
   """
-  unknown = [form for form in formats if form not in EXTRA_FORMATS]
-  if unknown:
-    raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")
-  mobile.check_installed(formats)
+  mobile.check_formats(formats, precision)
   source = open_source(checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
   choice = choose(source, task, settings or {}, precision=precision, top_k=top_k)
   name = name or choice.name
@@ -96,6 +94,7 @@ def _write(
   requests = servable.examples()
   texts = text_inputs(servable.fields, requests)
   inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(servable, texts)}
+  expected = checks.check_signatures(functions, servable, inputs)
   with tempfile.TemporaryDirectory() as scratch:
     servable.assets = _assets(scratch, source, servable)
     tf.saved_model.save(servable, directory, signatures=functions)
@@ -107,7 +106,7 @@ def _write(
   }
   description = describe(name, choice, servable, source)
   write_examples(directory, inputs, answers)
-  notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], formats)
+  notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], expected, formats)
   files.write_json(files.join(directory, DESCRIPTION), description.to_dict())
   text = card.write_card(description, source, inputs, answers, notes)
   files.write_atomically(files.join(directory, "README.md"), text)

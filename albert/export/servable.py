@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert.config import Config
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.encoder import ServedEncoder
-from albert.export.layout import Layout, Packed, Tokens, trim
+from albert.export.layout import Layout, Packed, Tokens, real_tokens, trim, with_a_row
 from albert.export.source import Source
 from albert.text_ops import GraphTokenizer
 
@@ -87,6 +87,11 @@ class Servable(tf.Module, abc.ABC):
     )
     self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
 
+  @property
+  def longest_sequence(self) -> int:
+    """Tokens of the longest sequence that the model takes."""
+    return self._config.max_position_embeddings
+
   @classmethod
   def missing_head(cls, source: Source) -> str | None:
     """What the checkpoint lacks to be served so; None if it has it."""
@@ -111,7 +116,10 @@ class Servable(tf.Module, abc.ABC):
 
   @abc.abstractmethod
   def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
-    """Answers in numbers, float32 or int32 [B, ...]. Without a layout in ops that other runtimes have."""
+    """Answers in numbers, float32 or int32 [B, ...], to ids as real_tokens gives them.
+
+    Without a layout it is done in ops that other runtimes have, which need at least one row.
+    """
 
   def describe(self, answers: Answers) -> Answers:
     """The answers with those in words added."""
@@ -129,6 +137,15 @@ class Servable(tf.Module, abc.ABC):
     """Answers to ids."""
     tokens = trim(tokens, self._config.max_position_embeddings)
     return self.describe(self.compute(tokens, Packed(tokens, self._config)))
+
+  def portable_numbers(self, tokens: Tokens) -> Answers:
+    """The answers of from_tokens in numbers alone, in ops that other runtimes have."""
+    count = tf.shape(tokens.input_ids)[0]
+    answers = self._compute_padded(Tokens(*(with_a_row(values) for values in tokens)))
+    return {name: values[:count] for name, values in answers.items()}
+
+  def _compute_padded(self, tokens: Tokens) -> Answers:
+    return self.compute(real_tokens(tokens))
 
 
 def as_tokens(packed: Mapping[str, tf.Tensor]) -> Tokens:

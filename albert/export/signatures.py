@@ -51,7 +51,7 @@ def numbers_function(servable: Servable) -> Any:
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
   def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
-    return servable.compute(Tokens(input_ids, input_mask, segment_ids))
+    return servable.portable_numbers(Tokens(input_ids, input_mask, segment_ids))
 
   return numbers
 

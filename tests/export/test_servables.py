@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert.errors import RunError
+from albert.export import checks, mobile
 from albert.export.choice import choose
-from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
+from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
 from tests.export.requests import plain_texts, requests_of
@@ -76,6 +78,64 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
 def test_answers_are_the_python_pipelines(made: Made) -> None:
   requests = requests_of(made.name, plain_texts(24))
   assert_same(call(made.ask, made.texts(requests)), made.run.answer(requests))
+
+
+def id_cases(made: Made) -> dict[str, dict[str, np.ndarray]]:
+  """The batches of ids that an export is checked with."""
+  examples = token_inputs(made.servable, made.texts(made.servable.examples()))
+  return checks.id_cases(made.servable, examples)
+
+
+_slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+  "made",
+  [name if name in ("fill_mask", "embeddings", "squad_v2", "race") else _slow(name) for name in FORMS],
+  indirect=True,
+)
+def test_the_graph_of_other_formats_agrees_with_the_savedmodel_at_the_edges(made: Made) -> None:
+  """Both as TensorFlow runs them, so that it is tested where no other runtime is installed."""
+  numbers = numbers_function(made.servable)
+  cases = id_cases(made)
+  assert len(cases) >= 8 + (made.name == "fill_mask")
+  for case, inputs in cases.items():
+    found, expected = call(numbers, inputs), call(made.ask_ids, inputs)
+    assert checks.largest_difference(found, expected, exact="num_masks") < TOLERANCE, case
+    assert all(np.isfinite(values).all() for values in found.values()), case
+
+
+@pytest.mark.parametrize("made", ["fill_mask", _slow("squad_v1")], indirect=True)
+def test_tflite_at_the_edges(made: Made) -> None:
+  """No [MASK] in a batch, and no row: TFLite's interpreter, which TensorFlow has too, answers as the SavedModel."""
+  run = mobile.tflite_runner(mobile.to_tflite(numbers_function(made.servable), made.servable, is_int8=False))
+  for case, inputs in id_cases(made).items():
+    difference = checks.largest_difference(run(inputs), call(made.ask_ids, inputs), exact="num_masks")
+    assert difference < mobile.TOLERANCE, case
+
+
+@pytest.mark.parametrize("made", ["embeddings"], indirect=True)
+def test_what_the_check_refuses(made: Made) -> None:
+  examples = {"serving_default": made.texts(made.servable.examples())}
+  examples["tokens"] = token_inputs(made.servable, examples["serving_default"])
+  functions = {"serving_default": made.ask, "tokens": made.ask_ids}
+  answers = checks.check_signatures(functions, made.servable, examples)["the examples"]
+  nan = {"pooled": answers["pooled"], "mean": answers["mean"] * np.nan}
+  # NaN counts whichever answer it is in.
+  assert np.isnan(checks.largest_difference(nan, answers))
+  assert np.isnan(checks.largest_difference(nan, dict(reversed(answers.items()))))
+  assert checks.largest_difference({"pooled": answers["pooled"]}, answers) == np.inf
+  assert checks.largest_difference({name: v[:1] for name, v in answers.items()}, answers) == np.inf
+  count = {"num_masks": np.array([1, 0], np.int32)}
+  assert checks.largest_difference(count, {"num_masks": count["num_masks"] + 1}, exact="num_masks") == np.inf
+  pooler = made.servable.encoder.pooler.bias
+  kept = pooler.numpy()
+  pooler.assign(kept * np.nan)
+  try:
+    with pytest.raises(RunError, match="the signature serving_default: for the examples 'pooled' is not finite"):
+      checks.check_signatures(functions, made.servable, examples)
+  finally:
+    pooler.assign(kept)
 
 
 @pytest.mark.slow
