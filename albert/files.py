@@ -1,4 +1,4 @@
-"""Files by path, local or remote: globs, reading, writing aside and renaming.
+"""Files by path, local or remote: globs, reading, atomic writing.
 
 A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is TensorFlow imported.
 """
@@ -11,11 +11,15 @@ import io
 import itertools
 import json
 import os
+import re
+import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
+from albert import processes
 from albert.errors import UserError
 
 # Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
@@ -177,24 +181,71 @@ def _sync_directory(path: str) -> None:
     os.close(descriptor)
 
 
-def aside_path(path: str) -> str:
-  """The hidden name in the same directory under which `path` is written before it is renamed."""
+# .NAME.KEY-PID-RANDOM.tmp, where KEY is of the host (processes.host_key).
+_STAGING_NAME = re.compile(r"^\..+\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
+# A name holds 255 bytes on most file systems; what staging_path adds to it has up to 40.
+_MAX_NAME_BYTES = 200
+_SECONDS_UNTIL_ABANDONED = 24 * 3600
+
+
+def staging_path(path: str) -> str:
+  """A new hidden name in the same directory, under which `path` is written before it is renamed.
+
+  No other process has it, on whatever host or in whatever container, nor another thread or call of this one.
+  """
   directory, name = path.rsplit("/", 1) if is_remote(path) else os.path.split(path)
-  aside = f".{name}.{os.getpid()}.tmp"
-  return join(directory, aside) if directory else aside
+  name = name.encode("utf-8", "surrogateescape")[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
+  staging = f".{name}.{processes.host_key()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+  return join(directory, staging) if directory else staging
+
+
+aside_path = staging_path  # the former name
+
+
+def is_staging_name(name: str) -> bool:
+  """True for a name that staging_path made."""
+  return _STAGING_NAME.match(name) is not None
+
+
+def remove_leftovers(directory: str) -> None:
+  """Deletes staging files and directories in `directory` whose writers have ended.
+
+  A writer of this host has ended if its process has. One of another host cannot be asked: what it was writing is
+  deleted when it has not changed for a day.
+  """
+  if not is_dir(directory):
+    return
+  for name in listdir(directory):
+    match = _STAGING_NAME.match(name)
+    if match:
+      path = join(directory, name)
+      key, pid = match["key"], int(match["pid"])
+      if processes.has_ended(key, pid) or (key != processes.host_key() and _is_abandoned(path)):
+        remove_tree(path) if is_dir(path) else remove(path)
+
+
+def _is_abandoned(path: str) -> bool:
+  """True if neither the file, nor anything in the directory, has changed for a day."""
+  if is_remote(path):
+    paths = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
+    changed = max((_gfile().stat(one).mtime_nsec / 1e9 for one in paths), default=0.0)
+  else:
+    inside = (os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names)
+    changed = max(os.path.getmtime(one) for one in [path, *inside])
+  return time.time() - changed > _SECONDS_UNTIL_ABANDONED
 
 
 def write_atomically(path: str, data: bytes | str) -> None:
-  """Writes the whole file or nothing: aside, synced to disk, then renamed. Text is written as UTF-8."""
-  aside = aside_path(path)
+  """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8."""
+  staging = staging_path(path)
   try:
-    with open_file(aside, "wb") as file:
+    with open_file(staging, "wb") as file:
       file.write(data.encode("utf-8") if isinstance(data, str) else data)
       sync(file)
-    replace(aside, path)
+    replace(staging, path)
   except BaseException:
-    if exists(aside):
-      remove(aside)
+    if exists(staging):
+      remove(staging)
     raise
 
 
@@ -255,7 +306,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def write_json(path: str, values: dict[str, Any]) -> None:
-  """Writes a JSON object, whole or not at all."""
+  """Writes a JSON object atomically."""
   write_atomically(path, json.dumps(values, indent=2) + "\n")
 
 

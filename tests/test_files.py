@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from albert import files
+from albert import files, processes
 from albert.errors import UserError
 
 
@@ -58,6 +60,57 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     files.write_atomically(str(path), "after")
   assert path.read_text() == "before"
   assert os.listdir(tmp_path) == ["file"]
+
+
+def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """As workers in containers have it: each is process 1."""
+  monkeypatch.setattr(os, "getpid", lambda: 1)
+  path = str(tmp_path / "file")
+  failures: list[BaseException] = []
+
+  def write(number: int) -> None:
+    try:
+      for _ in range(25):
+        files.write_atomically(path, f"{number}" * 1000)
+    except BaseException as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert failures == []
+  content = (tmp_path / "file").read_text()
+  assert content == content[0] * 1000
+  assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_long_name_has_a_staging_name(tmp_path: Path) -> None:
+  for name in ("n" * 250, "é" * 120):
+    files.write_atomically(str(tmp_path / name), "x")
+    assert (tmp_path / name).read_text() == "x"
+
+
+def test_only_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
+  ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True)
+  here, dead = processes.host_key(), int(ended.stdout)
+  left = [f".a.{here}-{dead}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
+  kept = [
+    f".a.{here}-{os.getpid()}-0123456789ab.tmp",  # being written
+    ".c.00000000-1-0123456789ab.tmp",  # of another host, today
+    f"a.{here}-{dead}-0123456789ab.tmp",
+    f".a.{dead}.tmp",
+    ".mine.tmp",
+  ]
+  for name in [*left, *kept]:
+    (tmp_path / name).write_text("x")
+  directory = tmp_path / f".step-4.{here}-{dead}-ba9876543210.tmp"
+  (directory / "sub").mkdir(parents=True)
+  os.utime(tmp_path / left[1], (0, time.time() - 2 * 24 * 3600))
+  files.remove_leftovers(str(tmp_path))
+  assert sorted(os.listdir(tmp_path)) == sorted(kept)
+  files.remove_leftovers(str(tmp_path / "absent"))
 
 
 def test_errors_name_the_path(tmp_path: Path) -> None:

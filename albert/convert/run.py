@@ -1,4 +1,4 @@
-"""One conversion: read, check, write aside, rename."""
+"""One conversion: read, check, write to a staging directory, rename."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def convert(
   if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
-  aside = files.aside_path(output_dir)
+  staging = files.staging_path(output_dir)
   try:
-    files.makedirs(aside)
-    report = _report(_write(model, aside, target, architecture))
-    files.write_atomically(files.join(aside, REPORT), report)
+    files.makedirs(staging)
+    report = _report(_write(model, staging, target, architecture))
+    files.write_atomically(files.join(staging, REPORT), report)
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
-        files.write_atomically(files.join(aside, VOCABULARY), file.read())
+        files.write_atomically(files.join(staging, VOCABULARY), file.read())
     files.makedirs(os.path.dirname(output_dir) or ".")
-    files.replace(aside, output_dir)
+    files.replace(staging, output_dir)
   finally:
-    files.remove_tree(aside)
+    files.remove_tree(staging)
   return report
 
 

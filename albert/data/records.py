@@ -1,6 +1,6 @@
 """TFRecord files of tf.train.Example messages, without TensorFlow.
 
-Files and messages are those TensorFlow reads and writes. A file is written aside and renamed when it is
+Files and messages are those TensorFlow reads and writes. A file is written under a staging name and renamed when it is
 complete; both checksums of every record are checked when it is read.
 """
 
@@ -231,7 +231,7 @@ class _HashingFile:
 
 
 class RecordWriter:
-  """Writes a TFRecord file: aside, then renamed to `path` on a clean exit, removed on an error.
+  """Writes a TFRecord file: under a staging name, renamed to `path` on a clean exit, removed on an error.
 
   GZIP output carries neither name nor time, so equal records give equal files. After the clean exit
   `num_records`, `num_bytes` (size of the file) and `sha256` (hex, of the file) describe it.
@@ -242,8 +242,8 @@ class RecordWriter:
     self.num_records = 0
     self.num_bytes = 0
     self.sha256 = ""
-    self._aside = files.aside_path(path)
-    self._file = files.open_file(self._aside, "wb")
+    self._staging = files.staging_path(path)
+    self._file = files.open_file(self._staging, "wb")
     self._hashing = _HashingFile(self._file)
     self._gzip = (
       gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=cast("Any", self._hashing), mtime=0)
@@ -280,12 +280,12 @@ class RecordWriter:
         files.sync(self._file)
       self._file.close()
       if kind is None:
-        files.replace(self._aside, self.path)
+        files.replace(self._staging, self.path)
         self.num_bytes = self._hashing.num_bytes
         self.sha256 = self._hashing.sha256.hexdigest()
     finally:
-      if files.exists(self._aside):
-        files.remove(self._aside)
+      if files.exists(self._staging):
+        files.remove(self._staging)
 
 
 def _is_gzip(start: bytes) -> bool:
