@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import tf_keras as keras
 from albert import files, output_files
 from albert.config import RunConfig, TrainConfig
 from albert.data.source import Data, Reader
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.evaluation.evaluator import Evaluator
 from albert.optimizers.factory import make_optimizer
@@ -79,8 +82,27 @@ class Estimator:
 
   def train(self) -> None:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
-    with self.cluster.watched(self._how_to_go_on):
+    with self.cluster.watched(self._how_to_go_on), self._locked():
       self._train()
+
+  @contextlib.contextmanager
+  def _locked(self) -> Iterator[None]:
+    """Keeps another run from training in output_dir. The chief alone holds the lock; all processes must call it."""
+    lock = DirectoryLock(self.config.output_dir, "training")
+    error: UserError | RunError | None = None
+    if self.cluster.is_chief:
+      try:
+        lock.acquire()
+        self.checkpoints.lock = lock
+      except (UserError, RunError) as caught:
+        error = caught
+    try:
+      if self.cluster.any(error is not None):
+        raise error or RunError(f"the chief process cannot train in {self.config.output_dir}: its message says why")
+      yield
+    finally:
+      self.checkpoints.lock = None
+      lock.release()
 
   def _train(self) -> None:
     config = self.config

@@ -20,6 +20,7 @@ import tensorflow as tf
 from albert import files
 from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
+from albert.directory_lock import DirectoryLock
 from albert.errors import UserError
 from albert.training.metrics_log import say
 
@@ -28,7 +29,8 @@ MANIFEST = "manifest.json"
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
-_STAGING_DIRECTORY = re.compile(r"^\.step-\d+\.tmp$")
+# Also without a process in it, as versions before wrote it.
+_STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # Damaged checkpoints that an error describes.
 _NUM_SHOWN = 3
 
@@ -75,12 +77,16 @@ class CheckpointManager:
     directory: of the checkpoints.
     keep: how many of the newest ones that verify are kept, besides the best one.
     model_config: is written into each checkpoint.
+
+  Attributes:
+    lock: of the run; before a save it is checked that no other process has taken it. None outside of training.
   """
 
   def __init__(self, directory: str, *, keep: int, model_config: ModelConfig):
     self.directory = directory
     self.keep = keep
     self.model_config = model_config
+    self.lock: DirectoryLock | None = None
     # Step -> its damage (None: it verifies), for checkpoints that this process has saved or verified. Hashing is
     # slow, so pruning hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
@@ -92,9 +98,10 @@ class CheckpointManager:
 
   def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
     """Writes step-N, then deletes old checkpoints (see `_prune`). Returns its path."""
+    if self.lock is not None:
+      self.lock.check()
     final = self.path(step)
-    staging = files.join(self.directory, f".step-{step}.tmp")
-    files.remove_tree(staging)
+    staging = files.staging_path(final)
     files.makedirs(staging)
     write_bundle(files.join(staging, PREFIX), tensors)
     files.write_json(files.join(staging, "albert_config.json"), self.model_config.to_dict())
@@ -106,6 +113,8 @@ class CheckpointManager:
       for name in names
     }
     files.write_json(files.join(staging, MANIFEST), {"step": step, "files": entries})
+    if self.lock is not None:
+      self.lock.check()  # writing takes long
     self._rename_existing(step)
     files.replace(staging, final)
     self._damage[step] = None
@@ -208,7 +217,7 @@ class CheckpointManager:
     return True
 
   def remove_leftovers(self) -> None:
-    """Deletes what a killed run was writing: directories of our own hidden name only."""
+    """Deletes what a killed run was writing: directories of our own hidden name only. Call it with the lock held."""
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
         if _STAGING_DIRECTORY.match(name):

@@ -187,7 +187,8 @@ def test_a_damaged_best_json_is_one_line(manager):
 
 def test_what_it_does_not_know_is_left_alone(manager):
   root = Path(manager.directory)
-  for name in ("step-old", "mine", ".step-7.tmp"):
+  of_a_killed_run = Path(files.staging_path(manager.path(7))).name
+  for name in ("step-old", "mine", ".step-7.tmp", of_a_killed_run):
     (root / name).mkdir(parents=True)
     (root / name / "note").write_text("x")
   manager.remove_leftovers()
@@ -196,12 +197,13 @@ def test_what_it_does_not_know_is_left_alone(manager):
   assert (root / "step-old" / "note").exists()
   assert (root / "mine" / "note").exists()
   assert not (root / ".step-7.tmp").exists()
+  assert not (root / of_a_killed_run).exists()
 
 
 def test_a_half_written_directory_is_no_checkpoint(manager):
-  aside = Path(manager.directory) / ".step-9.tmp"
-  aside.mkdir(parents=True)
-  (aside / "weights.index").write_bytes(b"x")
+  staging = Path(files.staging_path(manager.path(9)))
+  staging.mkdir(parents=True)
+  (staging / "weights.index").write_bytes(b"x")
   assert manager.latest() == (None, [])
 
 

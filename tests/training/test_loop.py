@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from albert.config import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.estimator import Estimator
 from albert.optimizers.factory import make_optimizer
@@ -170,6 +172,19 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_until_told_to_start_over(
   train(input_file, tmp_path / "run", run={"start_over": True})
   assert not directory.exists()
   assert (tmp_path / "run" / "checkpoints.damaged" / "step-2" / "manifest.json").exists()
+
+
+def test_a_directory_where_another_process_trains_is_refused_and_free_afterwards(input_file, tmp_path, monkeypatch):
+  monkeypatch.setattr(Trainer, "train", lambda *unused: None)
+  with (
+    DirectoryLock(str(tmp_path / "run"), "training"),
+    pytest.raises(UserError, match=rf"run: process {os.getpid()} on host .* is training there since"),
+  ):
+    train(input_file, tmp_path / "run")
+  assert not list((tmp_path / "run").iterdir())
+  train(input_file, tmp_path / "run")
+  assert (tmp_path / "run" / "config.json").exists()
+  assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_training_learns_the_examples_by_heart(input_file, tmp_path):
