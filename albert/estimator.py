@@ -82,6 +82,7 @@ class Estimator:
 
   def train(self) -> None:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
+    self._check_files(train=True)
     with self.cluster.watched(self._how_to_go_on), self._locked():
       self._train()
 
@@ -106,7 +107,6 @@ class Estimator:
 
   def _train(self) -> None:
     config = self.config
-    self._check_files(train=True)
     data = self.task.training_data()
     # Before anything is written: a directory whose checkpoints are all damaged stays as it is.
     newest = self._latest_to_resume()
@@ -186,12 +186,16 @@ class Estimator:
     )
     if self.cluster.is_chief:
       run_directory.write_environment(directory, self.strategy)
+      self._keep_files()
+    return train
+
+  def _keep_files(self) -> None:
+    """Copies what the task needs for a later evaluation, such as its vocabulary, into output_dir."""
     for name, source in self.task.files_to_keep().items():
-      target = files.join(directory, name)
+      target = files.join(self.config.output_dir, name)
       if not files.exists(target):
         with files.open_file(source) as f:
           files.write_atomically(target, f.read())
-    return train
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
@@ -254,6 +258,7 @@ class Estimator:
       if newest is None:
         self.checkpoints.rename_damaged()  # with --start_over; else there are none
       self.checkpoints.remove_leftovers()
+      files.remove_leftovers(self.config.output_dir)
     if newest is not None:
       checkpoints.restore(newest, trainer.state())
       say(f"resumed from {newest.path}")

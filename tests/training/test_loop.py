@@ -187,6 +187,16 @@ def test_a_directory_where_another_process_trains_is_refused_and_free_afterwards
   assert not (tmp_path / "run" / ".lock").exists()
 
 
+def test_the_chief_alone_writes_what_all_processes_need(input_file, tmp_path, monkeypatch):
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file))
+  monkeypatch.setattr(task, "files_to_keep", lambda: {"kept.txt": __file__})
+  estimator = Estimator(task, RunConfig(output_dir=str(tmp_path / "run"), train=TrainConfig(train_batch_size=8)))
+  for is_chief, written in ((False, []), (True, ["config.json", "environment.json", "kept.txt"])):
+    estimator.cluster.is_chief = is_chief
+    estimator.claim_output_dir(task.training_data())
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == written
+
+
 def test_training_learns_the_examples_by_heart(input_file, tmp_path):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   config = RunConfig(
