@@ -227,11 +227,10 @@ def remove_leftovers(directory: str) -> None:
 def _is_abandoned(path: str) -> bool:
   """True if neither the file, nor anything in the directory, has changed for a day."""
   if is_remote(path):
-    paths = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
-    changed = max((_gfile().stat(one).mtime_nsec / 1e9 for one in paths), default=0.0)
+    inside = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
   else:
-    inside = (os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names)
-    changed = max(os.path.getmtime(one) for one in [path, *inside])
+    inside = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names] + [path]
+  changed = max((status.mtime_ns / 1e9 for status in stats(inside).values()), default=0.0)
   return time.time() - changed > _SECONDS_UNTIL_ABANDONED
 
 
