@@ -1,10 +1,15 @@
-"""Makes examples once, in parallel, and keeps them as TFRecords under a name that says what they depend on."""
+"""Makes examples once, in parallel, and keeps them as TFRecords under a name that says what they depend on.
+
+The last record of a file holds the number of examples and a hash of all other records: a file that is cut off, has a
+record twice or is empty is recognized, and the examples are made again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,7 +22,9 @@ from albert.progress import Progress
 from albert.workers import Workers
 
 # Raised when the same key gives other examples than before.
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
+# Starts the last record of a file.
+_FOOTER = b"albert features "
 _CHUNK = 1024
 # Processes are started for what would take one of them longer than this: starting them takes a second or two.
 _SECONDS_OF_ONE = 3.0
@@ -48,16 +55,58 @@ def make_examples(
   path = files.join(cache_dir, f"{name}-{digest[:16]}.tfrecord") if cache_dir else ""
   if path and files.exists(path):
     try:
-      return concatenate([Examples.from_record(record) for record in records.read_records(path)])
-    except (UserError, KeyError, ValueError):
-      files.remove(path)  # damaged: made anew
+      return _read(path)
+    except Exception as error:  # whatever is wrong with it, the examples can be made again
+      _warn(f"{path}: the kept features cannot be used ({_in_one_line(error)}): they are made again")
   examples = _make(raw, featurize, num_processes or os.cpu_count() or 1, name)
   if path:
-    files.makedirs(cache_dir)
-    with records.RecordWriter(path) as writer:
-      for record in examples.to_records():
-        writer.write(record)
+    try:
+      files.makedirs(cache_dir)
+      _write(path, examples)
+    except Exception as error:  # a full disk, a directory that is read-only: the examples are in memory
+      _warn(
+        f"{path}: the features cannot be kept ({_in_one_line(error)}): the next start makes them again; free space or "
+        "give another --cache_dir"
+      )
   return examples
+
+
+def _write(path: str, examples: Examples) -> None:
+  digest = hashlib.sha256()
+  with records.RecordWriter(path) as writer:
+    for record in examples.to_records():
+      writer.write(record)
+      digest.update(record)
+    footer = {"num_examples": examples.num_examples, "sha256": digest.hexdigest()}
+    writer.write(_FOOTER + json.dumps(footer).encode("utf-8"))
+
+
+def _read(path: str) -> Examples:
+  """The examples that _write wrote. UserError if the file is damaged in any way."""
+  try:
+    *content, footer = [*records.read_records(path)] or [b""]
+  except UserError as error:  # its remedy is for shards
+    raise UserError("a record is damaged, or the file cannot be read") from error
+  if not footer.startswith(_FOOTER):
+    raise UserError("its end is missing")
+  values = json.loads(footer.removeprefix(_FOOTER))
+  digest = hashlib.sha256()
+  for record in content:
+    digest.update(record)
+  if digest.hexdigest() != values["sha256"]:
+    raise UserError("records are missing, doubled or changed")
+  examples = concatenate([Examples.from_record(record) for record in content])
+  if examples.num_examples != values["num_examples"]:
+    raise UserError(f"it holds {examples.num_examples} examples, not {values['num_examples']}")
+  return examples
+
+
+def _in_one_line(error: Exception) -> str:
+  return " ".join(str(error).split()) or type(error).__name__
+
+
+def _warn(line: str) -> None:
+  print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def _make(

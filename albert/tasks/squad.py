@@ -105,9 +105,12 @@ class SquadTask(FinetuningTask):
     where = ""
     if self.config.cache_dir:
       path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
-      files.makedirs(self.config.cache_dir)
-      squad_files.write_unaligned(path, found)
-      where = f"; all of them: {path}"
+      try:
+        files.makedirs(self.config.cache_dir)
+        squad_files.write_unaligned(path, found)
+        where = f"; all of them: {path}"
+      except (OSError, UserError) as error:
+        where = f"; their list is not written ({error})"
     too_long = sum(text is None for _, text in found)
     print(
       f"warning: {len(found)} of {sum(bool(q.answers) for q in questions)} answers ({split}) are no whole tokens of a "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert import files
 from albert.data import records
 from albert.data.batches import BatchPlan, ExampleData
 from albert.data.examples import Examples, concatenate
@@ -192,3 +193,73 @@ def test_examples_are_made_once_whatever_the_processes(tmp_path: Path) -> None:
   (tmp_path / next(iter(sorted(p.name for p in tmp_path.iterdir())))).write_bytes(b"damaged")
   assert make_again(featurize, 1, 1) == raw
   assert make_again(featurize, 2, 1) == raw
+
+
+def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+  return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("features of n: 100%")]
+
+
+def pieces_of(path: Path) -> list[bytes]:
+  """The records of a file as they are stored, with their checksums."""
+  data, pieces = path.read_bytes(), []
+  while data:
+    length = 16 + int.from_bytes(data[:8], "little")
+    pieces.append(data[:length])
+    data = data[length:]
+  return pieces
+
+
+DAMAGES = {
+  "no bytes": lambda pieces: [],
+  "cut between records": lambda pieces: pieces[:1],
+  "end missing": lambda pieces: pieces[:-1],
+  "first record missing": lambda pieces: pieces[1:],
+  "a record twice": lambda pieces: [pieces[0], *pieces],
+  "a record twice at the end": lambda pieces: [*pieces, pieces[-1]],
+  "other order": lambda pieces: [pieces[1], pieces[0], *pieces[2:]],
+  "half a record": lambda pieces: [*pieces[:1], pieces[1][:50]],
+  "another file's bytes": lambda pieces: [b"damaged"],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_is_made_again_with_one_warning(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+  raw = list(range(1500))
+
+  def examples(function: Callable[[Sequence[int]], Examples]) -> list[int]:
+    return make_examples(raw, function, name="n", key={}, cache_dir=str(tmp_path), num_processes=1).input_ids.tolist()
+
+  assert examples(featurize) == raw
+  (path,) = tmp_path.iterdir()
+  whole = path.read_bytes()
+  pieces = pieces_of(path)
+  assert len(pieces) >= 3
+  path.write_bytes(b"".join(DAMAGES[damage](pieces)))
+  capsys.readouterr()
+  assert examples(featurize) == raw
+  (line,) = warnings(capsys)
+  assert line.startswith(f"warning: {path}: the kept features cannot be used (")
+  assert path.read_bytes() == whole
+  assert examples(fail) == raw
+
+
+def test_features_that_cannot_be_kept_are_a_warning(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  raw = list(range(1500))
+  (tmp_path / "file").write_text("no directory")
+
+  def full_disk(file: object) -> None:
+    raise OSError(28, "No space left on device")
+
+  for cache_dir, reason in ((tmp_path / "file", "File exists"), (tmp_path / "full", "No space left on device")):
+    if cache_dir.name == "full":
+      monkeypatch.setattr(files, "sync", full_disk)
+    made = make_examples(raw, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
+    assert made.input_ids.tolist() == raw
+    (line,) = warnings(capsys)
+    assert "the features cannot be kept" in line
+    assert reason in line
+  assert not list((tmp_path / "full").iterdir())
