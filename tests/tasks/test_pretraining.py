@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert import files
 from albert.config import ModelConfig, PretrainingConfig
 from albert.data.manifest import Manifest, ShardInfo, file_sha256
+from albert.data.shards import open_shards
 from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask, encode_with_masks
 from albert.tokenization import MASK_ID, Tokenizer
+from tests.remote_files import RemoteFiles, gfile_of
 from tests.synthetic import TINY_MODEL, write_shards
 
 
@@ -118,6 +121,74 @@ def test_shards_must_be_those_of_their_manifest(tmp_path, flag, change, message)
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(**{flag: str(tmp_path / "*.tfrecord")}))
   with pytest.raises(UserError, match=message):
     task.training_data() if flag == "input_file" else task.evaluation_data()
+
+
+SHARD = "mem://bucket/shards/pretraining-{:05d}-of-04096.tfrecord"
+NUM_SHARDS = 4096
+
+
+def remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) -> RemoteFiles:
+  """4096 listed shards. Only the first ones have content: who reads another one fails."""
+  (path,) = write_shards(tmp_path / "real", [5])
+  content = Path(path).read_bytes()
+  shards = [
+    ShardInfo(SHARD.format(i).rpartition("/")[2], 5 + i % 2, len(content), f"{i:064x}") for i in range(NUM_SHARDS)
+  ]
+  manifest = Manifest(
+    kind="pretraining",
+    settings=settings,
+    vocab_sha256="0" * 64,
+    vocab_size=TINY_MODEL.vocab_size,
+    num_documents=1,
+    num_tokens=1,
+    shards=tuple(shards),
+  )
+  manifest.save(str(tmp_path))
+  contents = {SHARD.format(i): content for i in range(num_real)}
+  contents["mem://bucket/shards/manifest.json"] = (tmp_path / "manifest.json").read_bytes()
+  return RemoteFiles(contents, {SHARD.format(i): len(content) for i in range(num_real, NUM_SHARDS)})
+
+
+def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch):
+  remote = remote_shards(tmp_path, {"compress": False}, num_real=1)
+  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord"))
+  data = task.training_data()
+  assert data.num_examples == 5 * NUM_SHARDS + NUM_SHARDS // 2
+  assert data.shards.compressed == (False,) * NUM_SHARDS
+  manifest_bytes = len(remote.contents["mem://bucket/shards/manifest.json"])
+  assert remote.calls["stat"] <= NUM_SHARDS
+  assert remote.most_at_once > 8
+  assert remote.calls["open rb"] <= 3  # the manifest, and a shard for the lengths of its features
+  assert remote.bytes_read <= 2 * manifest_bytes + len(remote.contents[SHARD.format(0)])
+  assert sum(remote.calls.values()) <= NUM_SHARDS + 10
+
+
+def test_a_manifest_that_does_not_tell_the_compression_costs_a_look_at_each_shard(tmp_path, monkeypatch):
+  remote = remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
+  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  shards = open_shards([SHARD.format(i) for i in range(100)])
+  assert shards.compressed == (False,) * 100
+  assert remote.calls["open rb"] == 101
+  assert remote.most_at_once > 8
+  manifest_bytes = len(remote.contents["mem://bucket/shards/manifest.json"])
+  assert remote.bytes_read == manifest_bytes + 100 * 12
+
+
+def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
+  paths = write_shards(tmp_path, [5, 4, 6])
+  contents = {f"mem://bucket/shards/{Path(path).name}": Path(path).read_bytes() for path in paths}
+  remote = RemoteFiles(contents)
+  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+
+  def start() -> int:
+    config = PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord", cache_dir="mem://bucket/run")
+    before = remote.calls["open rb"]
+    assert PretrainingTask(TINY_MODEL, config).training_data().shards.counts == (5, 4, 6)
+    return remote.calls["open rb"] - before
+
+  assert start() == 1 + 3  # one for the lengths, then each
+  assert start() == 1 + 1  # one for the lengths, and what was kept
 
 
 def test_a_mask_stands_for_one_piece_and_what_follows_it_directly_starts_no_word(spm_model):
