@@ -140,6 +140,15 @@ def _starts_word(piece: str) -> bool:
   return category[0] in "PS" or category == "Cn"
 
 
+def _byte_starts_word(byte: int) -> bool:
+  """Whether a piece that stands for one byte of UTF-8 starts a word.
+
+  ASCII punctuation does. Other bytes continue the word before them, so that no character and no word is split; but a
+  character from U+3000 to U+9FFF, which its first byte tells, is of a script without spaces and starts a word.
+  """
+  return _starts_word(chr(byte)) if byte < 0x80 else 0xE3 <= byte <= 0xE9
+
+
 class Tokenizer:
   """ALBERT's tokenizer: `normalize_text`, a SentencePiece unigram model, then the comma rule.
 
@@ -205,9 +214,16 @@ class Tokenizer:
   def word_starts(self) -> np.ndarray:
     """bool [V]: the piece starts a word.
 
-    So does one that begins with ▁, with punctuation or a symbol, or in a script written without spaces.
+    So does one that begins with ▁, with punctuation or a symbol, or in a script written without spaces. The byte pieces
+    of a vocabulary with byte fallback ("<0xC5>") are looked at as bytes: most of them continue a word.
     """
-    return np.array([_starts_word(piece) for piece in self.pieces])
+    is_byte = self._processor.is_byte
+    return np.array(
+      [
+        _byte_starts_word(int(piece[3:5], 16)) if is_byte(i) else _starts_word(piece)
+        for i, piece in enumerate(self.pieces)
+      ]
+    )
 
   def normalize(self, text: str) -> str:
     """See `normalize_text`."""

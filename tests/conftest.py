@@ -117,7 +117,8 @@ SaveModel = Callable[..., str]
 def save_model(tmp_path: Path) -> SaveModel:
   """`save_model([(piece, score), ...], {piece: type})` writes a unigram model made by hand; returns its path.
 
-  The control symbols come first; types are 1 normal (default), 2 unknown, 3 control, 4 user-defined, 5 unused.
+  The control symbols come first; types are 1 normal (default), 2 unknown, 3 control, 4 user-defined, 5 unused,
+  6 byte.
   The model does no normalization of its own.
   """
 
@@ -130,6 +131,8 @@ def save_model(tmp_path: Path) -> SaveModel:
     )
     # trainer_spec: model_type unigram, vocab_size, unk_id, bos_id, eos_id, pad_id.
     trainer = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
+    if 6 in all_kinds.values():
+      trainer[35] = 1  # byte_fallback
     model += _field(2, b"".join(_field(number, value) for number, value in trainer.items()))
     model += _field(3, _field(1, "identity"))
     path = tmp_path / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"

@@ -31,6 +31,8 @@ from albert.tokenization import (
   SEP_ID,
   UNK_ID,
   Tokenizer,
+  _starts_word,
+  decompose,
   has_newer_characters,
   normalize_text,
   with_exact_scores,
@@ -340,6 +342,25 @@ def test_tables(save_model: SaveModel) -> None:
   assert tokenizer.is_special.tolist() == [True] * 5 + [False] * len(pieces) + [True]
   assert tokenizer.word_starts.dtype == tokenizer.is_special.dtype == bool
   assert (tokenizer.piece(5), tokenizer.vocab_size) == ("▁the", 19)
+
+
+def test_byte_pieces_start_a_word_only_where_every_character_that_they_begin_does(save_model: SaveModel) -> None:
+  byte_pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+  ordinary = ["<0x2", "▁the", "ing", "中"]
+  model_file = save_model([(piece, -1.0) for piece in [*byte_pieces, *ordinary]], dict.fromkeys(byte_pieces, 6))
+  tokenizer = Tokenizer(model_file)
+  starts = tokenizer.word_starts[5:261]
+  assert tokenizer.word_starts[261:].tolist() == [True, True, False, True]
+  # One ordinary piece for each character that normalization keeps: does it start a word?
+  pieces: dict[int, list[str]] = {byte: [] for byte in range(256)}
+  for code_point in range(0xA000):
+    if unicodedata.category(chr(code_point)) not in ("Cs", "Co", "Cn") and decompose(code_point) == chr(code_point):
+      pieces[chr(code_point).encode()[0]].append(chr(code_point))
+  for byte in [*range(0x80), *range(0xE3, 0xEA)]:
+    by_character = {_starts_word(character) for character in pieces[byte]}
+    assert by_character == {bool(starts[byte])}, hex(byte)
+  assert not starts[0x80:0xE3].any()
+  assert not starts[0xEA:].any()
 
 
 def test_pickle_and_hash(tmp_path: Path, spm_model: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +21,12 @@ from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask
 from albert.tokenization import MASK_ID, Tokenizer
 from data_prep import preparation
-from data_prep.corpus import plan_units
+from data_prep.corpus import Counts, plan_units
 from data_prep.create_pretraining_data import prepare
 from data_prep.job import Job
 from data_prep.preparation import Settings, UnitMaker
+from data_prep.shards import unpack
+from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example
 
 LENGTH = 64
@@ -180,6 +185,72 @@ def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: st
   for batch in preparation.make_batches(documents, num_own, maker.settings, maker.random_ids):
     tokens = batch.tokens
     np.testing.assert_array_equal(starts[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
+
+
+def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
+  """The words of a text as positions of its tokens. Byte pieces are put together to characters first."""
+  units: list[tuple[str, list[int]]] = []  # an ordinary piece, or a character of byte pieces; positions
+  unread, positions = b"", []
+  for position, piece in enumerate(map(tokenizer.piece, ids)):
+    positions = [*positions, position]
+    is_byte = re.fullmatch("<0x[0-9A-F]{2}>", piece)
+    unread += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
+    with contextlib.suppress(UnicodeDecodeError):
+      units.append((unread.decode(), positions))
+      unread, positions = b"", []
+  words: list[list[int]] = []
+  for text, where in units:
+    has_no_spaces = unicodedata.name(text[0]).startswith(("CJK UNIFIED", "HIRAGANA", "KATAKANA"))
+    if not words or text[0] in "▁.,!?();" or has_no_spaces:
+      words.append([])
+    words[-1] += where
+  return words
+
+
+def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
+  """Static and dynamic masks hide whole characters and words of text that the vocabulary spells in bytes."""
+  lines = [line.lower() for document in english_like_documents(40) for line in document]
+  model = train_small_model(
+    tmp_path / "bytes.model", lines, vocab_size=400, byte_fallback=True, hard_vocab_limit=False, character_coverage=1
+  )
+  tokenizer = Tokenizer(model)
+  sentences = [
+    "The captain sold a letter from Łódź, Москва and Ærø before breakfast.",
+    "Her sister followed 🙂 and the þorn ŋ ( 川の中国 ) to the river!",
+    "Nobody watched the ßø, жжж; the train was late?",
+  ]
+  text = tmp_path / "text.txt"
+  text.write_text("\n".join(sentences * 12), encoding="utf-8")
+  settings = Settings(
+    max_seq_length=128, dupe_factor=30, masked_lm_prob=0.3, sentence_prediction="none", input_format="doc_sentences"
+  )
+  maker = UnitMaker(settings, model)
+  (unit,) = plan_units([str(text)], with_donors=False)
+  documents, _, counts = maker.load(unit)
+  assert counts.unknown == 0
+  expected = np.zeros(documents.ids.size, bool)
+  for start, end in itertools.pairwise([0, *documents.sentence_ends.tolist()]):
+    for word in _words_by_decoding(tokenizer, documents.ids[start:end].tolist()):
+      expected[start + word[0]] = True
+  np.testing.assert_array_equal(documents.word_starts, expected)
+  # All bytes of a word are hidden, or none, in both ways of masking.
+  dynamic = DynamicMasking.of_vocabulary(tokenizer, 0.3, 3)
+  num_hidden = np.zeros(2, int)
+  for made in maker.packed(unit):
+    if isinstance(made, Counts):
+      continue
+    starts = np.cumsum(made.sizes) - made.sizes
+    features = unpack(made.words, starts, settings.max_seq_length, settings.max_predictions_per_seq)
+    again = features | dynamic.mask(features, np.arange(starts.size), seed=1)
+    for way, masked in enumerate((features, again)):
+      text_ids = restored(masked)
+      for row, length in enumerate(features[schema.INPUT_MASK].sum(axis=1)):
+        hidden = set(masked[schema.MASKED_LM_POSITIONS][row][masked[schema.MASKED_LM_WEIGHTS][row] > 0].tolist())
+        for word in _words_by_decoding(tokenizer, text_ids[row, 1 : length - 1].tolist()):
+          of_word = {1 + position for position in word}
+          assert of_word <= hidden or not of_word & hidden
+          num_hidden[way] += len(of_word & hidden) > 1
+  assert (num_hidden > 100).all()
 
 
 def test_shards_without_masks_hold_none(shards: dict[str, str]):
