@@ -255,9 +255,9 @@ class Estimator:
   def _start(self, trainer: Trainer, newest: checkpoints.Checkpoint | None) -> None:
     """Gives the trainer the state it starts from."""
     if self.cluster.is_chief:
+      self.checkpoints.remove_leftovers()
       if newest is None:
         self.checkpoints.rename_damaged()  # with --start_over; else there are none
-      self.checkpoints.remove_leftovers()
       files.remove_leftovers(self.config.output_dir)
     if newest is not None:
       checkpoints.restore(newest, trainer.state())

@@ -1,16 +1,19 @@
 """Checkpoints: TensorFlow tensor bundles whose names are the original's, in directories that appear atomically.
 
-`step-N/` holds weights.index, weights.data-*, albert_config.json and manifest.json, which gives each
-file's size and SHA-256. It is written to a staging directory, synced to disk and renamed; manifest.json is written
-last, so that on an object store, where renaming is not atomic, a directory without it is unfinished.
+`step-N/` holds weights.index, weights.data-*, albert_config.json and manifest.json, which gives each file's size and
+SHA-256. It is written to a staging directory, synced to disk and renamed. On a remote file system, such as an object
+store, where renaming a directory copies each file, it is written to a local directory and uploaded; manifest.json is
+uploaded last, so that a directory without it is unfinished.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +24,7 @@ from albert import files
 from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.training.metrics_log import say
 
 PREFIX = "weights"
@@ -31,6 +34,9 @@ GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 # Also without a process in it, as versions before wrote it.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
+# In a remote directory while its files are written.
+_UPLOADING = ".uploading"
+_UPLOAD_BLOCK = 8 << 20
 # Damaged checkpoints that an error describes.
 _NUM_SHOWN = 3
 
@@ -48,13 +54,29 @@ def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> 
 
 
 def _sync_file(path: str) -> None:
-  if files.is_remote(path):
-    return
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
+
+
+def _upload_file(source: str, target: str) -> dict[str, Any]:
+  """Copies a local file to a remote one; returns its entry of the manifest."""
+  digest, num_bytes = hashlib.sha256(), 0
+  with open(source, "rb") as local, files.open_file(target, "wb") as remote:
+    while block := local.read(_UPLOAD_BLOCK):
+      digest.update(block)
+      remote.write(block)
+      num_bytes += len(block)
+  return {"bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+def _is_unfinished_upload(path: str) -> bool:
+  """True for the directory of a checkpoint whose writer on a remote file system ended before it was complete."""
+  if not files.is_remote(path) or files.exists(files.join(path, MANIFEST)):
+    return False
+  return files.exists(files.join(path, _UPLOADING))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,30 +118,72 @@ class CheckpointManager:
     """The directory of the checkpoint of a step."""
     return files.join(self.directory, f"step-{step}")
 
-  def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-    """Writes step-N, then deletes old checkpoints (see `_prune`). Returns its path."""
+  def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray], *, prune: bool = True) -> str:
+    """Writes step-N, then deletes old checkpoints (see `_prune`) unless `prune` is false. Returns its path.
+
+    Raises:
+      RunError: it could not be written, or another process has taken the lock; older checkpoints are as they were.
+    """
+    self._check_lock()
+    final = self.path(step)
+    is_remote = files.is_remote(final)
+    staging = tempfile.mkdtemp(prefix=f"step-{step}-") if is_remote else files.staging_path(final)
+    try:
+      files.makedirs(staging)
+      write_bundle(os.path.join(staging, PREFIX), tensors)
+      files.write_json(os.path.join(staging, "albert_config.json"), self.model_config.to_dict())
+      if is_remote:
+        self._upload(staging, step)
+      else:
+        self._rename(staging, step)
+    except (OSError, tf.errors.OpError) as error:
+      reason = " ".join(str(error).split())[:300] or type(error).__name__
+      where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
+      raise RunError(
+        f"{final}: cannot save it ({reason}): check space and rights {where}; the same command resumes from the "
+        "checkpoint before"
+      ) from error
+    finally:
+      files.remove_tree(staging)  # what is left of it
+    self._damage[step] = None
+    if prune:
+      self._prune(step)
+    return final
+
+  def _check_lock(self) -> None:
     if self.lock is not None:
       self.lock.check()
-    final = self.path(step)
-    staging = files.staging_path(final)
-    files.makedirs(staging)
-    write_bundle(files.join(staging, PREFIX), tensors)
-    files.write_json(files.join(staging, "albert_config.json"), self.model_config.to_dict())
-    names = files.listdir(staging)
-    for name in names:
-      _sync_file(files.join(staging, name))
-    entries = {
-      name: {"bytes": files.size(files.join(staging, name)), "sha256": file_sha256(files.join(staging, name))}
-      for name in names
-    }
-    files.write_json(files.join(staging, MANIFEST), {"step": step, "files": entries})
-    if self.lock is not None:
-      self.lock.check()  # writing takes long
+
+  def _rename(self, staging: str, step: int) -> None:
+    """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""
+    entries = {}
+    for name in files.listdir(staging):
+      path = os.path.join(staging, name)
+      _sync_file(path)
+      entries[name] = {"bytes": files.size(path), "sha256": file_sha256(path)}
+    files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
+    self._check_lock()  # writing takes long
     self._rename_existing(step)
-    files.replace(staging, final)
-    self._damage[step] = None
-    self._prune(step)
-    return final
+    files.replace(staging, self.path(step))
+
+  def _upload(self, staging: str, step: int) -> None:
+    """Copies the files of a local staging directory to a remote file system, and then writes their manifest.
+
+    Each file is written once, and hashed on the way. Nothing is renamed, which on an object store is a copy.
+    """
+    final = self.path(step)
+    if _is_unfinished_upload(final):
+      files.remove_tree(final)
+    self._rename_existing(step)
+    files.makedirs(final)
+    marker = files.join(final, _UPLOADING)
+    with files.open_file(marker, "wb") as file:
+      file.write(b"This checkpoint is being written.\n")
+    entries = {name: _upload_file(os.path.join(staging, name), files.join(final, name)) for name in os.listdir(staging)}
+    self._check_lock()
+    with files.open_file(files.join(final, MANIFEST), "wb") as file:
+      file.write(json.dumps({"step": step, "files": entries}, indent=2).encode())
+    files.remove(marker)
 
   def _rename_existing(self, step: int) -> None:
     """Gives a directory that has the name of the checkpoint to be written another name, and says so."""
@@ -150,8 +214,11 @@ class CheckpointManager:
       UserError: there are checkpoints, none of them verifies, and start_over is false.
     """
     newest, skipped = self.latest()
-    if newest is None and skipped and not start_over:
-      damages = [f"step-{step}: {self._damage[step]}" for step in reversed(self.steps())]
+    if newest is None and not start_over:
+      steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
+      if not steps:
+        return None, skipped
+      damages = [f"step-{step}: {self._damage[step]}" for step in steps]
       more = f"; and {len(damages) - _NUM_SHOWN} more" if len(damages) > _NUM_SHOWN else ""
       raise UserError(
         f"{self.directory}: none of its {len(damages)} checkpoints verifies ({'; '.join(damages[:_NUM_SHOWN])}{more}): "
@@ -217,11 +284,15 @@ class CheckpointManager:
     return True
 
   def remove_leftovers(self) -> None:
-    """Deletes what a killed run was writing: directories of our own hidden name only. Call it with the lock held."""
+    """Deletes what a killed run was writing: our own staging directories and unfinished uploads, nothing else.
+
+    Call it with the lock held.
+    """
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
-        if _STAGING_DIRECTORY.match(name):
-          files.remove_tree(files.join(self.directory, name))
+        path = files.join(self.directory, name)
+        if _STAGING_DIRECTORY.match(name) or (_STEP_DIRECTORY.match(name) and _is_unfinished_upload(path)):
+          files.remove_tree(path)
 
   def _verify(self, step: int) -> str | None:
     """The damage of a checkpoint, looked for now."""

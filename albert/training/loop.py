@@ -195,7 +195,7 @@ class Trainer:
           logged, started = step, time.monotonic()
         if is_saved:
           if self.cluster.is_chief:
-            checkpoints.save(step, self.state())
+            checkpoints.save(step, self.state(), prune=not stops)  # a stop is urgent; the next save prunes
           saved = step
         if stops:
           number = stop.requested or signal.SIGTERM

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert import files
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.training import checkpoints
-from albert.training.checkpoints import CheckpointManager, find_damage, restore
+from albert.training.checkpoints import Checkpoint, CheckpointManager, find_damage, restore
 from tests.synthetic import TINY_MODEL
 
 
@@ -205,6 +206,107 @@ def test_a_half_written_directory_is_no_checkpoint(manager):
   staging.mkdir(parents=True)
   (staging / "weights.index").write_bytes(b"x")
   assert manager.latest() == (None, [])
+
+
+class RemoteCalls:
+  """Counts what is done to files of a remote file system; TensorFlow's in-memory one stands for it."""
+
+  def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    self.opened: list[str] = []
+    self.renamed: list[str] = []
+    open_file, replace, write = files.open_file, files.replace, checkpoints.write_bundle
+
+    def open_and_count(path: str, mode: str = "rb") -> BinaryIO:
+      if files.is_remote(path):
+        self.opened.append(f"{mode} {path.rsplit('/', 1)[1]}")
+      return open_file(path, mode)
+
+    def replace_and_count(source: str, target: str) -> None:
+      if files.is_remote(target):
+        self.renamed.append(target)
+      replace(source, target)
+
+    def write_and_count(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
+      if files.is_remote(prefix):
+        self.opened += [f"wb {name}" for name in WEIGHTS]
+      write(prefix, tensors)
+
+    monkeypatch.setattr(files, "open_file", open_and_count)
+    monkeypatch.setattr(files, "replace", replace_and_count)
+    monkeypatch.setattr(checkpoints, "write_bundle", write_and_count)
+
+
+WEIGHTS = ("weights.data-00000-of-00001", "weights.index")
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> CheckpointManager:
+  return CheckpointManager(f"ram://{tmp_path.name}/checkpoints", keep=2, model_config=TINY_MODEL)
+
+
+def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote, tmp_path, monkeypatch):
+  for step in (1, 2):
+    remote.save(step, tensors(step))
+  calls = RemoteCalls(monkeypatch)
+  path = remote.save(3, tensors(3))
+  assert sorted(calls.opened) == [
+    f"wb {name}" for name in (".uploading", "albert_config.json", "manifest.json", *WEIGHTS)
+  ]
+  assert calls.opened[-1] == "wb manifest.json"
+  assert calls.renamed == []
+  assert remote.steps() == [2, 3]  # pruned without reading
+  assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHTS]
+  assert find_damage(path) is None  # the hashes are those of what lies there
+  assert reopened(remote).latest()[0].step == 3
+  for name in WEIGHTS:  # load_checkpoint takes a prefix of ram:// for a directory
+    with files.open_file(files.join(path, name)) as file:
+      (tmp_path / name).write_bytes(file.read())
+  b = tf.Variable(tf.zeros([7]))
+  restore(Checkpoint(3, str(tmp_path)), {"b": b})
+  np.testing.assert_array_equal(b, np.arange(7) + 3.0)
+
+
+def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypatch):
+  def interrupt(source: str, target: str) -> None:
+    raise KeyboardInterrupt  # in the place of kill -9
+
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoints, "_upload_file", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      remote.save(4, tensors(4))
+  remote = reopened(remote)
+  assert remote.steps() == [4]
+  newest, skipped = remote.latest_to_resume(start_over=False)
+  assert newest is None
+  assert "never finished" in skipped[0]
+  remote.save(4, tensors(40))
+  assert reopened(remote).latest()[0].step == 4
+  assert remote.steps() == [4]
+  files.remove(files.join(remote.path(4), "manifest.json"))  # damage, which is not ours to delete
+  remote.remove_leftovers()
+  with pytest.raises(UserError, match="none of its 1 checkpoints verifies"):
+    reopened(remote).latest_to_resume(start_over=False)
+  files.write_atomically(files.join(remote.path(4), ".uploading"), "x")
+  remote.remove_leftovers()
+  assert remote.steps() == []
+
+
+@pytest.mark.parametrize("kind", ["local", "object store"])
+def test_a_save_that_fails_leaves_nothing_and_the_older_checkpoints(manager, remote, kind, monkeypatch):
+  manager = manager if kind == "local" else remote
+  manager.save(1, tensors(1))
+  staged: list[str] = []
+
+  def fail(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
+    Path(prefix).write_bytes(b"half")
+    staged.append(prefix)
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+  monkeypatch.setattr(checkpoints, "write_bundle", fail)
+  with pytest.raises(RunError, match=r"step-2: cannot save it \(No space left on device\): check space"):
+    manager.save(2, tensors(2))
+  assert not Path(staged[0]).parent.exists()
+  assert files.listdir(manager.directory) == ["step-1"]
 
 
 @pytest.mark.parametrize(
