@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from albert.errors import UserError
 
 _SHOWN = 60
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _KINDS: dict[type, str] = {
   str: "a text",
   int: "a whole number",
@@ -31,9 +33,21 @@ def parse_object(where: str, line: bytes) -> dict[str, Any]:
     raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}): give an object a line") from error
   except UnicodeDecodeError as error:
     raise UserError(f"{where}: not UTF-8 (byte {error.start + 1} of the line)") from error
+  except RecursionError as error:
+    raise UserError(f"{where}: lists or objects are nested too deeply: give an object a line") from error
+  except ValueError as error:  # Python's limit of an integer's digits
+    raise UserError(f"{where}: holds a number that is too long ({error}): give it as a text") from error
   if not isinstance(values, dict):
     raise UserError(f"{where}: not an object but {shown(values)}")
   return values
+
+
+def encoded(text: str) -> bytes:
+  """The text as UTF-8. A lone surrogate, which JSON can write ("\\ud800") and UTF-8 cannot hold, becomes U+FFFD."""
+  try:
+    return text.encode("utf-8")
+  except UnicodeEncodeError:
+    return _SURROGATES.sub("\ufffd", text).encode("utf-8")
 
 
 def field(where: str, values: Any, name: str, kind: type, *, remedy: str = "") -> Any:

@@ -9,7 +9,7 @@ import queue
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from absl import flags
 from albert import app, files
 from albert.errors import UserError
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
-from albert.json_values import parse_object, shown
+from albert.json_values import encoded, parse_object, shown
 from albert.progress import Progress
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
@@ -30,6 +30,8 @@ _DIGITS = 6
 # Seconds that a line is waited for before those that are there are answered.
 _PATIENCE = 0.05
 _BOM = b"\xef\xbb\xbf"
+# Put before the name of a field of the input that an answer has, too.
+INPUT_PREFIX = "input_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,36 +48,75 @@ class Request:
     return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
 
 
+def returned_name(name: str, answers: Collection[str]) -> str:
+  """The name that a field of the input comes back under: its own, or with input_ before it if an answer has it.
+
+  It depends on nothing but the names of the answers, so that it is the same for all lines of all files. A field that
+  has input_ before the name of an answer gets another one, so that no two fields come back under one name.
+  """
+  rest = name
+  while rest.startswith(INPUT_PREFIX):
+    rest = rest.removeprefix(INPUT_PREFIX)
+  return INPUT_PREFIX + name if rest in answers else name
+
+
 class Parser:
   """Lines -> requests.
 
   Args:
     fields: of the model, see albert.export.description.
-    form: auto, lines, tsv or json; auto is settled by the first line: "{" begins JSON.
+    form: auto, lines, tsv or json; auto is settled by the first line that is not blank: "{" begins JSON.
     source: what lines come from, for errors.
+    answers: names of the model's answers, see returned_name.
   """
 
-  def __init__(self, fields: Sequence[Mapping[str, Any]], form: str, source: str):
+  def __init__(self, fields: Sequence[Mapping[str, Any]], form: str, source: str, answers: Collection[str] = ()):
     self._fields = fields
     self._form = form
     self._source = source
-    if form == LINES and (len(fields) > 1 or fields[0]["is_list"]):
+    self._answers = answers
+    # An empty line is an empty text where a line is a text.
+    self._takes_blank = len(fields) == 1 and not fields[0]["is_list"]
+    if form == LINES and not self._takes_blank:
       names = ", ".join(field["name"] for field in fields)
       raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
 
-  def parse(self, number: int, line: bytes) -> Request:
-    """Line `number` (from 1), without its end. UserError with source and line."""
+  def settle(self, lines: Sequence[bytes], *, at_end: bool = False) -> bool:
+    """Settles what auto stands for by the first lines of the input.
+
+    Args:
+      lines: all lines up to here.
+      at_end: no others follow.
+    Returns: False if all lines are blank and others may follow, which is too early to tell.
+    """
+    if self._form == AUTO:
+      stripped = (line.removeprefix(_BOM if i == 0 else b"").strip() for i, line in enumerate(lines))
+      first = next(filter(None, stripped), b"")
+      if not first and not at_end:
+        return False
+      self._form = JSON if first.startswith(b"{") else LINES if self._takes_blank else TSV
+    return True
+
+  def parse(self, number: int, line: bytes) -> Request | None:
+    """Line `number` (from 1), without its end; None if it is blank and no request.
+
+    Raises:
+      UserError: it is wrong; with source and line.
+    """
     where = f"{self._source}, line {number}"
     if number == 1:
       line = line.removeprefix(_BOM)
-    if self._form == AUTO:
-      several = len(self._fields) > 1 or self._fields[0]["is_list"]
-      self._form = JSON if line.lstrip().startswith(b"{") else TSV if several else LINES
-    if self._form == JSON:
-      return self._json(number, where, line)
+    self.settle([line], at_end=True)
     if self._form == LINES:
       return Request(number, {self._fields[0]["name"]: line})
-    return self._tsv(number, where, line)
+    is_blank = not line.strip() if self._form == JSON else not line.strip(b" ") and not self._takes_blank
+    if is_blank:
+      return None
+    request = self._json(number, where, line) if self._form == JSON else self._tsv(number, where, line)
+    for field in self._fields:
+      if field["is_list"] and not any(request.texts[field["name"]]):
+        raise UserError(f"{where}: {field['name']!r} has no text ({field['meaning']}): give at least one")
+    return request
 
   def _tsv(self, number: int, where: str, line: bytes) -> Request:
     columns = line.split(b"\t")
@@ -100,12 +141,8 @@ class Parser:
       is_right = isinstance(value, list) if field["is_list"] else isinstance(value, str)
       if not is_right or (field["is_list"] and not all(isinstance(text, str) for text in value)):
         raise UserError(f"{where}: {name!r} must be {kind}, it is {shown(value)}")
-      texts[name] = [_encoded(text) for text in value] if field["is_list"] else _encoded(value)
-    return Request(number, texts, values)
-
-
-def _encoded(text: str) -> bytes:
-  return text.encode("utf-8", errors="replace")
+      texts[name] = [encoded(text) for text in value] if field["is_list"] else encoded(value)
+    return Request(number, texts, {returned_name(name, self._answers): value for name, value in values.items()})
 
 
 class Model:
@@ -122,6 +159,7 @@ class Model:
     description = files.join(directory, DESCRIPTION)
     if not files.exists(description):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
+    self.directory = directory
     self.description = files.read_json(description)
     self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
     import tensorflow as tf
@@ -133,6 +171,13 @@ class Model:
       raise UserError(f"--model={path}: does not load: {str(error).splitlines()[0]}") from error
     self._tf = tf
     self._call = self._loaded.signatures[TEXT_SIGNATURE]
+
+  def origin(self) -> str:
+    """The directory, the form, and the checkpoint that it was made of, as far as the export says so."""
+    checkpoint = self.description.get("checkpoint") or {}
+    step = checkpoint.get("step")
+    made_of = f", made of {checkpoint['path']}" if checkpoint.get("path") else ""
+    return f"{self.directory}: {self.description['task']}{made_of}" + ("" if step is None else f" (step {step})")
 
   def answer(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
     """Plain JSON values for each request, in order, computed as one batch."""
@@ -217,16 +262,18 @@ def answers(
   Lines of similar lengths are computed together. A line that is wrong ends it, after the answers to those before it.
   """
   number = 0
-  for window in windows(file, batch_size * _WINDOW_BATCHES):
+  for window in _settled(parser, windows(file, batch_size * _WINDOW_BATCHES)):
     requests: list[Request] = []
     failure: UserError | None = None
     for line in window:
       number += 1
       try:
-        requests.append(parser.parse(number, line.rstrip(b"\r\n")))
+        request = parser.parse(number, line.rstrip(b"\r\n"))
       except UserError as error:
         failure = error
         break
+      if request is not None:
+        requests.append(request)
     order = sorted(range(len(requests)), key=lambda i: requests[i].length)
     found: dict[int, dict[str, Any]] = {}
     for start in range(0, len(order), batch_size):
@@ -239,6 +286,19 @@ def answers(
       raise failure
 
 
+def _settled(parser: Parser, found: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+  """The windows, the first of which has the line that settles the parser's form."""
+  held: list[bytes] = []
+  for window in found:
+    held += window
+    if parser.settle(held):
+      yield held
+      held = []
+  if held:
+    parser.settle(held, at_end=True)
+    yield held
+
+
 def _define_flags() -> None:
   main = sys.argv[0]
   flags.DEFINE_string("model", "", "directory that albert.export wrote: of a version, or of all", module_name=main)
@@ -248,7 +308,8 @@ def _define_flags() -> None:
     AUTO,
     (AUTO, LINES, TSV, JSON),
     "a text a line; columns with tabs between, in the order of the model's fields; or a JSON object a line, whose "
-    "other fields come back with the answer. auto: as the first line looks",
+    "other fields come back with the answer (as input_NAME if an answer has that name). auto: as the first line that "
+    "is not blank looks",
     module_name=main,
   )
   flags.DEFINE_integer("batch_size", 32, "lines computed together", lower_bound=1, module_name=main)
@@ -263,7 +324,8 @@ def main() -> None:
   if path and not files.exists(path):
     raise UserError(f"--input_file={path}: no such file")
   model = Model(values.model)
-  parser = Parser(model.fields, values.format, path or "standard input")
+  parser = Parser(model.fields, values.format, path or "standard input", model.description["answers"])
+  print(f"answers from {model.origin()}", file=sys.stderr, flush=True)
   with files.open_file(path) if path else nullcontext(sys.stdin.buffer) as file:
     size = files.size(path) if path else _regular_size(file)
     show = size is not None and not sys.stdout.isatty()
@@ -284,6 +346,7 @@ def _regular_size(file: BinaryIO) -> int | None:
 
 if __name__ == "__main__":
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+  # A lone surrogate in a field that comes back is written as it came: "\ud800" is JSON's own escape.
+  sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   _define_flags()
   app.run(main)

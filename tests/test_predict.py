@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +35,9 @@ class Lengths:
 
 
 def parse(fields: list[dict[str, Any]], line: bytes, form: str = predict.AUTO) -> Request:
-  return Parser(fields, form, "file").parse(3, line)
+  found = Parser(fields, form, "file").parse(3, line)
+  assert found is not None
+  return found
 
 
 def test_lines_columns_and_objects() -> None:
@@ -45,7 +48,7 @@ def test_lines_columns_and_objects() -> None:
   assert found == Request(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
   assert found.length == 3
   assert parse([TEXT], b'{"text": "a"}', predict.LINES).texts == {"text": b'{"text": "a"}'}
-  assert Parser([TEXT], predict.AUTO, "file").parse(1, b"\xef\xbb\xbfa").texts == {"text": b"a"}
+  assert Parser([TEXT], predict.AUTO, "file").parse(1, b"\xef\xbb\xbfa") == Request(1, {"text": b"a"})
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,60 @@ def test_wrong_lines(fields: list[dict[str, Any]], line: bytes, message: str) ->
     parse(fields, line)
 
 
+@pytest.mark.parametrize(
+  ("line", "message"),
+  [
+    (b'{"article": "a", "options": []}', r"^file, line 3: 'options' has no text \(the options\): give at least one$"),
+    (b'{"article": "a", "options": ["", ""]}', r"^file, line 3: 'options' has no text"),
+    (b"a\t\t", r"^file, line 3: 'options' has no text"),
+    (b'{"article": "a", "options": null}', r"^file, line 3: 'options' must be a list of texts, it is None$"),
+    (b'{"article": "a", "options": ["b"], "n": ' + b"[" * 100_000, r"^file, line 3: .* nested too deeply"),
+    (b'{"article": "a", "options": ["b"], "n": ' + b"1" * 5000 + b"}", r"^file, line 3: holds a number that is too"),
+  ],
+)
+def test_no_options_and_json_that_python_refuses(line: bytes, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    parse(CHOICE, line)
+
+
+def test_one_option_and_empty_texts_are_requests() -> None:
+  assert parse(CHOICE, b'{"article": "", "options": ["b"]}').texts == {"article": b"", "options": [b"b"]}
+  assert parse(CHOICE, b"\t\tc").texts == {"article": b"", "options": [b"", b"c"]}
+  assert parse(PAIR, b"\t").texts == {"text_a": b"", "text_b": b""}
+
+
+def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
+  """As Python's own UTF-16 decoder, which knows of surrogates, replaces it."""
+  for text in ("\\ud800", "a\\udc00b", "\\ud83d\\ude00\\ud83d", "\\ude00\\ud83d"):
+    line = '{"text": "' + text + '", "kept": "' + text + '"}'
+    found = parse([TEXT], line.encode())
+    original = json.loads(line)["text"]
+    units = original.encode("utf-16-le", "surrogatepass")
+    assert found.texts["text"] == units.decode("utf-16-le", "replace").encode()
+    assert b"?" not in found.texts["text"]
+    assert found.others == {"kept": original}
+
+
+def test_fields_of_the_input_that_are_called_as_answers_come_back() -> None:
+  """Under names that depend on the model alone, all different."""
+  names = ["label", "input_label", "input_input_label", "labels", "input_id", "id", "input_"]
+  parser = Parser([TEXT], predict.AUTO, "file", answers=("label", "probabilities"))
+  found = parser.parse(1, json.dumps({"text": "a", **{name: name for name in names}}).encode())
+  assert found is not None
+  assert found.others == {
+    "input_label": "label",
+    "input_input_label": "input_label",
+    "input_input_input_label": "input_input_label",
+    "labels": "labels",
+    "input_id": "input_id",
+    "id": "id",
+    "input_": "input_",
+  }
+  alone = parser.parse(2, b'{"text": "a", "label": 5}')
+  assert alone is not None
+  assert alone.others == {"input_label": 5}
+
+
 def test_no_object_where_objects_are_given() -> None:
   with pytest.raises(UserError, match="not an object but 5"):
     parse([TEXT], b"5", predict.JSON)
@@ -80,6 +137,28 @@ def test_lines_need_one_field() -> None:
 def run(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
   windows = predict.answers(model, Parser([TEXT], predict.AUTO, "file"), io.BytesIO(content), batch_size=batch_size)
   return [row for window in windows for row in window]
+
+
+def test_blank_lines() -> None:
+  """Among objects they are left out, and counted; where a line is a text they are empty texts."""
+  objects = b'\n \r\n{"text": "ab"}\n\n{"text": "abc"}\n\n\t\n'
+  assert run(objects, Lengths(), batch_size=1) == [{"length": 2}, {"length": 3}]
+  assert run(b"\xef\xbb\xbf\n\nab\n\nabc\n\n", Lengths(), batch_size=1) == [
+    {"length": length} for length in (0, 0, 2, 0, 3, 0)
+  ]
+  assert run(b"\n\n", Lengths(), batch_size=1) == [{"length": 0}] * 2
+  parser = Parser(PAIR, predict.AUTO, "file")
+  assert parser.settle([b"", b" "]) is False
+  found = [parser.parse(i, line) for i, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
+  assert [request.line if request else None for request in found] == [None, 2, None, 4]
+  with pytest.raises(UserError, match="file, line 6: has 1 columns"):
+    Parser(PAIR, predict.AUTO, "file").parse(6, b"a")
+  windows = predict.answers(
+    cast(Model, Lengths()), Parser([TEXT], predict.AUTO, "file"), io.BytesIO(b'\n{"text": "a"}\n\n5\n'), batch_size=2
+  )
+  assert next(windows) == [{"length": 1}]
+  with pytest.raises(UserError, match="file, line 4: not an object"):
+    next(windows)
 
 
 def test_answers_come_in_order_and_batches_are_of_like_lengths() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert import json_values
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.layout import Tokens
 from albert.export.servable import Answers, Field, Servable
@@ -80,4 +81,4 @@ def _column(values: Sequence[Any], field: Field) -> np.ndarray:
 
 
 def _bytes(text: str | bytes) -> bytes:
-  return text if isinstance(text, bytes) else text.encode("utf-8", errors="replace")
+  return text if isinstance(text, bytes) else json_values.encoded(text)

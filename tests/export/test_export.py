@@ -262,7 +262,7 @@ def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) 
   requests = requests_of(name, plain_texts(21))
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
   model = predict.Model(str(made.directory.parent))
-  parser = predict.Parser(model.fields, predict.AUTO, "it")
+  parser = predict.Parser(model.fields, predict.AUTO, "it", model.description["answers"])
   windows = predict.answers(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
   rows = [row for window in windows for row in window]
   assert [row["number"] for row in rows] == list(range(len(requests)))
@@ -283,6 +283,26 @@ def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) 
 
 
 @pytest.mark.slow
+def test_predict_as_a_command_loses_no_field(exported: dict[str, Exported], tmp_path: Path) -> None:
+  """A gold label, an id that is no Unicode, blank lines; and what answers is said."""
+  made = exported["classifier"]
+  path = tmp_path / "lines.jsonl"
+  path.write_text('\n{"id": "\\ud800", "text": "a \\ud800 b", "label": "gold"}\n\n{"text": ""}\n\n')
+  command = [sys.executable, "-m", "albert.predict", f"--model={made.directory.parent}", f"--input_file={path}"]
+  result = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+  assert result.returncode == 0, result.stderr
+  first, second = (json.loads(line) for line in result.stdout.splitlines())
+  expected = made.run.answer([{"text": "a \ufffd b"}, {"text": ""}])
+  assert (first["id"], first["input_label"], first["label"]) == ("\ud800", "gold", expected["label"][0])
+  assert set(second) == {"label", "probabilities"}
+  for row, wanted in zip((first, second), expected["probabilities"], strict=True):
+    np.testing.assert_allclose(list(row["probabilities"].values()), wanted, atol=TOLERANCE)
+  said = result.stderr.decode().splitlines()[0]
+  assert said.startswith(f"answers from {made.directory}: classifier, made of {made.run.directory}")
+  assert said.endswith(f"(step {STEP})")
+
+
+@pytest.mark.slow
 def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
@@ -295,6 +315,8 @@ def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
     export(run.directory, models, name="a/b")
   with pytest.raises(UserError, match=r"--task=squad_v2: .* no squad_v2 head"):
     export(run.directory, models, task="squad_v2")
+  with pytest.raises(UserError, match=r"^--formats=tflite with --precision=bfloat16: give --precision=float32$"):
+    export(run.directory, models, precision="bfloat16", formats=(TFLITE,))
   with pytest.raises(UserError, match="48 positions"):
     export(run.directory, models, settings={"max_seq_length": 64})
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["1", "5", "6"]
