@@ -376,6 +376,11 @@ class RunConfig(Config):
   do_train: bool = option(False, "train", identity=False)
   do_eval: bool = option(False, "evaluate the newest checkpoint", identity=False)
   do_predict: bool = option(False, "predict with the newest checkpoint", identity=False)
+  predictions_file: str = option(
+    "",
+    "file to write predictions to; none: predictions_test.tsv, predictions.json or the like in output_dir",
+    identity=False,
+  )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()
 

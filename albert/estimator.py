@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -22,11 +23,12 @@ from albert.evaluation.evaluator import Evaluator
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task
-from albert.training import checkpoints, curves, run_directory, strategy, warm_start
+from albert.training import checkpoints, curves, prediction_sources, run_directory, strategy, warm_start
 from albert.training.cluster import Cluster
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
+from albert.training.prediction_sources import PredictionSource, PredictionSources
 
 
 class Estimator:
@@ -70,6 +72,10 @@ class Estimator:
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
       run_directory.check_writable(self.config.output_dir)
+    if predict:
+      sources = prediction_sources_of(self.task, self.config)
+      sources.check_writable()
+      sources.check()
 
   def run(self) -> None:
     """Does what the config asks for, in order: train, evaluate, predict."""
@@ -138,6 +144,8 @@ class Estimator:
     if first_step >= train.num_train_steps or self._stops_early(evaluations):
       say(f"{config.output_dir} has all {first_step} steps already: nothing to train")
       return
+    if config.do_predict:
+      prediction_sources_of(self.task, config).check_before_training()
     self._describe(data, train)
     log = MetricsLog(self.results_dir, first_step=first_step, total_steps=train.num_train_steps)
 
@@ -199,7 +207,7 @@ class Estimator:
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
-    step = self._restore()
+    step, _ = self._restore("evaluating")
     with self.cluster.watched(self._how_to_go_on):
       results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
@@ -211,15 +219,27 @@ class Estimator:
     return results
 
   def predict(self) -> list[str]:
-    """Writes the task's predictions with a checkpoint (see select_checkpoint), and returns their paths."""
-    self._restore()
-    files.makedirs(self.results_dir)
+    """Writes the task's predictions with a checkpoint (see select_checkpoint), and returns their paths.
+
+    Raises:
+      UserError: a file is there already that was not predicted from the same input with the same weights.
+    """
+    self._check_files(predict=True)
+    step, checkpoint = self._restore("predicting")
+    sources = prediction_sources_of(self.task, self.config)
+    weights_sha256 = prediction_sources.hash_weights(self.model.named_weights())
+    sources.check(weights_sha256)
+    predictions_file = self.config.predictions_file
+    if self.cluster.is_chief:
+      sources.write(PredictionSource(checkpoint, step, weights_sha256, sources.inputs))
+    elif predictions_file:
+      predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
 
     def run(data: Data) -> Outputs:
       return self.evaluator.run(data)[1]
 
     with self.cluster.watched(self._how_to_go_on):
-      paths = self.task.predict(self.model, run, self.results_dir)
+      paths = list(self.task.predict(self.model, run, self.results_dir, predictions_file))
     for path in paths:
       say(f"wrote {path}")
     return paths
@@ -292,8 +312,8 @@ class Estimator:
     fresh = kept + replaced
     say(f"started from {self.config.init_checkpoint}" + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
 
-  def _restore(self) -> int:
-    """Restores the checkpoint to evaluate or predict with, and returns its step."""
+  def _restore(self, purpose: str) -> tuple[int, str]:
+    """Restores the checkpoint to evaluate or predict with; prints and returns its step and path."""
     run_directory.check_checkpoint_settings(self.config.output_dir, self.task.checkpoint_settings())
     chosen, skipped = self.checkpoints.latest()
     if self.config.train.select_checkpoint == "best":
@@ -302,14 +322,19 @@ class Estimator:
       say(f"warning: {line}")
     if chosen is not None:
       checkpoints.restore(chosen, self.model.named_weights())
-      return chosen.step
+      best = self.checkpoints.best()
+      kind = f"the best by {best.get('metric')}" if best and best["step"] == chosen.step else ""
+      newest = "the newest" if chosen.step == max(self.checkpoints.steps()) else ""
+      say(f"{purpose} with {chosen.path} (step {chosen.step}{''.join(f', {k}' for k in (kind, newest) if k)})")
+      return chosen.step, chosen.path
     if not self.config.init_checkpoint:
       raise UserError(
         f"{self.checkpoints.directory} holds no checkpoint that verifies: train first (--do_train) or give "
         "--init_checkpoint"
       )
     self._warm_start()
-    return 0
+    say(f"{purpose} with --init_checkpoint={self.config.init_checkpoint} (step 0: not trained here)")
+    return 0, self.config.init_checkpoint
 
   def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
     return EvaluationLog(
@@ -360,6 +385,15 @@ class Estimator:
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self.precision}, {'with' if is_compiled else 'without'} XLA, {self.strategy.num_replicas_in_sync} replica(s)"
     )
+
+
+def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
+  """The predictions files that a command writes. UserError if --predictions_file cannot be used."""
+  name = config.predictions_file
+  if name and not name.endswith(task.predictions_extension):
+    raise UserError(f"--predictions_file={name}: give a name that ends in {task.predictions_extension}")
+  paths = task.prediction_files(config.output_dir, name)
+  return PredictionSources(config.output_dir, paths, prediction_sources.hash_inputs(task.prediction_inputs()))
 
 
 def _with_steps(config: TrainConfig, num_examples: int) -> TrainConfig:

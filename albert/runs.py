@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Iterable
 from typing import Any
 
 import tf_keras as keras
@@ -11,20 +12,23 @@ import tf_keras as keras
 from albert import files, output_files
 from albert.config import RunConfig
 from albert.errors import UserError
-from albert.estimator import Estimator
+from albert.estimator import Estimator, prediction_sources_of
 from albert.tasks.base import Task
 from albert.training import cluster
+from albert.training.checkpoints import CheckpointManager
 from albert.training.metrics_log import say
 
 
 def run(task: Task, config: RunConfig) -> None:
   """Trains, evaluates and predicts, as the flags say.
 
-  With num_runs > 1 each run has a directory of its own, output_dir/run-SEED. runs.json tells the metrics of all,
-  their median, mean and spread, and which run is the best; of the others the checkpoints are deleted.
+  With num_runs > 1 each run has a directory of its own, output_dir/run-SEED, with its predictions. runs.json tells
+  the metrics of all, their median, mean and spread, and which run is the best; when all runs have predicted, the
+  checkpoints of the others are deleted.
 
   Raises:
-    UserError: nothing to do, or several runs without training and evaluation.
+    UserError: nothing to do, several runs without training and evaluation, or a finished run that can no longer
+      predict.
   """
   if not (config.do_train or config.do_eval or config.do_predict):
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
@@ -38,14 +42,41 @@ def run(task: Task, config: RunConfig) -> None:
     )
   if cluster.addresses():
     raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) train one run: leave it out")
+  if config.predictions_file:
+    raise UserError(
+      f"--predictions_file={config.predictions_file} names one file, and each of {config.num_runs} runs predicts: "
+      "leave it out, each run writes to its own directory"
+    )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
+  _check_finished_runs(task, config, seeds)
   results = {seed: _run_one(task, _of_seed(config, seed)) for seed in seeds}
   best = _summarize(task, config, results)
   for seed in seeds:
     if seed != best:
-      files.remove_tree(files.join(_of_seed(config, seed).output_dir, "checkpoints"))
-  if config.do_predict:
-    Estimator(task, _of_seed(config, best)).predict()
+      files.remove_tree(files.join(_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
+
+
+def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
+  """UserError if a finished run lacks the predictions that are asked for, and its checkpoints are deleted."""
+  if not config.do_predict:
+    return
+  task.check_inputs(train=True, evaluate=True, predict=True)
+  for one in (_of_seed(config, seed) for seed in seeds):
+    sources = prediction_sources_of(task, one)
+    if _is_finished(one) and not sources.are_complete() and not _steps(task, one):
+      raise UserError(
+        f"{one.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and its checkpoints are "
+        "deleted: delete it to train it again, or leave out --do_predict"
+      )
+
+
+def _is_finished(config: RunConfig) -> bool:
+  return files.exists(files.join(config.output_dir, output_files.EVAL_RESULTS))
+
+
+def _steps(task: Task, config: RunConfig) -> list[int]:
+  directory = files.join(config.output_dir, output_files.CHECKPOINTS)
+  return CheckpointManager(directory, keep=1, model_config=task.model_config).steps()
 
 
 def _of_seed(config: RunConfig, seed: int) -> RunConfig:
@@ -58,17 +89,19 @@ def _of_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
-  """The evaluation of one run; of a run that has ended, the one it wrote."""
+  """The evaluation of one run, which also predicts; of a run that has ended, the one it wrote."""
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
-  if files.exists(path):
+  if _is_finished(config):
     estimator.claim_output_dir(task.training_data())
     say(f"{config.output_dir} is done: its results are taken from {path}")
   else:
     say(f"run with seed {config.train.seed} in {config.output_dir}")
     estimator.train()
     estimator.evaluate()
+  if config.do_predict and not prediction_sources_of(task, config).are_complete():
+    estimator.predict()
   return files.read_json(path)
 
 

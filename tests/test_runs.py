@@ -12,10 +12,12 @@ import pytest
 import sentencepiece
 
 from albert.errors import UserError
+from albert.evaluation.ensemble import ensemble
 from albert.training import run_directory
 from albert.training.loop import Trainer
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_shards
+from tests.tasks.glue_archive import write_archive
 from tests.tasks.squad_files import made_up_squad, squad_file
 
 # What a command needs beside the files: little, since it must end before the first step.
@@ -195,3 +197,43 @@ def test_whether_an_output_directory_can_be_written_is_known_without_making_it(
   monkeypatch.setattr("os.access", lambda path, mode: False)
   with pytest.raises(UserError, match=rf"new/run: {tmp_path} cannot be written to"):
     run_directory.check_writable(str(tmp_path / "new" / "run"))
+
+
+# ---- several runs, then their ensemble -------------------------------------------------------------
+
+
+def ensemble_case(script: str, directory: Path) -> list[str]:
+  """The flags of a script with files to train on, to evaluate on and to predict."""
+  if script == "classifier":
+    write_archive(directory, ["MRPC"], num_rows=6)
+    return ["--task_name=mrpc", f"--data_dir={directory}"]
+  if script == "squad":
+    train = made_up_squad(directory / "train.json", 6)
+    new = made_up_squad(directory / "new.json", 3, seed=4)
+    argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}"]
+    return [*argv, "--max_query_length=12", "--doc_stride=8"]
+  train = write_json_lines(directory / "train.jsonl", *[CHOICE | {"answer": n % 2} for n in range(4)])
+  new = write_json_lines(directory / "new.jsonl", CHOICE, CHOICE)
+  return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}", "--max_qa_length=12"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("script", "names"),
+  [
+    ("classifier", ["predictions_test.tsv", "MRPC.tsv"]),
+    ("squad", ["predictions.json", "nbest_predictions.json"]),
+    ("race", ["predictions_test.tsv"]),
+  ],
+)
+def test_several_runs_and_their_ensemble_on_a_test_set(
+  tmp_path: Path, spm_model: str, script: str, names: list[str]
+) -> None:
+  flags = [*finetuning_flags(spm_model), *ensemble_case(script, tmp_path), "--do_train", "--do_eval", "--do_predict"]
+  main = importlib.import_module(f"run_{script}").main
+  with script_flags(script):
+    run_script(main, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
+  directories = [str(tmp_path / "runs" / f"run-{seed}") for seed in (5, 6)]
+  assert ensemble(directories, str(tmp_path / "both"))
+  for name in names:
+    assert (tmp_path / "both" / name).stat().st_size > 0

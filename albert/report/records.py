@@ -130,7 +130,9 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   tables = [
     file for file in there if file.startswith(("mistakes_", "predictions")) and file.endswith((".tsv", ".json"))
   ]
-  examples = [_read_examples(path, file, num_examples) for file in tables] if num_examples else []
+  config = read_json(output_files.CONFIG)
+  is_quoted = config.get("task") == "pretraining"  # filled masks are the one kind of table that quotes
+  examples = [_read_examples(path, file, num_examples, is_quoted) for file in tables] if num_examples else []
   pictures = {}
   for file in there:
     if file.startswith(_PICTURES) and file.endswith(".png"):
@@ -139,7 +141,7 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   return RunRecord(
     name,
     path,
-    read_json(output_files.CONFIG),
+    config,
     read_json(output_files.ENVIRONMENT),
     log_lines.read(files.join(path, output_files.METRICS)),
     log_lines.read(files.join(path, output_files.EVALUATIONS)),
@@ -149,7 +151,7 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   )
 
 
-def _read_examples(directory: str, name: str, count: int) -> Examples:
+def _read_examples(directory: str, name: str, count: int, is_quoted: bool) -> Examples:
   """The first `count` rows of a tab-separated file with a header, or of an object id -> answer (SQuAD)."""
   path = files.join(directory, name)
   if name.endswith(".json"):
@@ -157,7 +159,7 @@ def _read_examples(directory: str, name: str, count: int) -> Examples:
     return Examples(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as f:
     lines = [line.decode("utf-8", errors="replace") for line in itertools.islice(f, count + 1)]
-  if name == "predictions.tsv":  # filled masks: the one file that quotes
+  if is_quoted or name == "predictions.tsv":
     rows = list(csv.reader(io.StringIO("".join(lines)), delimiter="\t"))
   else:
     rows = [line.rstrip("\n").split("\t") for line in lines]

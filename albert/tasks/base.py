@@ -48,6 +48,8 @@ class Task(abc.ABC):
   ignored_weights: Sequence[str] = ()
   # Prefixes of the model's weights that a warm start leaves fresh even if the checkpoint has them.
   replaced_weights: Sequence[str] = ()
+  # Extension of a predictions file.
+  predictions_extension = ".tsv"
   # True if training without --init_checkpoint is most likely a mistake.
   needs_initial_weights = False
 
@@ -116,14 +118,28 @@ class Task(abc.ABC):
     del split, outputs, directory
 
   @abc.abstractmethod
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+  def prediction_inputs(self) -> Sequence[str]:
+    """The files that predict makes its predictions of."""
+
+  @abc.abstractmethod
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """The files that predict writes, the predictions first. See predict for the arguments and errors."""
+
+  @abc.abstractmethod
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
     """Writes predictions.
 
     Args:
       model: with its weights.
       run: gives the outputs of forward for all examples of a data set.
       directory: where to.
+      predictions_file: where to write the predictions, instead of under the task's own name in `directory`; what
+        belongs to them is written beside it.
     Returns: the files written.
+    Raises:
+      UserError: a predictions_file, and several test sets.
     """
 
   def head_settings(self) -> dict[str, Any]:

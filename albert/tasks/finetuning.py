@@ -158,6 +158,10 @@ class FinetuningTask(Task):
     """The splits that predict reads."""
     return (TEST,)
 
+  def prediction_inputs(self) -> Sequence[str]:
+    """The files of these splits."""
+    return [path for split in self.prediction_splits() for path in self.data_files(split)]
+
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of each split."""
     splits = [TRAIN] if train else []

@@ -187,16 +187,36 @@ class TextTask(FinetuningTask):
     predictions.write_mistakes(directory, split, result, texts)
     predictions.draw_predictions(directory, split, result)
 
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """For each test set its predictions, and its submission if there is one."""
+    paths: list[str] = []
+    splits = self.prediction_splits()
+    if predictions_file and len(splits) > 1:
+      raise UserError(
+        f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
+        f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
+      )
+    for split in splits:
+      paths.append(predictions_file or predictions.predictions_path(directory, split))
+      name = self.submissions[split].name
+      if name:
+        own = predictions.companion_path(predictions_file, "submission") if predictions_file else ""
+        paths.append(own or files.join(directory, name))
+    return paths
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
     """Writes predictions of the test sets, and submissions to gluebenchmark.com."""
     del model
-    paths = []
+    paths = self.prediction_files(directory, predictions_file)
+    remaining = iter(paths)
     for split in self.prediction_splits():
       submission = self.submissions[split]
       result = self.predictions(split, run(self.data(split)))
-      paths.append(predictions.write_predictions(directory, split, result))
+      predictions.write_predictions(directory, split, result, next(remaining))
       if submission.name:
-        paths.append(glue_files.write_submission(directory, self.spec, submission, result))
+        glue_files.write_submission(directory, self.spec, submission, result, next(remaining))
     return paths
 
   def _has_files(self, split: str) -> bool:

@@ -31,8 +31,10 @@ def metrics_of(spec: TaskSpec, result: Predictions) -> dict[str, float]:
   return metrics
 
 
-def write_submission(directory: str, spec: TaskSpec, submission: Submission, result: Predictions) -> str:
-  """Writes a submission, columns index and prediction, and returns its path.
+def write_submission(
+  directory: str, spec: TaskSpec, submission: Submission, result: Predictions, path: str = ""
+) -> str:
+  """Writes a submission (or the file `path`), columns index and prediction, and returns its path.
 
   Labels are spelled as in the task's files. Numbers of a regression are kept within the task's range.
   """
@@ -41,7 +43,7 @@ def write_submission(directory: str, spec: TaskSpec, submission: Submission, res
     texts = [f"{value:.6f}" for value in np.clip(values.astype(np.float64), spec.low, spec.high)]
   else:
     texts = result.texts(values)
-  path = files.join(directory, submission.name)
+  path = path or files.join(directory, submission.name)
   predictions.write_table(path, ["index", "prediction"], zip(result.ids, texts, strict=True))
   return path
 
@@ -59,7 +61,9 @@ def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: st
   names = {field.name for field in dataclasses.fields(ClassifierConfig)}
   known = {name: value for name, value in data.items() if name in names}
   spec = make_spec(from_dict(ClassifierConfig, known, source=files.join(directories[0], output_files.CONFIG)))
-  results = predictions.ensemble(directories, output_dir)
+  splits = dict.fromkeys(spec.dev, "--do_eval")
+  splits |= {split: "--do_predict" for split, submission in spec.submissions.items() if not submission.is_optional}
+  results = predictions.ensemble(directories, output_dir, splits)
   with_labels = [split for split, result in results.items() if result.labels is not None]
   metrics: dict[str, float] = {}
   for split, result in results.items():

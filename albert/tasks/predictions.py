@@ -7,12 +7,14 @@ A predictions file has the columns id, label (where it is known), prediction, an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from albert import figures, files
+from albert import figures, files, output_files
 from albert.data import tables
 from albert.errors import UserError
 
@@ -56,6 +58,12 @@ def predictions_path(directory: str, split: str) -> str:
   return files.join(directory, f"predictions_{split}.tsv")
 
 
+def companion_path(predictions_file: str, kind: str) -> str:
+  """Where a file that belongs to --predictions_file is: KIND_NAME beside it."""
+  directory, name = os.path.split(predictions_file)
+  return files.join(directory, f"{kind}_{name}")
+
+
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
   """Writes a tab-separated file as `albert.data.tables` reads it: no quoting; tabs and line ends become spaces."""
   lines = ["\t".join(map(_cell, row)) for row in [header, *rows]]
@@ -66,8 +74,8 @@ def _cell(text: str) -> str:
   return " ".join(text.split("\t")).replace("\r", " ").replace("\n", " ")
 
 
-def write_predictions(directory: str, split: str, predictions: Predictions) -> str:
-  """Writes predictions_SPLIT.tsv and returns its path."""
+def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
+  """Writes predictions_SPLIT.tsv, or the file `path`, and returns its path."""
   header = [_ID]
   columns: list[Sequence[str]] = [predictions.ids]
   if predictions.labels is not None:
@@ -78,7 +86,7 @@ def write_predictions(directory: str, split: str, predictions: Predictions) -> s
   for place, name in enumerate(predictions.label_names):
     header.append(_PROBABILITY + name)
     columns.append(["" if np.isnan(value) else f"{value:.9g}" for value in predictions.scores[:, place]])
-  path = predictions_path(directory, split)
+  path = path or predictions_path(directory, split)
   write_table(path, header, zip(*columns, strict=True))
   return path
 
@@ -138,13 +146,49 @@ def average(all_predictions: Sequence[Predictions], paths: Sequence[str]) -> Pre
   return dataclasses.replace(first, scores=np.mean([p.scores.astype(np.float64) for p in all_predictions], axis=0))
 
 
-def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, Predictions]:
+def check_complete(directories: Sequence[str], name: str, flag: str) -> None:
+  """Checks that all runs of an ensemble have a predictions file, or none.
+
+  If none has the predictions of a test set, it says so on stderr.
+
+  Args:
+    directories: output_dirs of the runs.
+    name: of the file.
+    flag: --do_eval or --do_predict, which writes it.
+  Raises:
+    UserError: a run lacks the file and another one has it; the command that writes it is named.
+  """
+  lacking = [directory for directory in directories if not files.exists(files.join(directory, name))]
+  if not lacking:
+    return
+  if len(lacking) == len(directories):
+    if flag == "--do_predict":
+      print(f"no run has {name}, so the ensemble has no predictions of it: run them with {flag}", file=sys.stderr)
+    return
+  having = next(directory for directory in directories if directory not in lacking)
+  directory = lacking[0]
+  checkpoints = files.join(directory, output_files.CHECKPOINTS)
+  if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
+    task = files.read_json(files.join(directory, output_files.CONFIG)).get("task")
+    remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
+  else:
+    remedy = f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
+  raise UserError(f"--inputs: {directory} has no {name}, which {having} has: {remedy}")
+
+
+def ensemble(directories: Sequence[str], output_dir: str, splits: Mapping[str, str]) -> dict[str, Predictions]:
   """Averages the predictions_SPLIT.tsv files that all directories have, and writes them to output_dir.
 
+  Args:
+    directories: output_dirs of the runs.
+    output_dir: where to write.
+    splits: those that all runs must have if one has them -> the flag that writes their predictions.
   Returns: split -> predictions.
   Raises:
-    UserError: no split that all have, or what `average` raises.
+    UserError: no split that all have, or what `check_complete` and `average` raise.
   """
+  for split, flag in splits.items():
+    check_complete(directories, f"predictions_{split}.tsv", flag)
   prefix, suffix = "predictions_", ".tsv"
   found = [
     {name for name in files.listdir(path) if name.startswith(prefix) and name.endswith(suffix)} for path in directories
@@ -159,7 +203,8 @@ def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, Predictio
     split = name.removeprefix(prefix).removesuffix(suffix)
     paths = [files.join(path, name) for path in directories]
     results[split] = average([read_predictions(path) for path in paths], paths)
-    write_predictions(output_dir, split, results[split])
+  for split, result in results.items():
+    write_predictions(output_dir, split, result)
   return results
 
 

@@ -290,10 +290,20 @@ class PretrainingTask(Task):
       extras[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
     return extras
 
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+  def prediction_inputs(self) -> Sequence[str]:
+    """--predict_file."""
+    return files.expand_globs(self.config.predict_file, flag="--predict_file")
+
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """predictions.tsv."""
+    return [predictions_file or files.join(directory, "predictions.tsv")]
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
     """Fills the masks of predict_file: writes predictions.tsv, and prints it."""
     del run
-    path = files.join(directory, "predictions.tsv")
+    (path,) = self.prediction_files(directory, predictions_file)
     print(files.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
     return [path]
 

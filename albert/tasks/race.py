@@ -113,7 +113,14 @@ class RaceTask(FinetuningTask):
       ("options", [" | ".join(question.options) for question in questions]),
     ]
 
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """The predictions of the test set."""
+    return [predictions_file or predictions.predictions_path(directory, TEST)]
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
     """Writes predictions of the test set."""
     del model
-    return [predictions.write_predictions(directory, TEST, self.predictions(TEST, run(self.data(TEST))))]
+    result = self.predictions(TEST, run(self.data(TEST)))
+    return [predictions.write_predictions(directory, TEST, result, predictions_file)]

@@ -36,6 +36,6 @@ def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: st
     UserError: see predictions.ensemble.
   """
   del data
-  results = predictions.ensemble(directories, output_dir)
+  results = predictions.ensemble(directories, output_dir, {"dev": "--do_eval", "test": "--do_predict"})
   evaluated = [result for result in results.values() if result.labels is not None]
   return metrics_of(evaluated[0]) if evaluated else {}

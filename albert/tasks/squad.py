@@ -37,6 +37,7 @@ class SquadTask(FinetuningTask):
 
   name = "squad"
   best_metric = "f1"
+  predictions_extension = ".json"
   token_features: ClassVar[Sequence[str]] = (P_MASK,)
   config: SquadConfig
 
@@ -158,11 +159,20 @@ class SquadTask(FinetuningTask):
     predictions = self.predictions(split, outputs)
     squad_files.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
 
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
+    paths = squad_predictions.paths(directory, "", predictions_file)
+    return [path for kind, path in paths.items() if kind != "null_odds" or self.config.version_2_with_negative]
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
     """Writes predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     del model
     predictions = self.predictions(TEST, run(self.data(TEST)))
-    return squad_predictions.write(directory, "", predictions, self.config.null_score_diff_threshold)
+    return squad_predictions.write(
+      directory, "", predictions, self.config.null_score_diff_threshold, predictions_file=predictions_file
+    )
 
 
 def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

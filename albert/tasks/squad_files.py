@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from albert.data.examples import Examples
 from albert.errors import UserError
 from albert.metrics import squad
 from albert.tasks import squad_predictions
-from albert.tasks.predictions import write_table
+from albert.tasks.predictions import check_complete, write_table
 from albert.tasks.squad_data import Question
 from albert.tasks.squad_features import gold_texts
 from albert.tasks.squad_predictions import PROBABILITY, SquadPredictions
@@ -137,11 +138,16 @@ def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: st
   """
   del data
   metrics: dict[str, float] = {}
+  for split, flag in ((_DEV, "--do_eval"), ("", "--do_predict")):
+    check_complete(directories, os.path.basename(squad_predictions.paths("", split)["nbest_predictions"]), flag)
   splits = [split for split in (_DEV, "") if _has(directories[0], split)]
   if not splits:
     raise UserError(f"--inputs: {directories[0]} has no predictions: run it with --do_eval or --do_predict")
-  for split in splits:
-    averaged = squad_predictions.average([squad_predictions.read(directory, split) for directory in directories])
+  averages = {
+    split: squad_predictions.average([squad_predictions.read(directory, split) for directory in directories])
+    for split in splits
+  }
+  for split, averaged in averages.items():
     squad_predictions.write(output_dir, split, averaged, 0.0)
     if split == _DEV:
       metrics = scores(files.read_json(files.join(directories[0], "answers_dev.json")), averaged, 0.0)

@@ -14,6 +14,7 @@ import numpy as np
 from albert import files
 from albert.data.examples import EXAMPLE_INDEX, Examples
 from albert.errors import UserError
+from albert.tasks.predictions import companion_path
 from albert.tasks.squad_data import Question
 from albert.tasks.squad_features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 
@@ -229,15 +230,23 @@ def average(members: Sequence[SquadPredictions]) -> SquadPredictions:
   return SquadPredictions(nbest, {question: sum(o[question] for o in odds) / len(odds) for question in odds[0]})
 
 
-def paths(directory: str, split: str) -> dict[str, str]:
-  """Kind -> path of the files of a split: predictions, nbest_predictions, null_odds."""
+def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
+  """Kind -> path of the files of a split: predictions, nbest_predictions, null_odds.
+
+  With a `predictions_file` that one, and nbest_NAME and null_odds_NAME beside it.
+  """
+  if predictions_file:
+    nbest, null_odds = (companion_path(predictions_file, kind) for kind in ("nbest", "null_odds"))
+    return {"predictions": predictions_file, "nbest_predictions": nbest, "null_odds": null_odds}
   end = f"_{split}.json" if split else ".json"
   return {kind: files.join(directory, kind + end) for kind in ("predictions", "nbest_predictions", "null_odds")}
 
 
-def write(directory: str, split: str, predictions: SquadPredictions, null_threshold: float) -> list[str]:
-  """Writes the official files of a split ("": no suffix), and returns their paths."""
-  path = paths(directory, split)
+def write(
+  directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
+) -> list[str]:
+  """Writes the official files of a split ("": no suffix; see `paths`), and returns their paths."""
+  path = paths(directory, split, predictions_file)
   contents: list[tuple[str, dict[str, Any]]] = [
     (path["predictions"], predictions.answers(null_threshold)),
     (path["nbest_predictions"], predictions.nbest),

@@ -65,6 +65,27 @@ def test_only_runs_of_one_task_go_together(tmp_path: Path, config: dict[str, Any
   assert not (tmp_path / "out").exists()
 
 
+def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  runs = [write_run(tmp_path / name, 0.5) for name in "ab"]
+  (tmp_path / "b" / "predictions_test.tsv").unlink()
+  lacks = rf"--inputs: {runs[1]} has no predictions_test\.tsv, which {runs[0]} has: "
+  with pytest.raises(
+    UserError, match=lacks + "its checkpoints are deleted, so delete it and train it again with --do_p"
+  ):
+    ensemble(runs, str(tmp_path / "out"))
+  (tmp_path / "b" / "checkpoints" / "step-8").mkdir(parents=True)
+  command = rf"run `python run_classifier\.py --do_predict --output_dir={runs[1]}`"
+  with pytest.raises(UserError, match=lacks + command):
+    ensemble(runs, str(tmp_path / "out"))
+  assert not list((tmp_path / "out").glob("*"))
+  # Where no run has predicted the test set, the development sets are averaged, and that is said.
+  (tmp_path / "a" / "predictions_test.tsv").unlink()
+  assert set(ensemble(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy"}
+  assert "no run has predictions_test.tsv, so the ensemble has no predictions of it" in capsys.readouterr().err
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
   run = write_run(tmp_path / "a", 0.5)
   with pytest.raises(UserError, match=r"--inputs names 1 run\(s\)"):

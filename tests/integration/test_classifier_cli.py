@@ -151,7 +151,8 @@ def test_the_submission_has_a_line_for_each_test_row(mrpc: Run) -> None:
 def test_prediction_alone_needs_only_the_run_and_the_file(mrpc: Run, archive: Path, tmp_path: Path) -> None:
   shutil.copytree(mrpc.directory, tmp_path / "run")
   (tmp_path / "run" / "MRPC.tsv").unlink()
-  run("--do_predict", f"--output_dir={tmp_path / 'run'}", f"--predict_file={archive / 'MRPC' / 'test.tsv'}")
+  argv = ["--do_predict", f"--output_dir={tmp_path / 'run'}", "--select_checkpoint=best"]
+  run(*argv, f"--predict_file={archive / 'MRPC' / 'test.tsv'}")
   assert (tmp_path / "run" / "MRPC.tsv").read_bytes() == (mrpc.directory / "MRPC.tsv").read_bytes()
 
 

@@ -115,8 +115,10 @@ def test_from_the_folders_to_predictions(folder: str, common: list[str], tmp_pat
   lines = tmp_path / "new.jsonl"
   row = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
   lines.write_text(json.dumps(row | {"id": "three"}) + "\n" + json.dumps(row | {"options": ["a", "b"]}) + "\n")
-  run("--do_predict", f"--output_dir={output}", f"--predict_file={lines}")
-  three, two = table(output / "predictions_test.tsv")
+  new = output / "predictions_new.tsv"
+  run("--do_predict", f"--output_dir={output}", f"--predict_file={lines}", f"--predictions_file={new}")
+  assert table(output / "predictions_test.tsv") == predicted
+  three, two = table(new)
   assert (three["id"], two["id"]) == ("three", "new.jsonl-2")
   assert (three["probability_C"] != "", two["probability_C"]) == (True, "")
   assert float(two["probability_A"]) + float(two["probability_B"]) == pytest.approx(1, abs=1e-6)

@@ -168,14 +168,58 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   assert summary["best_run"] == f"run-{best}"
   kept = [seed for seed in (5, 6, 7) if (tmp_path / "runs" / f"run-{seed}" / "checkpoints").exists()]
   assert kept == [best]
-  assert (tmp_path / "runs" / f"run-{best}" / "predictions.tsv").exists()
+  predictions = [tmp_path / "runs" / f"run-{seed}" / "predictions.tsv" for seed in (5, 6, 7)]
+  assert all(path.exists() for path in predictions)  # before the checkpoints are deleted
+  predictions[best - 5].unlink()  # the best run still can predict
   capsys.readouterr()
   runs.run(toy_task(tmp_path, spm_file), config)
   assert capsys.readouterr().err.count("is done") == 3
+  assert predictions[best - 5].exists()
   assert json.loads((tmp_path / "runs" / "runs.json").read_text()) == summary
   other = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
     runs.run(toy_task(tmp_path, spm_file), other)
+  with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, and each of 3 runs predicts"):
+    runs.run(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
+  gone = 6 if best == 5 else 5
+  predictions[gone - 5].unlink()
+  with pytest.raises(
+    UserError, match=rf"run-{gone} is done, but has no predictions of .*test\.txt, and its checkpoints"
+  ):
+    runs.run(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=4))
+  assert not (tmp_path / "runs" / "run-8").exists()  # said before another run is trained
+
+
+def test_predictions_are_not_replaced_by_those_of_another_file_or_checkpoint(tmp_path, spm_file, capsys):
+  options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
+  config = run_config(tmp_path / "run", do_train=True, **options)
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
+  estimator.run()
+  path = tmp_path / "run" / "predictions.tsv"
+  first = path.read_bytes()
+  assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
+  estimator.predict()  # the same again
+  assert path.read_bytes() == first
+  # Another checkpoint.
+  (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions of another checkpoint, .*step-4: give"):
+    estimator.predict()
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
+    estimator.train()
+  (tmp_path / "step-4").rename(tmp_path / "run" / "checkpoints" / "step-4")
+  # Another file.
+  lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
+  (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
+  predict = run_config(tmp_path / "run", **options)
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions of .*test\.txt, not of .*test\.txt: give"):
+    Estimator(toy_task(tmp_path, spm_file), predict)
+  assert path.read_bytes() == first
+  named = dataclasses.replace(predict, predictions_file=str(tmp_path / "new.tsv"))
+  assert Estimator(toy_task(tmp_path, spm_file), named).predict() == [str(tmp_path / "new.tsv")]
+  assert len((tmp_path / "new.tsv").read_text().splitlines()) == 6
+  assert path.read_bytes() == first
+  with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
+    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict, predictions_file="new.csv"))
 
 
 def test_a_resumed_run_knows_its_data_by_content(tmp_path, spm_file):

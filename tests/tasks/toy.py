@@ -73,8 +73,13 @@ class ToyTask(FinetuningTask):
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     return {"accuracy": float(np.mean(outputs["logits"].argmax(-1) == outputs["label_ids"]))}
 
-  def predict(self, model: keras.Model, run: Callable[[Data], Outputs], directory: str) -> list[str]:
-    path = files.join(directory, "predictions.tsv")
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    return [predictions_file or files.join(directory, "predictions.tsv")]
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
+    (path,) = self.prediction_files(directory, predictions_file)
     rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run(self.data("test"))["logits"])]
     files.write_rows(path, rows)
     return [path]

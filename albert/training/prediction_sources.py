@@ -1,0 +1,134 @@
+"""prediction_sources.json: which weights and which input files each predictions file of a run was made from.
+
+A later command must not replace predictions of other files, or by another checkpoint. What counts is the content of
+the input files and of the weights, not where they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert import files, output_files
+from albert.data.manifest import file_sha256
+from albert.errors import UserError
+from albert.training import run_directory
+
+_REMEDY = "give another file as --predictions_file, or move that one away"
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionSource:
+  """What predictions are made from.
+
+  Attributes:
+    checkpoint: path of the checkpoint.
+    step: its step; 0 for --init_checkpoint.
+    weights_sha256: see hash_weights.
+    inputs: path -> SHA-256 of each file that is predicted.
+  """
+
+  checkpoint: str
+  step: int
+  weights_sha256: str
+  inputs: Mapping[str, str]
+
+
+def hash_inputs(paths: Iterable[str]) -> dict[str, str]:
+  """Path -> SHA-256 of each file."""
+  return {path: file_sha256(path) for path in paths}
+
+
+def hash_weights(weights: Mapping[str, tf.Variable]) -> str:
+  """SHA-256 of the names and values of a model's weights, in hex."""
+  digest = hashlib.sha256()
+  for name in sorted(weights):
+    digest.update(name.encode("utf-8"))
+    digest.update(np.ascontiguousarray(weights[name].numpy()).tobytes())
+  return digest.hexdigest()
+
+
+class PredictionSources:
+  """The predictions files of one command, and what is known of those that are there already.
+
+  Args:
+    directory: the output_dir.
+    paths: the files that the command writes.
+    inputs: of hash_inputs.
+  """
+
+  def __init__(self, directory: str, paths: Sequence[str], inputs: Mapping[str, str]):
+    self._directory = directory
+    self._record = files.join(directory, output_files.PREDICTION_SOURCES)
+    self._paths = paths
+    self.inputs = inputs
+    self._known: dict[str, Any] = files.read_json(self._record) if files.exists(self._record) else {}
+
+  def are_complete(self) -> bool:
+    """Whether all files are there, made from the same input."""
+    entries = [self._entry(path) for path in self._paths if files.exists(path)]
+    return len(entries) == len(self._paths) and all(entry and self._is_of_these_inputs(entry) for entry in entries)
+
+  def describe_inputs(self) -> str:
+    """The input files, for a message."""
+    return _listed(self.inputs)
+
+  def check_writable(self) -> None:
+    """UserError if the folder of a file cannot be written to."""
+    for path in self._paths:
+      run_directory.check_writable(os.path.dirname(path))
+
+  def check(self, weights_sha256: str = "") -> None:
+    """Checks that no file would be replaced but by predictions of the same input (and by the same weights, if given).
+
+    Raises:
+      UserError: one of the files holds other predictions, or something else.
+    """
+    for path in filter(files.exists, self._paths):
+      entry = self._entry(path)
+      if entry is None:
+        raise UserError(f"{path} is there already, and it is not known what it was predicted from: {_REMEDY}")
+      if not self._is_of_these_inputs(entry):
+        raise UserError(
+          f"{path} holds predictions of {_listed(entry['inputs'])}, not of {_listed(self.inputs)}: {_REMEDY}"
+        )
+      if weights_sha256 and entry["weights_sha256"] != weights_sha256:
+        raise UserError(f"{path} holds predictions of another checkpoint, {entry['checkpoint']}: {_REMEDY}")
+
+  def check_before_training(self) -> None:
+    """UserError if one of the files is there: training will give other weights."""
+    for path in filter(files.exists, self._paths):
+      raise UserError(f"{path} holds predictions made before this training: {_REMEDY}")
+
+  def write(self, source: PredictionSource) -> None:
+    """Writes what the files are made from. Call it before the files are written."""
+    entry = dataclasses.asdict(source)
+    files.write_json(self._record, self._known | {self._key(path): entry for path in self._paths})
+
+  def _entry(self, path: str) -> dict[str, Any] | None:
+    entry = self._known.get(self._key(path))
+    fields = {field.name for field in dataclasses.fields(PredictionSource)}
+    if not isinstance(entry, dict) or not fields <= set(entry) or not isinstance(entry["inputs"], dict):
+      return None
+    return entry
+
+  def _is_of_these_inputs(self, entry: dict[str, Any]) -> bool:
+    return list(entry["inputs"].values()) == list(self.inputs.values())
+
+  def _key(self, path: str) -> str:
+    """The path as the record has it: from the output_dir on for a file in it, so that a run can be moved."""
+    if files.is_remote(path) or files.is_remote(self._directory):
+      return path.removeprefix(self._directory.rstrip("/") + "/")
+    path, directory = os.path.abspath(path), os.path.abspath(self._directory)
+    return path.removeprefix(directory.rstrip(os.sep) + os.sep)
+
+
+def _listed(paths: Iterable[str]) -> str:
+  first, *others = list(paths) or ["no file"]
+  return f"{first} and {len(others)} others" if others else first
