@@ -6,122 +6,16 @@ Each field carries its help text and its range, so that the flags, the checks an
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from albert import files, huggingface_config
+from albert.config_fields import Config, from_dict, option
 from albert.errors import UserError
 
 # Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-
-_ConfigT = TypeVar("_ConfigT", bound="Config")
-
-
-def option(
-  default: Any,
-  help_text: str,
-  *,
-  minimum: float | None = None,
-  above: float | None = None,
-  below: float | None = None,
-  choices: tuple[str, ...] | None = None,
-  identity: bool = True,
-) -> Any:
-  """A config field with its help and range.
-
-  `identity` False marks a field that may differ when a run is resumed, since it does not change what is learned. A
-  path is such a field: the content of the file decides, and its hash is compared.
-  """
-  metadata = {
-    "help": help_text,
-    "minimum": minimum,
-    "above": above,
-    "below": below,
-    "choices": choices,
-    "identity": identity,
-  }
-  return dataclasses.field(default=default, metadata=metadata)
-
-
-def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
-  """What `value` must be, if it is not; None if it is fine."""
-  if isinstance(value, float) and not math.isfinite(value):
-    return "a finite number"
-  if metadata["choices"] is not None and value not in metadata["choices"]:
-    return f"one of {', '.join(metadata['choices'])}"
-  if metadata["minimum"] is not None and value < metadata["minimum"]:
-    return f"at least {metadata['minimum']}"
-  if metadata["above"] is not None and value <= metadata["above"]:
-    return f"above {metadata['above']}"
-  if metadata["below"] is not None and value >= metadata["below"]:
-    return f"below {metadata['below']}"
-  return None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-  """Base of all configs. Making one checks every field against its range.
-
-  Raises:
-    UserError: a value out of range; the message names the field, the value and what is allowed.
-  """
-
-  def __post_init__(self) -> None:
-    for field in dataclasses.fields(self):
-      if not field.metadata:
-        continue
-      value = getattr(self, field.name)
-      allowed = _violation(value, field.metadata)
-      if allowed:
-        raise UserError(f"{field.name} must be {allowed}, got {value!r}")
-
-  def identity(self) -> dict[str, Any]:
-    """The fields that decide what is learned, as plain JSON values."""
-    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("identity", True)}
-
-  def to_dict(self) -> dict[str, Any]:
-    """All fields as plain JSON values."""
-    return dataclasses.asdict(self)
-
-
-def from_dict(cls: type[_ConfigT], values: Mapping[str, Any], *, source: str, strict: bool = True) -> _ConfigT:
-  """Makes `cls` from JSON values, checking each one's type.
-
-  Args:
-    cls: a config dataclass.
-    values: field name -> value.
-    source: the file (or flag) the values came from, for the error.
-    strict: refuse keys that `cls` lacks. The original's albert_config.json carries keys that mean
-      nothing here, so a model config is read with strict=False.
-  Raises:
-    UserError: unknown key, wrong type or value out of range; it names `source`, key and value.
-  """
-  known = {field.name: field for field in dataclasses.fields(cls)}
-  kwargs: dict[str, Any] = {}
-  for key, value in values.items():
-    if key in known:
-      kwargs[key] = _checked(value, str(known[key].type), f"{source}: {key}")
-    elif strict:
-      raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(known)}")
-  try:
-    return cls(**kwargs)
-  except UserError as error:
-    raise UserError(f"{source}: {error}") from error
-
-
-def _checked(value: Any, type_name: str, where: str) -> Any:
-  is_number = isinstance(value, int | float) and not isinstance(value, bool)
-  if type_name == "float" and is_number:
-    return float(value)
-  if type_name == "int" and is_number and value == int(value):
-    return int(value)
-  if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
-    return value
-  raise UserError(f"{where} must be of type {type_name}, got {value!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +64,10 @@ class ModelConfig(Config):
     return self.num_hidden_groups if self.sharing in ("all", "ffn") else self.num_hidden_layers
 
 
+# Fields of a model that belong to how it is trained, not to what its weights are.
+REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Config):
   """LAMB or AdamW with linear warm-up and polynomial decay (ALBERT, section 4.1)."""
@@ -178,7 +76,11 @@ class OptimizerConfig(Config):
   learning_rate: float = option(1.76e-3, "peak learning rate", above=0)
   num_warmup_steps: int = option(3125, "steps of linear warm-up from 0", minimum=0)
   warmup_proportion: float = option(
-    0.0, "part of num_train_steps to warm up in, instead of num_warmup_steps; 0: no", minimum=0, below=1
+    0.0,
+    "part of num_train_steps to warm up in, instead of num_warmup_steps; 0: no",
+    minimum=0,
+    below=1,
+    instead_of="num_warmup_steps",
   )
   end_learning_rate: float = option(0.0, "learning rate after the last step", minimum=0)
   decay_power: float = option(1.0, "power of the polynomial decay (1 is linear)", above=0)
@@ -201,7 +103,9 @@ class TrainConfig(Config):
   train_batch_size: int = option(4096, "sequences an optimizer update sees, over all replicas", minimum=1)
   eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False)
   num_train_steps: int = option(125000, "optimizer updates", minimum=1)
-  num_train_epochs: float = option(0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0)
+  num_train_epochs: float = option(
+    0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0, instead_of="num_train_steps"
+  )
   gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
   save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False)
   keep_checkpoints: int = option(5, "newest checkpoints kept, besides the best", minimum=1, identity=False)
@@ -211,20 +115,24 @@ class TrainConfig(Config):
   early_stopping_patience: int = option(
     0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0
   )
-  select_checkpoint: str = option(
-    "newest", "checkpoint to evaluate and predict with", choices=("newest", "best"), identity=False
-  )
+  select_checkpoint: str = option("newest", "checkpoint to evaluate and predict with", choices=("newest", "best"))
   max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False)
   seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
-  precision: str = option("auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"))
+  precision: str = option(
+    "auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"), evaluation_may_differ=True
+  )
   jit_compile: str = option(
     "auto",
     "compile the training step with XLA; auto: where that is quicker, which is on a GPU",
     choices=("auto", "true", "false"),
     identity=False,
+    per_command=True,
   )
   input_parts: int = option(
-    0, "parts that shards are dealt to, one or more a host; batches depend on it; 0: one a host", minimum=0
+    0,
+    "parts that shards are dealt to, one or more a host; batches depend on it; 0: one a host",
+    minimum=0,
+    evaluation_may_differ=True,
   )
   recompute_grad: bool = option(
     False, "compute blocks again in the backward pass: less memory, a third more arithmetic", identity=False
@@ -234,8 +142,11 @@ class TrainConfig(Config):
     "tf.distribute strategy",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
     identity=False,
+    per_command=True,
   )
-  tpu: str = option("", "name or address of the Cloud TPU, or 'local' on its own machine", identity=False)
+  tpu: str = option(
+    "", "name or address of the Cloud TPU, or 'local' on its own machine", identity=False, per_command=True
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -340,7 +251,9 @@ class PretrainingConfig(Config):
   )
   do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
   predict_file: str = option("", "text file with [MASK] in its lines, to fill", identity=False)
-  cache_dir: str = option("", "where hashes of shards without a manifest are kept; none: output_dir", identity=False)
+  cache_dir: str = option(
+    "", "where hashes of shards without a manifest are kept; none: output_dir", identity=False, per_command=True
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -348,14 +261,21 @@ class FinetuningConfig(Config):
   """What all fine-tuning tasks read."""
 
   spm_model_file: str = option(
-    "", "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint", identity=False
+    "",
+    "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint",
+    identity=False,
+    per_command=True,
   )
   do_lower_case: bool = option(True, "lower-case text, as when the vocabulary was trained")
   convert_quotes: bool = option(False, "turn `` and '' into \", as another library does")
   max_seq_length: int = option(512, "longest sequence; more is cut", minimum=8)
-  pad_to_max_length: bool = option(False, "pad every batch to max_seq_length, for compilers that want one shape")
-  cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False)
-  num_processes: int = option(0, "processes that make features; 0: one a core", minimum=0, identity=False)
+  pad_to_max_length: bool = option(
+    False, "pad every batch to max_seq_length, for compilers that want one shape", evaluation_may_differ=True
+  )
+  cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False, per_command=True)
+  num_processes: int = option(
+    0, "processes that make features; 0: one a core", minimum=0, identity=False, per_command=True
+  )
   fresh_head: bool = option(False, "start the task's head from random weights, whatever --init_checkpoint holds")
 
 
@@ -363,23 +283,36 @@ class FinetuningConfig(Config):
 class RunConfig(Config):
   """One run: where it writes, what it does, and all that it depends on."""
 
-  output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False)
+  output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False, per_command=True)
+  recipe: str = option(
+    "",
+    "defaults for flags: the name of a file in configs/, or a path; none: no recipe; left out: the task's own",
+    identity=False,
+  )
   init_checkpoint: str = option("", "weights to start from: checkpoint prefix, step-N directory or output_dir")
-  from_scratch: bool = option(False, "train a task without --init_checkpoint, from random weights")
+  from_scratch: bool = option(
+    False, "train a task without --init_checkpoint, from random weights", instead_of="init_checkpoint"
+  )
   start_over: bool = option(
     False,
     "if none of output_dir's checkpoints verifies, keep them under another name and train from the start",
     identity=False,
+    per_command=True,
   )
-  num_runs: int = option(1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False)
+  num_runs: int = option(
+    1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False, per_command=True
+  )
   init_from_shallower: bool = option(False, "let a deeper network start from --init_checkpoint's fewer layers")
-  do_train: bool = option(False, "train", identity=False)
-  do_eval: bool = option(False, "evaluate the newest checkpoint", identity=False)
-  do_predict: bool = option(False, "predict with the newest checkpoint", identity=False)
+  do_train: bool = option(False, "train", identity=False, per_command=True)
+  do_eval: bool = option(False, "evaluate the checkpoint of --select_checkpoint", identity=False, per_command=True)
+  do_predict: bool = option(
+    False, "predict with the checkpoint of --select_checkpoint", identity=False, per_command=True
+  )
   predictions_file: str = option(
     "",
     "file to write predictions to; none: predictions_test.tsv, predictions.json or the like in output_dir",
     identity=False,
+    per_command=True,
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()

@@ -181,27 +181,29 @@ class Estimator:
       raise UserError(
         "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
       )
+    is_started = bool(self.checkpoints.steps()) or self._has_results()
     run_directory.claim(
       directory,
       self._identity() | {"train": train.identity() | {"precision": self.precision}},
       {
         "train": train.to_dict() | {"precision": self.precision},
-        "data": self.task.settings() | self.task.data_paths(),
+        "data": self.task.all_settings(),
+        "recipe": config.recipe,
       },
-      is_started=bool(self.checkpoints.steps()) or self._has_results(),
+      is_started=is_started,
       is_chief=self.cluster.is_chief,
       content=data.content if data.content.files else None,
     )
     if self.cluster.is_chief:
       run_directory.write_environment(directory, self.strategy)
-      self._keep_files()
+      self._keep_files(overwrite=not is_started)
     return train
 
-  def _keep_files(self) -> None:
+  def _keep_files(self, *, overwrite: bool) -> None:
     """Copies what the task needs for a later evaluation, such as its vocabulary, into output_dir."""
     for name, source in self.task.files_to_keep().items():
       target = files.join(self.config.output_dir, name)
-      if not files.exists(target):
+      if overwrite or not files.exists(target):
         with files.open_file(source) as f:
           files.write_atomically(target, f.read())
 

@@ -60,9 +60,9 @@ class Task(abc.ABC):
   def settings(self) -> dict[str, Any]:
     """What the run depends on besides model, optimizer and training: the task's part of config.json."""
 
-  def data_paths(self) -> dict[str, Any]:
-    """Paths of the training data. They are recorded for later commands and may differ when a run is resumed."""
-    return {}
+  def all_settings(self) -> dict[str, Any]:
+    """settings(), and those of the task's settings that may differ when a run is resumed, for later commands."""
+    return self.settings()
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Those of settings() without which a checkpoint of a run means nothing, such as its labels."""

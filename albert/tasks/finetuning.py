@@ -96,9 +96,9 @@ class FinetuningTask(Task):
     """The task's part of config.json."""
     return self.config.identity() | self.checkpoint_settings()
 
-  def data_paths(self) -> dict[str, Any]:
-    """--data_dir and --train_file, where the task has them."""
-    return {name: value for name, value in self.config.to_dict().items() if name in ("data_dir", "train_file")}
+  def all_settings(self) -> dict[str, Any]:
+    """Adds the fields of the config that may change."""
+    return self.config.recorded() | self.settings()
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """The vocabulary, and how text is normalized."""

@@ -20,9 +20,16 @@ PLAIN, RANKING, SPANS = "plain", "ranking", "spans"
 class ClassifierConfig(FinetuningConfig):
   """What run_classifier.py reads."""
 
-  task_name: str = option("", "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom")
+  task_name: str = option(
+    "",
+    "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom",
+    resets=("labels",),
+  )
   data_dir: str = option(
-    "", "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)", identity=False
+    "",
+    "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)",
+    identity=False,
+    resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir", identity=False)
   eval_file: str = option("", "file to evaluate on, instead of those in data_dir", identity=False)
@@ -32,9 +39,13 @@ class ClassifierConfig(FinetuningConfig):
     "plain; ranking (QNLI: the sentences of a question compete); spans (WNLI: the nouns of a sentence compete)",
     choices=(PLAIN, RANKING, SPANS),
   )
-  text_columns: str = option("", "column of the text, or columns of the pair with a comma (task custom)")
-  label_column: str = option("label", "column of the label (task custom)")
-  id_column: str = option("", "column that names each row; none: rows are counted from 0 (task custom)")
+  text_columns: str = option(
+    "", "column of the text, or columns of the pair with a comma (task custom)", evaluation_may_differ=True
+  )
+  label_column: str = option("label", "column of the label (task custom)", evaluation_may_differ=True)
+  id_column: str = option(
+    "", "column that names each row; none: rows are counted from 0 (task custom)", evaluation_may_differ=True
+  )
   labels: str = option(
     "", "labels with commas between, or a JSON list; none: those of the training file, sorted (task custom)"
   )

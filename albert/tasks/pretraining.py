@@ -183,9 +183,9 @@ class PretrainingTask(Task):
       }
     )
 
-  def data_paths(self) -> dict[str, Any]:
-    """--input_file."""
-    return {"input_file": self.config.input_file}
+  def all_settings(self) -> dict[str, Any]:
+    """Adds the fields of the config that may change."""
+    return self.config.recorded() | self.settings()
 
   def files_to_keep(self) -> dict[str, str]:
     """The vocabulary, if it is given: fine-tuning then finds it."""

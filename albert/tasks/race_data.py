@@ -29,10 +29,15 @@ class RaceConfig(FinetuningConfig):
   """What run_race.py reads."""
 
   data_dir: str = option(
-    "", "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt", identity=False
+    "",
+    "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt",
+    identity=False,
+    resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option(
-    "", "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir", identity=False
+    "",
+    "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir",
+    identity=False,
   )
   eval_file: str = option("", "the same to evaluate on", identity=False)
   predict_file: str = option("", "the same to predict; it needs no answers", identity=False)

@@ -20,10 +20,12 @@ class SquadConfig(FinetuningConfig):
   """What run_squad.py reads."""
 
   train_file: str = option(
-    "", "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs", identity=False
+    "",
+    "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs",
+    identity=False,
   )
   eval_file: str = option("", "questions with answers to evaluate on; none: those of --predict_file", identity=False)
-  predict_file: str = option("", "questions to predict; they need no answers", identity=False)
+  predict_file: str = option("", "questions to predict; they need no answers", identity=False, resets=("eval_file",))
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
   max_query_length: int = option(64, "tokens of a question; more is cut", minimum=1)
   doc_stride: int = option(128, "tokens from one window of a long paragraph to the next", minimum=1)

@@ -156,6 +156,47 @@ def test_prediction_alone_needs_only_the_run_and_the_file(mrpc: Run, archive: Pa
   assert (tmp_path / "run" / "MRPC.tsv").read_bytes() == (mrpc.directory / "MRPC.tsv").read_bytes()
 
 
+def test_later_commands_use_the_checkpoint_that_the_run_chose(mrpc: Run, tmp_path: Path) -> None:
+  """The run selected its best checkpoint by the recipe of its task; the later commands do not name the task."""
+  output, other = tmp_path / "run", tmp_path / "other"
+  shutil.copytree(mrpc.directory, output)
+  best = json.loads((output / "checkpoints" / "best.json").read_text())
+  (output / "checkpoints" / "best.json").write_text(json.dumps(best | {"step": 3}))  # the newest is step 6
+  shutil.copytree(output, other)
+  run("--do_eval", "--do_predict", f"--output_dir={output}")
+  evaluations = [json.loads(line) for line in (output / "eval_metrics.jsonl").read_text().splitlines()]
+  assert results(output)["step"] == 3
+  assert results(output)["loss"] == pytest.approx(evaluations[0]["loss"], rel=1e-5)
+  run(*mrpc.flags, "--do_predict", f"--output_dir={other}")
+  assert results(other)["step"] == 3
+  for name in ("MRPC.tsv", "predictions_test.tsv"):
+    assert rows_of(output / name) == rows_of(other / name)
+
+
+CONTRADICTIONS = {
+  "--select_checkpoint=newest": r"has select_checkpoint = 'best' \(.*config\.json\): leave .*checkpoints/step-N$",
+  "--task_name=RTE": "has task_name = 'MRPC'",
+  "--hidden_size=48": "has hidden_size = 24",
+  "--model=albert_tiny": "has .* = ",
+  "--max_seq_length=16": "has max_seq_length = 32",
+  "--nodo_lower_case": "has do_lower_case = True",
+  "--learning_rate=0.5": "has learning_rate = 0.002",
+  "--num_train_epochs=2": "has num_train_steps = 6",
+  "--warmup_proportion=0.5": "has num_warmup_steps = 1",
+  "--init_checkpoint=elsewhere": "has from_scratch = True",
+  "--recipe=glue_cola": "--recipe=glue_cola, with .*: the run in .* has ",
+}
+
+
+@pytest.mark.parametrize("flag", CONTRADICTIONS)
+def test_a_flag_that_contradicts_the_run_is_refused(mrpc: Run, archive: Path, flag: str) -> None:
+  name = flag.removeprefix("--").removeprefix("no").partition("=")[0]
+  with pytest.raises(UserError, match=CONTRADICTIONS[flag]) as caught:
+    run("--do_predict", f"--output_dir={mrpc.directory}", f"--data_dir={archive}", flag)
+  assert name in str(caught.value)
+  assert "\n" not in str(caught.value)
+
+
 def test_a_run_killed_and_resumed_ends_in_the_same_bits_and_a_rerun_does_nothing(
   mrpc: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,13 +276,14 @@ def test_a_custom_task(common: list[str], tmp_path: Path) -> None:
   run(*argv, f"--output_dir={output}", "--do_predict", "--num_train_steps=2", "--eval_every_steps=0")
   assert table(output / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
   assert set(results(output)) == {"step", "loss", "accuracy", "f1", "matthews_corrcoef", "majority_accuracy"}
+  assert results(output)["step"] == 2  # the flag, not the 3 epochs of the recipe
   # Labels must be those of the checkpoint.
   other = tmp_path / "eval.tsv"
   other.write_text("question\tanswer\tkind\nwhy\tso\tugly\n", encoding="utf-8")
   argv = ["--do_eval", f"--eval_file={other}", f"--output_dir={output}"]
   with pytest.raises(UserError, match=r"eval\.tsv, line 2: kind 'ugly' is no label of this task: bad, good"):
     run(*argv)
-  with pytest.raises(UserError, match=r"config\.json: its checkpoints were trained with labels = 'bad,good', asked"):
+  with pytest.raises(UserError, match=r"--labels=good,ugly: the run in .* has labels = 'bad,good' \(.*config\.json\)"):
     run(*argv, "--labels=good,ugly")
 
 
