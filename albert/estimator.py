@@ -24,7 +24,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task
 from albert.training import checkpoints, curves, prediction_sources, run_directory, strategy, warm_start
-from albert.training.cluster import Cluster
+from albert.training.cluster import Cluster, is_loss
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
@@ -54,6 +54,7 @@ class Estimator:
     tf.config.experimental.enable_op_determinism()
     self.strategy = strategy.make_strategy(config.train)
     self.config = config = dataclasses.replace(config, train=strategy.with_input_parts(config.train, self.strategy))
+    self._check_batches(trains=config.do_train, evaluates=config.do_eval, predicts=config.do_predict)
     self.cluster = Cluster(self.strategy)
     # What several processes all write, such as metrics and predictions, only the chief's remains of.
     self._elsewhere = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
@@ -61,7 +62,7 @@ class Estimator:
     self.precision = strategy.resolve_precision(config.train.precision, self.strategy)
     strategy.set_precision(self.precision)
     self.jit_compile = strategy.resolve_jit_compile(config.train.jit_compile, self.strategy)
-    with self.strategy.scope():
+    with self.cluster.watched(self._how_to_go_on), self.strategy.scope():
       self.model = task.build_model()
       self.model.encoder.recompute_grad = config.train.recompute_grad
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
@@ -77,6 +78,11 @@ class Estimator:
       sources.check_writable()
       sources.check()
 
+  def _check_batches(self, *, trains: bool = False, evaluates: bool = False, predicts: bool = False) -> None:
+    evaluates = evaluates or (trains and self.config.train.eval_every_steps > 0)
+    evaluates = evaluates or (predicts and self.task.predicts_in_batches)
+    strategy.check_batches(self.config.train, self.strategy, trains=trains, evaluates=evaluates)
+
   def run(self) -> None:
     """Does what the config asks for, in order: train, evaluate, predict."""
     if self.config.do_train:
@@ -89,6 +95,7 @@ class Estimator:
   def train(self) -> None:
     """Trains to num_train_steps from the newest checkpoint of output_dir, --init_checkpoint, or fresh weights."""
     self._check_files(train=True)
+    self._check_batches(trains=True)
     with self.cluster.watched(self._how_to_go_on), self._locked():
       self._train()
 
@@ -119,20 +126,7 @@ class Estimator:
     train = self.claim_output_dir(data)
     schedule = make_schedule(config.optimizer, train.num_train_steps, train.train_batch_size)
     with self.strategy.scope():
-      optimizer = make_optimizer(config.optimizer, schedule)
-      decay = config.optimizer.layerwise_learning_rate_decay
-      clip_norm = config.optimizer.clip_norm
-      trainer = Trainer(
-        self.task,
-        self.model,
-        optimizer,
-        self.strategy,
-        train,
-        clip_norm,
-        decay,
-        cluster=self.cluster,
-        jit_compile=self.jit_compile,
-      )
+      trainer = self._make_trainer(train, schedule)
       self._start(trainer, newest)
     first_step = trainer.step
     evaluations = None
@@ -143,6 +137,8 @@ class Estimator:
         self._evaluate_during_training(first_step, evaluations)  # killed between saving and evaluating
     if first_step >= train.num_train_steps or self._stops_early(evaluations):
       say(f"{config.output_dir} has all {first_step} steps already: nothing to train")
+      if self.cluster.is_chief and curves.are_outdated(self.results_dir):
+        curves.draw_curves(self.results_dir)
       return
     if config.do_predict:
       prediction_sources_of(self.task, config).check_before_training()
@@ -159,14 +155,33 @@ class Estimator:
       trainer.train(
         batches, self.checkpoints, log, make_learning_rate_reader(schedule), evaluate if evaluations else None
       )
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-      data.explain_failure()
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+      if not is_loss(error):
+        data.explain_failure()
       raise
     finally:
       log.close()
+    self._finish(trainer.step, train)
+
+  def _make_trainer(self, train: TrainConfig, schedule: Any) -> Trainer:
+    optimizer = self.config.optimizer
+    return Trainer(
+      self.task,
+      self.model,
+      make_optimizer(optimizer, schedule),
+      self.strategy,
+      train,
+      optimizer.clip_norm,
+      optimizer.layerwise_learning_rate_decay,
+      cluster=self.cluster,
+      jit_compile=self.jit_compile,
+    )
+
+  def _finish(self, step: int, train: TrainConfig) -> None:
+    """Draws the curves and says where they are."""
     picture = curves.draw_curves(self.results_dir)
-    early = f", stopped early ({self.task.best_metric} got no better)" if trainer.step < train.num_train_steps else ""
-    say(f"trained {trainer.step} steps{early}; curves in {picture}")
+    early = f", stopped early ({self.task.best_metric} got no better)" if step < train.num_train_steps else ""
+    say(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
 
   def claim_output_dir(self, data: Data) -> TrainConfig:
     """Writes config.json and environment.json, and what the task keeps there.
@@ -209,8 +224,9 @@ class Estimator:
 
   def evaluate(self) -> dict[str, float]:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
-    step, _ = self._restore("evaluating")
+    self._check_batches(evaluates=True)
     with self.cluster.watched(self._how_to_go_on):
+      step, _ = self._restore("evaluating")
       results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
     for split, values in outputs.items():
@@ -227,6 +243,7 @@ class Estimator:
       UserError: a file is there already that was not predicted from the same input with the same weights.
     """
     self._check_files(predict=True)
+    self._check_batches(predicts=True)
     step, checkpoint = self._restore("predicting")
     sources = prediction_sources_of(self.task, self.config)
     weights_sha256 = prediction_sources.hash_weights(self.model.named_weights())
@@ -293,10 +310,15 @@ class Estimator:
       )
 
   def _how_to_go_on(self) -> str:
-    """What to do when the run has stopped for want of another process."""
-    steps = self.checkpoints.steps()
-    newest = f"from step-{steps[-1]}" if steps else "from the start"
-    return f"start all of them again with the same command, and they go on {newest}"
+    """What to do when another process or a TPU is lost."""
+    try:
+      steps = self.checkpoints.steps()
+    except (OSError, tf.errors.OpError):  # their file system does not answer either
+      steps = []
+    newest = f"from step-{steps[-1]}" if steps else "from the last checkpoint, if there is one"
+    if self.cluster.num_processes > 1:
+      return f"start all of them again with the same command, and they go on {newest}"
+    return f"start it again with the same command, and it goes on {newest}"
 
   def _warm_start(self) -> None:
     task = self.task

@@ -13,6 +13,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.tasks.base import Batch, Outputs, Task
 from albert.training.accumulators import Accumulator
+from albert.training.cluster import is_loss
 
 
 class Evaluator:
@@ -53,8 +54,9 @@ class Evaluator:
       for _ in range(min(num_steps, max_steps or num_steps)):
         outputs = self._step(batches)
         gathered.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
-      data.explain_failure()
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+      if not is_loss(error):
+        data.explain_failure()
       raise
     return self.accumulator.result_and_reset(), _in_order(gathered)
 

@@ -48,6 +48,8 @@ class Task(abc.ABC):
   ignored_weights: Sequence[str] = ()
   # Prefixes of the model's weights that a warm start leaves fresh even if the checkpoint has them.
   replaced_weights: Sequence[str] = ()
+  # Whether predict runs the model over batches of eval_batch_size.
+  predicts_in_batches = True
   # Extension of a predictions file.
   predictions_extension = ".tsv"
   # True if training without --init_checkpoint is most likely a mistake.

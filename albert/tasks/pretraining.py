@@ -56,6 +56,7 @@ class PretrainingTask(Task):
   name = "pretraining"
   best_metric = MASKED_LM_LOSS
   higher_is_better = False
+  predicts_in_batches = False  # a line at a time
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
     super().__init__(model_config)

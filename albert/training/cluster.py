@@ -17,8 +17,25 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 
-# What TensorFlow raises where a sum over processes fails, since one of them has gone.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+# What TensorFlow raises if another process, or the host of a TPU, does not answer any more.
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+# A worker or TPU that was restarted at once answers, but does not know what it was told before. TensorFlow raises other
+# errors then, with one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
+_RESTARTED = (
+  "context_id",
+  "device incarnation",
+  "halted unexpectedly",
+  "not been initialized",
+  "neither a type of a primitive operation nor a name of a function registered",
+  "preempted",
+  "primary device is not remote",
+  "relevant tensor remote_handle",
+  "socket closed",
+  "tpu is unhealthy",
+  "unknown device",
+  "worker was restarted",
+)
+_LONGEST_REASON = 200
 
 
 def addresses() -> list[str]:
@@ -42,6 +59,17 @@ def addresses() -> list[str]:
   if kind not in jobs or not 0 <= index < len(jobs[kind]):
     raise UserError(f"TF_CONFIG={text!r}: this process, {kind} {index}, is none of its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
+
+
+def is_loss(error: tf.errors.OpError) -> bool:
+  """Whether TensorFlow raised this error because another process or a TPU is gone or was restarted."""
+  return isinstance(error, LOST) or any(text in str(error).lower() for text in _RESTARTED)
+
+
+def reason(error: Exception) -> str:
+  """The first line of what TensorFlow says."""
+  line = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
+  return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 class Cluster:
@@ -83,12 +111,16 @@ class Cluster:
 
   @contextmanager
   def watched(self, advice: Callable[[], str]) -> Iterator[None]:
-    """Turns TensorFlow's words about a lost process into a RunError that ends with `advice()`."""
+    """Turns TensorFlow's errors about a lost process or TPU into a RunError that ends with `advice()`."""
     try:
       yield
-    except _LOST as error:
-      if self.num_processes == 1:
+    except tf.errors.OpError as error:
+      if not is_loss(error):
         raise
-      raise RunError(
-        f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops; {advice()}"
-      ) from error
+      if self.num_processes > 1:
+        lost = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"
+      elif isinstance(self._strategy, tf.distribute.TPUStrategy):
+        lost = f"the TPU was preempted or restarted, or the connection to it is lost ({reason(error)})"
+      else:
+        lost = f"a service that this run uses does not answer ({reason(error)})"
+      raise RunError(f"{lost}; {advice()}") from error

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from albert import figures, files
+import os
+
+import tensorflow as tf
+
+from albert import figures, files, output_files
 from albert.training.metrics_log import read_metrics
 
 FILE_NAME = "curves.png"
+
+
+def are_outdated(output_dir: str) -> bool:
+  """Whether curves.png is missing or older than metrics.jsonl, as after a kill before it was drawn."""
+  metrics, curves = files.join(output_dir, output_files.METRICS), files.join(output_dir, FILE_NAME)
+  return files.exists(metrics) and (not files.exists(curves) or _modified(curves) < _modified(metrics))
+
+
+def _modified(path: str) -> int:
+  if files.is_remote(path):
+    return int(tf.io.gfile.stat(path).mtime_nsec)
+  return os.stat(path).st_mtime_ns
 
 
 def draw_curves(output_dir: str) -> str | None:
@@ -13,7 +29,7 @@ def draw_curves(output_dir: str) -> str | None:
   lines = read_metrics(output_dir)
   if not lines:
     return None
-  names = [name for name in lines[0] if name != "step"]
+  names = [name for name in dict.fromkeys(name for line in lines for name in line) if name != "step"]
   panels = {
     "loss": [n for n in names if n.endswith("loss")],
     "accuracy": [n for n in names if n.endswith("accuracy")],

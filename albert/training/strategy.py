@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config import TrainConfig
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.training import cluster
 from albert.training.metrics_log import say
 
@@ -20,22 +20,45 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
   `auto` takes a TPU if --tpu names one, several workers if TF_CONFIG lists them, all GPUs if there are
   several, else one device. `mirrored` without a GPU runs on the logical CPU devices.
   Raises:
-    UserError: no such device, or a batch that the replicas cannot share.
+    UserError: no such device.
+    RunError: the other processes cannot be reached.
   """
   name = config.distribution_strategy
   if name == "auto":
     name = _detect(config)
-  strategy = _STRATEGIES[name](config)
-  for field in ("train_batch_size", "eval_batch_size"):
-    parts = strategy.num_replicas_in_sync
-    if field == "train_batch_size":
-      parts *= config.gradient_accumulation_steps
-    if getattr(config, field) % parts:
+  return _STRATEGIES[name](config)
+
+
+def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trains: bool, evaluates: bool) -> None:
+  """Checks that the replicas can share the batches of what a command does.
+
+  Args:
+    config: its batch sizes, and its input parts by with_input_parts.
+    strategy: the replicas.
+    trains: whether train_batch_size is used.
+    evaluates: whether eval_batch_size is used, in an evaluation or a prediction.
+  Raises:
+    UserError: a batch size that is not a multiple of the number of replicas; of training, also of accumulation steps
+      and of input parts.
+  """
+  replicas = strategy.num_replicas_in_sync
+  if trains:
+    parts = replicas * config.gradient_accumulation_steps
+    if config.train_batch_size % parts:
       raise UserError(
-        f"--{field}={getattr(config, field)} cannot be shared evenly by {strategy.num_replicas_in_sync} replicas"
-        f" x {parts // strategy.num_replicas_in_sync} accumulation steps: give a multiple of {parts}"
+        f"--train_batch_size={config.train_batch_size} cannot be shared evenly by {replicas} replicas x "
+        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
       )
-  return strategy
+    if config.train_batch_size % max(1, config.input_parts):
+      raise UserError(
+        f"--train_batch_size={config.train_batch_size} does not hold as many examples of each of {config.input_parts} "
+        f"input parts: give a multiple of {config.input_parts}"
+      )
+  if evaluates and config.eval_batch_size % replicas:
+    raise UserError(
+      f"--eval_batch_size={config.eval_batch_size} cannot be shared evenly by {replicas} replicas: give a multiple of "
+      f"{replicas}"
+    )
 
 
 def num_hosts(strategy: tf.distribute.Strategy) -> int:
@@ -48,16 +71,11 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
 
 
 def with_input_parts(config: TrainConfig, strategy: tf.distribute.Strategy) -> TrainConfig:
-  """The config with its number of input parts. UserError if hosts or batches cannot be cut so."""
+  """The config with its number of input parts. UserError if the hosts cannot share them evenly."""
   hosts = num_hosts(strategy)
   parts = config.input_parts or hosts
   if parts % hosts:
     raise UserError(f"--input_parts={parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
-  if config.train_batch_size % parts:
-    raise UserError(
-      f"--train_batch_size={config.train_batch_size} does not hold as many examples of each of {parts} input parts: "
-      f"give a multiple of {parts}"
-    )
   return dataclasses.replace(config, input_parts=parts)
 
 
@@ -88,7 +106,13 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
       "variable TF_CONFIG; it is not set"
     )
   say(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
-  return tf.distribute.MultiWorkerMirroredStrategy()
+  try:
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  except cluster.LOST as error:
+    raise RunError(
+      f"the processes of TF_CONFIG cannot reach each other ({cluster.reason(error)}): check that all of them run and "
+      "that their ports are open, then start all of them again"
+    ) from error
 
 
 def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
@@ -100,10 +124,9 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except (ValueError, tf.errors.OpError, RuntimeError) as error:
-    reason = str(error).split("\n")[0][:200]
     raise UserError(
-      f"--tpu={config.tpu}: cannot reach that TPU ({reason}); give its name or grpc:// address, or --tpu=local "
-      "on its own machine with the packages of constraints/tpu.txt"
+      f"--tpu={config.tpu}: cannot reach that TPU ({cluster.reason(error)}); give its name or grpc:// address, or "
+      "--tpu=local on its own machine with the packages of constraints/tpu.txt"
     ) from error
   return tf.distribute.TPUStrategy(resolver)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from albert.training import curves
@@ -33,6 +34,17 @@ def test_curves_are_a_png(tmp_path: Path):
   path = curves.draw_curves(str(tmp_path))
   assert path is not None
   assert Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_are_outdated_where_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
+  assert not curves.are_outdated(str(tmp_path))  # nothing to draw
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+  assert curves.are_outdated(str(tmp_path))
+  picture = curves.draw_curves(str(tmp_path))
+  assert picture is not None
+  assert not curves.are_outdated(str(tmp_path))
+  os.utime(picture, ns=(1, 1))
+  assert curves.are_outdated(str(tmp_path))
 
 
 def test_no_metrics_no_curves(tmp_path: Path):

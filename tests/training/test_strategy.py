@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from albert.config import TrainConfig
 from albert.errors import UserError
 from albert.training import strategy as strategies
 
@@ -43,6 +44,23 @@ def test_precision(monkeypatch: pytest.MonkeyPatch, device: dict[str, Any], prec
   assert strategies.resolve_precision("auto", FakeStrategy(1)) == precision
   assert strategies.resolve_precision("float32", FakeStrategy(1)) == "float32"
   assert strategies.resolve_precision("bfloat16", FakeStrategy(1)) == "bfloat16"
+
+
+def test_only_the_batches_that_are_used_must_fit_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setitem(strategies._STRATEGIES, "tpu", lambda config: FakeStrategy(512))
+  # The paper's run on a v3-512, with the default eval_batch_size of 64.
+  config = TrainConfig(train_batch_size=4096, distribution_strategy="tpu", tpu="local")
+  pod = strategies.make_strategy(config)
+  strategies.check_batches(config, pod, trains=True, evaluates=False)
+  with pytest.raises(UserError, match=r"--eval_batch_size=64 .* by 512 replicas: give a multiple of 512"):
+    strategies.check_batches(config, pod, trains=True, evaluates=True)
+  # An evaluation with the batch size of a small training.
+  config = TrainConfig(train_batch_size=32, eval_batch_size=1024, input_parts=64)
+  strategies.check_batches(config, pod, trains=False, evaluates=True)
+  with pytest.raises(UserError, match=r"--train_batch_size=32 .* 512 replicas x 1 accumulation steps: give a multiple"):
+    strategies.check_batches(config, pod, trains=True, evaluates=True)
+  with pytest.raises(UserError, match="--train_batch_size=32 does not hold as many examples of each of 64 input parts"):
+    strategies.check_batches(config, FakeStrategy(1), trains=True, evaluates=False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""What a run says when another process or a TPU is gone."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from albert.errors import RunError
+from albert.training.cluster import Cluster, is_loss
+
+
+class FakeTPU(tf.distribute.TPUStrategy):
+  """A TPUStrategy without a TPU."""
+
+  def __init__(self) -> None:
+    pass
+
+
+RESTARTED = "Unable to find a context_id matching the specified one (7). Perhaps the worker was restarted"
+LOST: list[tf.errors.OpError] = [
+  tf.errors.UnavailableError(None, None, "Socket closed\nAdditional GRPC error information: ..."),
+  tf.errors.AbortedError(None, None, "RecvTensor expects a different device incarnation: 15 vs. 17."),
+  tf.errors.CancelledError(None, None, "RPC was cancelled"),
+  tf.errors.DeadlineExceededError(None, None, "Deadline Exceeded"),
+  tf.errors.InvalidArgumentError(None, None, RESTARTED),
+  tf.errors.FailedPreconditionError(None, None, "The TPU system has not been initialized."),
+  tf.errors.InternalError(None, None, "Core halted unexpectedly"),
+]
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
+def test_a_lost_tpu_is_one_line_that_says_how_to_go_on(error: tf.errors.OpError) -> None:
+  with pytest.raises(RunError) as caught, Cluster(FakeTPU()).watched(lambda: "start it again"):
+    raise error
+  first_line = str(error).split("\n", maxsplit=1)[0]
+  assert str(caught.value) == (
+    f"the TPU was preempted or restarted, or the connection to it is lost ({type(error).__name__}: {first_line}); "
+    "start it again"
+  )
+
+
+def test_a_service_that_does_not_answer_is_one_line_on_any_device() -> None:
+  watched = Cluster(tf.distribute.get_strategy()).watched(lambda: "start it again")
+  with pytest.raises(RunError, match=r"does not answer \(UnavailableError: Socket closed\); start it again"), watched:
+    raise LOST[0]
+
+
+def test_other_errors_stay_what_they_are() -> None:
+  for error in (
+    tf.errors.InvalidArgumentError(None, None, "Key: input_ids. Can't parse serialized Example."),
+    tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+  ):
+    assert not is_loss(error)
+    with pytest.raises(type(error)), Cluster(tf.distribute.get_strategy()).watched(lambda: ""):
+      raise error
