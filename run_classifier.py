@@ -1,4 +1,8 @@
-"""Fine-tunes on a task of GLUE, or on texts and labels of your own: `python run_classifier.py --help`."""
+r"""Fine-tunes on a task of GLUE, or on texts and labels of your own.
+
+  python run_classifier.py --task_name=MRPC --data_dir=glue_data --init_checkpoint=albert_base \
+    --output_dir=run --do_train --do_eval --do_predict
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pretrains ALBERT or BERT on TFRecord shards: `python run_pretraining.py --help`."""
+r"""Pretrains ALBERT or BERT on TFRecord shards, and fills masks.
+
+python run_pretraining.py --model=albert_base --input_file='shards/*.tfrecord' \
+    --output_dir=run --do_train
+"""
 
 from __future__ import annotations
 

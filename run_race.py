@@ -1,4 +1,7 @@
-"""Fine-tunes on multiple-choice questions on articles, RACE or your own: `python run_race.py --help`."""
+"""Fine-tunes on multiple-choice questions on articles, RACE or your own.
+
+python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=run --do_train --do_eval
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Fine-tunes on questions on paragraphs, SQuAD v1.1 or v2.0: `python run_squad.py --help`."""
+r"""Fine-tunes on questions on paragraphs, SQuAD v1.1 or v2.0.
+
+  python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
+    --predict_file=dev-v2.0.json --init_checkpoint=albert_base --output_dir=run --do_train --do_eval
+"""
 
 from __future__ import annotations
 

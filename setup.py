@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -10,7 +11,7 @@ ROOT = Path(__file__).resolve().parent
 
 setup(
   name="albert-tf2",
-  version="0.1.0.dev0",
+  version=runpy.run_path(str(ROOT / "albert" / "version.py"))["VERSION"],
   description="ALBERT (ICLR 2020) in TensorFlow 2: pretraining, fine-tuning and serving",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
   long_description_content_type="text/markdown",

@@ -5,6 +5,7 @@ Imports nothing heavy, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -13,10 +14,14 @@ from typing import NoReturn
 from absl import app as absl_app
 from absl import flags, logging
 
+from albert import command_help
+from albert.command_help import HelpPage
 from albert.errors import RunError, Stopped, UserError
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
+_FULL_HELP = {"--helpfull", "-helpfull"}
 
 
 def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
@@ -24,33 +29,58 @@ def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
   sys.exit(exit_code)
 
 
-def _parse_flags(argv: Sequence[str], rest: list[str] | None, operands: list[str] | None) -> list[str]:
+def _parse_flags(
+  argv: Sequence[str], rest: list[str] | None, operands: list[str] | None, show_help: Callable[[bool], None]
+) -> list[str]:
   """Parses flags; an unknown flag, a bad value or a stray word is one line and exit code 2."""
   if rest is not None and "--" in argv:
     place = list(argv).index("--")
     argv, rest[:] = argv[:place], argv[place + 1 :]
-  if any(word in ("--help", "-help", "-h") for word in argv[1:]):
-    absl_app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+  words = argv[1:]
+  # albert.export has a flag of this name, which takes a value.
+  if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
+    print(command_help.version_line())
+    sys.exit(0)
+  if set(words) & (_HELP | _FULL_HELP):
+    with contextlib.suppress(flags.Error):  # what can be understood decides on the defaults that are shown
+      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP | _FULL_HELP)], known_only=True)
+    show_help(bool(set(words) & _FULL_HELP))
+    sys.exit(0)
   if operands is not None:
     flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
   try:
-    words = flags.FLAGS(list(argv))
+    parsed = flags.FLAGS(list(argv))
   except flags.Error as error:
     _fail(f"{' '.join(str(error).split())} (--help lists the flags)")
   if operands is not None:
-    operands[:] = words[1:]
-  elif len(words) > 1:
-    _fail(f"unexpected argument {words[1]!r}: flags are written --name=value (--help lists them)")
-  return words
+    operands[:] = parsed[1:]
+  elif len(parsed) > 1:
+    _fail(f"unexpected argument {parsed[1]!r}: flags are written --name=value (--help lists them)")
+  return list(parsed)
 
 
-def run(main: Callable[[], None], rest: list[str] | None = None, operands: list[str] | None = None) -> None:
+def _print_help(main: Callable[[], None], help_page: Callable[[], HelpPage] | None, is_full: bool) -> None:
+  """Prints the help of the command; the full one has absl's own flags, too."""
+  module = sys.modules[main.__module__]
+  page = help_page() if help_page else HelpPage(command_help.flags_of(sys.argv[0]))
+  if is_full:
+    page = HelpPage([*page.flags, *command_help.other_flags(sys.argv[0])], page.notes)
+  print(command_help.render(command_help.program(module), module.__doc__ or "", page), end="")
+
+
+def run(
+  main: Callable[[], None],
+  rest: list[str] | None = None,
+  operands: list[str] | None = None,
+  help_page: Callable[[], HelpPage] | None = None,
+) -> None:
   """Runs `main()` as the program. What albert.errors defines ends it with one line on stderr.
 
   Args:
     main: what to run when the flags are parsed.
     rest: a list that takes the words after "--", for programs that pass them on; None if there may be none.
     operands: a list that takes the words that are no flags, such as directories; None if there may be none.
+    help_page: what --help shows of the flags, which are parsed then; None for the flags as they are defined.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -66,4 +96,5 @@ def run(main: Callable[[], None], rest: list[str] | None = None, operands: list[
       sys.exit(128 + stop.signal_number)
 
   logging.set_verbosity(logging.WARNING)  # libraries' chatter
-  absl_app.run(guarded, flags_parser=functools.partial(_parse_flags, rest=rest, operands=operands))
+  show_help = functools.partial(_print_help, main, help_page)
+  absl_app.run(guarded, flags_parser=functools.partial(_parse_flags, rest=rest, operands=operands, show_help=show_help))

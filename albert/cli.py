@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from albert import app
+from albert import app, script_help
 from albert.config import Config, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.config_fields import option_fields
 from albert.settings import Settings
@@ -17,6 +17,13 @@ from albert.tasks import registry
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
+
+
+# Flags that are no fields of a config.
+_MODEL_FLAGS = {
+  "model": "named model, such as albert_base",
+  "albert_config_file": "albert_config.json of the model, instead of --model",
+}
 
 
 def _define(config_class: type[Config]) -> None:
@@ -27,8 +34,7 @@ def _define(config_class: type[Config]) -> None:
     "str": flags.DEFINE_string,
   }
   for field in option_fields(config_class).values():
-    shown = field.default if field.default != "" else "none"
-    text = f"{field.metadata['help']} (default: {shown})"
+    text = field.metadata["help"]
     if field.metadata["choices"]:
       flags.DEFINE_enum(field.name, None, list(field.metadata["choices"]), text, module_name=sys.argv[0])
     else:
@@ -37,11 +43,8 @@ def _define(config_class: type[Config]) -> None:
 
 def define_flags(task_name: str) -> None:
   """Defines the flags of a task's script. A flag left out is None: the recipe's or the field's default holds."""
-  main = sys.argv[0]  # --help lists the flags of this module
-  flags.DEFINE_string("model", None, "named model, such as albert_base (default: albert_base)", module_name=main)
-  flags.DEFINE_string(
-    "albert_config_file", None, "albert_config.json of the model, instead of --model", module_name=main
-  )
+  for name, text in _MODEL_FLAGS.items():
+    flags.DEFINE_string(name, None, text, module_name=sys.argv[0])
   for config_class in _configs(task_name):
     _define(config_class)
 
@@ -53,7 +56,7 @@ def _configs(task_name: str) -> list[type[Config]]:
 
 def _given(task_name: str) -> dict[str, Any]:
   """The flags that the command line gives, by name."""
-  names = ["model", "albert_config_file", *(name for config in _configs(task_name) for name in option_fields(config))]
+  names = [*_MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
 
 
@@ -81,4 +84,4 @@ def run(task_name: str, main: Callable[[], None]) -> None:
   """Starts a script: defines its flags, then runs `main`, with TensorFlow's own start-up chatter off."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags(task_name)
-  app.run(main)
+  app.run(main, help_page=lambda: script_help.page(task_name, _given(task_name)))

@@ -8,11 +8,17 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 from albert import files, huggingface_config
 from albert.config_fields import Config, from_dict, option
 from albert.errors import UserError
+
+# Headings of --help, in their order.
+COMMAND, DATA, MODEL = "What to do", "Data", "Model and initial weights"
+TRAINING, OPTIMIZER, EVALUATION = "Training", "Optimizer", "Evaluation and prediction"
+DEVICES, LOGGING = "Devices and speed", "Logging and checkpoints"
+GROUPS = (COMMAND, DATA, MODEL, TRAINING, OPTIMIZER, EVALUATION, DEVICES, LOGGING)
 
 # Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
@@ -21,6 +27,8 @@ _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
   """An ALBERT (or BERT) encoder. Field names are those of the original albert_config.json."""
+
+  help_group: ClassVar[str] = MODEL
 
   vocab_size: int = option(30000, "pieces of the vocabulary", minimum=1)
   embedding_size: int = option(128, "width E of the factorized embeddings", minimum=1)
@@ -72,6 +80,8 @@ REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classi
 class OptimizerConfig(Config):
   """LAMB or AdamW with linear warm-up and polynomial decay (ALBERT, section 4.1)."""
 
+  help_group: ClassVar[str] = OPTIMIZER
+
   optimizer: str = option("lamb", "optimizer", choices=("lamb", "adamw", "tfa_lamb"))
   learning_rate: float = option(1.76e-3, "peak learning rate", above=0)
   num_warmup_steps: int = option(3125, "steps of linear warm-up from 0", minimum=0)
@@ -100,26 +110,40 @@ class OptimizerConfig(Config):
 class TrainConfig(Config):
   """How long, and what is kept. A step is one optimizer update; batch sizes are global."""
 
+  help_group: ClassVar[str] = TRAINING
+
   train_batch_size: int = option(4096, "sequences an optimizer update sees, over all replicas", minimum=1)
-  eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False)
+  eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False, group=EVALUATION)
   num_train_steps: int = option(125000, "optimizer updates", minimum=1)
   num_train_epochs: float = option(
     0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0, instead_of="num_train_steps"
   )
   gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
-  save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False)
-  keep_checkpoints: int = option(5, "newest checkpoints kept, besides the best", minimum=1, identity=False)
-  log_every_steps: int = option(100, "steps between lines of metrics.jsonl", minimum=1, identity=False)
-  steps_per_loop: int = option(100, "steps a call of the host runs on the device", minimum=1, identity=False)
-  eval_every_steps: int = option(0, "steps between evaluations during training; 0: after it", minimum=0, identity=False)
-  early_stopping_patience: int = option(
-    0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0
+  save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False, group=LOGGING)
+  keep_checkpoints: int = option(
+    5, "newest checkpoints kept, besides the best", minimum=1, identity=False, group=LOGGING
   )
-  select_checkpoint: str = option("newest", "checkpoint to evaluate and predict with", choices=("newest", "best"))
-  max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False)
+  log_every_steps: int = option(100, "steps between lines of metrics.jsonl", minimum=1, identity=False, group=LOGGING)
+  steps_per_loop: int = option(
+    100, "steps a call of the host runs on the device", minimum=1, identity=False, group=DEVICES
+  )
+  eval_every_steps: int = option(
+    0, "steps between evaluations during training; 0: after it", minimum=0, identity=False, group=EVALUATION
+  )
+  early_stopping_patience: int = option(
+    0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0, group=EVALUATION
+  )
+  select_checkpoint: str = option(
+    "newest", "checkpoint to evaluate and predict with", choices=("newest", "best"), group=EVALUATION
+  )
+  max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False, group=EVALUATION)
   seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
   precision: str = option(
-    "auto", "arithmetic of the matrices", choices=("auto", "float32", "bfloat16"), evaluation_may_differ=True
+    "auto",
+    "arithmetic of the matrices",
+    choices=("auto", "float32", "bfloat16"),
+    evaluation_may_differ=True,
+    group=DEVICES,
   )
   jit_compile: str = option(
     "auto",
@@ -127,15 +151,20 @@ class TrainConfig(Config):
     choices=("auto", "true", "false"),
     identity=False,
     per_command=True,
+    group=DEVICES,
   )
   input_parts: int = option(
     0,
     "parts that shards are dealt to, one or more a host; batches depend on it; 0: one a host",
     minimum=0,
     evaluation_may_differ=True,
+    group=DEVICES,
   )
   recompute_grad: bool = option(
-    False, "compute blocks again in the backward pass: less memory, a third more arithmetic", identity=False
+    False,
+    "compute blocks again in the backward pass: less memory, a third more arithmetic",
+    identity=False,
+    group=DEVICES,
   )
   distribution_strategy: str = option(
     "auto",
@@ -143,9 +172,14 @@ class TrainConfig(Config):
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
     identity=False,
     per_command=True,
+    group=DEVICES,
   )
   tpu: str = option(
-    "", "name or address of the Cloud TPU, or 'local' on its own machine", identity=False, per_command=True
+    "",
+    "name or address of the Cloud TPU, or 'local' on its own machine",
+    identity=False,
+    per_command=True,
+    group=DEVICES,
   )
 
   def __post_init__(self) -> None:
@@ -227,6 +261,8 @@ def load_model_config(path: str) -> ModelConfig:
 class PretrainingConfig(Config):
   """What pretraining reads."""
 
+  help_group: ClassVar[str] = DATA
+
   input_file: str = option("", "TFRecord shards to train on, comma-separated globs", identity=False)
   eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", identity=False)
   max_seq_length: int = option(0, "length the shards were written with; 0: as they say", minimum=0)
@@ -260,6 +296,8 @@ class PretrainingConfig(Config):
 class FinetuningConfig(Config):
   """What all fine-tuning tasks read."""
 
+  help_group: ClassVar[str] = DATA
+
   spm_model_file: str = option(
     "",
     "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint",
@@ -270,18 +308,25 @@ class FinetuningConfig(Config):
   convert_quotes: bool = option(False, "turn `` and '' into \", as another library does")
   max_seq_length: int = option(512, "longest sequence; more is cut", minimum=8)
   pad_to_max_length: bool = option(
-    False, "pad every batch to max_seq_length, for compilers that want one shape", evaluation_may_differ=True
+    False,
+    "pad every batch to max_seq_length, for compilers that want one shape",
+    evaluation_may_differ=True,
+    group=DEVICES,
   )
   cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False, per_command=True)
   num_processes: int = option(
-    0, "processes that make features; 0: one a core", minimum=0, identity=False, per_command=True
+    0, "processes that make features; 0: one a core", minimum=0, identity=False, per_command=True, group=DEVICES
   )
-  fresh_head: bool = option(False, "start the task's head from random weights, whatever --init_checkpoint holds")
+  fresh_head: bool = option(
+    False, "start the task's head from random weights, whatever --init_checkpoint holds", group=MODEL
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
   """One run: where it writes, what it does, and all that it depends on."""
+
+  help_group: ClassVar[str] = COMMAND
 
   output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False, per_command=True)
   recipe: str = option(
@@ -289,20 +334,25 @@ class RunConfig(Config):
     "defaults for flags: the name of a file in configs/, or a path; none: no recipe; left out: the task's own",
     identity=False,
   )
-  init_checkpoint: str = option("", "weights to start from: checkpoint prefix, step-N directory or output_dir")
+  init_checkpoint: str = option(
+    "", "weights to start from: checkpoint prefix, step-N directory or output_dir", group=MODEL
+  )
   from_scratch: bool = option(
-    False, "train a task without --init_checkpoint, from random weights", instead_of="init_checkpoint"
+    False, "train a task without --init_checkpoint, from random weights", instead_of="init_checkpoint", group=MODEL
   )
   start_over: bool = option(
     False,
     "if none of output_dir's checkpoints verifies, keep them under another name and train from the start",
     identity=False,
     per_command=True,
+    group=LOGGING,
   )
   num_runs: int = option(
     1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False, per_command=True
   )
-  init_from_shallower: bool = option(False, "let a deeper network start from --init_checkpoint's fewer layers")
+  init_from_shallower: bool = option(
+    False, "let a deeper network start from --init_checkpoint's fewer layers", group=MODEL
+  )
   do_train: bool = option(False, "train", identity=False, per_command=True)
   do_eval: bool = option(False, "evaluate the checkpoint of --select_checkpoint", identity=False, per_command=True)
   do_predict: bool = option(
@@ -313,6 +363,7 @@ class RunConfig(Config):
     "file to write predictions to; none: predictions_test.tsv, predictions.json or the like in output_dir",
     identity=False,
     per_command=True,
+    group=EVALUATION,
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()

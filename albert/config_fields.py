@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from albert.errors import UserError
 
@@ -29,6 +29,7 @@ def option(
   per_command: bool = False,
   instead_of: str = "",
   resets: tuple[str, ...] = (),
+  group: str = "",
 ) -> Any:
   """A config field with its help, its range, and what becomes of it in later commands on the run's output_dir.
 
@@ -46,6 +47,7 @@ def option(
     instead_of: the field that this one is an alternative to. Only one of the two is in effect, so a flag or a file
       that gives one of them unsets the other one of what it overrides; both on one command line are refused.
     resets: fields of the run or the recipe that no longer hold if a flag gives this one another value.
+    group: heading of --help that the flag stands under; "" for the one of its config.
   """
   metadata = {
     "help": help_text,
@@ -58,6 +60,7 @@ def option(
     "per_command": per_command,
     "instead_of": instead_of,
     "resets": resets,
+    "group": group,
   }
   return dataclasses.field(default=default, metadata=metadata)
 
@@ -84,6 +87,9 @@ class Config:
   Raises:
     UserError: a value out of range; the message names the field, the value and what is allowed.
   """
+
+  # Heading of --help for its fields.
+  help_group: ClassVar[str] = ""
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):

@@ -1,4 +1,4 @@
-"""Answers from a model that albert.export wrote, for lines of standard input: `python -m albert.predict --help`."""
+"""Answers from a model that albert.export wrote, for lines of standard input."""
 
 from __future__ import annotations
 

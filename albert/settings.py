@@ -22,8 +22,6 @@ from albert.config import (
   OptimizerConfig,
   RunConfig,
   TrainConfig,
-  config_names,
-  configs_directory,
   from_dict,
   load_model_config,
   named_model,
@@ -31,13 +29,11 @@ from albert.config import (
 from albert.config_fields import alternatives, is_unset, merge, option_fields, typed
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
+from albert.recipes import SECTIONS, Recipe, read_recipe
 from albert.tasks import registry
 
-# What a recipe (a file of configs/) may hold, besides the task's data.
-_SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _STEP_DIRECTORY = re.compile(r"step-\d+$")
 _SEED_DIRECTORY = re.compile(r"run-(\d+)$")
-_NO_RECIPE = "none"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,41 +91,6 @@ def _begun_run(directory: str) -> BegunRun | None:
 
 def _listed(directory: str) -> list[str]:
   return files.listdir(directory) if files.is_dir(directory) else []
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-  """A file of configs/.
-
-  Attributes:
-    name: as the flag or the task gives it; "" if the task has none.
-    path: of the file; "" for no recipe.
-    sections: what it holds.
-  """
-
-  name: str = ""
-  path: str = ""
-  sections: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def read_recipe(name: str, task_name: str) -> Recipe:
-  """The recipe `name`: a path, or the name of a file in configs/.
-
-  Raises:
-    UserError: no such recipe, an unknown section, or a recipe for another script.
-  """
-  if name in ("", _NO_RECIPE):
-    return Recipe(name)
-  path = name if files.exists(name) else os.path.join(configs_directory(), f"{name}.json")
-  if not files.exists(path):
-    raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
-  sections = files.read_json(path)
-  unknown = set(sections) - {"task", "data", *_SECTIONS}
-  if unknown:
-    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data")
-  if sections.get("task", task_name) != task_name:
-    raise UserError(f"{path}: is a recipe for {sections['task']}, this script runs {task_name}")
-  return Recipe(name, path, sections)
 
 
 def shown_flag(name: str, value: Any) -> str:
@@ -220,7 +181,7 @@ class Settings:
     """Refuses --recipe for a run of another recipe, unless all it says holds in the run, too."""
     if recipe.name == run.values.get("recipe"):
       return
-    for section, config_class in {**_SECTIONS, "data": self.entry.config_class}.items():
+    for section, config_class in {**SECTIONS, "data": self.entry.config_class}.items():
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       recorded = run.section(config_class, section)
       for name in set(values) & set(fields) & set(recorded) - set(self.given) if isinstance(values, dict) else ():
@@ -239,19 +200,28 @@ class Settings:
       UserError: a flag contradicts the run, or a file holds a value of the wrong type.
     """
     given = self.given_of(config_class)
-    recipe = self.recipe.sections.get(section, {})
-    sources = [_checked(config_class, recipe, self.recipe.path)]
     if self.run:
-      recorded = self.run.section(config_class, section)
-      if config_class is RunConfig:
-        recorded["from_scratch"] = not recorded.get("init_checkpoint")
-      sources.append(_checked(config_class, recorded, self.run.file))
+      recorded = self._recorded(self.run, config_class, section)
       # A task settles its data's settings ("auto", spellings, paths): check_data compares those.
       is_settled = section != "data"
       given = {
         name: value for name, value in given.items() if not self._agrees(config_class, recorded, name, is_settled)
       }
-    return merge(config_class, *sources, given)
+    return merge(config_class, self.inherited(config_class, section), given)
+
+  def inherited(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
+    """Field -> value that holds where no flag is given: that of the run, else of the recipe; see values."""
+    sources = [_checked(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
+    if self.run:
+      sources.append(_checked(config_class, self._recorded(self.run, config_class, section), self.run.file))
+    return merge(config_class, *sources)
+
+  @staticmethod
+  def _recorded(run: BegunRun, config_class: type[Config], section: str) -> dict[str, Any]:
+    recorded = run.section(config_class, section)
+    if config_class is RunConfig:
+      recorded["from_scratch"] = not recorded.get("init_checkpoint")
+    return recorded
 
   def _agrees(self, config_class: type[Config], recorded: Mapping[str, Any], name: str, is_settled: bool) -> bool:
     """True if the run has the value of a flag, False if the flag may give another one. UserError if it may not."""

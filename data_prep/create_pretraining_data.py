@@ -1,4 +1,4 @@
-"""Plain text to TFRecord shards for pretraining: python -m data_prep.create_pretraining_data --help.
+"""Plain text to TFRecord shards for pretraining.
 
 A document ends at a blank line or at the end of a file, a sentence at the end of a line. The shards are a
 function of the texts, the vocabulary and the settings: the number of processes changes nothing. A run that

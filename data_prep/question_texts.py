@@ -1,8 +1,9 @@
-"""Paragraphs of SQuAD and articles of RACE as plain text, a sentence a line, to evaluate pretraining on.
+r"""Paragraphs of SQuAD and articles of RACE as plain text, a sentence a line, to evaluate pretraining on.
 
 ALBERT's intrinsic evaluation is on a set made so from the development sets of both (section 4.2.1):
 
-  python -m data_prep.question_texts --squad_file=dev-v2.0.json --race_file=RACE/dev --output_file=heldout.txt
+  python -m data_prep.question_texts --squad_file=dev-v2.0.json --race_file=RACE/dev \
+    --output_file=heldout.txt
   python -m data_prep.create_pretraining_data --input_file=heldout.txt ...
 
 A document is an article: what SQuAD has of it, paragraph after paragraph, or a passage of RACE.

@@ -1,4 +1,4 @@
-"""Converts weights between our format, the original's and Hugging Face's: `python -m albert.convert --help`."""
+"""Converts weights between our format, the original's and Hugging Face's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports a model for serving: `python -m albert.export --help`."""
+"""Exports a model for serving."""
 
 from __future__ import annotations
 

@@ -27,6 +27,11 @@ class Export:
   settings: tuple[str, ...] = ()
 
 
+def _no_recipe(config: Any) -> str:
+  del config
+  return ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
   """Where a task is found.
@@ -41,9 +46,14 @@ class Entry:
 
   config_class: type[Config]
   location: str
-  recipe: Callable[[Any], str] = lambda config: ""
+  recipe: Callable[[Any], str] = _no_recipe
   ensemble: str = ""
   exports: Mapping[str, Export] = dataclasses.field(default_factory=dict)
+
+  @property
+  def has_recipes(self) -> bool:
+    """Whether the task's flags decide on a recipe."""
+    return self.recipe is not _no_recipe
 
 
 _CLASSIFIER_SETTINGS = ("task_name", "text_columns", "labels", "regression", "formulation")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from albert import files
-from albert.config import FinetuningConfig, option
+from albert.config import EVALUATION, FinetuningConfig, option
 from albert.errors import UserError
 from albert.json_values import field, shown
 
@@ -29,12 +29,18 @@ class SquadConfig(FinetuningConfig):
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
   max_query_length: int = option(64, "tokens of a question; more is cut", minimum=1)
   doc_stride: int = option(128, "tokens from one window of a long paragraph to the next", minimum=1)
-  max_answer_length: int = option(30, "tokens of the longest answer that is predicted", minimum=1, identity=False)
-  n_best_size: int = option(20, "answers of a question in nbest_predictions.json", minimum=1, identity=False)
-  start_n_top: int = option(5, "starts that the v2.0 prediction keeps", minimum=1, identity=False)
-  end_n_top: int = option(5, "ends that the v2.0 prediction keeps for each start", minimum=1, identity=False)
+  max_answer_length: int = option(
+    30, "tokens of the longest answer that is predicted", minimum=1, identity=False, group=EVALUATION
+  )
+  n_best_size: int = option(
+    20, "answers of a question in nbest_predictions.json", minimum=1, identity=False, group=EVALUATION
+  )
+  start_n_top: int = option(5, "starts that the v2.0 prediction keeps", minimum=1, identity=False, group=EVALUATION)
+  end_n_top: int = option(
+    5, "ends that the v2.0 prediction keeps for each start", minimum=1, identity=False, group=EVALUATION
+  )
   null_score_diff_threshold: float = option(
-    0.0, "log odds of being unanswerable above which the answer is empty (v2.0)", identity=False
+    0.0, "log odds of being unanswerable above which the answer is empty (v2.0)", identity=False, group=EVALUATION
   )
 
   def __post_init__(self) -> None:

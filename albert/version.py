@@ -1,0 +1,5 @@
+"""The version, in one place: setup.py reads it, and --version prints it."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0.dev0"
