@@ -1,7 +1,7 @@
-"""Tokens with their places in the original text, inside a TensorFlow graph: `albert.tokenization_offsets` as ops.
+"""Tokens with their positions in the original text, inside a TensorFlow graph: `albert.tokenization_offsets` as ops.
 
-Shapes: B texts, T tokens, C characters of all texts, W words of all texts, N characters of all normalized texts but
-for spaces.
+Shapes: B texts, T tokens, C characters of all texts, W words of all texts, N characters of all normalized texts that
+SentencePiece writes: no spaces, and none that it drops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from albert.errors import UserError
 from albert.text_ops import CODE_POINTS_WITH_PROPERTIES, CodePointTable, GraphTokenizer, Replacements, decomposed
 from albert.tokenization import UNK_ID, WORD_START, decompose
 
-_SPACE = ord(" ")
+_SPACE, _DROPPED = 1, 2
 _QUOTES = (ord("`"), ord("'"))
 
 
@@ -28,12 +28,33 @@ class PlacedTokens(NamedTuple):
   Attributes:
     ids: int32 [B, (T)].
     starts, ends: int32 [B, (T)]; each token's characters in its text (in what unicode_transcode makes of it, where
-      bytes that are no UTF-8 are one U+FFFD each).
+      bytes that are no UTF-8 are one U+FFFD each). See `albert.tokenization_offsets.Tokens`.
   """
 
   ids: tf.RaggedTensor
   starts: tf.RaggedTensor
   ends: tf.RaggedTensor
+
+
+class _Origins(NamedTuple):
+  """What characters come from, int32 [N]: their start and their end in their text, and the text."""
+
+  starts: tf.Tensor
+  ends: tf.Tensor
+  rows: tf.Tensor
+
+  def of_tokens(self, first: tf.Tensor, lengths: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Start and end [T] in their text of tokens of `lengths` characters from `first` on, in the texts `rows`."""
+    # With one that is of no text before the first and one behind the last.
+    origins = _Origins(
+      *(tf.concat([[none], values, [none]], axis=0) for values, none in zip(self, (0, 0, -1), strict=True))
+    )
+    of_text = tf.cast(rows, tf.int32)
+    last = tf.minimum(first + lengths, tf.size(self.rows))
+    ends = tf.where(tf.gather(origins.rows, last) == of_text, tf.gather(origins.ends, last), 0)
+    first = tf.minimum(first + 1, tf.size(self.rows) + 1)
+    starts = tf.where(tf.gather(origins.rows, first) == of_text, tf.gather(origins.starts, first), ends)
+    return starts, ends
 
 
 @functools.cache
@@ -50,19 +71,18 @@ def _white_space() -> CodePointTable:
 
 
 @functools.lru_cache(maxsize=1)
-def _spaces(model: bytes) -> CodePointTable:
-  """1 for what this SentencePiece model takes for a space: besides the space ▁, and for most models U+200B and such."""
+def _unwritten(model: bytes) -> CodePointTable:
+  """_SPACE for what this SentencePiece model writes as a space (besides the space ▁, and for most models U+200B and
+  such), _DROPPED for what it drops (control characters)."""
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   between = [f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES]
-  written = processor.normalize(between)
-  with_space = processor.normalize("a a")
-  return CodePointTable.from_items(
-    (c, 1) for c, text in zip(CODE_POINTS_WITH_PROPERTIES, written, strict=True) if text == with_space
-  )
+  kinds = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
+  written = zip(CODE_POINTS_WITH_PROPERTIES, processor.normalize(between), strict=True)
+  return CodePointTable.from_items((c, kinds[text]) for c, text in written if text in kinds)
 
 
 class OffsetGraphTokenizer(GraphTokenizer):
-  """A GraphTokenizer that also tells where in the text its tokens come from.
+  """A GraphTokenizer that also gives the positions of its tokens in the text.
 
   Raises:
     UserError: as GraphTokenizer; also for a vocabulary with pieces of several words.
@@ -72,11 +92,11 @@ class OffsetGraphTokenizer(GraphTokenizer):
     super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
     if not self.reference.words_are_independent:
       raise UserError(
-        f"{model_file}: has pieces of several words, whose places in a text a graph cannot tell: train a vocabulary "
+        f"{model_file}: has pieces of several words, whose positions in a text a graph cannot tell: train a vocabulary "
         "without them (data_prep/train_vocab.py)"
       )
     tokenizer = self.reference
-    self._is_space = _spaces(tokenizer.exact_model)
+    self._unwritten = _unwritten(tokenizer.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in tokenizer.pieces]
     lengths[UNK_ID] = 1  # at least
     self._has_characters = np.array(lengths) > 0
@@ -85,16 +105,16 @@ class OffsetGraphTokenizer(GraphTokenizer):
     self._comma_lengths = Replacements.from_rows(splits)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> PlacedTokens:
-    """The tokens of texts [B]: ids as `tokenize` gives them, places as `OffsetTokenizer.encode_with_offsets` does."""
+    """The tokens of texts [B]: ids as of `tokenize`, positions as of `OffsetTokenizer.encode_with_offsets`."""
     normalized = self.normalize(texts)
     words = tf.strings.split(normalized, sep=" ")  # [B, (words)]
     ids, begins, ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)  # [W, (T)], bytes in the word
     first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], without spaces
     word_of = ids.value_rowids()
     code_points = tf.strings.unicode_decode(normalized, "UTF-8").flat_values
-    code_points = tf.boolean_mask(code_points, code_points != _SPACE)
-    character_bytes = tf.boolean_mask(_first_bytes(code_points), self._is_space(code_points) == 0)
-    origins, origin_ends = self._origins(texts)
+    code_points = tf.boolean_mask(code_points, code_points != ord(" "))
+    character_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
+    origins = self._origins(texts)
 
     def characters(places: tf.RaggedTensor) -> tf.Tensor:
       """Bytes in words -> characters of all normalized texts, spaces left out."""
@@ -113,16 +133,10 @@ class OffsetGraphTokenizer(GraphTokenizer):
     starts = tf.repeat(starts, counts) + inside.flat_values
     lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
     ids = self._comma_replacements(ids, rows)
-    text_starts = tf.gather(tf.concat([origins, [0]], axis=0), tf.minimum(starts, tf.size(origins)))
-    text_ends = tf.gather(tf.concat([[0], origin_ends], axis=0), tf.minimum(starts + lengths, tf.size(origins)))
-    text_ends = tf.where(lengths > 0, text_ends, text_starts)
-    return PlacedTokens(ids, ids.with_flat_values(text_starts), ids.with_flat_values(text_ends))
+    return PlacedTokens(ids, *map(ids.with_flat_values, origins.of_tokens(starts, lengths, ids.value_rowids())))
 
-  def _origins(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Start and end in its text of what each character of the normalized texts comes from, int32 [N].
-
-    What SentencePiece takes for a space is left out, for no token has any.
-    """
+  def _origins(self, texts: tf.Tensor) -> _Origins:
+    """What the characters that SentencePiece writes come from."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     ragged = tf.strings.unicode_decode(texts, "UTF-8")
     code_points = ragged.flat_values  # [C]
@@ -136,17 +150,25 @@ class OffsetGraphTokenizer(GraphTokenizer):
     word_ends = tf.boolean_mask(places, ends_word) + 1
     words = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
     counts = tf.where(is_letter, self._counts(code_points, same_row), 0)
-    # A character that is dropped belongs to the one before it in its word, else to the one behind it.
-    is_kept = counts > 0
-    words, places, counts = (tf.boolean_mask(values, is_kept) for values in (words, places, counts))
+    parts = self._unwritten(decomposed(tf.boolean_mask(code_points, counts > 0)))
+    owners = tf.repeat(tf.range(tf.size(counts)), counts)
+    counts, spaces = (
+      tf.math.unsorted_segment_sum(tf.cast(parts == kind, tf.int32), owners, tf.size(counts)) for kind in (0, _SPACE)
+    )
+    # A dropped character belongs to the one before it in its word; at the word's edges all belong to their neighbour.
+    is_kept = counts + spaces > 0
+    rows, words, places, counts = (tf.boolean_mask(values, is_kept) for values in (rows, words, places, counts))
+    ends = tf.concat([places[1:], [0]], axis=0)[: tf.size(places)]
+    is_written = counts > 0
+    rows, words, starts, ends, counts = (
+      tf.boolean_mask(values, is_written) for values in (rows, words, places, ends, counts)
+    )
     same_word = words[1:] == words[:-1]
     is_first = tf.logical_not(_after(tf.ones_like(words, tf.bool), same_word))
     is_last = tf.logical_not(_before(tf.ones_like(words, tf.bool), same_word))
-    starts = tf.where(is_first, tf.gather(word_starts, words), places)
-    following = tf.concat([places[1:], [0]], axis=0)[: tf.size(places)]
-    ends = tf.where(is_last, tf.gather(word_ends, words), following)
-    is_character = self._is_space(decomposed(tf.boolean_mask(code_points, is_kept))) == 0
-    return tuple(tf.boolean_mask(tf.repeat(values, counts), is_character) for values in (starts, ends))
+    starts = tf.where(is_first, tf.gather(word_starts, words), starts)
+    ends = tf.where(is_last, tf.gather(word_ends, words), ends)
+    return _Origins(*(tf.repeat(values, counts) for values in (starts, ends, rows)))
 
   def _counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
     """How many characters of the normalized text each one becomes, int32 [C]; of a pair of quotes the first does."""

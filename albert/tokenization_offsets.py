@@ -1,8 +1,13 @@
-"""Tokens with their places in the original text, kept through normalization, SentencePiece and the comma rule.
+"""Tokens with their positions in the original text, kept through normalization, SentencePiece and the comma rule.
 
-Three maps are put together: characters of the normalized text -> the text (`normalize_text` goes word by word,
+Three maps are composed: characters of the normalized text -> the text (`normalize_text` goes word by word,
 character by character); SentencePiece's own normalization -> ours (it gives these offsets); tokens -> what
-SentencePiece normalized, of which they are consecutive parts, but for the ▁ that it writes for spaces.
+SentencePiece normalized, of which they are consecutive parts, except for the ▁ that it writes for spaces.
+
+Some characters are in no token: SentencePiece drops control characters and writes a space for zero-width ones. At the
+edge of a word (what whitespace separates) they belong to the word's first or last token, so that an answer of whole
+words comes back exactly. Inside of a word a dropped character belongs to the token before it, and one that is
+written as a space to none.
 """
 
 from __future__ import annotations
@@ -28,7 +33,8 @@ class Tokens(NamedTuple):
     ids: int32 [T], those of `Tokenizer.encode`.
     starts, ends: int32 [T]; token i stands for text[starts[i]:ends[i]], which neither begins nor ends in
       whitespace. Neither array ever decreases. A character that gives several tokens (½ is 1, ⁄ and 2) is in each.
-      A token of space alone has starts[i] == ends[i], the place of what follows.
+      A token of space alone (a lone ▁) starts where the next other token starts and ends where the last other one
+      ends, so starts[i] >= ends[i] between two words: no text[starts[i]:ends[j]] begins or ends in whitespace.
   """
 
   ids: np.ndarray
@@ -37,14 +43,14 @@ class Tokens(NamedTuple):
 
 
 class OffsetTokenizer(Tokenizer):
-  """A Tokenizer that also tells where in the text its tokens come from."""
+  """A Tokenizer that also gives the positions of its tokens in the text."""
 
   def __reduce__(self) -> tuple[Any, ...]:
     make = functools.partial(OffsetTokenizer, convert_quotes=self.convert_quotes)
     return make, (self.model_file, self.do_lower_case)
 
   def encode_with_offsets(self, text: str) -> Tokens:
-    """Ids of the text, and their places in it.
+    """Ids of the text, and their positions in it.
 
     Raises:
       UserError: the vocabulary writes text in a way that cannot be followed (bytes for unknown characters).
@@ -69,8 +75,19 @@ class OffsetTokenizer(Tokenizer):
     if not ids:
       nothing = np.zeros(0, np.int32)
       return Tokens(nothing, nothing, nothing)
-    starts, ends = self._spans(begins, parts, lengths)
-    return Tokens(np.array(ids, np.int32), *_in_text(starts, ends, normalized, char_starts, char_ends))
+    written_starts, written_ends = self._written(begins, parts)
+    bounds = np.cumsum([0, *lengths])
+    if bounds[-1] != len(written_starts):
+      raise UserError(
+        f"{self.model_file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
+        f"{len(written_starts)}, so positions in the text are lost: give a vocabulary trained by "
+        "data_prep/train_vocab.py"
+      )
+    starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
+    # Behind the last character a token of space starts where that one ends.
+    starts = np.append(starts, ends[-1:] if len(ends) else 0)[bounds[:-1]]
+    ends = np.append(0, ends)[bounds[1:]]
+    return Tokens(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
 
   def _parts_with_places(self, normalized: str) -> tuple[list[int], list[str]]:
     """Where each of the parts that encode_batch encodes one by one begins, and the parts."""
@@ -89,41 +106,30 @@ class OffsetTokenizer(Tokenizer):
     """The comma rule: ids, and how many characters (without ▁) each stands for."""
     return self._split_comma(surface), [len(s) - s.count(WORD_START) for s in self._comma_surfaces(surface)]
 
-  def _spans(self, begins: list[int], parts: list[str], lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end [T] in the normalized text of tokens of so many characters each (0: both are the next's start)."""
+  def _written(self, begins: list[int], parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end in the normalized text of each character that SentencePiece writes, except for spaces."""
     written, offsets = zip(*self._processor.normalize(parts, with_offsets=True), strict=True)
     # An offset more than characters for each part, its end; so a space stands for it.
     is_character = _code_points(" ".join([*written, ""]).replace(WORD_START, " ")) != ord(" ")
-    places = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(begins, list(map(len, offsets)))
+    starts = np.fromiter(itertools.chain(*offsets), np.int64) + np.repeat(begins, list(map(len, offsets)))
     # A character that SentencePiece writes as several ends where the next other one begins.
-    following = np.append(places, places[-1])[np.searchsorted(places, places, side="right")]
-    end = begins[-1] + len(parts[-1])
-    char_starts = np.append(places[is_character], end)
-    char_ends = np.append(following[is_character], end)
-    bounds = np.cumsum([0, *lengths])
-    if bounds[-1] != len(char_starts) - 1:
-      raise UserError(
-        f"{self.model_file}: its pieces for {parts[0][:40]!r} have {bounds[-1]} characters instead of "
-        f"{len(char_starts) - 1}, so places in the text are lost: give a vocabulary trained by data_prep/train_vocab.py"
-      )
-    starts = char_starts[bounds[:-1]]
-    return starts, np.where(np.array(lengths) == 0, starts, char_ends[bounds[1:] - 1])
+    ends = np.append(starts, starts[-1])[np.searchsorted(starts, starts, side="right")]
+    return starts[is_character], ends[is_character]
 
 
-def _in_text(
-  starts: np.ndarray, ends: np.ndarray, normalized: str, char_starts: np.ndarray, char_ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Spans of the normalized text -> spans of the text."""
-  is_space = np.append(_code_points(normalized) == ord(" "), False)
-  is_empty = starts == ends
-  while True:  # spaces that SentencePiece dropped
-    is_trailing = (ends > starts + 1) & is_space[ends - 1]
-    if not is_trailing.any():
-      break
-    ends = ends - is_trailing
-  text_starts = np.append(char_starts, char_ends[-1])[starts]
-  text_ends = np.where(is_empty, text_starts, char_ends[ends - 1])
-  return text_starts.astype(np.int32), text_ends.astype(np.int32)
+def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Spans [C] of characters in the text; those of the first and the last of each word reach to the word's edges."""
+  if not len(starts):
+    return starts, ends
+  word_starts, word_ends = np.array([word.span() for word in _find_words(text)], np.int64).T
+  # All characters that one decomposes to reach as far as the last of them, which a dropped character may follow.
+  ends = ends[np.searchsorted(starts, starts, side="right") - 1]
+  words = np.searchsorted(word_starts, starts, side="right") - 1
+  first = np.searchsorted(words, words, side="left")
+  last = np.searchsorted(words, words, side="right") - 1
+  starts = np.where(starts == starts[first], word_starts[words], starts)
+  ends = np.where(ends == ends[last], word_ends[words], ends)
+  return starts, ends
 
 
 def _code_points(text: str) -> np.ndarray:

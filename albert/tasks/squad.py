@@ -28,6 +28,8 @@ from albert.tasks.squad_predictions import SquadPredictions
 # B batch, S sequence.
 
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
+# How OffsetTokenizer gives the positions of tokens: raised when the same text gets others, which cached features have.
+_POSITIONS_VERSION = 2
 # Answers named on the screen; the file has all.
 _MOST_NAMED = 3
 
@@ -51,9 +53,10 @@ class SquadTask(FinetuningTask):
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """Lengths and stride."""
+    """Lengths, stride, and how positions in the text are given."""
     config = self.config
-    return {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
+    settings = {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
+    return settings | {"positions_version": _POSITIONS_VERSION}
 
   def data_files(self, split: str) -> Sequence[str]:
     """The files that a flag gives."""

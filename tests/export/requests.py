@@ -20,7 +20,9 @@ def requests_of(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[str
   if form in ("sentence_order", "regression"):
     return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
   if form in ("squad_v1", "squad_v2"):
-    contexts = [" ".join([text, *rng.sample(texts, rng.randrange(3))]) for text in texts]
+    # A token of space alone in front of 東, and characters that no token has.
+    ends = [*[""] * 3, " 東 \u200bletter\x01 ﷺ 京\u200d"]
+    contexts = [" ".join([text, *rng.sample(texts, rng.randrange(3))]) + rng.choice(ends) for text in texts]
     return [{"question": q, "context": c} for q, c in zip(others, contexts, strict=True)]
   assert form == "race"
   return [

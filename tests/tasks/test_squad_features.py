@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from albert.metrics.squad import evaluate_v1
 from albert.tasks.squad_data import Answer, Paragraph, Question, read_questions
@@ -23,6 +25,7 @@ from albert.tasks.squad_features import (
   QUESTION_INDEX,
   START_POSITIONS,
   SquadFeaturizer,
+  _tokenizer,
   answer_tokens,
   gold_texts,
   max_context_windows,
@@ -95,6 +98,28 @@ def questions() -> list[Question]:
 def featurizer(spm_model: str, **changes: int) -> SquadFeaturizer:
   settings = {"max_seq_length": 30, "max_query_length": 8, "doc_stride": 7} | changes
   return SquadFeaturizer(spm_model, True, False, **settings)
+
+
+# Characters that no token has: zero-width ones, a byte-order mark, control characters, accents of their own.
+UNWRITTEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
+word = st.lists(st.sampled_from((*UNWRITTEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", ".")), min_size=1, max_size=5)
+
+
+@settings(
+  max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(word.map("".join), min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
+def test_answers_of_whole_words_come_back(spm_model: str, words: list[str], gap: str, data: st.DataObject) -> None:
+  context = gap.join(words)
+  first = data.draw(st.integers(0, len(words) - 1))
+  last = data.draw(st.integers(first, len(words) - 1))
+  is_written = [bool(set(words[i]).difference(*UNWRITTEN)) for i in (first, last)]
+  assume(all(is_written))  # a word of such characters alone has no token
+  start = sum(len(text) + len(gap) for text in words[:first])
+  answer = Answer(gap.join(words[first : last + 1]), start)
+  tokens = _tokenizer(spm_model, True, False).encode_with_offsets(context)
+  begin, end = answer_tokens(tokens, answer)
+  assert context[tokens.starts[begin] : tokens.ends[end]] == answer.text
 
 
 def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[Question]) -> None:

@@ -15,6 +15,7 @@ from albert.tasks import squad_predictions
 from albert.tasks.squad_data import Paragraph, Question
 from albert.tasks.squad_features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad_predictions import SquadPredictions, average, predictions_v1, predictions_v2
+from albert.tokenization import SEP_ID, UNK_ID, Tokenizer
 from tests.conftest import english_like_documents
 
 MAX_LENGTH = 5
@@ -86,6 +87,39 @@ def test_the_best_of_all_spans_for_v1(examples: Examples, questions: list[Questi
   assert found.answers() == {question: entries[0][0] for question, entries in expected.items()}
   for question in questions:
     assert found.answers()[question.id] in question.paragraph.context
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lone_space_at_the_end_is_no_part_of_an_answer(spm_model: str, version: int) -> None:
+  """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
+  questions = [Question("q", 0, "what?", Paragraph("t", "nobody sold the letter \u6771"))]
+  examples = SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
+  assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
+  first = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == 16)[0])
+  scores = {(first, space): 3.0, (first, space - 1): 2.0, (first, space + 1): 1.0}
+  length = {"n_best_size": 3, "max_answer_length": 9}
+  if version == 1:
+    starts, ends = np.full((2, 1, 40), -99, np.float32)
+    starts[0, first] = 0
+    for (_, end), score in scores.items():
+      ends[0, end] = score
+    outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": starts, "end_logits": ends}
+    found = predictions_v1(questions, outputs, examples, **length)
+  else:
+    outputs = {
+      EXAMPLE_INDEX: np.zeros(1, int),
+      "start_log_probs": np.zeros([1, 1], np.float32),
+      "start_positions": np.array([[first]]),
+      "end_log_probs": np.array([[list(scores.values())]], np.float32),
+      "end_positions": np.array([[[end for _, end in scores]]]),
+      "null_logits": np.zeros(1, np.float32),
+    }
+    found = predictions_v2(questions, outputs, examples, **length)
+  best, *others = found.nbest["q"]
+  assert (best["text"], others[0]["text"]) == ("letter", "letter \u6771")
+  assert best["probability"] > math.exp(3) / (math.exp(3) + math.exp(1)) - 1e-6
+  assert all(entry["text"] == entry["text"].strip() for entry in found.nbest["q"])
 
 
 def beams(examples: Examples, rng: np.random.Generator, num_starts: int, num_ends: int) -> dict[str, np.ndarray]:
