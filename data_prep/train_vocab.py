@@ -31,6 +31,9 @@ _MAX_LINE_BYTES = 1 << 20
 _RESERVED = "\u2585"
 # The README of the original: --character_coverage=0.99995.
 _CHARACTER_COVERAGE = 0.99995
+# What SentencePiece takes.
+_COVERAGES = 0.98, 1.0
+_MAX_THREADS = 1024
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
@@ -90,8 +93,12 @@ def train_model(
     The model file's contents.
 
   Raises:
-    UserError: no text, or a vocabulary size that this text does not allow, naming one that it does.
+    UserError: no text, a symbol that is there already, or a vocabulary size that this text does not allow, naming one
+      that it does.
   """
+  for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
+    if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
+      raise UserError(f"--user_defined_symbols: {symbol!r} is in the vocabulary already: leave it out")
   kept = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
   # SentencePiece refuses a character that is both required and a user-defined symbol.
   required_chars = "".join(sorted(set(kept) - set(user_defined_symbols)))
@@ -164,8 +171,7 @@ def _define_flags() -> None:
     "character_coverage",
     _CHARACTER_COVERAGE,
     "share of the characters of the text that must be in the vocabulary; the rarest others become <unk>",
-    0,
-    1,
+    *_COVERAGES,
   )
   flags.DEFINE_boolean(
     "keep_ascii",
@@ -185,7 +191,7 @@ def _define_flags() -> None:
   flags.DEFINE_integer("random_seed", 12345, "seed of that draw", lower_bound=0)
   # A constant, not the number of cores: sums are made by thread, and their order decides the scores' last bits.
   flags.DEFINE_integer(
-    "num_threads", 16, "threads; another number may give a slightly different vocabulary", lower_bound=1
+    "num_threads", 16, "threads; another number may give a slightly different vocabulary", 1, _MAX_THREADS
   )
 
 

@@ -153,6 +153,12 @@ def test_no_line_is_left_out(line: str) -> None:
   assert 1 not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
 
 
+@pytest.mark.parametrize("symbols", [["-", "(", "-"], ["-", "[CLS]"], ["<unk>"]])
+def test_symbols_that_are_there_already(symbols: list[str]) -> None:
+  with pytest.raises(UserError, match=r"--user_defined_symbols: '(-|\[CLS\]|<unk>)' is in the vocabulary already"):
+    train_model(["a few words of text"], vocab_size=90, user_defined_symbols=symbols, num_threads=1)
+
+
 def test_no_text() -> None:
   with pytest.raises(UserError, match="the files hold no text"):
     train_model(["", " \u3000 "], vocab_size=9, num_threads=1)
@@ -190,6 +196,7 @@ def test_sample_depends_on_the_seed(tmp_path: Path) -> None:
     (["--input_file={corpus}", "--output_dir=x", "--output_prefix=y"], "give one of --output_dir"),
     (["--input_file={corpus}.nothing", "--output_dir={tmp}/x"], "corpus.txt.nothing"),
     (["--input_file={corpus}", "--output_dir={tmp}/x", "--vocab_size=30000"], "set --vocab_size="),
+    (["--input_file={corpus}", "--output_dir={tmp}/x", "--character_coverage=0.9"], "character_coverage=0.9"),
     (["--input_file={tmp}/latin.txt", "--output_dir={tmp}/x"], "latin.txt, line 2: not UTF-8"),
   ],
 )
