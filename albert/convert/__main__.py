@@ -45,7 +45,7 @@ def define_flags() -> None:
 
 
 def main() -> None:
-  """Reads, checks, writes aside, renames, and reports."""
+  """Reads, checks, writes to a staging directory, renames, and reports."""
   values = flags.FLAGS
   for name in ("init_checkpoint", "output_dir", "format"):
     if not getattr(values, name):

@@ -42,6 +42,7 @@ def convert(
   if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
+  files.remove_leftovers(os.path.dirname(output_dir) or ".")
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)

@@ -62,6 +62,7 @@ def make_examples(
   if path:
     try:
       files.makedirs(cache_dir)
+      files.remove_leftovers(cache_dir)
       _write(path, examples)
     except Exception as error:  # a full disk, a directory that is read-only: the examples are in memory
       _warn(

@@ -63,13 +63,13 @@ def export(
   name = name or choice.name
   target = _target(output_dir, name, version)
   servable = choice.servable(source, choice.settings)
-  aside = files.aside_path(target)
+  files.remove_leftovers(os.path.dirname(target))
+  staging = files.staging_path(target)
   try:
-    files.remove_tree(aside)
-    _write(aside, name, source, choice, servable, formats)
-    files.replace(aside, target)
+    _write(staging, name, source, choice, servable, formats)
+    files.replace(staging, target)
   except BaseException:
-    files.remove_tree(aside)
+    files.remove_tree(staging)
     raise
   return target
 
