@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -275,7 +276,7 @@ class CheckpointManager:
     best = self.best()
     if best is not None:
       damage = self._damage_of(int(best["step"]))
-      is_better = value > best["value"] if higher_is_better else value < best["value"]
+      is_better = math.isnan(best["value"]) or (value > best["value"] if higher_is_better else value < best["value"])
       if not is_better and damage is None:
         return False
       if damage is not None:
@@ -308,10 +309,13 @@ class CheckpointManager:
 
     A damaged checkpoint is left alone and named in a warning, once.
     """
+    steps = self.steps()
+    if len(steps) <= self.keep:
+      return  # nothing to hash
     best = self.best()
     spared = {saved, int(best["step"])} if best else {saved}
     num_good = 0
-    for step in reversed(self.steps()):
+    for step in reversed(steps):
       damage = self._damage_of(step)
       if damage is None:
         num_good += 1

@@ -179,6 +179,12 @@ def test_a_best_checkpoint_that_is_lost_is_replaced_by_the_next_evaluation(manag
   assert 2 in manager.steps()
 
 
+def test_a_number_beats_nan_as_the_best(manager):
+  for step, value, is_best in ((1, float("nan"), True), (2, 0.5, True), (3, float("nan"), False), (4, 0.6, True)):
+    manager.save(step, tensors(step))
+    assert manager.record_evaluation(step, "f1", value, higher_is_better=True) == is_best
+
+
 def test_a_damaged_best_json_is_one_line(manager):
   manager.save(1, tensors(1))
   (Path(manager.directory) / "best.json").write_text('{"value": null}')
