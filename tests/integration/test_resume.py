@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import platform
 import signal
 import subprocess
 import sys
@@ -104,3 +106,25 @@ def test_kill_9_at_three_points_one_while_saving(tmp_path: Path):
   assert saving(), "the kill missed the writing of the checkpoint"
   run(tmp_path, "killed", extra)
   assert_identical(final_state(tmp_path, "whole"), final_state(tmp_path, "killed"))
+
+
+@pytest.mark.slow
+def test_a_second_run_in_the_same_directory_is_refused_and_the_first_is_unharmed(tmp_path: Path):
+  write_shards(tmp_path / "shards", [30, 20, 30])
+  metrics = tmp_path / "run" / "metrics.jsonl"
+  first = subprocess.Popen(command(tmp_path, "run", ["--steps_per_loop=1"]), cwd=ROOT, stderr=subprocess.DEVNULL)
+  while not metrics.exists():
+    assert first.poll() is None
+    time.sleep(0.01)
+  first.send_signal(signal.SIGSTOP)  # so that it is there until the second has looked
+  second = subprocess.run(
+    command(tmp_path, "run", []), cwd=ROOT, check=False, capture_output=True, text=True, timeout=300
+  )
+  first.send_signal(signal.SIGCONT)
+  assert second.returncode == 2
+  errors = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
+  assert len(errors) == 1
+  assert f"process {first.pid} on host {platform.node()} is training there" in errors[0]
+  assert first.wait(timeout=300) == 0
+  steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+  assert steps == list(range(4, STEPS + 1, 4))
