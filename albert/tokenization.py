@@ -129,7 +129,12 @@ def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not has_newer_characters(piece[-2])
 
 
-def _starts_word(piece: str) -> bool:
+def _starts_word(piece: str, is_byte: bool = False) -> bool:
+  if is_byte:  # "<0xC5>"
+    byte = int(piece[3:5], 16)
+    if byte >= 0x80:  # continues a word; but those that begin U+3000 to U+9FFF are of scripts without spaces
+      return 0xE3 <= byte <= 0xE9
+    piece = chr(byte)
   first = piece[:1]
   if not first:
     return False
@@ -138,15 +143,6 @@ def _starts_word(piece: str) -> bool:
   # Punctuation and symbols; an emoji newer than this Python's Unicode is unassigned (Cn) to it.
   category = unicodedata.category(first)
   return category[0] in "PS" or category == "Cn"
-
-
-def _byte_starts_word(byte: int) -> bool:
-  """Whether a piece that stands for one byte of UTF-8 starts a word.
-
-  ASCII punctuation does. Other bytes continue the word before them, so that no character and no word is split; but a
-  character from U+3000 to U+9FFF, which its first byte tells, is of a script without spaces and starts a word.
-  """
-  return _starts_word(chr(byte)) if byte < 0x80 else 0xE3 <= byte <= 0xE9
 
 
 class Tokenizer:
@@ -215,15 +211,9 @@ class Tokenizer:
     """bool [V]: the piece starts a word.
 
     So does one that begins with ▁, with punctuation or a symbol, or in a script written without spaces. The byte pieces
-    of a vocabulary with byte fallback ("<0xC5>") are looked at as bytes: most of them continue a word.
+    of a vocabulary with byte fallback continue a word, unless they are ASCII punctuation or begin a CJK character.
     """
-    is_byte = self._processor.is_byte
-    return np.array(
-      [
-        _byte_starts_word(int(piece[3:5], 16)) if is_byte(i) else _starts_word(piece)
-        for i, piece in enumerate(self.pieces)
-      ]
-    )
+    return np.array([_starts_word(piece, self._processor.is_byte(i)) for i, piece in enumerate(self.pieces)])
 
   def normalize(self, text: str) -> str:
     """See `normalize_text`."""
