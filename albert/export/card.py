@@ -3,40 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from albert.config import OptimizerConfig, from_dict
 from albert.export.description import EXAMPLES, Arrays, Description, format_json, rest_answer, rest_request
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
+from albert.export.servable import Servable
 from albert.export.signatures import TOKEN_INPUTS
 from albert.export.source import Source
+from albert.optimizers.schedules import make_schedule
+from albert.tasks import registry
 
 # Of a run's config, what a reader wants to know.
-_TRAINING = ("num_train_steps", "train_batch_size", "seed", "precision")
-_OPTIMIZER = ("optimizer", "learning_rate", "num_warmup_steps", "weight_decay")
+_TRAINING = ("num_train_steps", "num_train_epochs", "train_batch_size", "seed", "precision")
+_OPTIMIZER = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
+_TRAINING_DATA = ("data_dir", "train_file", "input_file")
+_OF_DYNAMIC_MASKING = ("masked_lm_prob", "ngram")
+_OF_CUSTOM_TASKS = ("text_columns", "label_column", "id_column", "regression")
 
 
 def write_card(
   description: Description,
+  servable: Servable,
   source: Source,
-  inputs: Mapping[str, Arrays],
-  answers: Mapping[str, Arrays],
+  example: tuple[Arrays, Arrays],
   notes: Sequence[str],
 ) -> str:
   """The text of the card.
 
   Args:
     description: of the model.
+    servable: the model.
     source: the checkpoint.
-    inputs, answers: of the examples, by signature.
+    example: a request of one row to serving_default, and the answers to this request.
     notes: lines on other formats, with their sizes.
   """
   sections = [
     f"# {description.name}\n\nALBERT that {description.summary}. A SavedModel with its text processing inside.",
-    _how_to_call(description, inputs, answers),
-    _table("What goes in", ["field", "type", "what it is"], _inputs(description)),
+    _how_to_call(description, *example),
+    _table("What goes in", ["field", "type", "what it is"], _inputs(description, servable)),
     _table("What comes out", ["answer", "what it is"], [list(item) for item in description.answers.items()]),
-    _limits(description),
+    _limits(description, servable),
     _model(source),
     _data(source),
     _metrics(source),
@@ -46,12 +54,10 @@ def write_card(
   return "\n\n".join(sections) + "\n"
 
 
-def _how_to_call(description: Description, inputs: Mapping[str, Arrays], answers: Mapping[str, Arrays]) -> str:
-  first = {name: values[:1] for name, values in inputs[TEXT_SIGNATURE].items()}
-  answer = {name: values[:1] for name, values in answers[TEXT_SIGNATURE].items()}
-  request = rest_request(TEXT_SIGNATURE, first)
+def _how_to_call(description: Description, inputs: Arrays, answers: Arrays) -> str:
+  request = rest_request(TEXT_SIGNATURE, inputs)
   arguments = ", ".join(
-    f"{name}=tf.constant({json.dumps([request['instances'][0][name]], ensure_ascii=False)})" for name in first
+    f"{name}=tf.constant({json.dumps([request['instances'][0][name]], ensure_ascii=False)})" for name in inputs
   )
   return f"""## How to call it
 
@@ -71,28 +77,35 @@ With TensorFlow Serving, `POST /v1/models/{description.name}:predict` takes
 {format_json(request).rstrip()}
 ```
 
-and answers
+and answers, with more digits,
 
 ```json
-{format_json(rest_answer(answer)).rstrip()}
+{format_json(rest_answer(answers)).rstrip()}
 ```
 
 `{EXAMPLES}/` has more, also for the signature `{TOKENS_SIGNATURE}`, which takes ids instead of text."""
 
 
-def _inputs(description: Description) -> list[list[str]]:
+def _inputs(description: Description, servable: Servable) -> list[list[str]]:
   rows = [
     [field["name"], "string [B, K]" if field["is_list"] else "string [B]", field["meaning"]]
     for field in description.fields
   ]
-  return rows + [[f"{name} (signature `{TOKENS_SIGNATURE}`)", "int32", "as in training"] for name in TOKEN_INPUTS]
+  shape = "int32 [B, K, S]" if servable.rank_of_ids == 3 else "int32 [B, S]"
+  meanings = (servable.row_of_ids, "1 for these tokens, 0 for padding", "0 up to the first [SEP], 1 behind it")
+  ids = zip(TOKEN_INPUTS, meanings, strict=True)
+  return rows + [[f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning] for name, meaning in ids]
 
 
-def _limits(description: Description) -> str:
+def _limits(description: Description, servable: Servable) -> str:
   case = "lower-cased" if description.do_lower_case else "taken with its case"
+  quotes = ", \\`\\` and '' become \"" if description.convert_quotes else ""
+  is_float32 = description.precision == "float32"
+  numbers = "All numbers are" if is_float32 else f"The encoder's matrices are {description.precision}, all else is"
   return (
-    f"Any batch size. Text is {case}; bytes that are no UTF-8 become U+FFFD. What is longer than "
-    f"{description.max_seq_length} tokens is cut as in training. Matrices are {description.precision}."
+    f"Any batch size. Text is {case}{quotes}; bytes that are no UTF-8 become U+FFFD. {servable.how_text_is_cut()} The "
+    f"signature `{TOKENS_SIGNATURE}` cuts nothing and takes at most {servable.longest_sequence} tokens a sequence. "
+    f"{numbers} float32."
   )
 
 
@@ -112,15 +125,52 @@ def _data(source: Source) -> str:
   if not run:
     return "## Training\n\nThe checkpoint came without the settings of its run."
   rows: list[list[Any]] = [["task", run.get("task", "")]]
-  rows += [[name, value] for name, value in run.get("data", {}).items() if value not in ("", None)]
-  for section, names in (("train", _TRAINING), ("optimizer", _OPTIMIZER)):
-    rows += [[name, run[section][name]] for name in names if name in run.get(section, {})]
+  rows += [[name, value] for name, value in _data_settings(source).items()]
+  rows += [[name, value] for name, value in _training_settings(source).items()]
   if run.get("init_checkpoint"):
     rows.append(["init_checkpoint", run["init_checkpoint"]])
   return _table("Training", ["setting", "value"], rows)
 
 
+def _data_settings(source: Source) -> dict[str, Any]:
+  """The settings of the run's task that decided what was learned, and the paths of its data."""
+  data = dict(source.run.get("data", {}))
+  entry = registry.TASKS.get(source.task or "")
+  if entry:
+    decided = entry.config_class().identity()
+    known = entry.config_class().to_dict()
+    data = {name: value for name, value in data.items() if name not in known or name in (*decided, *_TRAINING_DATA)}
+  dropped = set(_OF_DYNAMIC_MASKING) if data.get("masking") == "static" else set()
+  if data.get("task_name") not in (None, "custom"):
+    dropped |= set(_OF_CUSTOM_TASKS)
+  return {name: value for name, value in data.items() if value not in ("", None) and name not in dropped}
+
+
+def _training_settings(source: Source) -> dict[str, Any]:
+  """How long and with which optimizer, as it was in effect: of two settings for one thing the one that decided."""
+  train, optimizer = dict(source.run.get("train", {})), dict(source.run.get("optimizer", {}))
+  found = {name: train[name] for name in _TRAINING if name in train}
+  found |= {name: optimizer[name] for name in _OPTIMIZER if name in optimizer}
+  for name in ("num_train_epochs", "warmup_proportion"):
+    if not found.get(name):
+      found.pop(name, None)
+  steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
+  if optimizer and steps and batch_size:
+    config = from_dict(OptimizerConfig, optimizer, source=source.file.path, strict=False)
+    schedule = make_schedule(config, steps, batch_size)
+    found["num_warmup_steps"] = schedule.warmup_steps
+    if config.scale_learning_rate:
+      found["learning_rate"] = f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
+  elif "warmup_proportion" in found:
+    found.pop("num_warmup_steps", None)
+  return found
+
+
 def _metrics(source: Source) -> str:
+  if not source.run:
+    return "## Metrics\n\nNot known: the checkpoint came without its run."
   if not source.metrics:
-    return "## Metrics\n\nThis step was not evaluated (`--do_eval` of the run writes eval_results.json)."
-  return _table("Metrics", ["metric", "value"], [[name, f"{value:.6g}"] for name, value in source.metrics.items()])
+    return "## Metrics\n\nThe eval_results.json of the run has none of this step (`--do_eval` of the run writes it)."
+  rows = [[name, f"{value:.6g}"] for name, value in source.metrics.items()]
+  table = _table("Metrics", ["metric", "value"], rows)
+  return f"{table}\n\nOf step {source.step}, as the run evaluated its own task ({source.task}), before the export."

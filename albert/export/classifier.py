@@ -48,6 +48,16 @@ class TextServable(Servable):
     length = self._settings.max_seq_length
     return as_tokens(pack_pair(first, second[0], length) if second else pack_single(first, length))
 
+  def how_text_is_cut(self) -> str:
+    """At its end; of a pair the longer one."""
+    length = self._settings.max_seq_length
+    if len(self.fields) == 1:
+      return f"A text of more than {length} tokens, [CLS] and [SEP] included, is cut at its end."
+    return (
+      f"A pair of more than {length} tokens, [CLS] and [SEP] included, is cut: the longer of the two texts loses its "
+      "last token until it fits."
+    )
+
   def examples(self) -> list[dict[str, Any]]:
     """Two requests."""
     return text_examples(self.fields)

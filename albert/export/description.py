@@ -65,7 +65,7 @@ def describe(name: str, choice: Choice, servable: Servable, source: Source) -> D
   return Description(
     name=name,
     task=choice.name,
-    summary=choice.servable.summary,
+    summary=servable.summary,
     fields=[dataclasses.asdict(field) for field in servable.fields],
     answers=dict(servable.answers),
     labels=list(servable.labels()),

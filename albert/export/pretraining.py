@@ -33,7 +33,7 @@ class FillMask(TextServable):
     "pieces": "the same as the vocabulary has them (▁ for a space), string [B, M, K]",
     "ids": "their ids, int32 [B, M, K]",
     "probabilities": "float32 [B, M, K]",
-    "num_masks": "masks of each text, int32 [B]; beyond them there is padding",
+    "num_masks": "masks of each text, without those that were cut off, int32 [B]; beyond them there is padding",
   }
   counted_by = "num_masks"
 
@@ -123,6 +123,8 @@ class SentenceOrder(TextServable):
     self.fields = text_fields(["the text that is first", "the text that is second"])
     assert isinstance(settings.config, PretrainingConfig)
     self._labels = _LABELS.get(settings.config.sentence_prediction, _LABELS["sop"])
+    if self._labels == _LABELS["nsp"]:
+      self.summary = "tells whether a text is the continuation of another one, or of another document"
     self.output = LinearHead(source.head_weights("sentence"), "cls/seq_relationship/")
 
   @classmethod

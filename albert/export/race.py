@@ -38,6 +38,7 @@ class MultipleChoice(Servable):
   }
   counted_by = OPTIONS
   rank_of_ids: ClassVar[int] = 3
+  row_of_ids: ClassVar[str] = "for each option [CLS] article [SEP] question with the option [SEP], then padding"
 
   def __init__(self, source: Source, settings: Settings):
     super().__init__(source, settings)
@@ -110,6 +111,13 @@ class MultipleChoice(Servable):
       "option": tf.argmax(logits, axis=1, output_type=tf.int32),
       "probabilities": tf.where(is_there, tf.nn.softmax(logits), 0.0),
     }
+
+  def how_text_is_cut(self) -> str:
+    """The article at its end, question and option at their beginning."""
+    return (
+      f"Each option is a sequence of at most {self._settings.max_seq_length} tokens: the last {self._max_qa_length} of "
+      "the question with the option, and as many of the article's first as fit."
+    )
 
   def examples(self) -> list[dict[str, Any]]:
     """A question, and one with a blank and fewer options."""

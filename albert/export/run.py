@@ -108,7 +108,9 @@ def _write(
   write_examples(directory, inputs, answers)
   notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], expected, formats)
   files.write_json(files.join(directory, DESCRIPTION), description.to_dict())
-  text = card.write_card(description, source, inputs, answers, notes)
+  first = text_inputs(servable.fields, requests[:1])
+  example = (first, {key: value.numpy() for key, value in _call(functions[TEXT_SIGNATURE], first).items()})
+  text = card.write_card(description, servable, source, example, notes)
   files.write_atomically(files.join(directory, "README.md"), text)
 
 

@@ -67,7 +67,7 @@ class Servable(tf.Module, abc.ABC):
   # The head that the checkpoint must hold, as models.weight_names calls it; "" for the encoder alone.
   head: ClassVar[str] = ""
   # What it does, for the model card.
-  summary: ClassVar[str] = ""
+  summary: str = ""
   # Name of an answer -> what it is, in the order of the card.
   answers: ClassVar[Mapping[str, str]] = {}
   # The answer, or the field of lists, that says how many entries of each answer are real; "" if all are.
@@ -76,6 +76,8 @@ class Servable(tf.Module, abc.ABC):
   fields: Sequence[Field]
   # Dimensions of the ids: [B, S], or [B, K, S] where an example has several sequences.
   rank_of_ids: ClassVar[int] = 2
+  # What a sequence of ids is, for the model card.
+  row_of_ids: ClassVar[str] = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   tokenizer_class: ClassVar[type[GraphTokenizer]] = GraphTokenizer
 
   def __init__(self, source: Source, settings: Settings):
@@ -86,6 +88,10 @@ class Servable(tf.Module, abc.ABC):
       source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
     )
     self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
+
+  @abc.abstractmethod
+  def how_text_is_cut(self) -> str:
+    """What becomes of text that is too long, for the model card: whole sentences."""
 
   @property
   def longest_sequence(self) -> int:

@@ -35,6 +35,7 @@ class _QuestionAnswering(Servable):
     "start": "place of the best span: its first character (signature tokens: token), int32 [B]",
     "end": "the character behind it (signature tokens: its last token), int32 [B]",
   }
+  row_of_ids: ClassVar[str] = "a window: [CLS] question [SEP] part of the context [SEP], then padding"
   head_class: ClassVar[type[SpanHead]]
   tokenizer_class = OffsetGraphTokenizer
   tokenizer: OffsetGraphTokenizer
@@ -115,6 +116,15 @@ class _QuestionAnswering(Servable):
       "end": spans.end,
     }
 
+  def how_text_is_cut(self) -> str:
+    """A context is not."""
+    squad = self._squad
+    return (
+      f"A context may have any length: it is read in overlapping windows of at most {self._settings.max_seq_length} "
+      f"tokens with the question, each {squad.doc_stride} tokens after the one before it (less if fewer fit). A "
+      f"question is cut after {squad.max_query_length} tokens, and an answer has at most {squad.max_answer_length}."
+    )
+
   def examples(self) -> list[dict[str, Any]]:
     """A question, and one that the context does not answer."""
     context = (
@@ -147,3 +157,11 @@ class SquadV2(_QuestionAnswering):
 
   head = "squad_v2"
   head_class = V2Head
+
+  def how_text_is_cut(self) -> str:
+    """Adds when there is no answer."""
+    threshold = self._squad.null_score_diff_threshold
+    return super().how_text_is_cut() + (
+      f' `answer` is "" where log(p / (1 - p)) of the no_answer_probability p is above {threshold:g} '
+      "(null_score_diff_threshold)."
+    )

@@ -183,6 +183,8 @@ def test_what_an_export_holds(exported: dict[str, Exported], name: str) -> None:
   card = (made.directory / "README.md").read_text()
   assert f"/v1/models/my_{name}:predict" in card
   assert "| loss | 1.25 |" in card
+  code = card.partition("```python\n")[2].partition("```")[0]
+  exec(code.replace("DIRECTORY OF THIS FILE", str(made.directory)), {})
   serve = made.model.signatures["serving_default"]
   assert set(serve.structured_outputs) == set(description["answers"])
   instances = json.loads((made.directory / "examples" / "serving_default.json").read_text())["instances"]

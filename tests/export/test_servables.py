@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import tensorflow as tf
 
 from albert.errors import RunError
 from albert.export import checks, mobile
+from albert.export.card import write_card
 from albert.export.choice import choose
+from albert.export.description import describe
 from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
@@ -29,10 +34,17 @@ class Made:
   def __init__(self, run: Run, task: str):
     self.run = run
     self.name = run.form.name
-    source = open_source(run.directory)
-    choice = choose(source, task, {})
-    assert choice.name == self.name
-    self.servable = choice.servable(source, choice.settings)
+    self.source = open_source(run.directory)
+    self.choice = choose(self.source, task, {})
+    assert self.choice.name == self.name
+    self.servable = self.choice.servable(self.source, self.choice.settings)
+
+  def card(self, **run: Any) -> str:
+    """The model card; of a run with other sections of config.json, if they are given."""
+    source = dataclasses.replace(self.source, run={**self.source.run, **run})
+    description = describe("it", self.choice, self.servable, source)
+    first = self.texts(self.servable.examples()[:1])
+    return write_card(description, self.servable, source, (first, call(self.ask, first)), [])
 
   @functools.cached_property
   def ask(self) -> Any:
@@ -84,6 +96,90 @@ def id_cases(made: Made) -> dict[str, dict[str, np.ndarray]]:
   """The batches of ids that an export is checked with."""
   examples = token_inputs(made.servable, made.texts(made.servable.examples()))
   return checks.id_cases(made.servable, examples)
+
+
+def blocks(card: str, language: str) -> list[str]:
+  """The code blocks of a card."""
+  return re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)
+
+
+def test_the_example_of_the_card(made: Made) -> None:
+  """The call in Python and the request of REST, as the card shows them, give the answer that it shows."""
+  card = made.card()
+  (code,), (request, answer) = blocks(card, "python"), blocks(card, "json")
+  expression = re.search(r"print\(model\.signatures\[\"serving_default\"\]\((.*)\)\)\n", code)
+  assert expression
+  given = eval(f"dict({expression[1]})", {"tf": tf})
+  found = {name: values.numpy() for name, values in made.ask(**given).items()}
+  (instance,) = json.loads(request)["instances"]
+  by_rest = call(made.ask, {name: np.array([value], object) for name, value in instance.items()})
+  (shown,) = json.loads(answer)["predictions"]
+  shown = shown if isinstance(shown, dict) else {next(iter(found)): shown}
+  for answers in (found, by_rest):
+    assert set(answers) == set(shown)
+    for name, values in answers.items():
+      (value,) = values
+      assert np.shape(value) == np.shape(shown[name]), name
+      if values.dtype.kind == "f":
+        np.testing.assert_allclose(value, shown[name], atol=2e-6, err_msg=name)
+      else:
+        plain = np.vectorize(lambda x: x.decode() if isinstance(x, bytes) else x, otypes=[object])(value)
+        assert np.array_equal(plain, np.array(shown[name], object)), name
+
+
+def test_what_the_card_says_of_long_text(made: Made) -> None:
+  """What it says is cut is cut, and what it says is not is not: by the ids and the answers of the model."""
+  limits, length = made.card(), made.choice.settings.max_seq_length
+  word = "letter "
+  texts = {f.name: [[word * 99]] if f.is_list else [word * 99] for f in made.servable.fields}
+  given = {name: tf.constant(value) for name, value in texts.items()}
+  ids = made.servable.encode(**given).input_ids.numpy()
+  assert ids.shape[-1] == length
+  assert f" {length} tokens" in limits
+  if made.run.form.task == "squad":
+    assert len(ids) > 5
+    assert "A context may have any length: it is read in overlapping windows" in limits
+    # A question is cut after 9 tokens, windows are 7 tokens apart.
+    assert "each 7 tokens after the one before it" in limits
+    assert "A question is cut after 9 tokens, and an answer has at most 6." in limits
+    assert list(ids[0]).index(3) <= 1 + 9
+    context = " ".join(f"w{i}" for i in range(40)) + " stop"
+    last = call(made.ask, {"question": np.array([b"stop"]), "context": np.array([context.encode()])})
+    assert (" is above 0.3 (null_score_diff_threshold)" in limits) == (made.name == "squad_v2")
+    p = float(last["no_answer_probability"][0])
+    is_empty = made.name == "squad_v2" and np.log(p / (1 - p)) > 0.3
+    assert (last["answer"][0] == b"") == (is_empty or last["best_text"][0] == b"")
+  else:
+    assert "is cut" in limits or "as many of the article's first as fit" in limits
+    assert "windows" not in limits
+
+
+@pytest.mark.parametrize("made", ["classifier"], indirect=True)
+def test_what_the_card_says_of_training(made: Made) -> None:
+  """Of two settings for one thing it lists the one that decided."""
+  train = {"num_train_steps": 200, "num_train_epochs": 0.0, "train_batch_size": 16, "seed": 3, "precision": "float32"}
+  optimizer = {"optimizer": "adamw", "learning_rate": 1e-3, "num_warmup_steps": 3125, "weight_decay": 0.01}
+  card = made.card(train=train, optimizer=optimizer | {"num_warmup_steps": 20, "warmup_proportion": 0.0})
+  assert "| num_warmup_steps | 20 |" in card
+  assert "warmup_proportion" not in card
+  assert "num_train_epochs" not in card
+  card = made.card(train=train | {"num_train_epochs": 3.0}, optimizer=optimizer | {"warmup_proportion": 0.1})
+  assert "| num_warmup_steps | 20 |" in card
+  assert "| warmup_proportion | 0.1 |" in card
+  assert "| num_train_steps | 200 |\n| num_train_epochs | 3.0 |" in card
+  assert "3125" not in card
+  card = made.card(train=train, optimizer=optimizer | {"num_warmup_steps": 0, "scale_learning_rate": True})
+  assert "| learning_rate | 6.25e-05 (learning_rate 0.001, scaled by the batch) |" in card
+  data = {"masking": "static", "masked_lm_prob": 0.0, "ngram": 0, "max_seq_length": 512}
+  card = made.card(task="pretraining", data=data)
+  assert "| max_seq_length | 512 |" in card
+  assert "masked_lm_prob" not in card
+  data = {"task_name": "RTE", "label_column": "label", "num_processes": 4, "predict_file": "x.tsv", "data_dir": "glue"}
+  card = made.card(data=data)
+  assert "| task_name | RTE |\n| data_dir | glue |\n" in card
+  assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
+  assert "| loss | 1.25 |\n\nOf step 7, as the run evaluated its own task (classifier), before the export." in card
+  assert "none of this step" not in card
 
 
 _slow = functools.partial(pytest.param, marks=pytest.mark.slow)
