@@ -275,6 +275,7 @@ class PretrainingConfig(Config):
     "static: the shards' masks; dynamic: new ones each time an example is seen (needs --spm_model_file); auto: static, "
     "or dynamic where the shards were written without masks",
     choices=("auto", "static", "dynamic"),
+    resets=("masked_lm_prob", "ngram"),
   )
   masked_lm_prob: float = option(
     0.0, "share of tokens that dynamic masks hide; 0: as the shards' manifest says, else 0.15", minimum=0, below=1

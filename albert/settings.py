@@ -318,6 +318,8 @@ class Settings:
     """
     config_class = self.entry.config_class
     values = self.values(config_class, "data")
+    if self.run and not self.trains and "input_file" not in self.given:
+      values.pop("input_file", None)  # shards that were trained on, which need not be there any more
     directory = self.run.directory if self.run else self.given.get("output_dir", "")
     own = files.join(directory, output_files.VOCABULARY)
     vocabulary = self._vocabulary(
@@ -336,7 +338,7 @@ class Settings:
       is_finetuning = issubclass(self.entry.config_class, FinetuningConfig)
       return asked or (beside_weights or own if is_finetuning else "")
     if "spm_model_file" not in self.given:
-      return asked if asked and files.exists(asked) else own
+      return own or asked
     if own and files.exists(asked) and file_sha256(asked) != file_sha256(own):
       raise self._contradiction(shown_flag("spm_model_file", asked), "spm_model_file", {"spm_model_file": own})
     return asked

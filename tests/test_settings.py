@@ -11,6 +11,8 @@ import pytest
 from albert.config import named_model
 from albert.errors import UserError
 from albert.settings import Settings
+from albert.tasks.glue_data import make_spec
+from albert.tasks.glue_specs import ClassifierConfig
 from tests.synthetic import TINY_MODEL
 
 DATA = {
@@ -70,8 +72,10 @@ def test_a_run_decides_for_later_commands(tmp_path: Path, task: str) -> None:
   assert (config.optimizer.optimizer, config.optimizer.learning_rate) == ("adamw", 0.25)
   train = config.train
   assert (train.select_checkpoint, train.seed, train.train_batch_size, train.precision) == ("best", 3, 4, "bfloat16")
+  # The vocabulary is the run's own copy, and shards that were trained on need not be there any more.
+  changed = {"spm_model_file": f"{run}/spiece.model", "input_file": ""}
   for name, value in DATA[task].items():
-    assert getattr(data, name) == (value if name != "spm_model_file" else f"{run}/spiece.model")
+    assert getattr(data, name) == changed.get(name, value)
   assert data.spm_model_file == f"{run}/spiece.model"  # type: ignore[attr-defined]
   # What depends on the machine or on the command is not the run's.
   assert (train.tpu, train.distribution_strategy) == ("", "auto")
@@ -87,6 +91,8 @@ def test_training_goes_on_with_the_output_dir_alone(tmp_path: Path, task: str) -
   config = Settings(task, {"output_dir": str(run), "do_train": True}).run_config()
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
   assert (config.train.num_train_steps, config.train.input_parts) == (7, 2)
+  data = Settings(task, {"output_dir": str(run), "do_train": True}).data_config()
+  assert data.recorded().items() >= {name: v for name, v in DATA[task].items() if name != "spm_model_file"}.items()
   scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
   assert Settings(task, {"output_dir": str(scratch), "do_train": True}).run_config().from_scratch
 
@@ -169,6 +175,22 @@ def test_the_same_command_and_the_same_path_agree_with_the_run(tmp_path: Path, m
     settings.data_config()
 
 
+def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Path) -> None:
+  """AX is predicted with a model of MNLI; its labels are those of MNLI, also where the run recorded them."""
+  data = {"task_name": "MNLI", "labels": "contradiction,entailment,neutral", "data_dir": "/data"}
+  run = write_run(tmp_path / "mnli", "classifier", data=data)
+  settings = Settings("classifier", {"output_dir": str(run), "do_predict": True, "task_name": "AX"})
+  config = settings.data_config()
+  assert isinstance(config, ClassifierConfig)
+  spec = make_spec(config)
+  assert (spec.name, ",".join(spec.labels), config.data_dir) == ("AX", data["labels"], "/data")
+  settings.check_data(config.identity() | {"task_name": spec.model_of})
+  other = Settings("classifier", {"output_dir": str(write_run(tmp_path / "rte", "classifier")), "task_name": "AX"})
+  assert make_spec(other.data_config()).name == "AX"  # type: ignore[arg-type]
+  with pytest.raises(UserError, match=r"--task_name=AX: the run in .*rte has task_name = 'RTE'"):
+    other.check_data({"task_name": spec.model_of})
+
+
 def test_a_run_of_another_script_is_refused(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier")
   with pytest.raises(UserError, match=r"config\.json: this directory holds a run of the task classifier, this script"):
@@ -224,6 +246,15 @@ def test_a_flag_beats_the_other_one_of_a_pair_in_the_recipe(tmp_path: Path) -> N
   assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (2.0, 0.5)
   config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: no
   assert config.train.num_train_steps == 12000
+
+
+def test_a_flag_that_turns_something_off_turns_off_what_the_recipe_says_of_it(tmp_path: Path) -> None:
+  recipe = tmp_path / "recipe.json"
+  recipe.write_text(json.dumps({"data": {"masking": "dynamic", "masked_lm_prob": 0.25}}))
+  given = {"output_dir": str(tmp_path), "recipe": str(recipe)}
+  for masking, expected in (("dynamic", 0.25), ("static", 0.0)):
+    data = Settings("pretraining", given | {"masking": masking}).data_config()
+    assert (data.masking, data.masked_lm_prob) == (masking, expected)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
