@@ -220,8 +220,11 @@ def remove_leftovers(directory: str) -> None:
     if match:
       path = join(directory, name)
       key, pid = match["key"], int(match["pid"])
-      if processes.has_ended(key, pid) or (key != processes.host_key() and _is_abandoned(path)):
-        remove_tree(path) if is_dir(path) else remove(path)
+      try:
+        if processes.has_ended(key, pid) or (key != processes.host_key() and _is_abandoned(path)):
+          remove_tree(path) if is_dir(path) else remove(path)
+      except Exception:  # another process has removed it, or it is another user's; it does no harm
+        continue
 
 
 def _is_abandoned(path: str) -> bool:

@@ -113,6 +113,23 @@ def test_only_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
   files.remove_leftovers(str(tmp_path / "absent"))
 
 
+def test_a_leftover_that_cannot_be_removed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """As in a directory of temporary files that several users, or processes that start together, clean."""
+  names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]
+  for name in names:
+    (tmp_path / name).write_text("x")
+  monkeypatch.setattr(processes, "has_ended", lambda key, pid: True)
+
+  def refuse(path: str) -> None:
+    if ".a." in path:
+      raise PermissionError(1, "Operation not permitted")
+    os.unlink(path)
+
+  monkeypatch.setattr(files, "remove", refuse)
+  files.remove_leftovers(str(tmp_path))
+  assert os.listdir(tmp_path) == names[:1]
+
+
 def test_errors_name_the_path(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=f"{tmp_path}/absent: cannot read it"):
     files.open_file(str(tmp_path / "absent"))

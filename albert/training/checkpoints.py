@@ -26,6 +26,7 @@ from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
+from albert.training import cluster
 from albert.training.metrics_log import say
 
 PREFIX = "weights"
@@ -128,16 +129,21 @@ class CheckpointManager:
     self._check_lock()
     final = self.path(step)
     is_remote = files.is_remote(final)
-    staging = tempfile.mkdtemp(prefix=f"step-{step}-") if is_remote else files.staging_path(final)
+    staging = files.staging_path(os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final)
+    files.makedirs(self.directory)
+    is_copied = False
     try:
-      files.makedirs(staging)
+      os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, PREFIX), tensors)
+      is_copied = True
       files.write_json(os.path.join(staging, "albert_config.json"), self.model_config.to_dict())
       if is_remote:
         self._upload(staging, step)
       else:
         self._rename(staging, step)
     except (OSError, tf.errors.OpError) as error:
+      if isinstance(error, tf.errors.OpError) and cluster.is_loss(error) and not is_copied:
+        raise  # a device that is lost, not a disk
       reason = " ".join(str(error).split())[:300] or type(error).__name__
       where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
@@ -289,6 +295,8 @@ class CheckpointManager:
 
     Call it with the lock held.
     """
+    if files.is_remote(self.directory):
+      files.remove_leftovers(tempfile.gettempdir())
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
         path = files.join(self.directory, name)

@@ -315,6 +315,16 @@ def test_a_save_that_fails_leaves_nothing_and_the_older_checkpoints(manager, rem
   assert files.listdir(manager.directory) == ["step-1"]
 
 
+def test_a_device_that_is_lost_while_saving_is_not_taken_for_a_full_disk(manager, monkeypatch):
+  def fail(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
+    raise tf.errors.UnavailableError(None, None, "Socket closed")
+
+  monkeypatch.setattr(checkpoints, "write_bundle", fail)
+  with pytest.raises(tf.errors.UnavailableError):
+    manager.save(1, tensors(1))
+  assert files.listdir(manager.directory) == []
+
+
 @pytest.mark.parametrize(
   ("variables", "message"),
   [
