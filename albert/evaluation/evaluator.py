@@ -39,7 +39,7 @@ class Evaluator:
     return self.strategy.run(replica_step, args=(next(batches),))
 
   def run(self, data: Data, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
-    """Metrics of forward over `data`, and its outputs [N, ...] in the order of the examples.
+    """The loss and the metrics of forward over `data`, and its outputs [N, ...] in the order of the examples.
 
     The outputs, if there are any, hold example_index, too. One whose size differs from batch to batch is padded
     with zeros. `max_steps` > 0 reads only so many batches; the outputs then hold the examples of these.
@@ -58,7 +58,7 @@ class Evaluator:
       if not is_loss(error):
         data.explain_failure()
       raise
-    return self.accumulator.result_and_reset(), _in_order(gathered)
+    return self.task.with_loss(self.accumulator.result_and_reset()), _in_order(gathered)
 
   def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, Outputs]]:
     """Metrics of all splits of the task, and the outputs of each."""

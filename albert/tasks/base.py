@@ -13,6 +13,9 @@ import tf_keras as keras
 from albert.config import ModelConfig
 from albert.data.source import Data
 
+# Name of the metric of the whole loss, the sum of its terms.
+LOSS = "loss"
+
 Batch = Mapping[str, tf.Tensor]
 # Name -> [N, ...]: what the model gives for each example of a data set, in the order of the data.
 Outputs = dict[str, np.ndarray]
@@ -95,8 +98,12 @@ class Task(abc.ABC):
     """Split -> what to evaluate on. Where there are several, `SPLIT_` starts the names of their metrics."""
 
   @abc.abstractmethod
+  def loss_names(self) -> Sequence[str]:
+    """The terms of the loss, names of metric_names."""
+
+  @abc.abstractmethod
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Name of each term of the loss -> its weight in this batch (tokens, examples), float32 scalar.
+    """Each of loss_names -> its weight in this batch (tokens, examples), float32 scalar.
 
     The loss is the sum over the terms of total / weight, both summed over the global batch, so that
     it does not depend on how the batch is cut among replicas and accumulation steps.
@@ -109,6 +116,10 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def metric_names(self) -> Sequence[str]:
     """The names that forward gives."""
+
+  def with_loss(self, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The means of metric_names, and the loss, which is the sum of its terms, before them."""
+    return {LOSS: sum(metrics[name] for name in self.loss_names()), **metrics}
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     """Metrics of a whole split that are no means over examples or tokens, and numbers to report beside them."""

@@ -20,10 +20,9 @@ from albert.data.manifest import file_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.errors import UserError
-from albert.tasks.base import Batch, Task
+from albert.tasks.base import LOSS, Batch, Task
 from albert.tokenization import Tokenizer
 
-LOSS = "loss"
 TRAIN, DEV, TEST = "train", "dev", "test"
 # Heads of pretraining, which fine-tuning leaves behind.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
@@ -188,6 +187,10 @@ class FinetuningTask(Task):
   def evaluation_data(self) -> dict[str, Data]:
     """The development sets."""
     return {split: self.data(split) for split in self.evaluation_splits}
+
+  def loss_names(self) -> Sequence[str]:
+    """One."""
+    return (LOSS,)
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     """Every example weighs the same."""

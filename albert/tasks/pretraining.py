@@ -251,8 +251,12 @@ class PretrainingTask(Task):
       names += [f"{self.sentence_metric}_loss", f"{self.sentence_metric}_accuracy"]
     return names
 
+  def loss_names(self) -> Sequence[str]:
+    """Masked LM, and the sentence loss if there is one: they are added (ALBERT, section 3.1)."""
+    return [MASKED_LM_LOSS, f"{self.sentence_metric}_loss"] if self.sentence_metric else [MASKED_LM_LOSS]
+
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Masked tokens, and examples: the two losses are added (ALBERT, section 3.1)."""
+    """Masked tokens, and examples."""
     weights = {MASKED_LM_LOSS: tf.reduce_sum(batch["masked_lm_weights"])}
     if self.sentence_metric:
       weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])

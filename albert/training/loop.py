@@ -189,7 +189,9 @@ class Trainer:
           self._check_state(checkpoints, saved, step)
         if step % config.log_every_steps == 0 or is_last:
           seconds = max(time.monotonic() - started, 1e-9)
-          metrics = self.accumulator.result_and_reset() | {"learning_rate": learning_rate(step - 1)}
+          metrics = self.task.with_loss(self.accumulator.result_and_reset()) | {
+            "learning_rate": learning_rate(step - 1)
+          }
           metrics["examples_per_second"] = (step - logged) * config.train_batch_size / seconds
           log.write(step, metrics)
           logged, started = step, time.monotonic()

@@ -87,6 +87,7 @@ def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
   assert [line["step"] for line in lines] == [2, 4]
   assert set(lines[0]) == {
     "step",
+    "loss",
     "masked_lm_loss",
     "masked_lm_accuracy",
     "sentence_order_loss",
@@ -98,6 +99,8 @@ def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
   assert lines[1]["learning_rate"] == pytest.approx(1.76e-3 * (1 - 3 / 4))
   results = json.loads((output / "eval_results.json").read_text())
   assert results["step"] == 4
+  for metrics in (*lines, results):  # the two terms are added
+    assert metrics["loss"] == pytest.approx(metrics["masked_lm_loss"] + metrics["sentence_order_loss"], rel=1e-6)
   printed = capsys.readouterr().out
   assert {"masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
   assert all(f"{name} = {value:.6g}" in printed for name, value in results.items() if name != "step")

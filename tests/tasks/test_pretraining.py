@@ -66,7 +66,9 @@ def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, n
   expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
   assert list(task.metric_names()) == expected
   assert list(task.forward(task.build_model(), batch, None).sums) == expected
-  assert [n for n in task.loss_weights(batch) if n != "masked_lm_loss"] == names[:1]
+  assert list(task.loss_weights(batch)) == list(task.loss_names()) == ["masked_lm_loss", *names[:1]]
+  means = {name: 2.0**place for place, name in enumerate(expected)}
+  assert task.with_loss(means) == {"loss": 1.0 + 4.0 * bool(names), **means}
 
 
 def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
