@@ -147,7 +147,7 @@ class TrainConfig(Config):
   )
   jit_compile: str = option(
     "auto",
-    "compile the training step with XLA; auto: where that is quicker, which is on a GPU",
+    "compile the training step with XLA; auto: where that is quicker, which is on a GPU if all batches have one shape",
     choices=("auto", "true", "false"),
     identity=False,
     per_command=True,

@@ -7,8 +7,8 @@ import dataclasses
 import math
 import os
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -23,12 +23,13 @@ from albert.evaluation.evaluator import Evaluator
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task
-from albert.training import checkpoints, curves, prediction_sources, run_directory, strategy, warm_start
+from albert.training import checkpoints, curves, run_directory, strategy
 from albert.training.cluster import Cluster, is_loss
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
-from albert.training.prediction_sources import PredictionSource, PredictionSources
+from albert.training.model_weights import load_initial_weights, load_trained_weights
+from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 
 
 class Estimator:
@@ -61,7 +62,6 @@ class Estimator:
     self.results_dir = self._elsewhere.name if self._elsewhere else config.output_dir
     self.precision = strategy.resolve_precision(config.train.precision, self.strategy)
     strategy.set_precision(self.precision)
-    self.jit_compile = strategy.resolve_jit_compile(config.train.jit_compile, self.strategy)
     with self.cluster.watched(self._how_to_go_on), self.strategy.scope():
       self.model = task.build_model()
       self.model.encoder.recompute_grad = config.train.recompute_grad
@@ -125,8 +125,11 @@ class Estimator:
     newest = self._latest_to_resume()
     train = self.claim_output_dir(data)
     schedule = make_schedule(config.optimizer, train.num_train_steps, train.train_batch_size)
+    jit_compile = strategy.resolve_jit_compile(
+      train.jit_compile, self.strategy, lambda: self._element_spec(data, train)
+    )
     with self.strategy.scope():
-      trainer = self._make_trainer(train, schedule)
+      trainer = self._make_trainer(train, schedule, jit_compile)
       self._start(trainer, newest)
     first_step = trainer.step
     evaluations = None
@@ -142,7 +145,7 @@ class Estimator:
       return
     if config.do_predict:
       prediction_sources_of(self.task, config).check_before_training()
-    self._describe(data, train)
+    self._describe(data, train, jit_compile)
     log = MetricsLog(self.results_dir, first_step=first_step, total_steps=train.num_train_steps)
 
     def evaluate(step: int) -> bool:
@@ -163,7 +166,7 @@ class Estimator:
       log.close()
     self._finish(trainer.step, train)
 
-  def _make_trainer(self, train: TrainConfig, schedule: Any) -> Trainer:
+  def _make_trainer(self, train: TrainConfig, schedule: Any, jit_compile: bool) -> Trainer:
     optimizer = self.config.optimizer
     return Trainer(
       self.task,
@@ -174,7 +177,7 @@ class Estimator:
       optimizer.clip_norm,
       optimizer.layerwise_learning_rate_decay,
       cluster=self.cluster,
-      jit_compile=self.jit_compile,
+      jit_compile=jit_compile,
     )
 
   def _finish(self, step: int, train: TrainConfig) -> None:
@@ -226,7 +229,7 @@ class Estimator:
     """Evaluates a checkpoint (see select_checkpoint), writes eval_results.json and what the task adds to it."""
     self._check_batches(evaluates=True)
     with self.cluster.watched(self._how_to_go_on):
-      step, _ = self._restore("evaluating")
+      step, _ = self._load_trained_weights("evaluating")
       results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
     files.makedirs(self.results_dir)
     for split, values in outputs.items():
@@ -244,9 +247,9 @@ class Estimator:
     """
     self._check_files(predict=True)
     self._check_batches(predicts=True)
-    step, checkpoint = self._restore("predicting")
+    step, checkpoint = self._load_trained_weights("predicting")
     sources = prediction_sources_of(self.task, self.config)
-    weights_sha256 = prediction_sources.hash_weights(self.model.named_weights())
+    weights_sha256 = hash_weights(self.model.named_weights())
     sources.check(weights_sha256)
     predictions_file = self.config.predictions_file
     if self.cluster.is_chief:
@@ -283,6 +286,13 @@ class Estimator:
 
     return self.strategy.distribute_datasets_from_function(make)
 
+  def _element_spec(self, data: Data, train: TrainConfig) -> Mapping[str, tf.TensorSpec]:
+    """The shapes of the batches to train on."""
+    replicas = self.strategy.num_replicas_in_sync
+    reader = Reader(0, strategy.num_hosts(self.strategy), replicas, train.input_parts)
+    batches = data.training_batches(batch_size=train.train_batch_size, first_step=0, seed=train.seed, reader=reader)
+    return cast("Mapping[str, tf.TensorSpec]", batches.element_spec)
+
   def _latest_to_resume(self) -> checkpoints.Checkpoint | None:
     """The newest checkpoint that verifies, None in a new output_dir. UserError if all of them are damaged."""
     newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
@@ -302,7 +312,7 @@ class Estimator:
       checkpoints.restore(newest, trainer.state())
       say(f"resumed from {newest.path}")
     elif self.config.init_checkpoint:
-      self._warm_start()
+      load_initial_weights(self.task, self.model, self.config)
     if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
       raise RunError(
         f"this process found step {trainer.step} in {self.checkpoints.directory}, another one did not: give all of "
@@ -320,45 +330,8 @@ class Estimator:
       return f"start all of them again with the same command, and they go on {newest}"
     return f"start it again with the same command, and it goes on {newest}"
 
-  def _warm_start(self) -> None:
-    task = self.task
-    weights = self.model.named_weights()
-    replaced = [name for name in weights if name.startswith(tuple(task.replaced_weights))]
-    kept = warm_start.warm_start(
-      self.config.init_checkpoint,
-      {name: variable for name, variable in weights.items() if name not in replaced},
-      fresh=task.fresh_weights,
-      ignored=(*task.ignored_weights, *task.replaced_weights),
-      from_shallower=self.config.init_from_shallower,
-      config=task.model_config,
-      head_settings=task.head_settings(),
-    )
-    fresh = kept + replaced
-    say(f"started from {self.config.init_checkpoint}" + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
-
-  def _restore(self, purpose: str) -> tuple[int, str]:
-    """Restores the checkpoint to evaluate or predict with; prints and returns its step and path."""
-    run_directory.check_checkpoint_settings(self.config.output_dir, self.task.checkpoint_settings())
-    chosen, skipped = self.checkpoints.latest()
-    if self.config.train.select_checkpoint == "best":
-      chosen, skipped = self.checkpoints.best_or_latest()
-    for line in skipped:
-      say(f"warning: {line}")
-    if chosen is not None:
-      checkpoints.restore(chosen, self.model.named_weights())
-      best = self.checkpoints.best()
-      kind = f"the best by {best.get('metric')}" if best and best["step"] == chosen.step else ""
-      newest = "the newest" if chosen.step == max(self.checkpoints.steps()) else ""
-      say(f"{purpose} with {chosen.path} (step {chosen.step}{''.join(f', {k}' for k in (kind, newest) if k)})")
-      return chosen.step, chosen.path
-    if not self.config.init_checkpoint:
-      raise UserError(
-        f"{self.checkpoints.directory} holds no checkpoint that verifies: train first (--do_train) or give "
-        "--init_checkpoint"
-      )
-    self._warm_start()
-    say(f"{purpose} with --init_checkpoint={self.config.init_checkpoint} (step 0: not trained here)")
-    return 0, self.config.init_checkpoint
+  def _load_trained_weights(self, purpose: str) -> tuple[int, str]:
+    return load_trained_weights(self.task, self.model, self.checkpoints, self.config, purpose)
 
   def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
     return EvaluationLog(
@@ -401,23 +374,14 @@ class Estimator:
     names = (output_files.EVAL_RESULTS, output_files.CONFIG)
     return all(files.exists(files.join(self.config.output_dir, name)) for name in names)
 
-  def _describe(self, data: Data, train: TrainConfig) -> None:
+  def _describe(self, data: Data, train: TrainConfig, jit_compile: bool) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
     epochs = train.num_train_steps * train.train_batch_size / data.num_examples
-    is_compiled = self.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
+    is_compiled = jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
     say(
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self.precision}, {'with' if is_compiled else 'without'} XLA, {self.strategy.num_replicas_in_sync} replica(s)"
     )
-
-
-def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
-  """The predictions files that a command writes. UserError if --predictions_file cannot be used."""
-  name = config.predictions_file
-  if name and not name.endswith(task.predictions_extension):
-    raise UserError(f"--predictions_file={name}: give a name that ends in {task.predictions_extension}")
-  paths = task.prediction_files(config.output_dir, name)
-  return PredictionSources(config.output_dir, paths, prediction_sources.hash_inputs(task.prediction_inputs()))
 
 
 def _with_steps(config: TrainConfig, num_examples: int) -> TrainConfig:

@@ -12,11 +12,12 @@ import tf_keras as keras
 from albert import files, output_files
 from albert.config import RunConfig
 from albert.errors import UserError
-from albert.estimator import Estimator, prediction_sources_of
+from albert.estimator import Estimator
 from albert.tasks.base import Task
 from albert.training import cluster
 from albert.training.checkpoints import CheckpointManager
 from albert.training.metrics_log import say
+from albert.training.prediction_sources import prediction_sources_of
 
 
 def run(task: Task, config: RunConfig) -> None:

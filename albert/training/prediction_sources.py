@@ -16,8 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert import files, output_files
+from albert.config import RunConfig
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
+from albert.tasks.base import Task
 from albert.training import run_directory
 
 _REMEDY = "give another file as --predictions_file, or move that one away"
@@ -127,6 +129,15 @@ class PredictionSources:
       return path.removeprefix(self._directory.rstrip("/") + "/")
     path, directory = os.path.abspath(path), os.path.abspath(self._directory)
     return path.removeprefix(directory.rstrip(os.sep) + os.sep)
+
+
+def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
+  """The predictions files that a command writes. UserError if --predictions_file cannot be used."""
+  name = config.predictions_file
+  if name and not name.endswith(task.predictions_extension):
+    raise UserError(f"--predictions_file={name}: give a name that ends in {task.predictions_extension}")
+  paths = task.prediction_files(config.output_dir, name)
+  return PredictionSources(config.output_dir, paths, hash_inputs(task.prediction_inputs()))
 
 
 def _listed(paths: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 import tf_keras as keras
@@ -131,14 +131,18 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
   return tf.distribute.TPUStrategy(resolver)
 
 
+def varying_features(element_spec: Mapping[str, tf.TensorSpec]) -> list[str]:
+  """The features of a data set whose shapes may differ from batch to batch."""
+  return [name for name, spec in element_spec.items() if not spec.shape.is_fully_defined()]
+
+
 def check_static_shapes(element_spec: Mapping[str, tf.TensorSpec]) -> None:
   """UserError if batches of such a data set may differ in shape: a TPU runs programs of one shape alone."""
-  for name, spec in element_spec.items():
-    if not spec.shape.is_fully_defined():
-      raise UserError(
-        f"{name} has shape {spec.shape.as_list()}, which differs from batch to batch: a TPU wants one shape, give "
-        "--pad_to_max_length"
-      )
+  for name in varying_features(element_spec):
+    raise UserError(
+      f"{name} has shape {element_spec[name].shape.as_list()}, which differs from batch to batch: a TPU wants one "
+      "shape, give --pad_to_max_length"
+    )
 
 
 def check_host(tpu: str, *, needs_python: bool) -> None:
@@ -172,11 +176,19 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
   return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
 
 
-def resolve_jit_compile(jit_compile: str, strategy: tf.distribute.Strategy) -> bool:
+def resolve_jit_compile(
+  jit_compile: str, strategy: tf.distribute.Strategy, element_spec: Callable[[], Mapping[str, tf.TensorSpec]]
+) -> bool:
   """Whether XLA compiles the training step. Not for a TPU, which its strategy compiles for whatever this says.
 
-  `auto`: on a single GPU. On a CPU the step is slower with XLA, whose matrix products are not oneDNN's
-  (benchmarks/results).
+  `auto`: on a single GPU, if all batches have one shape, since XLA compiles the step anew for each shape: 25 to 29
+  times for batches of fine-tuning that are as long as their longest example. On a CPU the step is slower with XLA,
+  whose matrix products are not oneDNN's (benchmarks/results).
+
+  Args:
+    jit_compile: true, false or auto.
+    strategy: the devices.
+    element_spec: gives the shapes of the batches; called where the choice depends on them.
   Raises:
     UserError: asked for with several replicas, whose sums are not part of one program.
   """
@@ -189,7 +201,15 @@ def resolve_jit_compile(jit_compile: str, strategy: tf.distribute.Strategy) -> b
         "replicas: give --jit_compile=auto"
       )
     return False
-  return jit_compile == "true" or (jit_compile == "auto" and bool(tf.config.list_logical_devices("GPU")))
+  if jit_compile == "true":
+    if varying_features(element_spec()):
+      say(
+        "warning: --jit_compile=true compiles the step anew for each length of the batches, up to minutes each; "
+        "--pad_to_max_length gives them one length"
+      )
+    return True
+  has_gpu = bool(tf.config.list_logical_devices("GPU"))
+  return jit_compile == "auto" and has_gpu and not varying_features(element_spec())
 
 
 def _cpu_flags() -> set[str]:

@@ -46,7 +46,7 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
     model = task.build_model()
     model.encoder.recompute_grad = options.recompute_grad
     optimizer = make_optimizer(OptimizerConfig(), 1e-4)
-    jit_compile = strategies.resolve_jit_compile(config.jit_compile, strategy)
+    jit_compile = strategies.resolve_jit_compile(config.jit_compile, strategy, dict)  # one batch, so one shape
     trainer = Trainer(task, model, optimizer, strategy, config, clip_norm=1.0, jit_compile=jit_compile)
   batch = protocol.random_batch(options)
   features = {

@@ -16,6 +16,7 @@ from albert.config import FinetuningConfig, ModelConfig, OptimizerConfig, RunCon
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.training import checkpoints
+from albert.training.model_weights import load_initial_weights
 from tests.conftest import SaveModel
 from tests.synthetic import TINY_MODEL
 from tests.tasks.toy import ToyTask, write_data
@@ -273,7 +274,7 @@ def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file
   for fresh_head in (False, True):
     config = run_config(tmp_path / f"second-{fresh_head}", **options)
     estimator = Estimator(toy_task(tmp_path, spm_file, fresh_head=fresh_head), config)
-    estimator._warm_start()
+    load_initial_weights(estimator.task, estimator.model, config)
     weights = estimator.model.named_weights()
     assert np.array_equal(weights["output_weights"].numpy(), head) != fresh_head
     pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert.config import TrainConfig
+from albert.data.batches import ExampleData
+from albert.data.examples import Examples
+from albert.data.pipeline import ShardData
+from albert.data.schema import pretraining_features
+from albert.data.shards import open_shards
+from albert.data.source import Data, Reader
 from albert.errors import UserError
 from albert.training import strategy as strategies
+from tests.synthetic import PREDICTIONS, SEQ_LENGTH, write_shards
+
+STATIC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
 
 
 class FakeStrategy:
@@ -78,9 +89,36 @@ def test_xla(
   monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | None, num_replicas: int, asked: str, compiled: bool
 ) -> None:
   with_device(monkeypatch, capability=capability)
-  assert strategies.resolve_jit_compile(asked, FakeStrategy(num_replicas)) is compiled
+  assert strategies.resolve_jit_compile(asked, FakeStrategy(num_replicas), lambda: STATIC) is compiled
+
+
+def test_xla_is_for_batches_of_one_shape(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  rows = [np.arange(length) for length in (5, 9, 17)]
+  lengths = np.array([len(row) for row in rows], np.int32)
+  examples = Examples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
+  shards = open_shards(write_shards(tmp_path, [4]))
+  data: dict[str, Data] = {
+    "finetuning": ExampleData(examples, "toy"),
+    "padded": ExampleData(examples, "toy", length=32),
+    "pretraining": ShardData(shards, pretraining_features(SEQ_LENGTH, PREDICTIONS)),
+  }
+  specs = {
+    name: source.training_batches(batch_size=2, first_step=0, seed=1, reader=Reader(0, 1, 1)).element_spec
+    for name, source in data.items()
+  }
+  with_device(monkeypatch, capability=(8, 0))
+  capsys.readouterr()
+  compiled = {
+    name: strategies.resolve_jit_compile("auto", FakeStrategy(1), lambda s=spec: s) for name, spec in specs.items()
+  }
+  assert compiled == {"finetuning": False, "padded": True, "pretraining": True}
+  assert capsys.readouterr().err == ""
+  assert strategies.resolve_jit_compile("true", FakeStrategy(1), lambda: specs["finetuning"])
+  assert capsys.readouterr().err.startswith("warning: --jit_compile=true compiles the step anew for each length")
 
 
 def test_xla_of_several_replicas_is_refused() -> None:
   with pytest.raises(UserError, match="this run has 2 replicas: give --jit_compile=auto"):
-    strategies.resolve_jit_compile("true", FakeStrategy(2))
+    strategies.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC)
