@@ -5,6 +5,7 @@ It needs no model: it reads the predictions that the runs have written with --do
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +25,12 @@ def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, float]:
     output_dir: where to write; eval_results.json holds the metrics.
   Returns: the metrics; {} if no right answers are known.
   Raises:
-    UserError: fewer than two runs, a directory that is none, or runs of different tasks or on different data.
+    UserError: fewer than two runs, one of them twice, a directory that is none or is output_dir, or runs of different
+      tasks or on different data.
   """
   if len(directories) < 2:
     raise UserError(f"--inputs names {len(directories)} run(s): give the output_dirs of two or more, commas between")
+  _check_directories(directories, output_dir)
   configs = [_config(directory) for directory in directories]
   for directory, config in zip(directories[1:], configs[1:], strict=True):
     _compare(directories[0], configs[0], directory, config)
@@ -40,6 +43,16 @@ def ensemble(directories: Sequence[str], output_dir: str) -> dict[str, float]:
   if metrics:
     files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(directories), **metrics})
   return metrics
+
+
+def _check_directories(directories: Sequence[str], output_dir: str) -> None:
+  """UserError if a run is named twice, or is where the ensemble would be written."""
+  places = [directory if files.is_remote(directory) else os.path.realpath(directory) for directory in directories]
+  for n, (directory, place) in enumerate(zip(directories, places, strict=True)):
+    if place in places[:n]:
+      raise UserError(f"--inputs names {directory} twice: it would count twice in the average; name it once")
+  if (output_dir if files.is_remote(output_dir) else os.path.realpath(output_dir)) in places:
+    raise UserError(f"--output_dir={output_dir} is one of --inputs, whose predictions it would replace: give another")
 
 
 def _config(directory: str) -> dict[str, Any]:

@@ -88,6 +88,10 @@ def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
   run = write_run(tmp_path / "a", 0.5)
+  with pytest.raises(UserError, match=r"--inputs names .*a/ twice: it would count twice"):
+    ensemble([run, f"{run}/"], str(tmp_path / "out"))
+  with pytest.raises(UserError, match=r"--output_dir=.*z is one of --inputs, whose predictions it would replace"):
+    ensemble([run, write_run(tmp_path / "z", 0.5)], str(tmp_path / "z"))
   with pytest.raises(UserError, match=r"--inputs names 1 run\(s\)"):
     ensemble([run], str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"no_run is not the output_dir of a run \(it has no config\.json\)"):
