@@ -6,6 +6,7 @@ A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is
 from __future__ import annotations
 
 import csv
+import errno
 import glob
 import io
 import itertools
@@ -20,7 +21,7 @@ from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from albert import processes
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 
 # Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
 _THREADS = 64
@@ -48,8 +49,36 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
+# Errors of a wrong path. Any other may pass: a full disk, too many open files, a device that does not answer.
+_ERRORS_OF_PATHS = {
+  errno.EACCES,
+  errno.EEXIST,
+  errno.EINVAL,
+  errno.EISDIR,
+  errno.ELOOP,
+  errno.ENAMETOOLONG,
+  errno.ENOENT,
+  errno.ENOTDIR,
+  errno.ENXIO,
+  errno.EPERM,
+  errno.EROFS,
+}
+
+
+def _os_error(error: OSError, what: str, remedy: str) -> UserError | RunError:
+  """The one line for an error of the system: UserError for a wrong path, else RunError."""
+  if error.errno in _ERRORS_OF_PATHS:
+    return UserError(f"{what} ({error.strerror}): {remedy}")
+  return RunError(f"{what} ({error.strerror}): run the same command again once the cause is mended")
+
+
 def open_file(path: str, mode: str = "rb") -> BinaryIO:
-  """Opens a binary file. Raises UserError when it cannot be read or made."""
+  """Opens a binary file.
+
+  Raises:
+    UserError: the path or its rights are wrong.
+    RunError: the system failed, for example with too many open files.
+  """
   if "b" not in mode:
     raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
   if is_remote(path):
@@ -58,7 +87,7 @@ def open_file(path: str, mode: str = "rb") -> BinaryIO:
     return cast("BinaryIO", open(path, mode))
   except OSError as error:
     verb = "read" if "r" in mode else "write"
-    raise UserError(f"{path}: cannot {verb} it ({error.strerror}): check the path and its rights") from error
+    raise _os_error(error, f"{path}: cannot {verb} it", "check the path and its rights") from error
 
 
 def exists(path: str) -> bool:
@@ -101,16 +130,14 @@ def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argum
 
 
 def makedirs(path: str) -> None:
-  """Makes the directory and its parents; an existing one is fine. Raises UserError when it cannot."""
+  """Makes the directory and its parents; an existing one is fine. Raises UserError or RunError when it cannot."""
   if is_remote(path):
     _gfile().makedirs(path)
     return
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
-    raise UserError(
-      f"{path}: cannot make this directory ({error.strerror}): choose one that can be written to"
-    ) from error
+    raise _os_error(error, f"{path}: cannot make this directory", "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:

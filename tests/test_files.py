@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -9,12 +10,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
 from albert import files, processes
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 
 
 def test_expand_globs(tmp_path: Path) -> None:
@@ -180,3 +182,15 @@ def test_local_paths_need_no_tensorflow(tmp_path: Path) -> None:
     f"files.write_atomically({str(tmp_path / 'x')!r}, 'x')\nsys.exit('tensorflow' in sys.modules)"
   )
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Exit code 1 and not 2: the path is right, and the same command may succeed later."""
+  for number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
+    error = OSError(number, os.strerror(number))
+    monkeypatch.setattr("builtins.open", mock.Mock(side_effect=error))
+    monkeypatch.setattr(os, "makedirs", mock.Mock(side_effect=error))
+    for attempt in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
+      with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):
+        attempt()
+    monkeypatch.undo()
