@@ -5,14 +5,18 @@
 The two arrows into "stretches" and "shards" are the only ones that move data between machines. A stretch knows its
 first example's number from the sizes of the stretches before it, so every shard gets the very examples it gets on one
 machine.
+
+The launching machine reads no text. The workers hash what they read, then each file once more as a whole, and no shard
+is written before all files are found to be what was read.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +27,43 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert import files
 from albert.data.manifest import ShardInfo
 from albert.data.records import RecordWriter
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
-from data_prep import blocks, corpus, segments, shards
+from data_prep import blocks, corpus, inputs, segments, shards
 from data_prep.blocks import Block
 from data_prep.corpus import Counts, Unit
-from data_prep.job import Job, Made, Workspace, check_counts
+from data_prep.faults import naming
+from data_prep.job import Job, Made, Runner, UnusableTextError, Workspace, check_counts, check_shards
 from data_prep.preparation import Packed, Settings, UnitMaker
+from data_prep.text_files import is_packed
 
+# Tags of outputs.
 _SUMMARY = "summary"
+_RECORDS = "records"
 _RESULT = "beam-result.json"
+_HASHES = ".input-hashes.json"
+# Bytes of instances that a machine sorts in memory.
+_STRETCH_BYTES = 32 << 20
 # Instances that a process gathers before it hands them to the shuffle.
 _GATHERED_BYTES = 64 << 20
 # Bytes of packed instances (uint16 tokens, positions, labels) for one of text, about: 4.4 characters a token.
 _PACKED_FOR_TEXT = 0.75
 _UNPACKED_FOR_GZIP = 4
 
-# What the workers' UserError looks like once a runner has passed it on.
-_USER_ERROR = re.compile(r"\bUserError: (.+?)(?: \[while running .*)?$", re.MULTILINE)
+# What the workers' errors look like once a runner has passed them on.
+_ERRORS = {error.__name__: error for error in (UserError, UnusableTextError, RunError)}
+_ERROR = re.compile(rf"\b({'|'.join(_ERRORS)}): (.+?)(?: \[while running .*)?$", re.MULTILINE)
 
 # A unit of text, or a whole packed file with its place among the inputs.
 Source = Unit | tuple[int, str]
 
 
 class MakeInstances(beam.DoFn):
-  """Units of text, or whole packed files (ordinal, path), to (stretch, Block); a tagged summary for each unit.
+  """Units of text, or whole packed files (ordinal, path), to (stretch, Block).
+
+  For each unit comes a tagged summary, and for each text range that it read a tagged (ordinal, is it the unit's own,
+  inputs.TextRange).
 
   Args:
     settings: of the job.
@@ -76,11 +91,19 @@ class MakeInstances(beam.DoFn):
 
   def process(self, source: Source) -> Iterator[Any]:
     """One element."""
-    for unit in [source] if isinstance(source, Unit) else _units_of_packed(*source):
-      yield from self._process_unit(unit)
+    if isinstance(source, Unit):
+      yield from self._process_unit(source)
+      return
+    with naming(source[1]):
+      for unit in _units_of_packed(*source):
+        yield from self._process_unit(unit)
 
   def _process_unit(self, unit: Unit) -> Iterator[Any]:
     assert self._maker is not None
+    unit, record = inputs.read_unit(unit)
+    for is_own, values in ((True, record["ranges"]), (False, record["donors"])):
+      for value in values:
+        yield beam.pvalue.TaggedOutput(_RECORDS, (value[0], (is_own, value)))
     first = unit.ranges[0]
     where = blocks.origin(first.ordinal, first.start)
     labels = np.zeros(2, np.int64)
@@ -125,6 +148,34 @@ def _sum_summaries(summaries: Iterable[Mapping[str, int]]) -> dict[str, int]:
   return total
 
 
+def check_input(
+  read: tuple[int, Iterable[tuple[bool, list[Any]]]], job: Job, sizes: Sequence[int]
+) -> tuple[int, dict[str, Any]]:
+  """What was read of a file to (ordinal, its entry for the manifest). `sizes`: of the files when the job began."""
+  ordinal, values = read
+  found = [(is_own, inputs.TextRange(*value)) for is_own, value in values]
+  own = tuple(text for is_own, text in found if is_own)
+  donors = tuple(text for is_own, text in found if not is_own)
+  return ordinal, inputs.check_file(inputs.FileTask(job.inputs[ordinal], sizes[ordinal], own, donors))
+
+
+def check_made(summary: Mapping[str, int], entries: Mapping[int, dict[str, Any]], job: Job) -> dict[str, Any]:
+  """What stands before the writing of shards: the counts as JSON values, when all files are read and checked.
+
+  Raises:
+    UserError: the text is too little.
+    RunError: the runner lost files.
+  """
+  missing = [path for ordinal, path in enumerate(job.inputs) if ordinal not in entries]
+  if missing:
+    raise RunError(f"{missing[0]}: the runner lost the work on {len(missing)} of {len(job.inputs)} files: run it again")
+  counts = dict(summary)
+  labels = [counts.pop("label_0"), counts.pop("label_1")]
+  check_counts(Counts(**counts), sum(labels), job.settings)
+  shards.check_total(sum(labels), job.num_shards)
+  return {"counts": counts, "labels": labels, "inputs": [entries[ordinal] for ordinal in range(len(job.inputs))]}
+
+
 def sort_stretch(
   stretch: tuple[int, Iterable[Block]], sizes: Mapping[int, int], num_shards: int
 ) -> Iterator[tuple[int, tuple[int, Block]]]:
@@ -142,12 +193,16 @@ def sort_stretch(
     yield shard, (rank, part)
 
 
-def write_shard(parts: tuple[int, Iterable[tuple[int, Block]]], job: Job) -> dict[str, Any]:
-  """Writes a shard from its parts, and returns its ShardInfo as JSON values."""
+def write_shard(
+  parts: tuple[int, Iterable[tuple[int, Block]]], made: Mapping[str, Any] | None, job: Job
+) -> dict[str, Any]:
+  """Writes a shard from its parts; returns its ShardInfo as JSON values. `made` comes when the input is checked."""
+  del made
   shard, unsorted = parts
   name = job.shard_name(shard)
+  path = files.join(job.output_dir, name)
   settings = job.settings
-  with RecordWriter(files.join(job.output_dir, name), compress=job.compress) as writer:
+  with naming(path), RecordWriter(path, compress=job.compress) as writer:
     for _, block in sorted(unsorted, key=lambda part: part[0]):
       starts = np.cumsum(block.sizes, dtype=np.int64) - block.sizes
       lengths = settings.max_seq_length, settings.max_predictions_per_seq
@@ -157,7 +212,7 @@ def write_shard(parts: tuple[int, Iterable[tuple[int, Block]]], job: Job) -> dic
 
 def _sources(job: Job) -> list[Source]:
   """What the machines take up, piece by piece. UserError where neighbours would have to come from packed files."""
-  packed = [(i, path) for i, path in enumerate(job.inputs) if corpus.is_packed(path)]
+  packed = [(i, path) for i, path in enumerate(job.inputs) if is_packed(path)]
   if not packed:
     with_donors = job.settings.sentence_prediction == segments.NSP
     return list(corpus.plan_units(list(job.inputs), with_donors=with_donors))
@@ -167,45 +222,74 @@ def _sources(job: Job) -> list[Source]:
       "they need a document's neighbours; unpack the files, or use sop"
     )
   # Elsewhere what a document gives does not depend on the units.
-  plain = [(i, path) for i, path in enumerate(job.inputs) if not corpus.is_packed(path)]
+  plain = [(i, path) for i, path in enumerate(job.inputs) if not is_packed(path)]
   ranges = [ranged for i, path in plain for ranged in corpus.plain_ranges(path, i)]
   return [*packed, *(Unit(0, (part,), (), read) for part, read in ranges)]
 
 
 def num_stretches(job: Job) -> int:
-  """So many that one holds about shards.STRETCH_BYTES."""
-  text = sum(files.size(path) * (_UNPACKED_FOR_GZIP if corpus.is_packed(path) else 1) for path in job.inputs)
-  return max(1, round(text * _PACKED_FOR_TEXT * job.settings.dupe_factor / shards.STRETCH_BYTES))
+  """So many that one holds about _STRETCH_BYTES."""
+  text = sum(files.size(path) * (_UNPACKED_FOR_GZIP if is_packed(path) else 1) for path in job.inputs)
+  return max(1, round(text * _PACKED_FOR_TEXT * job.settings.dupe_factor / _STRETCH_BYTES))
 
 
 def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str) -> None:
   """Adds the whole of data preparation to a pipeline; its last step writes `result_file`."""
+  sizes = [files.size(path) for path in job.inputs]
   made = (
     pipeline
     | "Units" >> beam.Create(_sources(job))
     | "Spread" >> beam.Reshuffle()
     | "Make instances"
-    >> beam.ParDo(MakeInstances(job.settings, spm_model, num_stretches(job))).with_outputs(_SUMMARY, main="blocks")
+    >> beam.ParDo(MakeInstances(job.settings, spm_model, num_stretches(job))).with_outputs(
+      _SUMMARY, _RECORDS, main="blocks"
+    )
   )
-  sizes = (
+  stretch_sizes = (
     made.blocks
     | "Count" >> beam.Map(lambda element: (element[0], int(element[1].keys.size)))
     | "Add counts" >> beam.CombinePerKey(sum)
   )
+  entries = made[_RECORDS] | "Gather records" >> beam.GroupByKey() | "Check input" >> beam.Map(check_input, job, sizes)
+  checked = (
+    made[_SUMMARY]
+    | "Add summaries" >> beam.CombineGlobally(_sum_summaries)
+    | "Check" >> beam.Map(check_made, beam.pvalue.AsDict(entries), job)
+  )
   infos = (
     made.blocks
     | "Shuffle by key" >> beam.GroupByKey()
-    | "Sort" >> beam.FlatMap(sort_stretch, beam.pvalue.AsDict(sizes), job.num_shards)
+    | "Sort" >> beam.FlatMap(sort_stretch, beam.pvalue.AsDict(stretch_sizes), job.num_shards)
     | "Shuffle by shard" >> beam.GroupByKey()
-    | "Write shards" >> beam.Map(write_shard, job)
+    | "Write shards" >> beam.Map(write_shard, beam.pvalue.AsSingleton(checked), job)
     | "List shards" >> beam.combiners.ToList()
   )
-  summary = made[_SUMMARY] | "Add summaries" >> beam.CombineGlobally(_sum_summaries)
 
-  def write_result(infos: list[dict[str, Any]], summary: dict[str, int]) -> None:
-    files.write_json(result_file, {"summary": summary, "infos": sorted(infos, key=lambda info: info["file"])})
+  def write_result(infos: list[dict[str, Any]], checked: dict[str, Any]) -> None:
+    files.write_json(result_file, {**checked, "infos": sorted(infos, key=lambda info: info["file"])})
 
-  _ = infos | "Write result" >> beam.Map(write_result, beam.pvalue.AsSingleton(summary))
+  _ = infos | "Write result" >> beam.Map(write_result, beam.pvalue.AsSingleton(checked))
+
+
+def _run(pipeline: beam.Pipeline, result_file: str) -> dict[str, Any]:
+  """Runs a pipeline and returns the JSON values that its last step wrote.
+
+  Raises:
+    UserError: as the local run.
+    RunError: as the local run, or the runner ended without the result.
+  """
+  if files.exists(result_file):
+    files.remove(result_file)
+  try:
+    state = pipeline.run().wait_until_finish()
+  except Exception as error:  # what a runner makes of an error on one of its machines is its own
+    found = _ERROR.search(f"{type(error).__name__}: {error}")
+    if found is None:
+      raise
+    raise _ERRORS[found[1]](found[2]) from error
+  if not files.exists(result_file):
+    raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
+  return files.read_json(result_file)
 
 
 def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, *, flags: tuple[str, ...] = ()) -> Made:
@@ -213,28 +297,44 @@ def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, 
 
   Raises:
     UserError: as the local run.
+    RunError: as the local run, or the runner lost or repeated work.
   """
   del tokenizer, workers
   with files.open_file(job.spm_model_file) as file:
     spm_model = file.read()
   pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
-  build(pipeline, job, spm_model, workspace.file(_RESULT))
-  try:
-    pipeline.run().wait_until_finish()
-  except Exception as error:  # what a runner makes of an error on one of its machines is its own
-    found = _USER_ERROR.search(f"{type(error).__name__}: {error}")
-    if found is None:
-      raise
-    raise UserError(found[1]) from error
-  result = files.read_json(workspace.file(_RESULT))
-  summary = dict(result["summary"])
-  labels = [summary.pop("label_0"), summary.pop("label_1")]
-  counts, infos = Counts(**summary), [ShardInfo(**info) for info in result["infos"]]
-  try:
-    check_counts(counts, sum(labels), job.settings)
-    shards.check_total(sum(labels), job.num_shards)
-  except UserError:
-    for info in infos:
-      files.remove(files.join(job.output_dir, info.file))
-    raise
-  return Made(counts, labels, infos)
+  result_file = workspace.file(_RESULT)
+  build(pipeline, job, spm_model, result_file)
+  result = _run(pipeline, result_file)
+  infos = [ShardInfo(**info) for info in result["infos"]]
+  check_shards(job, infos, sum(result["labels"]))
+  return Made(Counts(**result["counts"]), result["labels"], infos, result["inputs"])
+
+
+def hash_inputs(
+  job: Job, workspace: Workspace, workers: Workers, *, flags: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+  """The input files' entries, as for the manifest, of the files as they are; hashed by the runner's machines."""
+  del workspace, workers
+  result_file = files.join(job.output_dir, _HASHES)
+  pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
+
+  def write_result(entries: list[tuple[int, dict[str, Any]]]) -> None:
+    files.write_json(result_file, {"inputs": [entry for _, entry in sorted(entries, key=lambda item: item[0])]})
+
+  _ = (
+    pipeline
+    | "Files" >> beam.Create(list(enumerate(job.inputs)))
+    | "Spread" >> beam.Reshuffle()
+    | "Hash" >> beam.MapTuple(lambda ordinal, path: (ordinal, inputs.hash_file(path)))
+    | "List" >> beam.combiners.ToList()
+    | "Write result" >> beam.Map(write_result)
+  )
+  result = _run(pipeline, result_file)
+  files.remove(result_file)
+  return list(result["inputs"])
+
+
+def make_runner(flags: tuple[str, ...] = ()) -> Runner:
+  """The runner that Beam's own `flags` name; DirectRunner if none."""
+  return Runner(functools.partial(run, flags=flags), functools.partial(hash_inputs, flags=flags))

@@ -7,9 +7,8 @@ was stopped is continued by the same command.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import errno
-import functools
 import os
 import resource
 import signal
@@ -19,14 +18,13 @@ from typing import Any, NoReturn
 from absl import flags
 
 from albert import app, files
-from albert.data.manifest import Manifest, ShardInfo, file_sha256
-from albert.errors import Stopped, UserError
-from albert.progress import Progress
+from albert.data.manifest import Manifest
+from albert.errors import RunError, Stopped, UserError
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
-from data_prep import preparation, segments, shards, text_checks
-from data_prep.corpus import Counts, plan_units
-from data_prep.job import Job, Made, Run, Workspace, check_counts, make_identity, make_manifest, resume
+from data_prep import local_runner, preparation, segments, text_checks
+from data_prep.faults import naming
+from data_prep.job import Job, Runner, Workspace, make_manifest, resume
 from data_prep.preparation import Settings
 
 FLAGS = flags.FLAGS
@@ -34,103 +32,36 @@ FLAGS = flags.FLAGS
 _beam_flags: list[str] = []
 
 
-def _make_spills(job: Job, workspace: Workspace, workers: Workers) -> list[shards.Spill]:
-  """Text to spills; finished ones are kept."""
-  paths: list[str] = []
-  kept = 0
-  with Progress(sum(map(files.size, job.inputs)), "B", "reading text") as progress:
-
-    def tasks() -> Any:
-      nonlocal kept
-      with_donors = job.settings.sentence_prediction == segments.NSP
-      for unit in plan_units(list(job.inputs), with_donors=with_donors):
-        path = workspace.file(f"unit-{unit.index:06d}.spill")
-        paths.append(path)
-        if shards.Spill.load(path) is None:
-          yield preparation.UnitTask(unit, path)
-        else:
-          kept += 1
-          progress.update(unit.progress_bytes)
-
-    for task, _ in workers.map(preparation.make_spill, tasks(), lambda task: task.unit.data_bytes):
-      progress.update(task.unit.progress_bytes)
-  if kept:
-    print(f"kept {kept} of {len(paths)} units of an earlier run")
-  return shards.load_spills(paths)
-
-
-def _write_shards(
-  job: Job, workspace: Workspace, workers: Workers, spills: list[shards.Spill], words: str
-) -> list[ShardInfo]:
-  """Spills to shards; finished ones that verify are kept."""
-  bounds = shards.shard_bounds(spills, job.num_shards, words)
-  infos: dict[int, ShardInfo] = {}
-  for index in range(job.num_shards):
-    finished = workspace.finished_shard(index)
-    if finished:
-      infos[index] = finished
-  if infos:
-    print(f"kept {len(infos)} of {job.num_shards} shards of an earlier run")
-  tasks = [
-    shards.ShardTask(
-      tuple(spill.path for spill in spills),
-      first,
-      last,
-      workspace.file(job.shard_name(index)),
-      job.settings.max_seq_length,
-      job.settings.max_predictions_per_seq,
-      words,
-      job.compress,
-    )
-    for index, (first, last) in enumerate(bounds)
-  ]
-  total = sum(run.num_instances for spill in spills for run in spill.runs)
-  with Progress(total, " examples", "writing shards") as progress:
-    progress.update(sum(info.examples for info in infos.values()))
-    missing = [index for index in range(job.num_shards) if index not in infos]
-    for task, written in workers.map(shards.write_shard, [tasks[index] for index in missing]):
-      index = tasks.index(task)
-      info = dataclasses.replace(written, file=job.shard_name(index))
-      files.replace(task.path, files.join(job.output_dir, info.file))
-      workspace.save_shard(index, info)
-      infos[index] = info
-      progress.update(info.examples)
-  return [infos[index] for index in range(job.num_shards)]
-
-
-def run_here(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> Made:
-  """Makes the shards in processes of this machine."""
-  words = shards.word_dtype(tokenizer.vocab_size).str
-  spills = _make_spills(job, workspace, workers)
-  counts = sum((Counts(**spill.summary["counts"]) for spill in spills), Counts())
-  labels = [sum(spill.summary["labels"][label] for spill in spills) for label in (0, 1)]
-  check_counts(counts, sum(labels), job.settings)
-  return Made(counts, labels, _write_shards(job, workspace, workers, spills, words))
-
-
-def prepare(job: Job, run: Run = run_here) -> Manifest:
+def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
   """Runs the job, or what is left of it, and returns the manifest it wrote.
 
   Raises:
     UserError: for bad input, and when output_dir holds a run with other settings.
+    RunError: the disk or the system failed. What is finished is kept, and the same job goes on from there.
   """
   tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
+  workspace = Workspace(job, tokenizer.sha256)
+  try:
+    with naming(job.output_dir):
+      return _prepare(job, runner, tokenizer, workspace)
+  except UserError as error:
+    with contextlib.suppress(OSError, UserError, RunError):
+      workspace.leave(error)
+    raise
+  finally:
+    workspace.close()
+
+
+def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace) -> Manifest:
   if warning := text_checks.check_inputs(job.inputs, tokenizer):
     print(warning, file=sys.stderr, flush=True)
   files.makedirs(job.output_dir)
   with Workers(job.num_processes, preparation.start_worker, (job.settings, job.spm_model_file)) as workers:
-    identity = make_identity(job, tokenizer.sha256, dict(workers.map(file_sha256, job.inputs)))
-    workspace = Workspace(job, identity)
-    manifest = resume(job, workspace)
+    manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
-    try:
-      made = run(job, workspace, tokenizer, workers)
-    except UserError:
-      # The remedy changes the input or the settings: nothing of this run can be used again.
-      workspace.remove()
-      raise
-  manifest = make_manifest(identity, tokenizer, made.counts, made.labels, made.infos)
+    made = runner.make(job, workspace, tokenizer, workers)
+  manifest = make_manifest(workspace.identity(made.input_files), tokenizer, made)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
@@ -203,7 +134,7 @@ def _job_from_flags() -> Job:
   )
 
 
-def _runner() -> Run:
+def _runner() -> Runner:
   """What --runner names.
 
   Raises:
@@ -212,14 +143,14 @@ def _runner() -> Run:
   if FLAGS.runner == "local":
     if _beam_flags:
       raise UserError(f"{_beam_flags[0]!r} follows after --, which is for --runner=beam alone")
-    return run_here
+    return local_runner.RUNNER
   try:
     from data_prep import beam_runner
   except ImportError as error:
     raise UserError(
       f"--runner=beam needs Apache Beam ({error}): pip install -c constraints/beam.txt -e '.[beam]'"
     ) from error
-  return functools.partial(beam_runner.run, flags=tuple(_beam_flags))
+  return beam_runner.make_runner(tuple(_beam_flags))
 
 
 def _report(manifest: Manifest, output_dir: str) -> None:
@@ -247,15 +178,7 @@ def main() -> None:
   job = _job_from_flags()
   for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, _stop)
-  try:
-    _report(prepare(job, _runner()), job.output_dir)
-  except OSError as error:
-    if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}:
-      raise
-    raise UserError(
-      f"--output_dir={job.output_dir}: {error.strerror}: make room or choose another directory; "
-      "the same command goes on from here"
-    ) from error
+  _report(prepare(job, _runner()), job.output_dir)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from albert import files
 from albert.data.manifest import Manifest, ShardInfo, shard_is_intact
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import segments
@@ -21,8 +21,15 @@ from data_prep.preparation import Settings
 KIND = "pretraining"
 # Raised when the same settings give other examples than before.
 _FORMAT_VERSION = 1
+# Raised when an unfinished run's files have another form than before.
+_WORKSPACE_VERSION = 2
 _WORK_PREFIX = ".preparation-"
 _SETTINGS_FILE = "settings.json"
+_STOPPED_BY_INPUT = "stopped_by_input"
+_SHARD_PREFIX = "shard-"
+# What the shards depend on, but not the spill files.
+_SHARD_SETTINGS = ("num_shards", "compress")
+SPILL_ENDING = ".spill"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,28 +54,68 @@ class Job:
     return f"{KIND}-{index:05d}-of-{self.num_shards:05d}.{ending}"
 
 
-class Workspace:
-  """The hidden directory in output_dir that holds what is not finished, named after a hash of the settings."""
+def _digest(values: dict[str, Any]) -> str:
+  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
-  def __init__(self, job: Job, identity: dict[str, Any]):
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    self.job, self.identity = job, identity
-    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{digest[:16]}")
+
+class UnusableTextError(UserError):
+  """The text gives no example with these settings: nothing that was made of it can be used with others."""
+
+
+class Workspace:
+  """The hidden directory in output_dir that holds what is not finished.
+
+  It is named after what the examples of a unit of text are a function of besides the text: whatever else differs, what
+  is in it can be used.
+
+  Args:
+    job: whose directory it is.
+    vocab_sha256: of its SentencePiece model.
+  """
+
+  def __init__(self, job: Job, vocab_sha256: str):
+    unit_settings = {
+      "format_version": _FORMAT_VERSION,
+      **dataclasses.asdict(job.settings),
+      "vocab_sha256": vocab_sha256,
+    }
+    self.job, self.unit_settings = job, unit_settings
+    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(unit_settings)[:16]}")
     self._lock: Any = None
+    self._is_open = False
+
+  def identity(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Everything the shards are a function of, as JSON values. `input_files`: file, bytes and sha256 of each."""
+    values = {**self.unit_settings, "num_shards": self.job.num_shards, "compress": self.job.compress}
+    values["vocab_sha256"] = values.pop("vocab_sha256")  # where manifests have it
+    return {**values, "input_files": [dict(entry) for entry in input_files]}
+
+  def content(self, input_files: Sequence[Mapping[str, Any]]) -> str:
+    """A hash of everything the shards are a function of."""
+    return _digest(self.identity(input_files))
+
+  def _request(self) -> dict[str, Any]:
+    """What is known of the job before its input is read."""
+    entries = [{"file": os.path.basename(path)} for path in self.job.inputs]
+    return {"workspace_version": _WORKSPACE_VERSION, **self.identity(entries)}
 
   def file(self, name: str) -> str:
     return files.join(self.path, name)
+
+  def _settings(self, path: str) -> dict[str, Any]:
+    settings = files.join(path, _SETTINGS_FILE)
+    return files.read_json(settings) if files.exists(settings) else {}
 
   def check_output_dir(self) -> None:
     """Refuses a directory that holds another run's files."""
     job = self.job
     names = files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []
     for name in names:
-      if name.startswith(_WORK_PREFIX) and files.join(job.output_dir, name) != self.path:
-        settings = files.join(job.output_dir, name, _SETTINGS_FILE)
-        there = json.loads(files.open_file(settings).read()) if files.exists(settings) else {}
-        raise other_settings_error(job.output_dir, "an unfinished run", there, self.identity)
-    if not files.exists(self.path):
+      if name.startswith(_WORK_PREFIX):
+        self._check_unfinished(files.join(job.output_dir, name))
+    there = self._settings(self.path)
+    # A run that was stopped between moving a shard and recording it goes on.
+    if any(there.get(name) != getattr(job, name) for name in _SHARD_SETTINGS):
       for index in range(job.num_shards):
         if job.shard_name(index) in names:
           raise UserError(
@@ -76,55 +123,116 @@ class Workspace:
             "choose another directory, or move the file away"
           )
 
+  def _check_unfinished(self, path: str) -> None:
+    """Refuses the directory of an unfinished run if this job cannot go on with it."""
+    there, here = self._settings(path), self._request()
+    stopped_by_input = there.pop(_STOPPED_BY_INPUT, False)
+    if not there and path == self.path:
+      return
+    if there.get("workspace_version") != _WORKSPACE_VERSION:
+      raise UserError(
+        f"--output_dir={self.job.output_dir} holds an unfinished run of another version of this program: remove "
+        f"{path}, or choose another directory"
+      )
+    may_differ = set()
+    if path == self.path:
+      if stopped_by_input:
+        may_differ.add("input_files")
+      if not self._has_shards():
+        may_differ.update(_SHARD_SETTINGS)
+    if any(there.get(name) != here[name] for name in here.keys() - may_differ):
+      raise other_settings_error(self.job.output_dir, "an unfinished run", there, here)
+
   def open(self) -> None:
     """Makes the directory, and keeps another process from using it at the same time."""
     files.makedirs(self.path)
     self._acquire()
-    if not files.exists(self.file(_SETTINGS_FILE)):
-      files.write_atomically(self.file(_SETTINGS_FILE), json.dumps(self.identity, indent=2) + "\n")
+    self._is_open = True
+    if self._settings(self.path) != self._request():
+      files.write_json(self.file(_SETTINGS_FILE), self._request())
+    if files.is_remote(self.path):
+      files.remove_leftovers(self.path)
+    else:
+      for name in files.listdir(self.path):
+        if files.is_staging_name(name):  # of a process that was killed: this one holds the lock
+          files.remove(self.file(name))
 
   def _acquire(self) -> None:
     if files.is_remote(self.path):
       return
     import fcntl
 
-    self._lock = open(self.file("lock"), "wb")  # noqa: SIM115 - held until the process ends
+    self._lock = open(self.file("lock"), "wb")  # noqa: SIM115 - held until `close`
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+      self.close()
       raise UserError(
         f"--output_dir={self.job.output_dir}: another process is preparing data there: wait for it, or stop it"
       ) from error
 
-  def save_shard(self, index: int, info: ShardInfo) -> None:
-    files.write_atomically(self.file(f"shard-{index:05d}.json"), json.dumps(dataclasses.asdict(info)))
-
-  def finished_shard(self, index: int) -> ShardInfo | None:
-    """The shard's entry, if its file is in output_dir and is what was written."""
-    path = self.file(f"shard-{index:05d}.json")
-    if not files.exists(path):
-      return None
-    with files.open_file(path) as file:
-      info = ShardInfo(**json.loads(file.read()))
-    return info if shard_is_intact(self.job.output_dir, info) else None
-
-  def remove(self) -> None:
+  def close(self) -> None:
+    """Lets another process use the directory."""
     if self._lock is not None:
       self._lock.close()
       self._lock = None
+
+  def save_shard(self, index: int, info: ShardInfo, content: str) -> None:
+    """Records a finished shard. `content`: of everything it is a function of, a hash."""
+    files.write_json(self.file(f"{_SHARD_PREFIX}{index:05d}.json"), {"content": content, **dataclasses.asdict(info)})
+
+  def finished_shard(self, index: int, content: str) -> ShardInfo | None:
+    """The shard's entry, if its file is in output_dir, has this content and is what was written."""
+    path = self.file(f"{_SHARD_PREFIX}{index:05d}.json")
+    if not files.exists(path):
+      return None
+    values = files.read_json(path)
+    if values.pop("content", None) != content:
+      return None
+    info = ShardInfo(**values)
+    return info if shard_is_intact(self.job.output_dir, info) else None
+
+  def _has_shards(self) -> bool:
+    """True if shards were finished, recorded or not: with other settings they would stand beside this job's."""
+    is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
+    return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self.job.output_dir))
+
+  def remove(self) -> None:
+    self.close()
+    self._is_open = False
     files.remove_tree(self.path)
+
+  def leave(self, error: UserError) -> None:
+    """After bad input: keeps what is finished, for a run with the input mended; removes the directory if nothing is."""
+    if not self._is_open:
+      return
+    names = files.listdir(self.path)
+    is_used = any(name.endswith(SPILL_ENDING) or name.startswith(_SHARD_PREFIX) for name in names)
+    if isinstance(error, UnusableTextError) or not is_used:
+      self.remove()
+    else:
+      files.write_json(self.file(_SETTINGS_FILE), {**self._request(), _STOPPED_BY_INPUT: True})
 
 
 class Made(NamedTuple):
-  """What a runner made of the text: counts, examples with label 0 and 1, the shards in order."""
+  """What a runner made of the text: counts, examples with label 0 and 1, the shards and the input files in order."""
 
   counts: Counts
   labels: list[int]
   infos: list[ShardInfo]
+  input_files: list[dict[str, Any]]
 
 
-# Makes the shards of a job.
-Run = Callable[[Job, Workspace, Tokenizer, Workers], Made]
+class Runner(NamedTuple):
+  """What makes the shards.
+
+  Attributes:
+    make: the shards of a job.
+    hash_inputs: the job's input files as they are now: their names, sizes and hashes in order.
+  """
+
+  make: Callable[[Job, Workspace, Tokenizer, Workers], Made]
+  hash_inputs: Callable[[Job, Workspace, Workers], list[dict[str, Any]]]
 
 
 def other_settings_error(output_dir: str, what: str, there: dict[str, Any], here: dict[str, Any]) -> UserError:
@@ -140,7 +248,19 @@ def other_settings_error(output_dir: str, what: str, there: dict[str, Any], here
   )
 
 
-def resume(job: Job, workspace: Workspace) -> Manifest | None:
+def _finished_identity(
+  job: Job, workspace: Workspace, there: dict[str, Any], hash_inputs: Callable[[], list[dict[str, Any]]]
+) -> dict[str, Any]:
+  """The job's identity, for the comparison with that of a finished run. Files are hashed only if all else is equal."""
+  input_files = [{"file": os.path.basename(path), "bytes": files.size(path)} for path in job.inputs]
+  known = there.get("input_files", [])
+  if input_files != [{name: entry.get(name) for name in ("file", "bytes")} for entry in known]:
+    return workspace.identity(input_files)
+  here = workspace.identity(known)
+  return here if here != there else workspace.identity(hash_inputs())
+
+
+def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[str, Any]]]) -> Manifest | None:
   """The manifest of a finished run of the same job that verifies. A damaged one is opened up for repair.
 
   Raises:
@@ -151,8 +271,9 @@ def resume(job: Job, workspace: Workspace) -> Manifest | None:
     workspace.check_output_dir()
     workspace.open()
     return None
-  if manifest.kind != KIND or manifest.settings != workspace.identity:
-    raise other_settings_error(job.output_dir, "a finished run", manifest.settings, workspace.identity)
+  identity = _finished_identity(job, workspace, manifest.settings, hash_inputs)
+  if manifest.kind != KIND or manifest.settings != identity:
+    raise other_settings_error(job.output_dir, "a finished run", manifest.settings, identity)
   intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
   if all(intact):
     workspace.remove()
@@ -160,45 +281,64 @@ def resume(job: Job, workspace: Workspace) -> Manifest | None:
     return manifest
   print(f"{job.output_dir}: {intact.count(False)} of {len(intact)} shards are missing or damaged: making them again")
   workspace.open()
+  content = workspace.content(identity["input_files"])
   for index, shard in enumerate(manifest.shards):
     if intact[index]:
-      workspace.save_shard(index, shard)
+      workspace.save_shard(index, shard, content)
   files.remove(files.join(job.output_dir, "manifest.json"))
   return None
 
 
 def check_counts(counts: Counts, num_examples: int, settings: Settings) -> None:
-  """UserError if the text is too little for the settings."""
+  """UnusableTextError if the text is too little for the settings."""
   if settings.sentence_prediction == segments.NSP and counts.documents - counts.cut < 2:
-    raise UserError(
+    raise UnusableTextError(
       "--sentence_prediction=nsp needs at least two documents, and the text is one: "
       "put blank lines between documents, or use sop"
     )
   if num_examples == 0:
-    raise UserError(
+    raise UnusableTextError(
       f"--input_file: no example in {counts.documents} documents of {counts.tokens} tokens: "
       "every document needs two words at least (--sentence_prediction=none: one)"
     )
 
 
-def make_identity(job: Job, vocab_sha256: str, sha256: Mapping[str, str]) -> dict[str, Any]:
-  """Everything the shards are a function of, as JSON values. `sha256`: input file -> its hash."""
-  return {
-    "format_version": _FORMAT_VERSION,
-    **dataclasses.asdict(job.settings),
-    "num_shards": job.num_shards,
-    "compress": job.compress,
-    "vocab_sha256": vocab_sha256,
-    "input_files": [
-      {"file": os.path.basename(path), "bytes": files.size(path), "sha256": sha256[path]} for path in job.inputs
-    ],
-  }
+def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> None:
+  """Checks what a runner says it wrote against what was counted before the shuffle.
+
+  Args:
+    job: whose shards they are.
+    infos: of the shards, in the order of their names.
+    num_examples: that the text gave.
+
+  Raises:
+    RunError: shards or examples are missing or too many, or a file is not there or not as long as it was written.
+  """
+  names = [job.shard_name(index) for index in range(job.num_shards)]
+  found = [info.file for info in infos]
+  problem = ""
+  if found != names:
+    wrong = sorted({*names} ^ {*found}) or found
+    problem = f"{len(found)} shards instead of {len(names)} ({wrong[0]} and others are missing, unknown or repeated)"
+  elif sum(info.examples for info in infos) != num_examples:
+    problem = f"{sum(info.examples for info in infos)} examples in the shards, and the text gave {num_examples}"
+  else:
+    for index, info in enumerate(infos):
+      expected = (index + 1) * num_examples // job.num_shards - index * num_examples // job.num_shards
+      path = files.join(job.output_dir, info.file)
+      if info.examples != expected:
+        problem = f"{info.examples} examples in {info.file}, which should have {expected}"
+      elif not files.exists(path) or files.size(path) != info.bytes:
+        problem = f"{path} is not there with its {info.bytes} bytes"
+      if problem:
+        break
+  if problem:
+    raise RunError(f"the runner lost or repeated work: {problem}: no manifest was written; run the same command again")
 
 
-def make_manifest(
-  identity: dict[str, Any], tokenizer: Tokenizer, counts: Counts, labels: Sequence[int], infos: Sequence[ShardInfo]
-) -> Manifest:
-  """The manifest of finished shards. `labels`: examples with label 0 and with label 1."""
+def make_manifest(identity: dict[str, Any], tokenizer: Tokenizer, made: Made) -> Manifest:
+  """The manifest of finished shards."""
+  counts = made.counts
   return Manifest(
     kind=KIND,
     settings=identity,
@@ -209,6 +349,6 @@ def make_manifest(
     num_dropped_documents=counts.dropped,
     num_cut_documents=counts.cut,
     num_unknown_tokens=counts.unknown,
-    label_counts={str(label): number for label, number in enumerate(labels)},
-    shards=tuple(infos),
+    label_counts={str(label): number for label, number in enumerate(made.labels)},
+    shards=tuple(made.infos),
   )

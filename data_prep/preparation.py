@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,8 +13,9 @@ import numpy as np
 from albert.data import masking, random_streams
 from albert.errors import UserError
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
-from data_prep import segments, shards
+from data_prep import inputs, segments, shards
 from data_prep.corpus import Counts, Unit, join_documents, load_documents
+from data_prep.spills import Spill, SpillWriter
 
 _BATCH_TOKENS = 1 << 18
 _MAX_STREAMS = 1 << 16
@@ -159,10 +161,25 @@ class Packed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class UnitTask:
-  """A unit of text and the file its instances go to."""
+  """A unit of text and where its instances belong.
+
+  Attributes:
+    unit: of text.
+    spill_path: the file its instances go to.
+    merged_record: the unit's record in a merged file of an earlier run that holds its instances; None if none does.
+  """
 
   unit: Unit
   spill_path: str
+  merged_record: dict[str, Any] | None = None
+
+
+class Outcome(enum.Enum):
+  """What became of a unit: its instances were made or kept, or those that a merged file holds are of other text."""
+
+  MADE = "made"
+  KEPT = "kept"
+  OUTDATED = "outdated"
 
 
 class UnitMaker:
@@ -202,19 +219,28 @@ class UnitMaker:
         yield Packed(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes, labels)
     yield counts
 
-  def make_spill(self, task: UnitTask) -> None:
-    """Writes the unit's instances; the summary holds Counts, and examples per label."""
+  def make_spill(self, task: UnitTask) -> Outcome:
+    """Writes the unit's instances, unless a file of an earlier run has them and the unit's text is still the same.
+
+    The summary of the file holds Counts, and examples per label; its record says what the unit was read from.
+    """
+    unit, record = inputs.read_unit(task.unit)
+    if task.merged_record is not None:
+      return Outcome.KEPT if task.merged_record == record else Outcome.OUTDATED
+    kept = Spill.load(task.spill_path)
+    if kept is not None and kept.records() == [record]:
+      return Outcome.KEPT
     num_labels = np.zeros(2, np.int64)
-    writer = shards.SpillWriter(task.spill_path)
     counts = Counts()
-    for made in self.packed(task.unit):
-      if isinstance(made, Counts):
-        counts = made
-      else:
-        writer.add(made.keys, made.words, made.sizes)
-        num_labels += np.bincount(made.labels, minlength=2)
-    summary: dict[str, Any] = {"counts": dataclasses.asdict(counts), "labels": num_labels.tolist()}
-    writer.close(summary)
+    with SpillWriter(task.spill_path) as writer:
+      for made in self.packed(unit):
+        if isinstance(made, Counts):
+          counts = made
+        else:
+          writer.add(made.keys, made.words, made.sizes)
+          num_labels += np.bincount(made.labels, minlength=2)
+      writer.close({"counts": dataclasses.asdict(counts), "labels": num_labels.tolist()}, [record])
+    return Outcome.MADE
 
 
 _maker: UnitMaker | None = None
@@ -226,7 +252,7 @@ def start_worker(settings: Settings, spm_model_file: str) -> None:
   _maker = UnitMaker(settings, spm_model_file)
 
 
-def make_spill(task: UnitTask) -> None:
+def make_spill(task: UnitTask) -> Outcome:
   """`UnitMaker.make_spill` of this process, for a pool."""
   assert _maker is not None, "start_worker comes first"
-  _maker.make_spill(task)
+  return _maker.make_spill(task)

@@ -1,8 +1,7 @@
-"""From instances in any order to globally shuffled shards, in bounded memory.
+"""From sorted runs of instances to globally shuffled shards, in bounded memory.
 
-Every instance has a random 64-bit key; the order of the keys is the order of the examples, and equal numbers
-of consecutive keys make the shards. Units of work spill their instances, sorted by key, to files with an
-index; a shard is put together from one stretch of keys after another, each small enough for memory.
+Every instance has a random 64-bit key; the order of the keys is the order of the examples, and equal numbers of
+consecutive examples make the shards. A shard is a merge of sorted runs (data_prep.spills) from its first example on.
 
 An instance is a few words (uint16, or uint32 for vocabularies over 65,536 pieces): number of tokens, number
 of predictions, column of the second segment, label; the tokens; the predictions' positions; their labels.
@@ -11,31 +10,22 @@ of predictions, column of the second segment, label; the tokens; the predictions
 from __future__ import annotations
 
 import dataclasses
-import json
-import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from albert import files
 from albert.data import schema
 from albert.data.manifest import ShardInfo
 from albert.data.masking import MaskedTokens
 from albert.data.records import RecordWriter, encode_batch
 from albert.errors import RunError, UserError
+from data_prep import spills
+from data_prep.faults import naming
 from data_prep.segments import Tokens
+from data_prep.spills import RunPart, Spill
 
-LAST_KEY = (1 << 64) - 1
-_RUN_BYTES = 32 << 20
-STRETCH_BYTES = 32 << 20
 _BATCH = 1024
 _HEADER_WORDS = 4
-_BUCKET_SHIFT = 52
-_NUM_BUCKETS = 1 << (64 - _BUCKET_SHIFT)
-_INDEX = np.dtype([("key", "<u8"), ("end", "<u8")])
-_MAGIC = b"spill\x001\n"
-_TRAILER = len(_MAGIC) + 16
 
 
 def word_dtype(vocab_size: int) -> np.dtype:
@@ -90,194 +80,107 @@ def unpack(
   }
 
 
-# ---- spills --------------------------------------------------------------------------------------------
-
-
-class _Run(NamedTuple):
-  """One sorted run of a spill: number of instances, bytes of their words, place of its first byte."""
-
-  num_instances: int
-  data_bytes: int
-  offset: int
-
-  @property
-  def index_offset(self) -> int:
-    return self.offset + 4 * _NUM_BUCKETS
-
-  @property
-  def data_offset(self) -> int:
-    return self.index_offset + _INDEX.itemsize * self.num_instances
-
-
-class SpillWriter:
-  """Writes one unit's instances as sorted runs: aside, renamed when `close` has put the summary behind them."""
-
-  def __init__(self, path: str):
-    self.path = path
-    self._aside = files.aside_path(path)
-    self._file: BinaryIO = files.open_file(self._aside, "wb")
-    self._pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    self._pending_bytes = 0
-    self._offset = 0
-    self._runs: list[_Run] = []
-
-  def add(self, keys: np.ndarray, words: np.ndarray, sizes: np.ndarray) -> None:
-    """Adds instances: uint64 keys [I], their words end to end, and how many words each has [I]."""
-    self._pending.append((keys, words, sizes))
-    self._pending_bytes += words.nbytes + _INDEX.itemsize * keys.size
-    if self._pending_bytes >= _RUN_BYTES:
-      self._write_run()
-
-  def _write_run(self) -> None:
-    if not self._pending:
-      return
-    keys, words, sizes = (np.concatenate(column) for column in zip(*self._pending, strict=True))
-    self._pending, self._pending_bytes = [], 0
-    order = np.argsort(keys, kind="stable")
-    starts = (np.cumsum(sizes) - sizes)[order]
-    index = np.empty(keys.size, _INDEX)
-    index["key"] = keys[order]
-    index["end"] = np.cumsum(sizes[order])
-    buckets = np.bincount((keys >> np.uint64(_BUCKET_SHIFT)).astype(np.int64), minlength=_NUM_BUCKETS)
-    self._runs.append(_Run(keys.size, words.nbytes, self._offset))
-    for array in (np.cumsum(buckets).astype("<u4"), index, words[ragged(starts, sizes[order])]):
-      self._file.write(array.tobytes())
-      self._offset += array.nbytes
-
-  def close(self, summary: dict[str, Any]) -> None:
-    """Finishes the file; `summary` (JSON values) can be read back with `Spill.summary`."""
-    self._write_run()
-    footer = json.dumps({"runs": self._runs, "summary": summary}).encode()
-    checksum = zlib.crc32(footer)
-    self._file.write(footer + len(footer).to_bytes(8, "little") + checksum.to_bytes(8, "little") + _MAGIC)
-    files.sync(self._file)
-    self._file.close()
-    files.replace(self._aside, self.path)
-
-
-@dataclasses.dataclass(frozen=True)
-class Spill:
-  """A finished spill: its path, its runs, and what its writer said about it."""
-
-  path: str
-  runs: tuple[_Run, ...]
-  summary: dict[str, Any]
-
-  @classmethod
-  def load(cls, path: str) -> Spill | None:
-    """The spill at `path`, or None if there is none that is whole."""
-    if not files.exists(path):
-      return None
-    size = files.size(path)
-    with files.open_file(path) as file:
-      file.seek(max(0, size - _TRAILER))
-      trailer = file.read(_TRAILER)
-      length, checksum = (int.from_bytes(trailer[i : i + 8], "little") for i in (0, 8))
-      if trailer[16:] != _MAGIC or length + _TRAILER > size:
-        return None
-      file.seek(size - _TRAILER - length)
-      footer = file.read(length)
-    if zlib.crc32(footer) != checksum:
-      return None
-    values = json.loads(footer)
-    return cls(path, tuple(_Run(*run) for run in values["runs"]), values["summary"])
-
-  def bucket_counts(self) -> np.ndarray:
-    """Number of keys per bucket, [4096]: bucket = the key's top twelve bits."""
-    total = np.zeros(_NUM_BUCKETS, np.int64)
-    with files.open_file(self.path) as file:
-      for run in self.runs:
-        total += np.diff(_read(file, run.offset, "<u4", _NUM_BUCKETS).astype(np.int64), prepend=0)
-    return total
-
-  def read(self, first: int, last: int, words: str, *, data: bool = True) -> Iterator[_Stretch]:
-    """The instances with first <= key <= last, run by run; without `data` only the keys."""
-    with files.open_file(self.path) as file:
-      for run in self.runs:
-        ends = np.concatenate([[0], _read(file, run.offset, "<u4", _NUM_BUCKETS)]).astype(np.int64)
-        low, high = int(ends[first >> _BUCKET_SHIFT]), int(ends[(last >> _BUCKET_SHIFT) + 1])
-        # One entry more in front: it says where the first instance's words begin.
-        lead = min(low, 1)
-        index = _read(file, run.index_offset + _INDEX.itemsize * (low - lead), _INDEX, high - low + lead)
-        keys = index["key"][lead:]
-        bounds = np.concatenate([[0] if not lead else [], index["end"]]).astype(np.int64)
-        start = int(np.searchsorted(keys, np.uint64(first)))
-        stop = int(np.searchsorted(keys, np.uint64(last), side="right"))
-        if start == stop:
-          continue
-        begin, end = (int(bounds[i]) for i in (start, stop))
-        size = np.dtype(words).itemsize
-        values = _read(file, run.data_offset + size * begin, words, end - begin) if data else np.zeros(0, words)
-        yield _Stretch(keys[start:stop], values, bounds[start:stop] - begin)
-
-
-def load_spills(paths: Sequence[str]) -> list[Spill]:
-  """The spills at these paths. Raises RunError when one is not there or not whole."""
-  spills = []
-  for path in paths:
-    spill = Spill.load(path)
-    if spill is None:
-      raise RunError(f"{path} has gone or is damaged since it was written: run the same command again")
-    spills.append(spill)
-  return spills
-
-
-class _Stretch(NamedTuple):
-  """Consecutive instances of a run: keys, words, and where each one's words start."""
-
-  keys: np.ndarray
-  words: np.ndarray
-  starts: np.ndarray
-
-
-def _read(file: BinaryIO, offset: int, dtype: Any, count: int) -> np.ndarray:
-  file.seek(offset)
-  return np.frombuffer(file.read(np.dtype(dtype).itemsize * count), dtype)
-
-
-# ---- shards --------------------------------------------------------------------------------------------
-
-
 def check_total(total: int, num_shards: int) -> None:
   """UserError where there are fewer examples than shards."""
   if total < num_shards:
     raise UserError(f"--num_shards={num_shards}: the text gives {total} examples only: lower it, or add text")
 
 
-def shard_bounds(spills: Sequence[Spill], num_shards: int, words: str) -> list[tuple[int, int]]:
-  """The first and the last key of each shard, such that their sizes differ by at most one example.
-
-  Raises:
-    UserError: when there are fewer examples than shards.
-  """
-  counts = np.zeros(_NUM_BUCKETS, np.int64)
-  for spill in spills:
-    counts += spill.bucket_counts()
-  ends = np.cumsum(counts)
-  total = int(ends[-1])
-  check_total(total, num_shards)
-  firsts = [0]
-  for shard in range(1, num_shards):
-    rank = shard * total // num_shards
-    bucket = int(np.searchsorted(ends, rank, side="right"))
-    first, last = bucket << _BUCKET_SHIFT, ((bucket + 1) << _BUCKET_SHIFT) - 1
-    keys = [part.keys for spill in spills for part in spill.read(first, last, words, data=False)]
-    firsts.append(int(np.sort(np.concatenate(keys))[rank - int(ends[bucket] - counts[bucket])]))
-  return [(first, after - 1) for first, after in zip(firsts, [*firsts[1:], LAST_KEY + 1], strict=True)]
-
-
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-  """One shard to write: the spills, its first and last key, its path, and the shape of its examples."""
+  """One shard to write.
 
-  spill_paths: tuple[str, ...]
-  first: int
-  last: int
+  Attributes:
+    index: of the shard.
+    path: of its file.
+    parts: of the runs that hold its examples.
+    first_key: where the parts begin.
+    last_key: no example of the shard has a greater key.
+    skip: examples before it that the parts begin with.
+    num_examples: of the shard.
+    num_stretches: into which all keys are cut.
+    max_seq_length: of the examples.
+    max_predictions_per_seq: of the examples.
+    words: type of a word.
+    compress: write a GZIP file.
+  """
+
+  index: int
   path: str
+  parts: tuple[RunPart, ...]
+  first_key: int
+  last_key: int
+  skip: int
+  num_examples: int
+  num_stretches: int
   max_seq_length: int
   max_predictions_per_seq: int
   words: str
   compress: bool
+
+
+class ShardPlan:
+  """Where the shards begin in the runs.
+
+  Example number s * total // num_shards is the first one of shard s. The tables of the runs tell how many examples
+  come before each bucket of keys; a shard is read from the bucket on that holds its first example.
+
+  Args:
+    all_spills: few enough to be opened at the same time.
+    num_shards: at most as many as examples.
+
+  Raises:
+    UserError: there are fewer examples than shards.
+  """
+
+  def __init__(self, all_spills: Sequence[Spill], num_shards: int):
+    runs = [(spill, run) for spill in all_spills for run in spill.runs]
+    self.num_examples = total = sum(run.num_instances for _, run in runs)
+    check_total(total, num_shards)
+    num_bytes = sum(run.num_bytes for _, run in runs)
+    self._num_stretches = 1 + num_bytes // spills.STRETCH_BYTES
+    bits = min(run.bucket_bits for _, run in runs)
+    self._shift = 64 - bits
+    below = np.zeros(1 << bits, np.int64)
+    for spill, run in runs:
+      below += spill.table(run).below[:: 1 << (run.bucket_bits - bits)]
+    self._bounds = [shard * total // num_shards for shard in range(num_shards + 1)]
+    firsts = np.array(self._bounds[:-1])
+    self._first_buckets = np.searchsorted(below, firsts, side="right") - 1
+    self._last_buckets = np.searchsorted(below, np.array(self._bounds[1:]) - 1, side="right") - 1
+    self._skips = firsts - below[self._first_buckets]
+    # [run, shard]: where each shard begins in each run. A second pass over the tables, so that one is in memory.
+    self._runs = runs
+    self._offsets = np.empty((len(runs), num_shards), np.int64)
+    self._run_skips = np.empty((len(runs), num_shards), np.int64)
+    for row, (spill, run) in enumerate(runs):
+      table = spill.table(run)
+      place = table.below[self._first_buckets << (run.bucket_bits - bits)]
+      block = np.searchsorted(table.firsts, place, side="right") - 1
+      self._offsets[row] = np.where(place < run.num_instances, table.offsets[block], run.end)
+      self._run_skips[row] = place - table.firsts[block]
+
+  def task(
+    self, index: int, path: str, max_seq_length: int, max_predictions_per_seq: int, words: str, *, compress: bool
+  ) -> ShardTask:
+    """What `write_shard` needs for shard `index`."""
+    places = zip(self._runs, self._offsets[:, index].tolist(), self._run_skips[:, index].tolist(), strict=True)
+    return ShardTask(
+      index=index,
+      path=path,
+      parts=tuple(
+        RunPart(spill.path, offset, skip, run.end) for (spill, run), offset, skip in places if offset < run.end
+      ),
+      first_key=int(self._first_buckets[index]) << self._shift,
+      last_key=(int(self._last_buckets[index]) + 1 << self._shift) - 1,
+      skip=int(self._skips[index]),
+      num_examples=self._bounds[index + 1] - self._bounds[index],
+      num_stretches=self._num_stretches,
+      max_seq_length=max_seq_length,
+      max_predictions_per_seq=max_predictions_per_seq,
+      words=words,
+      compress=compress,
+    )
 
 
 def write_examples(
@@ -291,21 +194,21 @@ def write_examples(
 
 
 def write_shard(task: ShardTask) -> ShardInfo:
-  """Writes the shard and returns its entry for the manifest."""
-  spills = load_spills(task.spill_paths)
-  total_bytes = sum(run.data_bytes + _INDEX.itemsize * run.num_instances for spill in spills for run in spill.runs)
-  # Keys are uniform, so a stretch of keys this long holds about STRETCH_BYTES.
-  length = (LAST_KEY + 1) // (1 + total_bytes // STRETCH_BYTES)
-  with RecordWriter(task.path, compress=task.compress) as writer:
-    for first in range(task.first, task.last + 1, length):
-      last = min(first + length - 1, task.last)
-      parts = [part for spill in spills for part in spill.read(first, last, task.words)]
-      if not parts:
-        continue
-      order = np.argsort(np.concatenate([part.keys for part in parts]), kind="stable")
-      shifts = np.cumsum([0] + [part.words.size for part in parts[:-1]])
-      starts = np.concatenate([part.starts + shift for part, shift in zip(parts, shifts, strict=True)])[order]
-      words = np.concatenate([part.words for part in parts])
-      del parts
-      write_examples(writer, words, starts, task.max_seq_length, task.max_predictions_per_seq)
+  """Writes the shard and returns its entry for the manifest.
+
+  Raises:
+    RunError: a run is damaged, or the disk failed.
+  """
+  skip, left = task.skip, task.num_examples
+  with naming(task.path), RecordWriter(task.path, compress=task.compress) as writer:
+    for stretch in spills.merge(
+      task.parts, task.words, first_key=task.first_key, last_key=task.last_key, num_stretches=task.num_stretches
+    ):
+      starts = stretch.starts[skip : skip + left]
+      skip, left = max(0, skip - stretch.starts.size), left - starts.size
+      write_examples(writer, stretch.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      if not left:
+        break
+    if left:
+      raise RunError(f"{task.path}: {left} of its {task.num_examples} examples are missing from the sorted runs")
   return ShardInfo(task.path, writer.num_records, writer.num_bytes, writer.sha256)

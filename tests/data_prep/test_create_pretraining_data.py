@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import gzip
+import hashlib
+import itertools
 import json
+import os
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +22,9 @@ import sentencepiece
 from albert import files
 from albert.data import records, schema
 from albert.data.manifest import Manifest, file_sha256
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.tokenization import normalize_text
-from data_prep import corpus, create_pretraining_data, preparation, shards
+from data_prep import corpus, create_pretraining_data, inputs, merging, preparation, shards
 from data_prep.create_pretraining_data import Job, prepare
 from data_prep.preparation import Settings
 from tests.conftest import english_like_documents
@@ -48,13 +57,27 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Units of one short file each, in this process. (Processes of a pool take the units they are given.)"""
+  _make_units_small(monkeypatch)
+
+
+def _make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Units of half a short file each, in this process. (Processes of a pool take the units they are given.)"""
   plan = corpus.plan_units
 
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
     return plan(paths, with_donors=with_donors, unit_bytes=4096)
 
-  monkeypatch.setattr("data_prep.create_pretraining_data.plan_units", plan_small)
+  monkeypatch.setattr("data_prep.local_runner.plan_units", plan_small)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str) -> dict[str, bytes]:
+  """What a run without interruption makes of the files."""
+  directory = tmp_path_factory.mktemp("whole")
+  with pytest.MonkeyPatch.context() as patch:
+    _make_units_small(patch)
+    prepare(make_job(small_files, spm_model, directory))
+  return contents(directory)
 
 
 @pytest.mark.parametrize(
@@ -313,3 +336,206 @@ def test_remote_directories(tmp_path: Path, small_files: list[str], spm_model: s
   assert prepare(job) == local
   assert files.listdir(output_dir) == sorted(contents(tmp_path / "out"))
   assert prepare(job) == local
+
+
+# ---- faults, and input that changes --------------------------------------------------------------------
+
+
+def _raising(number: int) -> Callable[..., None]:
+  def fail(*arguments: object, **named: object) -> None:
+    raise OSError(number, os.strerror(number))
+
+  return fail
+
+
+@pytest.mark.parametrize(
+  ("place", "number"),
+  [
+    ("open a spill", errno.EMFILE),
+    ("sync a spill", errno.EDQUOT),
+    ("read the text", errno.EIO),
+    ("merge", errno.ENOSPC),
+    ("shard", errno.ENOSPC),
+  ],
+)
+def test_a_passing_error_of_the_system_loses_nothing(
+  tmp_path: Path,
+  small_files: list[str],
+  spm_model: str,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+  whole: dict[str, bytes],
+  number: int,
+  place: str,
+) -> None:
+  job = make_job(small_files, spm_model, tmp_path / "out")
+  monkeypatch.setattr(merging, "max_open", lambda: 4)
+  wanted = {"open a spill": "unit-", "sync a spill": "unit-", "merge": "merged-", "shard": "pretraining-"}.get(
+    place, ""
+  )
+  calls = itertools.count()
+  with monkeypatch.context() as patch:
+    if place == "read the text":
+      read_range = corpus.read_range
+      patch.setattr(inputs, "read_range", lambda part: read_range(part) if next(calls) < 5 else _raising(number)())
+    else:
+      module: Any = builtins if place == "open a spill" else os
+      name = "open" if place == "open a spill" else "fsync"
+      original = getattr(module, name)
+
+      def failing(file: Any, *arguments: Any, **named: Any) -> Any:
+        # /proc/self/fd names the file that a descriptor stands for.
+        path = file if isinstance(file, str) else os.readlink(f"/proc/self/fd/{file}")
+        if f"/.{wanted}" in str(path) and next(calls) >= 2:
+          _raising(number)()
+        return original(file, *arguments, **named)
+
+      patch.setattr(module, name, failing)
+    with pytest.raises(RunError, match=re.escape(os.strerror(number))) as caught:
+      prepare(job)
+  assert wanted in str(caught.value)
+  assert "\n" not in str(caught.value)
+  assert "same command" in str(caught.value)
+  (workspace,) = (tmp_path / "out").glob(".preparation-*")
+  kept = list(workspace.glob("*.spill"))
+  assert len(kept) >= 2
+  assert not [path for path in workspace.iterdir() if files.is_staging_name(path.name)]
+  shards_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.tfrecord")}
+  assert len(shards_before) == (2 if place == "shard" else 0)
+  capsys.readouterr()
+  prepare(job)
+  printed = capsys.readouterr().out
+  expected = {"open a spill": 2, "sync a spill": 2, "read the text": 5}.get(place, 17)
+  assert f"kept {expected} of 17 units" in printed
+  assert {path: path.stat().st_mtime_ns for path in shards_before} == shards_before
+  assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("replacement", [b"e", b"\xc3\xa9\xc3\xa9"], ids=["same size", "longer"])
+def test_one_invalid_byte_in_the_last_file_costs_one_unit(
+  tmp_path: Path,
+  small_files: list[str],
+  spm_model: str,
+  capsys: pytest.CaptureFixture[str],
+  num_processes: int,
+  replacement: bytes,
+) -> None:
+  bad = tmp_path / "9.txt"
+  text = Path(small_files[-1]).read_bytes()
+  bad.write_bytes(text[:-8] + b"\xe9" + text[-8:])
+  inputs = [*small_files, str(bad)]
+  job = make_job(inputs, spm_model, tmp_path / "out", num_processes=num_processes)
+  with pytest.raises(UserError, match=rf"{bad}, line \d+: not UTF-8 text \(byte 0xe9"):
+    prepare(job)
+  assert [path.name[:13] for path in (tmp_path / "out").iterdir()] == [".preparation-"]
+  bad.write_bytes(text[:-8] + replacement + text[-8:])
+  capsys.readouterr()
+  prepare(job)
+  kept = re.search(r"kept (\d+) of 19 units", capsys.readouterr().out)
+  assert kept is not None
+  assert int(kept[1]) >= (18 if num_processes == 1 else 14)  # what other processes were at is lost
+  prepare(make_job(inputs, spm_model, tmp_path / "fresh"))
+  assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("stop_at", ["merge", "shard"])
+@pytest.mark.parametrize("prediction", ["sop", "nsp"])
+def test_input_changed_after_a_stop_is_made_again_and_nothing_old_is_used(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stop_at: str, prediction: str
+) -> None:
+  inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
+  settings = Settings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
+  job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
+  monkeypatch.setattr(merging, "max_open", lambda: 4)
+  module, name = (merging, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
+  original, calls = getattr(module, name), itertools.count()
+
+  def stopping(task: object) -> object:
+    if next(calls) == 2:
+      raise _StopError
+    return original(task)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(module, name, stopping)
+    with pytest.raises(_StopError):
+      prepare(job)
+  changed = Path(inputs[3])
+  changed.write_text(changed.read_text()[::-1])
+  prepare(job)
+  prepare(make_job(inputs, spm_model, tmp_path / "fresh", settings=settings))
+  assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+def test_a_merge_that_was_stopped_goes_on(
+  tmp_path: Path,
+  small_files: list[str],
+  spm_model: str,
+  monkeypatch: pytest.MonkeyPatch,
+  capsys: pytest.CaptureFixture[str],
+  whole: dict[str, bytes],
+) -> None:
+  """Whole merged files are kept and what they were merged from is not made again, also right before its removal."""
+  monkeypatch.setattr(merging, "max_open", lambda: 3)
+  job = make_job(small_files, spm_model, tmp_path / "out")
+  remove, calls = files.remove, itertools.count()
+  for stop_at in (0, 5, 9):
+
+    def stopping(path: str, stop_at: int = stop_at) -> None:
+      if "unit-" in path and next(calls) == stop_at:
+        raise _StopError
+      remove(path)
+
+    with monkeypatch.context() as patch:
+      patch.setattr(files, "remove", stopping)
+      with pytest.raises(_StopError):
+        prepare(job)
+  capsys.readouterr()
+  prepare(job)
+  assert "kept 17 of 17 units" in capsys.readouterr().out
+  assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("keeps_size", [True, False])
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, ending: str, keeps_size: bool
+) -> None:
+  inputs = []
+  for path in small_files:
+    data = Path(path).read_bytes()
+    inputs.append(str(tmp_path / (Path(path).stem + ending)))
+    Path(inputs[-1]).write_bytes(gzip.compress(data, 0) if ending.endswith("gz") else data)
+  changed = Path(inputs[2])
+  before, times = changed.read_bytes(), os.stat(changed)
+  # The bytes of a packed file stand in it as they are (no compression); the checksum at its end is of the old text.
+  after = before.replace(b"The captain", b"The teacher", 1) if keeps_size else before + before
+  assert after != before
+  original, calls = preparation.make_spill, itertools.count()
+
+  def then_change(task: preparation.UnitTask) -> object:
+    outcome = original(task)
+    if next(calls) == 12:
+      changed.write_bytes(after)
+      os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return outcome
+
+  job = make_job(inputs, spm_model, tmp_path / "out")
+  with monkeypatch.context() as patch:
+    patch.setattr(preparation, "make_spill", then_change)
+    with pytest.raises(UserError, match=f"{changed} changed while it was being read"):
+      prepare(job)
+  assert [path.name[:13] for path in (tmp_path / "out").iterdir()] == [".preparation-"]
+  changed.write_bytes(before)
+  manifest = prepare(job)
+  assert manifest.settings["input_files"][2]["sha256"] == hashlib.sha256(before).hexdigest()
+
+
+def test_fewer_shards_keep_the_units(
+  tmp_path: Path, small_files: list[str], spm_model: str, capsys: pytest.CaptureFixture[str], whole: dict[str, bytes]
+) -> None:
+  with pytest.raises(UserError, match="--num_shards=100000: the text gives"):
+    prepare(make_job(small_files, spm_model, tmp_path / "out", num_shards=100_000))
+  prepare(make_job(small_files, spm_model, tmp_path / "out"))
+  assert "kept 17 of 17 units" in capsys.readouterr().out
+  assert contents(tmp_path / "out") == whole

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -83,6 +85,30 @@ def test_killed_command_goes_on(
   assert contents(tmp_path / "out") == uninterrupted
 
 
+def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
+  tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes]
+) -> None:
+  """Files may not grow to the size of a shard, so the workers that write shards get an error from the system."""
+  flags = _killed_flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
+  limit = min(len(data) for name, data in uninterrupted.items() if name != "manifest.json") - 1
+  failed = subprocess.run(
+    command(**flags),
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+  )
+  assert failed.returncode == 1, failed.stderr
+  (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
+  assert line == failed.stderr.splitlines()[-1]
+  assert re.search(r"pretraining-0000\d-of-00004\.tfrecord: File too large: what is finished is kept", line)
+  again = run(**flags)
+  assert again.returncode == 0, again.stderr
+  assert "kept 3 of 3 units" in again.stdout
+  assert contents(tmp_path / "out") == uninterrupted
+
+
 def test_help_is_quick_and_lists_the_flags() -> None:
   start = time.monotonic()
   result = subprocess.run([*command(), "--help"], capture_output=True, text=True, timeout=60, check=False)
@@ -132,10 +158,12 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
   }
   result = run(**{name: str(value).replace("{dir}", str(tmp_path)) for name, value in flags.items()})
   assert result.returncode == 2, result.stderr
-  (line,) = [line for line in result.stderr.splitlines() if not line.startswith(("reading text", "writing shards"))]
+  (line,) = [line for line in result.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
   assert line.startswith("error: ")
   assert message in line
-  assert not list(tmp_path.glob("out/*")) + list(tmp_path.glob("out/.*"))
+  # With fewer shards the same command goes on with the text's units; after the other errors nothing is worth keeping.
+  left = {path.name[:13] for path in tmp_path.glob("out/*")}
+  assert left == ({".preparation-"} if "num_shards" in changes else set())
 
 
 def test_workers_import_no_tensorflow() -> None:

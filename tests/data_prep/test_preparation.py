@@ -9,9 +9,10 @@ import pytest
 
 from albert.errors import UserError
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
-from data_prep import preparation, shards
+from data_prep import preparation
 from data_prep.corpus import Counts, plan_units
 from data_prep.preparation import Settings, UnitMaker, UnitTask
+from data_prep.spills import Spill
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_nsp_document_alone_in_its_unit(tmp_path: Path, spm_model: str, donors: 
   assert num_own == 1 - expected
   path = str(tmp_path / "unit.spill")
   maker.make_spill(UnitTask(unit, path))
-  spill = shards.Spill.load(path)
+  spill = Spill.load(path)
   assert spill is not None
   labels = spill.summary["labels"]
   if expected:

@@ -1,17 +1,22 @@
-"""Packing, spills and shards: what goes in comes out, once, in the order of the keys."""
+"""Packing, spill files, merges and shards: what goes in comes out, once, in the order of the keys."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from albert import files
 from albert.data import records
 from albert.data.masking import MaskedTokens, Spans
 from albert.errors import RunError, UserError
-from data_prep import shards
+from albert.workers import Workers
+from data_prep import merging, shards, spills
 from data_prep.segments import Tokens
+from data_prep.spills import Spill, SpillWriter
 
 WORDS = np.dtype("<u2")
 S, P = 12, 4
@@ -62,75 +67,217 @@ def test_word_dtype() -> None:
   assert shards.word_dtype((1 << 16) + 1) == np.dtype("<u4")
 
 
+Expected = list[tuple[int, dict[str, list[int]]]]
+
+
 def spill_randomly(
-  directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int]
-) -> tuple[list[shards.Spill], list[tuple[int, dict[str, list[int]]]]]:
-  """Spills of several small runs each, and all (key, features) in the order of the keys."""
-  monkeypatch.setattr(shards, "_RUN_BYTES", 1000)
+  directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int], *, equal_keys: bool = False
+) -> tuple[list[Spill], Expected]:
+  """Spills of several small runs each, and all (key, features) in the order of the keys, then of the spills."""
+  monkeypatch.setattr(spills, "_RUN_BYTES", 1000)
+  monkeypatch.setattr(spills, "_BLOCK_BYTES", 300)
   rng = np.random.default_rng(1)
-  spills, everything = [], []
+  found: list[Spill] = []
+  everything: Expected = []
   for number, count in enumerate(counts):
-    writer = shards.SpillWriter(str(directory / f"unit-{number}.spill"))
-    for _ in range(4 if count else 0):
-      keys = rng.integers(0, 2**64 - 1, count, dtype=np.uint64, endpoint=True)
-      words, sizes, expected = make_instances(rng, count)
-      writer.add(keys, words, sizes)
-      everything += zip(keys.tolist(), expected, strict=True)
-    writer.close({"number": number})
-    spill = shards.Spill.load(writer.path)
+    path = str(directory / f"unit-{number:08d}-{0:015d}.spill")
+    with SpillWriter(path) as writer:
+      for _ in range(4 if count else 0):
+        keys = rng.integers(0, 2**64 - 1, count, dtype=np.uint64, endpoint=True)
+        if equal_keys:
+          keys = keys >> np.uint64(62) << np.uint64(62)
+        words, sizes, expected = make_instances(rng, count)
+        writer.add(keys, words, sizes)
+        everything += zip(keys.tolist(), expected, strict=True)
+      writer.close({"counts": {"documents": number}, "labels": [number, 2]}, [{"unit": number}])
+    spill = Spill.load(path)
     assert spill is not None
-    spills.append(spill)
-  return spills, sorted(everything, key=lambda item: item[0])
+    found.append(spill)
+  return found, sorted(everything, key=lambda item: item[0])
+
+
+def shards_of(
+  directory: Path, all_spills: list[Spill], num_shards: int, *, compress: bool = False
+) -> list[list[dict[str, list[float]]]]:
+  """The examples of each shard that write_shard makes."""
+  plan = shards.ShardPlan(all_spills, num_shards)
+  found = []
+  for index in range(num_shards):
+    path = str(directory / f"shard-{index}")
+    info = shards.write_shard(plan.task(index, path, S, P, WORDS.str, compress=compress))
+    examples = [records.decode_example(record) for record in records.read_records(path)]
+    assert info.examples == len(examples)
+    found.append([{name: values.tolist() for name, values in example.items()} for example in examples])
+  return found
 
 
 @pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("equal_keys", [False, True])
 def test_shards_hold_everything_in_the_order_of_the_keys(
-  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool, equal_keys: bool
 ) -> None:
-  spills, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17])
-  assert [len(spill.runs) for spill in spills] == [4, 0, 2]
-  monkeypatch.setattr(shards, "STRETCH_BYTES", 700)
+  found, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17], equal_keys=equal_keys)
+  assert [len(spill.runs) for spill in found] == [4, 0, 2]
+  monkeypatch.setattr(spills, "STRETCH_BYTES", 700)
   monkeypatch.setattr(shards, "_BATCH", 5)
-  bounds = shards.shard_bounds(spills, 3, WORDS.str)
-  found, sizes = [], []
-  for number, (first, last) in enumerate(bounds):
-    path = str(tmp_path / f"shard-{number}")
-    task = shards.ShardTask(tuple(s.path for s in spills), first, last, path, S, P, WORDS.str, compress)
-    info = shards.write_shard(task)
-    examples = [records.decode_example(record) for record in records.read_records(path)]
-    sizes.append(len(examples))
-    assert info.examples == len(examples)
-    found += [{name: values.tolist() for name, values in example.items()} for example in examples]
-  assert found == [features for _, features in everything]
-  assert sizes == [62, 63, 63]
+  parts = shards_of(tmp_path, found, 3, compress=compress)
+  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
+  assert [len(part) for part in parts] == [62, 63, 63]
 
 
 def test_fewer_examples_than_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  spills, _ = spill_randomly(tmp_path, monkeypatch, [2])
-  assert len(shards.shard_bounds(spills, 8, WORDS.str)) == 8
+  found, _ = spill_randomly(tmp_path, monkeypatch, [2])
+  assert shards.ShardPlan(found, 8).num_examples == 8
   with pytest.raises(UserError, match="--num_shards=9: the text gives 8 examples only"):
-    shards.shard_bounds(spills, 9, WORDS.str)
+    shards.ShardPlan(found, 9)
 
 
 def test_only_whole_spills_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   (spill,), _ = spill_randomly(tmp_path, monkeypatch, [5])
-  assert spill.summary == {"number": 0}
+  assert (spill.summary, spill.records()) == ({"counts": {"documents": 0}, "labels": [0, 2]}, [{"unit": 0}])
   path = Path(spill.path)
   data = path.read_bytes()
   flipped = bytearray(data)
   flipped[-30] ^= 1
   for damaged in (data[:-1], data[: len(data) // 2], b"", bytes(flipped)):
     path.write_bytes(damaged)
-    assert shards.Spill.load(spill.path) is None
-    with pytest.raises(RunError, match="has gone or is damaged"):
-      shards.load_spills([spill.path])
-  assert shards.Spill.load(str(tmp_path / "absent")) is None
+    assert Spill.load(spill.path) is None
+  assert Spill.load(str(tmp_path / "absent")) is None
 
 
-def test_nothing_is_there_until_a_spill_is_closed(tmp_path: Path) -> None:
-  writer = shards.SpillWriter(str(tmp_path / "unit.spill"))
+def test_a_damaged_block_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  (spill,), _ = spill_randomly(tmp_path, monkeypatch, [30])
+  path = Path(spill.path)
+  data = path.read_bytes()
+  for place in (0, 4, 20, spill.runs[0].end - 1, spill.runs[1].begin + 8):
+    path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    assert Spill.load(spill.path) is not None
+    with pytest.raises(RunError, match=rf"{path} is damaged at byte \d+: remove this file"):
+      shards_of(tmp_path, [spill], 2)
+
+
+def test_nothing_is_there_until_a_spill_is_closed_nor_after_an_error(tmp_path: Path) -> None:
   words, sizes, _ = make_instances(np.random.default_rng(0), 5)
-  writer.add(np.arange(5, dtype=np.uint64), words, sizes)
-  assert not (tmp_path / "unit.spill").exists()
-  writer.close({})
+  path = tmp_path / "unit.spill"
+  with SpillWriter(str(path)) as writer:
+    writer.add(np.arange(5, dtype=np.uint64), words, sizes)
+    assert not path.exists()
+    writer.close({})
   assert [path.name for path in tmp_path.iterdir()] == ["unit.spill"]
+  path.unlink()
+
+  def parts() -> Iterator[spills.Instances]:
+    yield spills.Instances(np.arange(5, dtype=np.uint64), sizes, np.cumsum(sizes) - sizes, words)
+    raise _StopError
+
+  with pytest.raises(_StopError), SpillWriter(str(path)) as writer:
+    writer.write_run(parts())
+  assert not list(tmp_path.iterdir())
+
+
+# ---- merge passes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  ("num_runs", "limit", "expected"),
+  [
+    (80_000, 384, 283),
+    (400, 384, 20),
+    (384, 384, 384),
+    (385, 384, 20),
+    (384**2, 384, 384),
+    (10**7, 384, 216),
+    (9, 2, 2),
+  ],
+)
+def test_fan_in_takes_the_fewest_passes(num_runs: int, limit: int, expected: int) -> None:
+  assert merging.fan_in(num_runs, limit) == expected
+  passes = next(p for p in itertools.count(1) if limit**p >= num_runs)
+  assert (expected - 1) ** passes < num_runs <= expected**passes
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+  with Workers(1, lambda: None) as found:
+    yield found
+
+
+class _StopError(Exception):
+  pass
+
+
+@pytest.mark.parametrize("equal_keys", [False, True])
+@pytest.mark.parametrize("stop_after", [None, 0, 1, 4])
+def test_merge_passes_change_nothing_and_go_on_where_they_were_stopped(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers, equal_keys: bool, stop_after: int | None
+) -> None:
+  counts = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
+  found, everything = spill_randomly(tmp_path, monkeypatch, counts, equal_keys=equal_keys)
+  monkeypatch.setattr(spills, "STRETCH_BYTES", 700)
+  if stop_after is not None:
+    merge, calls = merging.merge_spills, itertools.count()
+
+    def stopping(task: merging.MergeTask) -> Spill:
+      if next(calls) == stop_after:
+        raise _StopError
+      return merge(task)
+
+    with monkeypatch.context() as patch:
+      patch.setattr(merging, "merge_spills", stopping)
+      with pytest.raises(_StopError):
+        merging.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+    there = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
+    found = sorted((s for s in there if s is not None), key=lambda spill: spill.records()[0]["unit"])
+  merged = merging.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Path(spill.path).name for spill in merged)
+  assert sum(len(spill.runs) for spill in merged) <= 2
+  assert [record["unit"] for spill in merged for record in spill.records()] == list(range(len(counts)))
+  assert merging.add_summaries(merged) == {"counts": {"documents": 55}, "labels": [55, 22]}
+  parts = shards_of(tmp_path, merged, 5)
+  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
+
+
+def test_opens_and_reads_grow_no_faster_than_n_log_n(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers
+) -> None:
+  """Four times the spills and the stretches: four times the opens and reads, and one merge pass more."""
+  opens = reads = 0
+  open_file = files.open_file
+
+  def counting(path: str, mode: str = "rb") -> object:
+    nonlocal opens, reads
+    file = open_file(path, mode)
+    if "r" not in mode or not path.endswith(".spill"):
+      return file
+    opens += 1
+    read = file.read
+
+    def counted(size: int = -1) -> bytes:
+      nonlocal reads
+      reads += 1
+      return read(size)
+
+    class Counted:
+      __enter__ = lambda self: self  # noqa: E731
+      __exit__ = lambda self, *arguments: file.close()  # noqa: E731
+      seek, close = file.seek, file.close
+      read = staticmethod(counted)
+
+    return Counted()
+
+  monkeypatch.setattr(files, "open_file", counting)
+  totals = []
+  for num_spills in (16, 64, 256):
+    directory = tmp_path / str(num_spills)
+    directory.mkdir()
+    found, everything = spill_randomly(directory, monkeypatch, [2] * num_spills)
+    monkeypatch.setattr(spills, "STRETCH_BYTES", 500)
+    opens = reads = 0
+    merged = merging.merge_down(found, str(directory), WORDS.str, workers, num_units=num_spills, limit=4)
+    parts = shards_of(directory, merged, 3)
+    assert sum(map(len, parts)) == len(everything)
+    totals.append((opens, reads))
+  for (opens_before, reads_before), (opens_after, reads_after) in itertools.pairwise(totals):
+    # log(64) / log(16) = 1.5
+    assert opens_after <= 4 * 1.5 * opens_before
+    assert reads_after <= 4 * 1.5 * reads_before
