@@ -3,22 +3,28 @@
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --profile
+  python benchmarks/bench_data_prep.py --sorting=625,1250,2500,5000,80000
 
 The first runs data_prep.create_pretraining_data with 1 and 2 processes and prints examples per second and
 core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams,
 masked tokens, replacements and labels over many examples and prints the closed form beside each. The third says
-what one process spends its time on, under Python's profiler, which itself takes some.
+what one process spends its time on, under Python's profiler, which itself takes some. The fourth sorts random
+instances from so many small spill files, in stretches so small that files and stretches are as many as for a large
+corpus; it prints microseconds of processor time per example, and how often files were opened and read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
+import itertools
 import os
 import pstats
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,20 +36,22 @@ from absl import flags  # noqa: E402
 from albert import app, files  # noqa: E402
 from albert.data import masking  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
+from albert.errors import UserError  # noqa: E402
 from albert.tokenization import MASK_ID  # noqa: E402
-from data_prep import create_pretraining_data, preparation  # noqa: E402
+from albert.workers import Workers  # noqa: E402
+from data_prep import create_pretraining_data, merging, preparation, shards, spills  # noqa: E402
 from data_prep.corpus import plan_units  # noqa: E402
 from data_prep.job import Job  # noqa: E402
 
 FLAGS = flags.FLAGS
 # Stages of the work, each with the functions whose time it is, and those that they call for another stage.
-WHOLE = ("create_pretraining_data.py", "run_here")
+WHOLE = ("local_runner.py", "run")
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("corpus.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
   "instances": ([("segments.py", "make_instances"), ("segments.py", "assemble")], []),
   "masking": ([("masking.py", "mask_tokens")], []),
-  "spilling": ([("shards.py", "pack"), ("shards.py", "add"), ("shards.py", "close")], []),
+  "spilling": ([("shards.py", "pack"), ("spills.py", "add"), ("spills.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),
   "sorting, checksums, writing": ([("shards.py", "write_shard")], [("records.py", "encode_batch")]),
 }
@@ -161,13 +169,103 @@ def profile() -> None:
     print(f"{name:38}{value:10.2f} s{value / whole:10.1%}")
 
 
+# Instances of a small spill file, and their shape: tokens, predictions, and words with the header.
+_SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _NUM_WORDS = 16, 64, 10, 4 + 64 + 2 * 10
+# A stretch of 24 MiB over a spill file of 15 MB: what 2 MiB of text are with --dupe_factor=10.
+_SPILLS_IN_STRETCH = 1.7
+
+
+def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
+  rng = np.random.default_rng(0)
+  sizes = np.full(_SPILL_EXAMPLES, _NUM_WORDS)
+  found = []
+  for number in range(num_spills):
+    words = rng.integers(5, 30_000, (_SPILL_EXAMPLES, _NUM_WORDS), dtype=np.uint16)
+    words[:, :4] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
+    words[:, 4 + _TOKENS : 4 + _TOKENS + _PREDICTIONS] = np.arange(1, 1 + _PREDICTIONS)
+    path = f"{directory}/unit-00000000-{number:015d}.spill"
+    with spills.SpillWriter(path) as writer:
+      writer.add(rng.integers(0, 2**64 - 1, _SPILL_EXAMPLES, np.uint64, endpoint=True), words.ravel(), sizes)
+      writer.close({"counts": {}, "labels": [_SPILL_EXAMPLES, 0]})
+    spill = spills.Spill.load(path)
+    assert spill is not None
+    found.append(spill)
+  return found
+
+
+@contextlib.contextmanager
+def _counted_files() -> Iterator[dict[str, int]]:
+  """Counts the opens and reads of spill files."""
+  counts = {"opens": 0, "reads": 0, "bytes": 0}
+  open_file = files.open_file
+
+  class Counted:
+    def __init__(self, path: str):
+      self._file = open_file(path)
+      self.seek, self.close = self._file.seek, self._file.close
+      counts["opens"] += 1
+
+    def read(self, size: int) -> bytes:
+      data = self._file.read(size)
+      counts["reads"] += 1
+      counts["bytes"] += len(data)
+      return data
+
+    def __enter__(self) -> Counted:
+      return self
+
+    def __exit__(self, *arguments: object) -> None:
+      self.close()
+
+  files.open_file = lambda path, mode="rb": Counted(path) if mode == "rb" else open_file(path, mode)  # type: ignore
+  try:
+    yield counts
+  finally:
+    files.open_file = open_file
+
+
+def sorting() -> None:
+  spills.STRETCH_BYTES = int(_SPILLS_IN_STRETCH * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
+  num_shards = 16
+  print(
+    f"{'spills':>8}{'stretches':>10}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
+    f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"
+  )
+  for num_spills in map(int, FLAGS.sorting):
+    with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1, lambda: None) as workers:
+      found = _write_random_spills(directory, num_spills)
+      total = sum(run.num_bytes for spill in found for run in spill.runs)
+      with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
+        start = time.process_time()
+        merged = merging.merge_down(found, directory, "<u2", workers, num_units=num_spills, limit=merging.max_open())
+        plan = shards.ShardPlan(merged, num_shards)
+        infos = [
+          shards.write_shard(plan.task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False))
+          for index in range(num_shards)
+        ]
+        seconds = time.process_time() - start
+      num_examples = sum(info.examples for info in infos)
+      assert num_examples == num_spills * _SPILL_EXAMPLES
+      passes = next(p for p in itertools.count(0) if merging.max_open() ** (p + 1) >= num_spills)
+      print(
+        f"{num_spills:8}{1 + total // spills.STRETCH_BYTES:10}{num_examples:10}{passes:8}"
+        f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
+        f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}{counts['bytes'] / total:12.2f}",
+        flush=True,
+      )
+
+
 def _line(name: str, measured: float, expected: float) -> None:
   ratio = f"{measured / expected:8.4f}" if expected else f"{'':8}"
   print(f"{name:38}{measured:10.5f}{expected:10.5f}{ratio}")
 
 
 def main() -> None:
-  if FLAGS.statistics:
+  if FLAGS.sorting:
+    sorting()
+  elif not FLAGS.input_file or not FLAGS.spm_model_file:
+    raise UserError("--input_file and --spm_model_file are needed, except with --sorting")
+  elif FLAGS.statistics:
     statistics()
   elif FLAGS.profile:
     profile()
@@ -176,12 +274,14 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  flags.DEFINE_string("input_file", None, "comma-separated globs of text files", required=True)
-  flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
+  flags.DEFINE_string("input_file", None, "comma-separated globs of text files")
+  flags.DEFINE_string("spm_model_file", None, "SentencePiece model")
   flags.DEFINE_integer("max_seq_length", 512, "tokens in an example")
   flags.DEFINE_integer("dupe_factor", 4, "times each document is used")
   flags.DEFINE_string("sentence_prediction", "sop", "sop, nsp or none")
   flags.DEFINE_boolean("statistics", False, "print the statistics of the masks instead")
   flags.DEFINE_boolean("profile", False, "print the share of each stage instead")
   flags.DEFINE_integer("num_examples", 100_000, "examples to count at least, for --statistics")
+  flags.DEFINE_list("sorting", None, "sort so many random spill files instead; several numbers with commas")
+  flags.DEFINE_string("directory", None, "where --sorting puts its files; the system's directory for them if not given")
   app.run(main)

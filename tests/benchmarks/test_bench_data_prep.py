@@ -45,3 +45,15 @@ def test_profile(corpus_file: str, spm_model: str) -> None:
   assert sum(shares.values()) == pytest.approx(100, abs=1)
   assert all(share >= 0 for share in shares.values())
   assert sum(shares.values()) == pytest.approx(100, abs=0.5)
+
+
+def test_sorting() -> None:
+  """Both are more than a process reads at the same time, so there is a merge pass."""
+  printed = run("--sorting=400,800")
+  rows = [dict(zip(printed.splitlines()[0].split(), line.split(), strict=True)) for line in printed.splitlines()[1:]]
+  assert [(row["spills"], row["examples"], row["passes"]) for row in rows] == [
+    ("400", "6400", "1"),
+    ("800", "12800", "1"),
+  ]
+  assert float(rows[1]["opens/spill"]) <= float(rows[0]["opens/spill"]) < 4
+  assert float(rows[1]["reads/spill"]) <= float(rows[0]["reads/spill"]) < 8
