@@ -26,6 +26,7 @@ from albert.tasks.base import Outputs, Task
 from albert.training import checkpoints, curves, run_directory, strategy
 from albert.training.cluster import Cluster, is_loss
 from albert.training.evaluation_log import EvaluationLog
+from albert.training.initial_weights import claim as claim_weights
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.metrics_log import MetricsLog, format_metrics, say
 from albert.training.model_weights import load_initial_weights, load_trained_weights
@@ -200,10 +201,19 @@ class Estimator:
         "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
       )
     is_started = bool(self.checkpoints.steps()) or self._has_results()
+    initial_weights = claim_weights(
+      directory,
+      config.init_checkpoint,
+      self.task.vocabulary(),
+      from_scratch=config.from_scratch,
+      is_started=is_started,
+      is_chief=self.cluster.is_chief,
+    )
     run_directory.claim(
       directory,
       self._identity() | {"train": train.identity() | {"precision": self.precision}},
       {
+        **initial_weights,
         "train": train.to_dict() | {"precision": self.precision},
         "data": self.task.all_settings(),
         "recipe": config.recipe,
@@ -218,7 +228,10 @@ class Estimator:
     return train
 
   def _keep_files(self, *, overwrite: bool) -> None:
-    """Copies what the task needs for a later evaluation, such as its vocabulary, into output_dir."""
+    """Copies what the task needs for a later evaluation, such as its vocabulary, into output_dir.
+
+    A run that begins replaces what an earlier attempt with another vocabulary left there.
+    """
     for name, source in self.task.files_to_keep().items():
       target = files.join(self.config.output_dir, name)
       if overwrite or not files.exists(target):
@@ -365,7 +378,6 @@ class Estimator:
       "optimizer": config.optimizer.identity(),
       "train": config.train.identity() | {"precision": self.precision},
       "data": self.task.settings(),
-      "init_checkpoint": config.init_checkpoint,
       "init_from_shallower": config.init_from_shallower,
     }
 

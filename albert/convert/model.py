@@ -11,6 +11,7 @@ import numpy as np
 
 from albert import files
 from albert.config import ModelConfig, load_model_config
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.models.weight_names import (
   POOLER,
@@ -69,6 +70,8 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
     )
   if spm_model_file and not files.exists(spm_model_file):
     raise UserError(f"--spm_model_file={spm_model_file}: no such file")
+  if spm_model_file:
+    file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
   config = load_model_config(config_file)
   found_heads = _check(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}

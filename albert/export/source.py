@@ -11,6 +11,7 @@ import numpy as np
 
 from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.models.weight_names import encoder_shapes, heads, huggingface_groups_agree
 from albert.training import checkpoints
@@ -106,6 +107,8 @@ def open_source(path: str, *, select: str = "", albert_config_file: str = "", sp
     raise UserError(f"{FLAG}={path}: has no spiece.model beside it; give the vocabulary with --spm_model_file")
   if not files.exists(vocabulary):
     raise UserError(f"--spm_model_file={vocabulary}: no such file")
+  if spm_model_file:
+    file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
   step = _STEP.search(file.directory)
   run, metrics = _run_of(file.directory, int(step[1])) if step else ({}, {})
   return Source(file, config, vocabulary, int(step[1]) if step else None, run, metrics)

@@ -39,6 +39,13 @@ class Forward(NamedTuple):
   outputs: dict[str, tf.Tensor]
 
 
+class VocabularyId(NamedTuple):
+  """A vocabulary: SHA-256 of its SentencePiece model, in hex, and what the user gave it with, for errors."""
+
+  sha256: str
+  name: str
+
+
 class Task(abc.ABC):
   """One thing to train and evaluate."""
 
@@ -68,6 +75,10 @@ class Task(abc.ABC):
   def all_settings(self) -> dict[str, Any]:
     """settings(), and those of the task's settings that may differ when a run is resumed, for later commands."""
     return self.settings()
+
+  def vocabulary(self) -> VocabularyId | None:
+    """The vocabulary that ids are of; None where it is not known."""
+    return None
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Those of settings() without which a checkpoint of a run means nothing, such as its labels."""

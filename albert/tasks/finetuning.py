@@ -20,7 +20,7 @@ from albert.data.manifest import file_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.errors import UserError
-from albert.tasks.base import LOSS, Batch, Task
+from albert.tasks.base import LOSS, Batch, Task, VocabularyId
 from albert.tokenization import Tokenizer
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -98,6 +98,10 @@ class FinetuningTask(Task):
   def all_settings(self) -> dict[str, Any]:
     """Adds the fields of the config that may change."""
     return self.config.recorded() | self.settings()
+
+  def vocabulary(self) -> VocabularyId:
+    """That of --spm_model_file."""
+    return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """The vocabulary, and how text is normalized."""

@@ -22,7 +22,7 @@ from albert.data.shards import open_shards
 from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.heads import PretrainingModel
-from albert.tasks.base import Batch, Forward, Outputs, Sum, Task
+from albert.tasks.base import Batch, Forward, Outputs, Sum, Task, VocabularyId
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -170,19 +170,28 @@ class PretrainingTask(Task):
 
   def settings(self) -> dict[str, Any]:
     """The task's part of config.json."""
-    vocab_sha256 = self._tokenizer.sha256 if self.config.spm_model_file else self._vocab_sha256
-    return (
-      self.config.identity()
-      | ({"vocab_sha256": vocab_sha256} if vocab_sha256 else {})
-      | {
-        "max_seq_length": self.max_seq_length,
-        "max_predictions_per_seq": self.max_predictions,
-        "sentence_prediction": self.sentence_prediction,
-        "masking": "dynamic" if self.masking else "static",
-        "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
-        "ngram": self.masking.ngram if self.masking else 0,
-      }
-    )
+    settings = self.config.identity() | {
+      "max_seq_length": self.max_seq_length,
+      "max_predictions_per_seq": self.max_predictions,
+      "sentence_prediction": self.sentence_prediction,
+      "masking": "dynamic" if self.masking else "static",
+      "masked_lm_prob": self.masking.masked_lm_prob if self.masking else 0.0,
+      "ngram": self.masking.ngram if self.masking else 0,
+    }
+    return settings | self.checkpoint_settings()
+
+  def vocabulary(self) -> VocabularyId | None:
+    """That of --spm_model_file, else the one that the manifest of the shards names."""
+    if self.config.spm_model_file:
+      return VocabularyId(self._tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
+    if not self._vocab_sha256:
+      return None
+    return VocabularyId(self._vocab_sha256, f"that of {self.config.input_file or self.config.eval_input_file}")
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """The vocabulary, where it is known."""
+    vocabulary = self.vocabulary()
+    return {"vocab_sha256": vocabulary.sha256} if vocabulary else {}
 
   def all_settings(self) -> dict[str, Any]:
     """Adds the fields of the config that may change."""

@@ -24,6 +24,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     from_shallower=config.init_from_shallower,
     config=task.model_config,
     head_settings=task.head_settings(),
+    vocabulary=task.vocabulary(),
   )
   new = kept + replaced
   say(f"started from {config.init_checkpoint}" + (f"; fresh: {', '.join(new)}" if new else ""))

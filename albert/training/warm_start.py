@@ -12,6 +12,7 @@ from albert import files
 from albert.config import ModelConfig
 from albert.errors import UserError
 from albert.models.weight_names import huggingface_groups_agree
+from albert.tasks.base import VocabularyId
 from albert.training.weight_files import WeightFile, find_prefix, open_weights
 
 __all__ = ["find_prefix", "warm_start"]
@@ -42,6 +43,7 @@ def warm_start(
   from_shallower: bool = False,
   config: ModelConfig | None = None,
   head_settings: Mapping[str, Any] | None = None,
+  vocabulary: VocabularyId | None = None,
 ) -> list[str]:
   """Assigns `variables` from the checkpoint at `path`.
 
@@ -55,14 +57,18 @@ def warm_start(
     config: the model's, to compare with the one beside the weights in what their shapes do not tell.
     head_settings: what the variables under `fresh` depend on (see Task.head_settings), to compare with the run that
       their weights are of.
+    vocabulary: the model's, to compare with that of the weights; None where it is not known.
   Returns:
     Names of the variables that keep their initial values (only those under `fresh`).
   Raises:
     UserError: any other variable that is missing, has another shape, or is left over; each is named. Or a
-      config beside the weights that contradicts `config`, or a run's that contradicts `head_settings`.
+      config beside the weights that contradicts `config`, a run's that contradicts `head_settings`, or another
+      vocabulary.
   """
   file = open_weights(path)
   source = file.entries
+  if vocabulary is not None:
+    file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   _compare_configs(path, file, config, from_shallower=from_shallower)
   sources = {name: name for name in variables}
   if from_shallower:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.models.weight_names import PROJECTION, from_huggingface
 from albert.training import checkpoints
@@ -88,6 +89,29 @@ class WeightFile:
     places = [self.directory, *self._directories_around()]
     found = [files.join(place, name) for place in places for name in _VOCABULARY_NAMES]
     return next((path for path in found if files.exists(path)), None)
+
+  def check_vocabulary(self, sha256: str, given: str, *, flag: str = FLAG) -> None:
+    """Refuses a vocabulary that is not that of the weights, where the run or a file beside them tells it.
+
+    Sizes do not tell: another vocabulary of the same size gives every embedding another piece.
+
+    Args:
+      sha256: of the SentencePiece model that is to be used.
+      given: what it is, for the error, such as "--spm_model_file=PATH".
+      flag: what the weights were given with.
+    Raises:
+      UserError: it is another vocabulary.
+    """
+    run = files.read_json(self.run_file) if self.run_file else {}
+    where, expected = self.vocabulary or self.run_file, run.get("data", {}).get("vocab_sha256")
+    if not expected and self.vocabulary:
+      expected = file_sha256(self.vocabulary)
+    if expected and expected != sha256:
+      raise UserError(
+        f"{flag}={self.path}: its vocabulary is {where} (SHA-256 {expected[:12]}...), {given} is another one "
+        f"({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the weights, or weights "
+        "that were trained with this vocabulary"
+      )
 
   @property
   def run_file(self) -> str | None:

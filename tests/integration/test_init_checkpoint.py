@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig, load_model_config
 from albert.convert.run import convert
+from albert.data.manifest import Manifest
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask
@@ -71,3 +74,29 @@ def test_a_model_that_differs_where_shapes_do_not_tell_is_refused(tmp_path, form
   for form in ("tf1", "ours", "huggingface"):
     with pytest.raises(UserError, match="has num_attention_heads 3, this model has 4"):
       estimator(tmp_path, forms[form], other).evaluate()
+
+
+def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_path):
+  write_shards(tmp_path / "shards", [24])
+  manifest = Manifest(
+    kind="pretraining",
+    settings={},
+    vocab_sha256=hashlib.sha256(b"the shards'").hexdigest(),
+    vocab_size=TINY_MODEL.vocab_size,
+    num_documents=1,
+    num_tokens=1,
+  )
+  manifest.save(str(tmp_path / "shards"))
+  weights = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS)
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the weights'")
+  run = estimator(tmp_path, weights)
+  for action in (run.train, run.evaluate):
+    with pytest.raises(UserError, match=r"its vocabulary is .*30k-clean\.model .*, that of .*\.tfrecord is another"):
+      action()
+  (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the shards'")
+  assert run.evaluate()["masked_lm_loss"] > 1
+  # Later evaluations on shards of another vocabulary are refused by what the run has recorded.
+  run_directory = Path(run.config.output_dir)
+  (run_directory / "config.json").write_text(json.dumps({"data": {"vocab_sha256": "0" * 64}}))
+  with pytest.raises(UserError, match=r"config\.json: its checkpoints were trained with vocab_sha256 = '0000"):
+    run.evaluate()

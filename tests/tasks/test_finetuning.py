@@ -15,6 +15,7 @@ from albert import runs
 from albert.config import FinetuningConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.estimator import Estimator
+from albert.export.source import open_source
 from albert.training import checkpoints
 from albert.training.model_weights import load_initial_weights
 from tests.conftest import SaveModel
@@ -279,6 +280,50 @@ def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file
     assert np.array_equal(weights["output_weights"].numpy(), head) != fresh_head
     pooler = first.model.named_weights()["bert/pooler/dense/kernel"].numpy()
     np.testing.assert_array_equal(weights["bert/pooler/dense/kernel"].numpy(), pooler)
+
+
+def other_vocabulary(save_model: SaveModel) -> str:
+  """As many pieces as spm_file, in another order."""
+  return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
+
+
+def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_path, spm_file, save_model):
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
+  options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "num_train_steps": 2}
+  other = other_vocabulary(save_model)
+  estimator = Estimator(toy_task(tmp_path, other), run_config(tmp_path / "second", **options))
+  for action in (estimator.train, estimator.evaluate):
+    with pytest.raises(UserError, match=r"first: its vocabulary is .*spiece\.model .* --spm_model_file=.* is another"):
+      action()
+  assert not (tmp_path / "second" / "spiece.model").exists()
+  with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):
+    open_source(str(tmp_path / "first"), spm_model_file=other)
+
+
+def test_a_resumed_run_knows_its_initial_weights_by_content(tmp_path, spm_file):
+  for name, seed in (("first", 3), ("other", 4)):
+    config = run_config(tmp_path / name, num_train_steps=2, eval_every_steps=0, seed=seed)
+    Estimator(toy_task(tmp_path, spm_file), config).train()
+
+  def claim(**options: Any) -> None:
+    values = {"from_scratch": False, "num_train_steps": 2, "eval_every_steps": 0, **options}
+    task = toy_task(tmp_path, spm_file)
+    estimator = Estimator(task, run_config(tmp_path / "run", **values))
+    estimator.train() if not (tmp_path / "run").exists() else estimator.claim_output_dir(task.training_data())
+
+  claim(init_checkpoint=str(tmp_path / "first"))
+  (tmp_path / "first").rename(tmp_path / "moved")
+  claim(init_checkpoint=str(tmp_path / "first"))  # no longer needed
+  claim(init_checkpoint=str(tmp_path / "moved"))
+  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds others"):
+    claim(init_checkpoint=str(tmp_path / "other"))
+  with pytest.raises(UserError, match=r"started from .*moved, not from random weights"):
+    claim(from_scratch=True)
+  config = json.loads((tmp_path / "run" / "config.json").read_text())
+  del config["init_checkpoint_sha256"]  # as an earlier version wrote it
+  (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds others"):
+    claim(init_checkpoint=str(tmp_path / "other"))
 
 
 def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, spm_file):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
+from albert.tasks.base import VocabularyId
 from albert.training.checkpoints import CheckpointManager, write_bundle
 from albert.training.warm_start import find_prefix, warm_start
 from tests.synthetic import TINY_MODEL
@@ -122,3 +124,28 @@ def test_a_head_of_the_same_labels_is_taken_over(tmp_path: Path):
   target = variables(ENCODER, HEAD)
   assert warm_start(path, target, fresh=["cls/"], head_settings={"task": "classifier", "labels": "no,yes"}) == []
   np.testing.assert_array_equal(target["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
+
+
+def test_another_vocabulary_than_that_of_the_weights_is_refused(tmp_path: Path):
+  ours, other = VocabularyId("a" * 64, "--spm_model_file=x.model"), b"a SentencePiece model"
+  same = VocabularyId(hashlib.sha256(other).hexdigest(), "the same")
+  prefix = bundle(tmp_path, ENCODER)
+  assert warm_start(prefix, variables(ENCODER), vocabulary=ours) == []  # nothing says what the weights' is
+  for name in ("30k-clean.model", "spiece.model"):
+    (tmp_path / name).write_bytes(other)
+    target = variables(ENCODER)
+    with pytest.raises(UserError, match=rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is another"):
+      warm_start(prefix, target, vocabulary=ours)
+    assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
+    assert warm_start(prefix, variables(ENCODER), vocabulary=same) == []
+
+
+def test_the_vocabulary_of_a_run_is_in_its_config(tmp_path: Path):
+  path = run_with_head(tmp_path, {"vocab_sha256": "b" * 64})
+  for sha256 in ("a" * 64, "b" * 64):
+    vocabulary = VocabularyId(sha256, "that of the shards")
+    if sha256.startswith("b"):
+      assert warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary) == []
+    else:
+      with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, that of the shards is another"):
+        warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary)
