@@ -245,7 +245,7 @@ def test_an_ensemble_of_two_runs(data: dict[str, str], common: list[str], tmp_pa
   assert len(read(both / "predictions.json")) == 9
   shutil.rmtree(outputs[1] / "checkpoints")  # predictions are all it needs
   (outputs[1] / "nbest_predictions_dev.json").unlink()
-  with pytest.raises(UserError, match=r"run-1 has no nbest_predictions_dev\.json, which .*run-0 has: its checkpoints"):
+  with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
     ensemble([str(output) for output in outputs], str(both))
 
 
