@@ -11,5 +11,8 @@ ARCHITECTURES = (
   "AlbertForSequenceClassification",
   "AlbertForMultipleChoice",
   "AlbertForQuestionAnswering",
+  "AlbertForTokenClassification",
 )
+# Those of them that have a pooler.
+POOLED = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
 REPORT = "conversion.tsv"

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from albert import files
+from albert.convert.formats import POOLED
 from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
-from albert.models.weight_names import PROJECTION, heads, to_huggingface
+from albert.models.weight_names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 from albert.tokenization import CLS_ID, PAD_ID, SEP_ID
 from albert.training.weight_files import SAFETENSORS
 
@@ -41,12 +42,15 @@ def write_huggingface(model: Model, directory: str, architecture: str = "") -> l
     directory: where.
     architecture: the class that config.json names; empty: the one that has the model's head.
   Raises:
-    UserError: one class of a classifier head means multiple choice or regression, and `architecture` doesn't say.
+    UserError: one class of a classifier head means multiple choice or regression, and `architecture` doesn't say; or
+      `architecture` has a pooler and the model has none.
   """
   from safetensors.numpy import save
 
   model = expand_sharing(model, for_huggingface=True)
   architecture = architecture or _architecture(model)
+  if architecture in POOLED and POOLER[0] not in model.weights:
+    raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
   tensors: dict[str, np.ndarray] = {}
   report = []
   for name, value in model.weights.items():
@@ -74,8 +78,11 @@ def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[Line]:
 
 def _architecture(model: Model) -> str:
   found = model.heads
+  has_pooler = POOLER[0] in model.weights
+  if found == ("classifier",) and not has_pooler:
+    return "AlbertForTokenClassification"
   if "masked_lm" in found:
-    return "AlbertForPreTraining" if "sentence" in found else "AlbertForMaskedLM"
+    return "AlbertForPreTraining" if "sentence" in found and has_pooler else "AlbertForMaskedLM"
   if found == ("classifier",) and len(model.weights["output_weights"]) == 1:
     raise UserError(
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "

@@ -67,7 +67,7 @@ def describe(name: str, choice: Choice, servable: Servable, source: Source) -> D
     task=choice.name,
     summary=servable.summary,
     fields=[dataclasses.asdict(field) for field in servable.fields],
-    answers=dict(servable.answers),
+    answers=dict(servable.given_answers()),
     labels=list(servable.labels()),
     counted_by=servable.counted_by,
     max_seq_length=settings.max_seq_length,

@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert.config import ModelConfig
 from albert.export.layout import Layout, Padded, Tokens
 from albert.models.layers import LAYER_NORM_EPSILON
+from albert.models.weight_names import POOLER
 
 # B batch, S sequence, T tokens that are computed, M tokens of a sequence that are asked for, E embedding, H hidden,
 # I intermediate, N heads, D = H / N head size.
@@ -137,7 +138,7 @@ class ServedEncoder(tf.Module):
 
   Args:
     config: of the model.
-    weights: by the original's names; those of the encoder and the pooler.
+    weights: by the original's names; those of the encoder, and of the pooler if it has one.
     dtype: that matrices are kept and multiplied in, float32 or bfloat16. All else is float32.
   """
 
@@ -161,7 +162,7 @@ class ServedEncoder(tf.Module):
     self.feed_forward = [
       [_FeedForward(config, weights, block(g, i), dtype) for i in inner] for g in range(config.num_ffn_groups)
     ]
-    self.pooler = Dense.load(weights, "bert/pooler/dense", dtype)
+    self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
 
   def sequence(self, tokens: Tokens, layout: Layout | None = None) -> tf.Tensor:
     """The last layer, [B, S, H]; zeros at padding."""
@@ -188,6 +189,7 @@ class ServedEncoder(tf.Module):
 
   def pool(self, first: tf.Tensor) -> tf.Tensor:
     """The last layer at [CLS], [B, H], -> [B, H]."""
+    assert self.pooler is not None, "Servable.uses_pooler is checked first"
     return tf.tanh(self.pooler(first))
 
   def _halves(self) -> list[tuple[_Attention, _FeedForward]]:

@@ -36,6 +36,7 @@ class FillMask(TextServable):
     "num_masks": "masks of each text, without those that were cut off, int32 [B]; beyond them there is padding",
   }
   counted_by = "num_masks"
+  uses_pooler = False
 
   def __init__(self, source: Source, settings: Settings):
     super().__init__(source, settings)
@@ -155,9 +156,10 @@ class SentenceOrder(TextServable):
 
 
 class Embeddings(TextServable):
-  """Vectors of texts."""
+  """Vectors of texts; the mean alone where the checkpoint has no pooler."""
 
   summary = "gives texts vectors"
+  uses_pooler = False
   answers: ClassVar[Mapping[str, str]] = {
     "pooled": "the pooler's output on [CLS], float32 [B, H]",
     "mean": "the mean of the last layer over the tokens, [CLS] and [SEP] included, float32 [B, H]",
@@ -168,7 +170,12 @@ class Embeddings(TextServable):
     self.fields = text_fields(["any text"])
 
   def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
-    """Both vectors."""
+    """Both vectors, or the mean alone."""
     sequence = self.encoder.sequence(tokens, layout)
     count = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)
-    return {"pooled": self.encoder.pool(sequence[:, 0]), "mean": tf.reduce_sum(sequence, axis=1) / count}
+    mean = {"mean": tf.reduce_sum(sequence, axis=1) / count}
+    return mean if self.encoder.pooler is None else {"pooled": self.encoder.pool(sequence[:, 0]), **mean}
+
+  def given_answers(self) -> Mapping[str, str]:
+    """Both, or the mean alone."""
+    return {name: text for name, text in self.answers.items() if name == "mean" or self.encoder.pooler is not None}

@@ -14,6 +14,7 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.encoder import ServedEncoder
 from albert.export.layout import Layout, Packed, Tokens, real_tokens, trim, with_a_row
 from albert.export.source import Source
+from albert.models.weight_names import NO_POOLER
 from albert.text_ops import GraphTokenizer
 
 # B batch, K texts of one field, S sequence.
@@ -66,6 +67,8 @@ class Servable(tf.Module, abc.ABC):
 
   # The head that the checkpoint must hold, as models.weight_names calls it; "" for the encoder alone.
   head: ClassVar[str] = ""
+  # Whether it cannot do without the pooler.
+  uses_pooler: ClassVar[bool] = True
   # What it does, for the model card.
   summary: str = ""
   # Name of an answer -> what it is, in the order of the card.
@@ -104,6 +107,8 @@ class Servable(tf.Module, abc.ABC):
     if cls.head and cls.head not in source.heads:
       has = f"its heads: {', '.join(source.heads)}" if source.heads else "it has none"
       return f"the checkpoint has no {cls.head} head ({has})"
+    if cls.uses_pooler and not source.file.has_pooler:
+      return f"the checkpoint has {NO_POOLER}"
     return None
 
   @classmethod
@@ -134,6 +139,10 @@ class Servable(tf.Module, abc.ABC):
   @abc.abstractmethod
   def examples(self) -> list[dict[str, Any]]:
     """Requests to try: texts (or lists of them) by the names of the fields."""
+
+  def given_answers(self) -> Mapping[str, str]:
+    """Those of `answers` that this checkpoint gives."""
+    return self.answers
 
   def labels(self) -> Sequence[str]:
     """The classes, in the order of the probabilities; () if there are none."""

@@ -13,7 +13,7 @@ from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
-from albert.models.weight_names import encoder_shapes, heads, huggingface_groups_agree
+from albert.models.weight_names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 from albert.training import checkpoints
 from albert.training.weight_files import WeightFile, open_weights
 
@@ -67,8 +67,9 @@ class Source:
     return weights
 
   def encoder_weights(self) -> dict[str, np.ndarray]:
-    """All weights of the encoder."""
-    return self.read(encoder_shapes(self.config))
+    """All weights of the encoder; those of the pooler where the checkpoint has one."""
+    names = [n for n in encoder_shapes(self.config) if n not in POOLER or self.file.has_pooler]
+    return self.read(names)
 
   def head_weights(self, head: str) -> dict[str, np.ndarray]:
     """All weights of a head."""

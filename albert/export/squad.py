@@ -36,6 +36,7 @@ class _QuestionAnswering(Servable):
     "end": "the character behind it (signature tokens: its last token), int32 [B]",
   }
   row_of_ids: ClassVar[str] = "a window: [CLS] question [SEP] part of the context [SEP], then padding"
+  uses_pooler = False
   head_class: ClassVar[type[SpanHead]]
   tokenizer_class = OffsetGraphTokenizer
   tokenizer: OffsetGraphTokenizer

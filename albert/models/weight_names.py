@@ -14,6 +14,11 @@ from albert.config import ModelConfig
 
 _TRANSFORMER = "bert/encoder/transformer"
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+# What AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification of transformers have none of.
+NO_POOLER = (
+  "no pooler (as transformers' AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification), which "
+  "this needs: give weights with one, such as AlbertModel's, AlbertForPreTraining's or the original's"
+)
 PROJECTION = ("bert/encoder/embedding_hidden_mapping_in/kernel", "bert/encoder/embedding_hidden_mapping_in/bias")
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 

@@ -56,6 +56,8 @@ class Task(abc.ABC):
   # Prefixes of the model's weights that a warm start may leave fresh, and of a checkpoint's it may leave unused.
   fresh_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()
+  # Prefixes of the model's weights that the task does not use, and which a checkpoint may lack.
+  unused_weights: Sequence[str] = ()
   # Prefixes of the model's weights that a warm start leaves fresh even if the checkpoint has them.
   replaced_weights: Sequence[str] = ()
   # Whether predict runs the model over batches of eval_batch_size.

@@ -37,7 +37,7 @@ class FinetuningTask(Task):
 
   higher_is_better = True
   needs_initial_weights = True
-  ignored_weights = PRETRAINING_HEADS
+  ignored_weights: Sequence[str] = PRETRAINING_HEADS
   # Prefixes of the head's weights, by the original's names.
   head_weights: ClassVar[Sequence[str]] = ("output_weights", "output_bias")
   # True for examples of several sequences: batches are [B, K, S].

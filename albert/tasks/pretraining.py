@@ -73,6 +73,8 @@ class PretrainingTask(Task):
       self.sentence_prediction = "sop"
     self.masking = self._make_masking(manifest if config.input_file else None)
     self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
+    if not self.sentence_metric:
+      self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
   def _files(self, flag: str) -> dict[str, files.Stat]:
     """The shards of --input_file or --eval_input_file, which are looked for once: there may be thousands."""

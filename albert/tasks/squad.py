@@ -18,6 +18,7 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
+from albert.models.weight_names import heads
 from albert.tasks import squad_files, squad_predictions
 from albert.tasks.base import Batch, Forward, Outputs, Sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
@@ -41,10 +42,14 @@ class SquadTask(FinetuningTask):
   best_metric = "f1"
   predictions_extension = ".json"
   token_features: ClassVar[Sequence[str]] = (P_MASK,)
+  unused_weights = ("bert/pooler/",)
   config: SquadConfig
 
   def __init__(self, model_config: ModelConfig, config: SquadConfig):
     super().__init__(model_config, config)
+    # Heads of other tasks, such as that of AlbertForTokenClassification, are left behind.
+    names = {name for head in heads(model_config).values() for name in head.shapes}
+    self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
     self._latest: tuple[Outputs, SquadPredictions] | None = None
 

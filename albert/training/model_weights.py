@@ -21,6 +21,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     {name: variable for name, variable in weights.items() if name not in replaced},
     fresh=task.fresh_weights,
     ignored=(*task.ignored_weights, *task.replaced_weights),
+    unused=task.unused_weights,
     from_shallower=config.init_from_shallower,
     config=task.model_config,
     head_settings=task.head_settings(),

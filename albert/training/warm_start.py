@@ -11,12 +11,13 @@ import tensorflow as tf
 from albert import files
 from albert.config import ModelConfig
 from albert.errors import UserError
-from albert.models.weight_names import huggingface_groups_agree
+from albert.models.weight_names import NO_POOLER, POOLER, huggingface_groups_agree
 from albert.tasks.base import VocabularyId
 from albert.training.weight_files import WeightFile, find_prefix, open_weights
 
 __all__ = ["find_prefix", "warm_start"]
 
+_SENTENCE_HEAD = "cls/seq_relationship/"
 _GROUP = re.compile(r"/group_(\d+)/")
 
 
@@ -40,6 +41,7 @@ def warm_start(
   *,
   fresh: Sequence[str] = (),
   ignored: Sequence[str] = (),
+  unused: Sequence[str] = (),
   from_shallower: bool = False,
   config: ModelConfig | None = None,
   head_settings: Mapping[str, Any] | None = None,
@@ -52,6 +54,8 @@ def warm_start(
     variables: the model's, by the original's names.
     fresh: prefixes of variables that may be missing from the checkpoint (a new task head).
     ignored: prefixes of the checkpoint's weights that may go unused (the heads of pretraining).
+    unused: prefixes of variables that the task does not use (the pooler of SQuAD). Where the checkpoint has none of
+      them they become zeros, so that no later run takes them for trained ones (see weight_files.open_weights).
     from_shallower: a network of more groups takes its groups from the checkpoint's fewer ones
       (ALBERT, section 4.7: deeper networks start from shallower ones).
     config: the model's, to compare with the one beside the weights in what their shapes do not tell.
@@ -75,17 +79,24 @@ def warm_start(
     for half in ("/attention_1/", "/ffn_1/", "/LayerNorm/", "/LayerNorm_1/"):
       ours, theirs = _num_groups(list(variables), half), _num_groups(list(source), half)
       sources |= {n: _shallower_name(n, ours, theirs) for n in variables if half in n and _GROUP.search(n)}
+  zeros = [
+    n for prefix in unused if not any(s.startswith(prefix) for s in source) for n in variables if n.startswith(prefix)
+  ]
   missing: list[str] = []
   misshapen: list[str] = []
   kept: list[str] = []
   for name, variable in variables.items():
+    if name in zeros:
+      continue
     if sources[name] not in source:
       (kept if name.startswith(tuple(fresh)) else missing).append(name)
     elif source[sources[name]].shape != tuple(variable.shape):
       misshapen.append(f"{name} {list(source[sources[name]].shape)} instead of {list(variable.shape)}")
-  unused = [n for n in source if n not in set(sources.values()) and not n.startswith(tuple(ignored))]
-  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", unused)):
+  left_over = [n for n in source if n not in set(sources.values()) and not n.startswith(tuple(ignored))]
+  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", left_over)):
     if names:
+      if names is missing and set(POOLER) <= set(missing) and _are_of_pooled_output(missing):
+        raise UserError(_without_pooler(path, missing))
       is_head = names is misshapen and all(name.startswith(tuple(fresh)) for name in names)
       remedy = "--fresh_head to leave it behind" if is_head else "the --albert_config_file or --model it was made with"
       raise UserError(
@@ -95,9 +106,22 @@ def warm_start(
   if any(name.startswith(tuple(fresh)) and name not in kept for name in variables):
     _compare_heads(path, file, head_settings or {})
   for name, variable in variables.items():
-    if name not in kept:
+    if name in zeros:
+      variable.assign(tf.zeros_like(variable))
+    elif name not in kept:
       variable.assign(file.read(sources[name]))
   return kept
+
+
+def _are_of_pooled_output(names: Sequence[str]) -> bool:
+  return all(name in POOLER or name.startswith(_SENTENCE_HEAD) for name in names)
+
+
+def _without_pooler(path: str, missing: Sequence[str]) -> str:
+  """What is wrong with weights that lack the pooler (and the sentence head), and what to do."""
+  is_pretraining = any(name.startswith(_SENTENCE_HEAD) for name in missing)
+  more = "; or leave the sentence loss out with --sentence_prediction=none" if is_pretraining else ""
+  return f"--init_checkpoint={path}: has {NO_POOLER}{more}"
 
 
 def _compare_configs(path: str, file: WeightFile, ours: ModelConfig | None, *, from_shallower: bool) -> None:

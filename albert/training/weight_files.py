@@ -13,7 +13,7 @@ from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
-from albert.models.weight_names import PROJECTION, from_huggingface
+from albert.models.weight_names import POOLER, PROJECTION, from_huggingface
 from albert.training import checkpoints
 
 FLAG = "--init_checkpoint"
@@ -61,6 +61,11 @@ class WeightFile:
     self.entries = dict(entries)
     self.directory = directory
     self.is_huggingface = is_huggingface
+
+  @property
+  def has_pooler(self) -> bool:
+    """False for weights of a class or a task that has none."""
+    return all(name in self.entries for name in POOLER)
 
   @property
   def names(self) -> list[str]:
@@ -265,6 +270,7 @@ def _named(path: str, arrays: dict[str, _Array], flag: str, directory: str = "")
     entries = _huggingface_entries(path, weights, flag)
   else:
     entries = {n.removeprefix("module/"): Entry(n, a.shape, False) for n, a in weights.items()}
+  _drop_untrained_pooler(entries, weights)
   directory = directory or path.rpartition("/")[0] or "."
   return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface)
 
@@ -287,6 +293,14 @@ def _huggingface_entries(path: str, weights: dict[str, _Array], flag: str) -> di
       entries[ours.name] = Entry(source, shape[::-1] if ours.transposed else shape, ours.transposed)
   _drop_identity_projection(path, entries, weights, flag)
   return entries
+
+
+def _drop_untrained_pooler(entries: dict[str, Entry], weights: dict[str, _Array]) -> None:
+  """A run of a task without a pooler, started from weights without one, keeps zeros in its place (see warm_start)."""
+  kernel = entries.get(POOLER[0])
+  if kernel is not None and not np.any(weights[kernel.source].read()):
+    for name in POOLER:
+      entries.pop(name, None)
 
 
 def _is_of_encoder(name: str) -> bool:

@@ -51,6 +51,11 @@ def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) 
   return tensors
 
 
+def without_pooler(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """As AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification have them."""
+  return {name: value for name, value in weights.items() if not name.startswith("bert/pooler/")}
+
+
 def huggingface_config(config: ModelConfig) -> dict[str, object]:
   """Its config.json."""
   values = config.to_dict()

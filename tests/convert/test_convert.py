@@ -19,7 +19,7 @@ from albert.convert.run import convert
 from albert.errors import UserError
 from albert.models.weight_names import heads
 from albert.training.weight_files import open_weights
-from tests.convert.files_of_weights import CONFIG, huggingface_tensors, write_huggingface, write_tf1
+from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import encoder
 
@@ -185,11 +185,29 @@ def test_the_activation_keeps_its_meaning(tmp_path, activation):
   assert load_model_config(str(tmp_path / "back" / "step-0" / "albert_config.json")).hidden_act == activation
 
 
-def test_a_model_without_pooler_is_converted_as_it_is(tmp_path):
-  weights = {n: v for n, v in random_weights(CONFIG, 3, with_heads=("squad",)).items() if "pooler" not in n}
+@pytest.mark.parametrize(
+  ("head", "architecture"),
+  [
+    ("masked_lm", "AlbertForMaskedLM"),
+    ("squad", "AlbertForQuestionAnswering"),
+    ("classifier", "AlbertForTokenClassification"),
+  ],
+)
+def test_a_model_without_pooler_goes_there_and_back(tmp_path, head, architecture):
+  weights = without_pooler(random_weights(CONFIG, 3, with_heads=(head,)))
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
-  convert(source, str(tmp_path / "ours"), "albert")
-  assert_same_bits(bundle(tmp_path / "ours" / "step-0" / "weights"), weights)
+  for target, where in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
+    convert(source, str(tmp_path / target), target)
+    assert_same_bits(bundle(tmp_path / target / where), weights)
+  convert(str(tmp_path / "albert"), str(tmp_path / "back"), "huggingface")
+  assert_same_bits(load_file(tmp_path / "back" / "model.safetensors"), huggingface_tensors(weights))
+  assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [architecture]
+  with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
+    convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
+  # What a run that has no use for the pooler saves in its place is none, either.
+  zeros = {name: np.zeros_like(value) for name, value in random_weights(CONFIG, 3).items() if "pooler" in name}
+  convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "of_run"), "huggingface")
+  assert_same_bits(load_file(tmp_path / "of_run" / "model.safetensors"), huggingface_tensors(weights))
 
 
 def wrong(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:

@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.errors import RunError
+from albert.errors import RunError, UserError
 from albert.export import checks, mobile
 from albert.export.card import write_card
 from albert.export.choice import choose
 from albert.export.description import describe
 from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import open_source
+from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
 from tests.export.requests import plain_texts, requests_of
+from tests.golden.make_tiny_albert import random_weights
 from tests.test_tokenization import random_texts
 
 TOLERANCE = 1e-5
@@ -232,6 +234,33 @@ def test_what_the_check_refuses(made: Made) -> None:
       checks.check_signatures(functions, made.servable, examples)
   finally:
     pooler.assign(kept)
+
+
+def test_weights_without_a_pooler_are_served_where_none_is_used(tmp_path: Path, spm_model: str) -> None:
+  """transformers' AlbertForMaskedLM: masks filled as with the pooler, the mean as an embedding, and no more."""
+  run = write_run(tmp_path / "run", FORMS["fill_mask"], spm_model)
+  tensors = huggingface_tensors(without_pooler(run.weights))
+  path = write_huggingface(tmp_path / "hf", run.config, tensors)
+  source = open_source(path, spm_model_file=spm_model)
+  for name, left in (("fill_mask", set()), ("embeddings", {"pooled"})):
+    requests = requests_of(name, plain_texts(3))
+    servables = []
+    for directory in (run.directory, path):
+      opened = open_source(directory, spm_model_file=spm_model)
+      choice = choose(opened, name, {})
+      servables.append(choice.servable(opened, choice.settings))
+    texts = text_inputs(servables[0].fields, requests)
+    expected, found = (call(text_function(servable), texts) for servable in servables)
+    assert set(expected) - set(found) == left
+    assert set(found) == set(servables[1].given_answers())
+    for answer, value in found.items():
+      np.testing.assert_array_equal(value, expected[answer], err_msg=answer)
+  tensors |= huggingface_tensors(random_weights(run.config, 2, with_heads=("classifier", "sentence")))
+  pooled = {name: value for name, value in tensors.items() if "pooler" not in name}
+  source = open_source(write_huggingface(tmp_path / "heads", run.config, pooled), spm_model_file=spm_model)
+  for name in ("sentence_order", "classifier", "race"):
+    with pytest.raises(UserError, match=f"--task={name}: .*the checkpoint has no pooler .*: give weights with one"):
+      choose(source, name, {})
 
 
 @pytest.mark.slow

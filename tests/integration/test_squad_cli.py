@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -20,8 +21,12 @@ import tensorflow as tf
 import run_squad
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
+from albert.export.choice import choose
+from albert.export.source import open_source
 from albert.metrics import squad
 from albert.training.checkpoints import CheckpointManager
+from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
+from tests.golden.make_tiny_albert import random_weights
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
 from tests.tasks.squad_files import made_up_squad, squad_file
@@ -152,6 +157,32 @@ def test_v1_from_training_to_predictions(
   (output / "predictions.json").unlink()
   run("--do_predict", f"--output_dir={output}", f"--predict_file={data['new']}")
   assert read(output / "predictions.json") == new
+
+
+@pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_weights_without_a_pooler_are_fine_tuned_and_served(
+  data: dict[str, str], common: list[str], spm_model: str, tmp_path: Path, version: int
+) -> None:
+  """transformers' AlbertForQuestionAnswering (whose head v1 takes over) and AlbertForTokenClassification."""
+  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  model = dataclasses.replace(TINY_MODEL, vocab_size=size, max_position_embeddings=64)
+  initial = without_pooler(random_weights(model, 1, with_heads=("squad" if version == 1 else "classifier",)))
+  start = write_huggingface(tmp_path / "hf", model, huggingface_tensors(initial))
+  flags = [flag for flag in common if flag != "--from_scratch"]
+  flags += [f"--init_checkpoint={start}", "--num_train_steps=2", f"--train_file={data[f'train{version}']}"]
+  run(f"--output_dir={tmp_path / 'run'}", *flags, *([V2] if version == 2 else []))
+  trained = weights(tmp_path / "run")
+  assert all(not trained[f"bert/pooler/dense/{part}"].any() for part in ("kernel", "bias"))
+  moved = np.abs(trained["bert/embeddings/word_embeddings"] - initial["bert/embeddings/word_embeddings"]).max()
+  assert 0 < moved < 0.01
+  if version == 1:
+    assert 0 < np.abs(trained["cls/squad/output_weights"] - initial["cls/squad/output_weights"]).max() < 0.01
+  source = open_source(str(tmp_path / "run"))
+  choice = choose(source, "", {})
+  assert choice.name == f"squad_v{version}"
+  served = choice.servable(source, choice.settings)
+  answers = served.from_text(question=tf.constant(["who?"]), context=tf.constant(["Nobody sold the letter."]))
+  assert answers["best_text"][0].numpy().decode() in "Nobody sold the letter."
 
 
 def test_v2_from_training_to_predictions(data: dict[str, str], common: list[str], tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import save_file
 
+from albert.config import PretrainingConfig
 from albert.errors import UserError
+from albert.tasks.pretraining import PretrainingTask
 from albert.training.checkpoints import CheckpointManager
 from albert.training.warm_start import warm_start
 from albert.training.weight_files import open_weights
-from tests.convert.files_of_weights import CONFIG, huggingface_tensors, write_huggingface, write_tf1
+from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
 
@@ -64,6 +66,36 @@ def test_every_form_gives_the_same_bits(tmp_path):
     assert warm_start(path, model.named_weights()) == []
     for name, variable in model.named_weights().items():
       assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (form, name)
+
+
+def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
+  tensors = huggingface_tensors(without_pooler({n: v for n, v in WEIGHTS.items() if "seq_relationship" not in n}))
+  path = write_huggingface(tmp_path / "masked_lm", CONFIG, tensors)
+  unused = PretrainingTask(CONFIG, PretrainingConfig(sentence_prediction="none")).unused_weights
+  assert not PretrainingTask(CONFIG, PretrainingConfig()).unused_weights
+  variables = pretraining_model(CONFIG).named_weights()
+  assert warm_start(path, variables, unused=unused) == []
+  for name, variable in variables.items():
+    truth = np.zeros_like(WEIGHTS[name]) if name.startswith(("bert/pooler/", "cls/seq")) else WEIGHTS[name]
+    assert variable.numpy().tobytes() == truth.tobytes(), name
+  # The next run does not take these zeros for a trained pooler.
+  prefix = write_tf1(tmp_path / "run", CONFIG, {name: variable.numpy() for name, variable in variables.items()})
+  assert not open_weights(prefix).has_pooler
+  remedy = "has no pooler .*AlbertForMaskedLM.*: give weights with one, such as AlbertModel's"
+  with pytest.raises(UserError, match=f"{remedy}.*or leave the sentence loss out with --sentence_prediction=none"):
+    warm_start(path, pretraining_model(CONFIG).named_weights())
+  pooled = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
+  for lacking in (path, prefix):
+    with pytest.raises(UserError, match=remedy) as caught:
+      warm_start(lacking, pooled, ignored=("cls/",))
+    assert "sentence_prediction" not in str(caught.value)
+
+
+def test_half_of_what_the_task_does_not_use_is_an_error(tmp_path):
+  tensors = {n: v for n, v in huggingface_tensors(WEIGHTS).items() if n != "albert.pooler.bias"}
+  path = write_huggingface(tmp_path / "damaged", CONFIG, tensors)
+  with pytest.raises(UserError, match="lacks 1 weights: bert/pooler/dense/bias"):
+    warm_start(path, pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
 
 
 def test_tied_copies_must_be_copies(tmp_path):
