@@ -133,10 +133,13 @@ def test_two_processes_train_and_evaluate_as_one(tmp_path: Path):
   assert sorted(p.name for p in (tmp_path / "two").iterdir()) == sorted(p.name for p in (tmp_path / "one").iterdir())
   settings = [json.loads((tmp_path / name / "config.json").read_text())["train"] for name in ("two", "one")]
   assert settings[0]["input_parts"] == settings[1]["input_parts"] == 2
-  # A run goes on with as many parts as it began with.
-  refused = subprocess.run(command(tmp_path, "two"), cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
+  # A run goes on with as many parts as it began with, whatever the number of processes.
+  subprocess.run(command(tmp_path, "two"), cwd=ROOT, check=True, capture_output=True, timeout=900)
+  assert json.loads((tmp_path / "two" / "config.json").read_text())["train"]["input_parts"] == 2
+  other = [*command(tmp_path, "two"), "--input_parts=1"]
+  refused = subprocess.run(other, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
   assert refused.returncode == 2
-  assert "a run with train.input_parts = 2, this one has 1" in refused.stderr
+  assert "input_parts" in refused.stderr
 
 
 @pytest.mark.slow
