@@ -226,9 +226,6 @@ def staging_path(path: str) -> str:
   return join(directory, staging) if directory else staging
 
 
-aside_path = staging_path  # the former name
-
-
 def is_staging_name(name: str) -> bool:
   """True for a name that staging_path made."""
   return _STAGING_NAME.match(name) is not None

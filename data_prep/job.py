@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from albert import files
 from albert.data.manifest import Manifest, ShardInfo, shard_is_intact
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
@@ -81,7 +82,7 @@ class Workspace:
     }
     self.job, self.unit_settings = job, unit_settings
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(unit_settings)[:16]}")
-    self._lock: Any = None
+    self._lock: DirectoryLock | None = None
     self._is_open = False
 
   def identity(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -145,8 +146,10 @@ class Workspace:
 
   def open(self) -> None:
     """Makes the directory, and keeps another process from using it at the same time."""
+    lock = DirectoryLock(self.job.output_dir, "preparing data")
+    lock.acquire()
+    self._lock = lock
     files.makedirs(self.path)
-    self._acquire()
     self._is_open = True
     if self._settings(self.path) != self._request():
       files.write_json(self.file(_SETTINGS_FILE), self._request())
@@ -157,28 +160,16 @@ class Workspace:
         if files.is_staging_name(name):  # of a process that was killed: this one holds the lock
           files.remove(self.file(name))
 
-  def _acquire(self) -> None:
-    if files.is_remote(self.path):
-      return
-    import fcntl
-
-    self._lock = open(self.file("lock"), "wb")  # noqa: SIM115 - held until `close`
-    try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      self.close()
-      raise UserError(
-        f"--output_dir={self.job.output_dir}: another process is preparing data there: wait for it, or stop it"
-      ) from error
-
   def close(self) -> None:
     """Lets another process use the directory."""
     if self._lock is not None:
-      self._lock.close()
+      self._lock.release()
       self._lock = None
 
   def save_shard(self, index: int, info: ShardInfo, content: str) -> None:
     """Records a finished shard. `content`: of everything it is a function of, a hash."""
+    if self._lock is not None:
+      self._lock.check()
     files.write_json(self.file(f"{_SHARD_PREFIX}{index:05d}.json"), {"content": content, **dataclasses.asdict(info)})
 
   def finished_shard(self, index: int, content: str) -> ShardInfo | None:

@@ -19,9 +19,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albert import files
+from albert import directory_lock, files
 from albert.data import records, schema
 from albert.data.manifest import Manifest, file_sha256
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.tokenization import normalize_text
 from data_prep import corpus, create_pretraining_data, inputs, merging, preparation, shards
@@ -314,7 +315,7 @@ def test_another_process_in_the_same_directory(
   original = preparation.make_spill
 
   def also_start_another(task: preparation.UnitTask) -> None:
-    with pytest.raises(UserError, match="another process is preparing data there"):
+    with pytest.raises(UserError, match=rf"process {os.getpid()} on host .* is preparing data there"):
       prepare(job)
     original(task)
 
@@ -323,8 +324,11 @@ def test_another_process_in_the_same_directory(
   assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "pretraining"
 
 
-def test_remote_directories(tmp_path: Path, small_files: list[str], spm_model: str) -> None:
-  """Reading from and writing to a file system that is not the machine's own."""
+def test_remote_directories(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Reading from and writing to a file system that is not the machine's own; it is locked, too."""
+  monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
   root = f"ram://{tmp_path.name}"
   inputs = [files.join(root, Path(path).name) for path in small_files]
   files.makedirs(root)
@@ -333,6 +337,14 @@ def test_remote_directories(tmp_path: Path, small_files: list[str], spm_model: s
   local = prepare(make_job(small_files, spm_model, tmp_path / "out"))
   output_dir = files.join(root, "out")
   job = Job(inputs=tuple(inputs), output_dir=output_dir, spm_model_file=spm_model, settings=SETTINGS, num_shards=3)
+  with monkeypatch.context() as patch:
+    patch.setattr(directory_lock, "RENEWAL_SECONDS", 0.01)
+    patch.setattr(directory_lock, "_POLL_SECONDS", 0.05)
+    with (
+      DirectoryLock(output_dir, "preparing data"),
+      pytest.raises(UserError, match=rf"process {os.getpid()} on host .* is preparing data there"),
+    ):
+      prepare(job)
   assert prepare(job) == local
   assert files.listdir(output_dir) == sorted(contents(tmp_path / "out"))
   assert prepare(job) == local
