@@ -61,7 +61,7 @@ def text_cases(servable: Servable) -> dict[str, Arrays]:
     "an empty batch": {name: values[:0] for name, values in batch("a").items()},
     "empty texts": batch(""),
     "texts of one word": batch("a"),
-    "texts that are too long for one sequence": batch("a " * (2 * servable.longest_sequence)),
+    "texts that are too long for one sequence": batch("a " * servable.max_seq_length),
   }
 
 

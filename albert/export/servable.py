@@ -97,6 +97,11 @@ class Servable(tf.Module, abc.ABC):
     """What becomes of text that is too long, for the model card: whole sentences."""
 
   @property
+  def max_seq_length(self) -> int:
+    """Tokens of the sequences that texts become."""
+    return self._settings.max_seq_length
+
+  @property
   def longest_sequence(self) -> int:
     """Tokens of the longest sequence that the model takes."""
     return self._config.max_position_embeddings
