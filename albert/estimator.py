@@ -70,6 +70,10 @@ class Estimator:
 
   def _check_files(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Reads the files that what is to be done needs, and looks whether results can be written."""
+    if train and self.task.needs_initial_weights and not (self.config.init_checkpoint or self.config.from_scratch):
+      raise UserError(
+        "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
+      )
     evaluate = evaluate or (train and self.config.train.eval_every_steps > 0)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
@@ -192,14 +196,10 @@ class Estimator:
 
     Returns: the training config, with its number of steps.
     Raises:
-      UserError: another run has begun in output_dir, or there are no weights to start from.
+      UserError: another run has begun in output_dir, or the weights do not fit.
     """
     config, directory = self.config, self.config.output_dir
     train = _with_steps(config.train, data.num_examples)
-    if self.task.needs_initial_weights and not (config.init_checkpoint or config.from_scratch):
-      raise UserError(
-        "--do_train needs --init_checkpoint, the weights to start from; to train from random weights say --from_scratch"
-      )
     is_started = bool(self.checkpoints.steps()) or self._has_results()
     initial_weights = claim_weights(
       directory,
