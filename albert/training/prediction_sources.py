@@ -111,6 +111,7 @@ class PredictionSources:
   def write(self, source: PredictionSource) -> None:
     """Writes what the files are made from. Call it before the files are written."""
     entry = dataclasses.asdict(source)
+    files.makedirs(self._directory)  # predicting with --init_checkpoint alone, nothing else makes it
     files.write_json(self._record, self._known | {self._key(path): entry for path in self._paths})
 
   def _entry(self, path: str) -> dict[str, Any] | None:

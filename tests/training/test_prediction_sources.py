@@ -20,8 +20,7 @@ def sources_of(run: Path, text: Path, *paths: Path) -> PredictionSources:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
   """A run that has predicted a.txt with weights "w"."""
-  directory = tmp_path / "run"
-  directory.mkdir()
+  directory = tmp_path / "run"  # not there yet, as where --init_checkpoint alone is predicted with
   (tmp_path / "a.txt").write_text("a")
   sources = sources_of(directory, tmp_path / "a.txt")
   sources.write(PredictionSource("run/checkpoints/step-8", 8, "w", sources.inputs))
