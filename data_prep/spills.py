@@ -28,13 +28,13 @@ from data_prep.faults import naming
 
 LAST_KEY = (1 << 64) - 1
 # Bytes of instances that a process sorts in memory.
-STRETCH_BYTES = 24 << 20
+STRETCH_BYTES = 10 << 20
 # Buckets in the table of a run: enough to find the first example of a shard without reading much before it.
 UNIT_BUCKET_BITS = 12
 MERGED_BUCKET_BITS = 16
 _RUN_BYTES = 32 << 20
 # One read. A merge holds one block of each run.
-_BLOCK_BYTES = 128 << 10
+_BLOCK_BYTES = 64 << 10
 _HEADER = struct.Struct("<III")  # instances, words, CRC-32 of what follows
 _BYTES_OF_INDEX = 12  # of an instance: key and size
 _MAGIC = b"spill\x002\n"
