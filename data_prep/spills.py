@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from albert import files
-from albert.errors import RunError, UserError
+from albert.errors import RunError
 from data_prep.faults import naming
 
 LAST_KEY = (1 << 64) - 1
@@ -191,11 +191,10 @@ class SpillWriter:
     self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
   ) -> None:
     if kind is not None:
-      # What removing runs into is not what went wrong first.
-      with contextlib.suppress(OSError, UserError):
-        self._file.close()
-      with contextlib.suppress(OSError, UserError):
-        files.remove(self._staging)
+      # What closing and removing run into is not what went wrong first.
+      for clean in (self._file.close, lambda: files.remove(self._staging)):
+        with contextlib.suppress(OSError):
+          clean()
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -332,8 +331,7 @@ class RunReader:
 
   def advance(self) -> None:
     """Goes to the next block with an instance, or to the end. Comes once before the first instance is taken."""
-    self._at = 0
-    self._block = self._next_block()
+    self._at, self._block = 0, self._next_block()
     while self._block is not None and not self._block.keys.size:
       self._block = self._next_block()
 
