@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -199,7 +198,7 @@ class Estimator:
       UserError: another run has begun in output_dir, or the weights do not fit.
     """
     config, directory = self.config, self.config.output_dir
-    train = _with_steps(config.train, data.num_examples)
+    train = strategy.with_train_steps(config.train, data.num_examples)
     is_started = bool(self.checkpoints.steps()) or self._has_results()
     initial_weights = claim_weights(
       directory,
@@ -394,11 +393,3 @@ class Estimator:
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self.precision}, {'with' if is_compiled else 'without'} XLA, {self.strategy.num_replicas_in_sync} replica(s)"
     )
-
-
-def _with_steps(config: TrainConfig, num_examples: int) -> TrainConfig:
-  """num_train_epochs as num_train_steps."""
-  if not config.num_train_epochs:
-    return config
-  steps = max(1, math.ceil(config.num_train_epochs * num_examples / config.train_batch_size))
-  return dataclasses.replace(config, num_train_steps=steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
@@ -77,6 +78,14 @@ def with_input_parts(config: TrainConfig, strategy: tf.distribute.Strategy) -> T
   if parts % hosts:
     raise UserError(f"--input_parts={parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
   return dataclasses.replace(config, input_parts=parts)
+
+
+def with_train_steps(config: TrainConfig, num_examples: int) -> TrainConfig:
+  """The config with its number of steps, where it gives a number of epochs."""
+  if not config.num_train_epochs:
+    return config
+  steps = max(1, math.ceil(config.num_train_epochs * num_examples / config.train_batch_size))
+  return dataclasses.replace(config, num_train_steps=steps)
 
 
 def _detect(config: TrainConfig) -> str:
