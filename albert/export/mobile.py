@@ -19,8 +19,9 @@ from albert.export.signatures import TOKEN_INPUTS, numbers_function
 
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
 
-# Largest difference of answers in float32 (see checks.largest_difference); they are computed in another order.
-TOLERANCE = 1e-4
+# Largest difference of answers in float32 (see checks.largest_difference). Runtimes add in another order: 12 layers of
+# 768 units with random weights differ by 1.1e-4. A wrong graph differs by far more.
+TOLERANCE = 1e-3
 _OPSET = 17
 _FILES = {TFLITE: "model.tflite", TFLITE_INT8: "model_int8.tflite", ONNX: "model.onnx"}
 _MEANINGS = {
