@@ -46,7 +46,7 @@ def test_a_stopped_experiment_goes_on(tmp_path: Path, corpus_file: str, spm_mode
   rows = _rows(results)
   assert rows[: len(first)] == first
   assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]
-  assert [sorted(row["scores"]) for row in rows] == [["mlm"], ["mlm", "nsp", "sop"], ["mlm", "nsp", "sop"]]  # type: ignore[call-overload]
+  assert all(set(row["scores"]) == {"mlm", "nsp", "sop"} for row in rows)  # type: ignore[call-overload]
   # What was done is not done again: at most the one that was under way.
   assert log.read_text().count("run_pretraining --output_dir") <= 3 + (started > len(first))
   assert "paper: MLM" in (tmp_path / "sentence_loss" / "table.md").read_text()
