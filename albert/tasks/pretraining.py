@@ -100,8 +100,7 @@ class PretrainingTask(Task):
     if self.max_seq_length > self.model_config.max_position_embeddings:
       raise UserError(
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
-        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise "
-        "max_position_embeddings"
+        f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise max_position_embeddings"
       )
     return self._agree_with_manifests(paths)
 

@@ -96,7 +96,7 @@ def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task
   del directory
   predictions = Settings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
-  return task, ShardData(Shards(("none.tfrecord",), (1,), (False,)), task.features())
+  return task, ShardData(Shards(("none.tfrecord",), (1,), (False,), ("",)), task.features())
 
 
 def _text() -> str:

@@ -47,6 +47,7 @@ def test_profile(corpus_file: str, spm_model: str) -> None:
   assert sum(shares.values()) == pytest.approx(100, abs=0.5)
 
 
+@pytest.mark.slow
 def test_sorting() -> None:
   """Both are more than a process reads at the same time, so there is a merge pass."""
   printed = run("--sorting=400,800")

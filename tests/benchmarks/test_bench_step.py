@@ -21,6 +21,7 @@ def _libraries() -> list[str]:
   return [name for name, modules in peers.items() if all(map(importlib.util.find_spec, modules))]
 
 
+@pytest.mark.slow
 def test_the_short_form_runs(tmp_path: Path) -> None:
   libraries = ["albert", *_libraries()]
   result = _run(

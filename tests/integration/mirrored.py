@@ -1,4 +1,4 @@
-"""Trains on N logical CPU devices (a process has to split its CPU before TensorFlow starts). Run by a test."""
+"""Trains on one and on two logical CPU devices (a process splits its CPU before TensorFlow starts). Run by a test."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ def finetuning(directory: str) -> Task:
   return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), config, directory)
 
 
-def main(kind: str, source: str, output_dir: str, num_devices: int) -> None:
+def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   """Trains six steps with MirroredStrategy over `num_devices` devices (1: OneDeviceStrategy); saves the weights.
 
-  In fine-tuning, several devices compute their activations again, which is to change nothing either.
+  In fine-tuning, several devices use gradient checkpointing, which is to change nothing either.
   """
-  cpu = tf.config.list_physical_devices("CPU")[0]
-  tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)
   from albert.config import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
 
@@ -67,5 +65,13 @@ def main(kind: str, source: str, output_dir: str, num_devices: int) -> None:
   np.savez(f"{output_dir}/weights.npz", **arrays)
 
 
+def main(kind: str, source: str, output_dir: str) -> None:
+  """Trains on one device in output_dir/devices-1, and on two in output_dir/devices-2."""
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+  for num_devices in (1, 2):
+    train(kind, source, f"{output_dir}/devices-{num_devices}", num_devices)
+
+
 if __name__ == "__main__":
-  main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+  main(*sys.argv[1:])

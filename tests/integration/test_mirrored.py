@@ -27,12 +27,9 @@ def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, kind: str)
     write_data(source)
     pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]
     shutil.copy(save_model(pieces), f"{source}/spiece.model")
-  runs = {}
-  for devices in (1, 2):
-    output_dir = tmp_path / f"devices-{devices}"
-    command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(output_dir), str(devices)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    runs[devices] = np.load(output_dir / "weights.npz")
+  command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(tmp_path)]
+  subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+  runs = {devices: np.load(tmp_path / f"devices-{devices}" / "weights.npz") for devices in (1, 2)}
   names = runs[1].files
   assert names == runs[2].files
   assert any(name.startswith("output:") for name in names) == (kind == "finetuning")

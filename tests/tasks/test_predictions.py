@@ -135,4 +135,4 @@ def test_ensembles_of_directories(tmp_path: Path) -> None:
   assert rows_of(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert (output / "confusion_matrix_dev.png").exists()
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
-    predictions.ensemble([directories[0], str(tmp_path)], str(output))
+    predictions.ensemble([directories[0], str(tmp_path)], str(output), {})

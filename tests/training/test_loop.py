@@ -67,6 +67,7 @@ def test_accumulation_changes_nothing_but_rounding(input_file, tmp_path):
   assert 0 < largest_difference(whole, parts) < 2e-5
 
 
+@pytest.mark.slow
 def test_xla_changes_nothing_but_rounding(input_file, tmp_path, capsys):
   plain = train(input_file, tmp_path / "plain")  # auto, on a CPU
   assert "float32, without XLA, 1 replica(s)" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""Fixtures of data preparation: short files, and what a run without interruption makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from data_prep.create_pretraining_data import prepare
+from tests.conftest import english_like_documents
+from tests.data_prep.jobs import contents, make_job, make_units_small
+
+
+@pytest.fixture(scope="module")
+def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+  """Eight short files, so that there is work for several processes when units are small."""
+  directory = tmp_path_factory.mktemp("texts")
+  paths = []
+  for number in range(8):
+    documents = english_like_documents(12, seed=number)
+    path = directory / f"{number}.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in documents))
+    paths.append(str(path))
+  return paths
+
+
+@pytest.fixture
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Units of half a short file each."""
+  make_units_small(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str) -> dict[str, bytes]:
+  """What a run without interruption makes of the files."""
+  directory = tmp_path_factory.mktemp("whole")
+  with pytest.MonkeyPatch.context() as patch:
+    make_units_small(patch)
+    prepare(make_job(small_files, spm_model, directory))
+  return contents(directory)
