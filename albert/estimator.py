@@ -23,7 +23,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Outputs, Task
 from albert.training import checkpoints, curves, run_directory, strategy
-from albert.training.cluster import Cluster, is_loss
+from albert.training.cluster import Cluster, is_lost_process
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.initial_weights import claim as claim_weights
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
@@ -163,7 +163,7 @@ class Estimator:
         batches, self.checkpoints, log, make_learning_rate_reader(schedule), evaluate if evaluations else None
       )
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_loss(error):
+      if not is_lost_process(error):
         data.explain_failure()
       raise
     finally:

@@ -13,7 +13,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.tasks.base import Batch, Outputs, Task
 from albert.training.accumulators import Accumulator
-from albert.training.cluster import is_loss
+from albert.training.cluster import is_lost_process
 
 
 class Evaluator:
@@ -55,7 +55,7 @@ class Evaluator:
         outputs = self._step(batches)
         gathered.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_loss(error):
+      if not is_lost_process(error):
         data.explain_failure()
       raise
     return self.task.with_loss(self.accumulator.result_and_reset()), _in_order(gathered)

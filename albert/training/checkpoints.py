@@ -142,7 +142,7 @@ class CheckpointManager:
       else:
         self._rename(staging, step)
     except (OSError, tf.errors.OpError) as error:
-      if isinstance(error, tf.errors.OpError) and cluster.is_loss(error) and not is_copied:
+      if isinstance(error, tf.errors.OpError) and cluster.is_lost_process(error) and not is_copied:
         raise  # a device that is lost, not a disk
       reason = " ".join(str(error).split())[:300] or type(error).__name__
       where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"

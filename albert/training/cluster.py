@@ -61,7 +61,7 @@ def addresses() -> list[str]:
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
 
 
-def is_loss(error: tf.errors.OpError) -> bool:
+def is_lost_process(error: tf.errors.OpError) -> bool:
   """Whether TensorFlow raised this error because another process or a TPU is gone or was restarted."""
   return isinstance(error, LOST) or any(text in str(error).lower() for text in _RESTARTED)
 
@@ -115,7 +115,7 @@ class Cluster:
     try:
       yield
     except tf.errors.OpError as error:
-      if not is_loss(error):
+      if not is_lost_process(error):
         raise
       if self.num_processes > 1:
         lost = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"

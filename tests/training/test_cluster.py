@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError
-from albert.training.cluster import Cluster, is_loss
+from albert.training.cluster import Cluster, is_lost_process
 
 
 class FakeTPU(tf.distribute.TPUStrategy):
@@ -50,6 +50,6 @@ def test_other_errors_stay_what_they_are() -> None:
     tf.errors.InvalidArgumentError(None, None, "Key: input_ids. Can't parse serialized Example."),
     tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
   ):
-    assert not is_loss(error)
+    assert not is_lost_process(error)
     with pytest.raises(type(error)), Cluster(tf.distribute.get_strategy()).watched(lambda: ""):
       raise error
