@@ -25,6 +25,7 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
   assert float(values["a step"].split()[0]) > 0
 
 
+@pytest.mark.slow
 def test_steps_that_cannot_be_read_evenly_are_one_line() -> None:
   result = scripts.run(SCRIPT, "--input_file=none", "--steps=15")
   assert (result.returncode, result.stderr) == (2, "error: --steps=15: give a multiple of 10\n")

@@ -93,7 +93,7 @@ def test_a_tpu_elsewhere_runs_no_python():
 @pytest.mark.parametrize(
   "options",
   [
-    {},
+    pytest.param({}, marks=pytest.mark.slow),
     pytest.param({"recompute_grad": True}, marks=pytest.mark.slow),
     pytest.param({"gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
   ],

@@ -137,7 +137,9 @@ def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) 
   return dict(zip(weights, (gradient.numpy() for gradient in step()), strict=True)), products
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention", "none"])
+@pytest.mark.parametrize(
+  "sharing", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "none"))]
+)
 def test_recomputed_gradients_are_the_same_with_dropout(sharing):
   dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
   config = dataclasses.replace(CONFIG, sharing=sharing, num_hidden_layers=3, **dropout)

@@ -101,6 +101,7 @@ def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str
   return {name: variable.numpy() for name, variable in model.named_weights().items()}
 
 
+@pytest.mark.slow
 def test_accumulation_needs_not_know_the_length_of_sequences():
   batches = batches_of_lengths([16, 12, 20])
   whole, parts = trained_on(batches, 3, 1), trained_on(batches, 3, 4)
