@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-import tensorflow as tf
-
 from albert import figures, files, output_files
 from albert.training.metrics_log import read_metrics
 
@@ -15,13 +11,9 @@ FILE_NAME = "curves.png"
 def are_outdated(output_dir: str) -> bool:
   """Whether curves.png is missing or older than metrics.jsonl, as after a kill before it was drawn."""
   metrics, curves = files.join(output_dir, output_files.METRICS), files.join(output_dir, FILE_NAME)
-  return files.exists(metrics) and (not files.exists(curves) or _modified(curves) < _modified(metrics))
-
-
-def _modified(path: str) -> int:
-  if files.is_remote(path):
-    return int(tf.io.gfile.stat(path).mtime_nsec)
-  return os.stat(path).st_mtime_ns
+  return files.exists(metrics) and (
+    not files.exists(curves) or files.stat(curves).mtime_ns < files.stat(metrics).mtime_ns
+  )
 
 
 def draw_curves(output_dir: str) -> str | None:
