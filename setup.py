@@ -29,6 +29,7 @@ setup(
     "absl-py>=2.0",
     "google-crc32c>=1.5",
     "matplotlib>=3.8",
+    "msgspec>=0.19",
     "numpy>=1.26,<3",
     "protobuf>=4.25,<8",
     "safetensors>=0.4",

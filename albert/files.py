@@ -10,7 +10,6 @@ import errno
 import glob
 import io
 import itertools
-import json
 import os
 import re
 import secrets
@@ -18,9 +17,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
-from albert import processes
+from albert import json_values, processes
 from albert.errors import RunError, UserError
 
 # Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
@@ -28,6 +27,7 @@ _THREADS = 64
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+Schema = TypeVar("Schema")
 
 
 class Stat(NamedTuple):
@@ -314,26 +314,30 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
   return found
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """The JSON object in a file. UserError with the file, the line and the column where it holds none."""
+@overload
+def read_json(path: str, *, remedy: str = "", nan_is_null: bool = False) -> dict[str, Any]: ...
+
+
+@overload
+def read_json(path: str, kind: type[Schema], remedy: str = "", *, nan_is_null: bool = False) -> Schema: ...
+
+
+def read_json(path: str, kind: Any = dict[str, Any], remedy: str = "", *, nan_is_null: bool = False) -> Any:
+  """The value of a JSON file, checked against a schema: an object, unless `kind` says otherwise.
+
+  Raises:
+    UserError: there is no such file, or what it holds is refused; see json_values.parse.
+  """
   if not exists(path):
     raise UserError(f"{path}: no such file")
   with open_file(path) as file:
-    text = file.read()
-  try:
-    values = json.loads(text.decode("utf-8-sig"))
-  except json.JSONDecodeError as error:
-    raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}, column {error.colno})") from error
-  except UnicodeDecodeError as error:
-    raise UserError(f"{path}: not UTF-8 (byte {error.start})") from error
-  if not isinstance(values, dict):
-    raise UserError(f"{path}: must hold a JSON object, holds a {type(values).__name__}")
-  return values
+    data = file.read()
+  return json_values.parse(path, data, kind, remedy, nan_is_null=nan_is_null)
 
 
 def write_json(path: str, values: dict[str, Any]) -> None:
-  """Writes a JSON object atomically."""
-  write_atomically(path, json.dumps(values, indent=2) + "\n")
+  """Writes a JSON object atomically. A number that is not finite, which JSON does not have, is written as null."""
+  write_atomically(path, json_values.dumps(values, indent=2) + "\n")
 
 
 def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -119,13 +119,13 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"answers": ["E", "A"]}, r"question 1: answer 'E' is none of the options, which are A to D"),
     ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
     ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
-    ({"answers": [True, "A"]}, r"question 1: answer True is none"),
+    ({"answers": [True, "A"]}, r"question 1: answer true is none"),
     ({"answers": [None, "A"]}, r"question 1: answer null is none of the options, which are A to D: training"),
     ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is none of the options, which are A to B"),
     ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is none of the options"),
     ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
     ({"options": [["a", "b"], ["c", 4]]}, r"question 2: the options must be a list of texts, they are \['c', 4\]"),
-    ({"questions": ["a", None]}, r"question 2: the question must be a text, it is None"),
+    ({"questions": ["a", None]}, r"question 2: the question must be a text, it is null"),
   ],
 )
 def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -145,7 +145,7 @@ def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message
     ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training"),
     ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is none of the options"),
     ([{name: ROW[name] for name in ("article", "question", "options")}], r"line 1 lacks 'answer': training and eval"),
-    ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: the options must be a list of texts, they are None"),
+    ([{"article": "a", "question": "b", "answer": "A"}], r"line 1: the options must be a list of texts, they are null"),
     ([{"article": "a"}], r"line 1 lacks 'question'"),
   ],
 )
@@ -160,10 +160,10 @@ def test_what_is_no_json_is_told_with_its_place(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
     read_questions([str(lines)], with_answers=True)
   lines.write_bytes(b'{"article": "\xff"}')
-  with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line\)"):
+  with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line is 0x"):
     read_questions([str(lines)], with_answers=True)
   lines.write_text("[1]\n")
-  with pytest.raises(UserError, match=r"line 1: not an object but \[1\]"):
+  with pytest.raises(UserError, match=r"line 1: must hold a JSON object, holds \[1\]"):
     read_questions([str(lines)], with_answers=True)
   passage = Path(write_passage(tmp_path))
   passage.write_text('{"article": "a",\n "questions": [,]}')
