@@ -80,6 +80,13 @@ class Examples:
       return np.zeros(0, np.int32)
     return np.maximum.reduceat(self.sequence_lengths, self.sequence_offsets[:-1])
 
+  @property
+  def has_second_segments(self) -> bool:
+    """Whether a sequence has tokens after its first [SEP], which are of segment 1."""
+    separators = np.flatnonzero(self.input_ids == SEP_ID)
+    ends = self.token_offsets[1:] - 1
+    return bool(np.isin(separators, ends, invert=True).any())
+
   def padded(
     self,
     indices: np.ndarray,

@@ -169,7 +169,7 @@ def _finish(
   parser = {f.name: tf.io.FixedLenFeature([f.length], dtypes[f.dtype]) for f in features}
 
   def parse(serialized: tf.Tensor, numbers: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-    parsed = tf.io.parse_example(serialized, parser)
+    parsed = _checked(tf.io.parse_example(serialized, parser), features)
     if change is not None:
       parsed = change(parsed, numbers)
     missing = batch_size - tf.shape(serialized)[0]
@@ -183,20 +183,45 @@ def _finish(
   return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
 
+def _checked(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
+  """The same batch; reading fails if a value is out of its range (see FeatureSpec), and explain_failure says where.
+
+  A device may not: a GPU takes rows of zeros for ids that its table lacks, and a TPU takes the last row.
+  """
+  in_range = []
+  for feature in features:
+    values = batch[feature.name]
+    if feature.dtype == "float32":
+      in_range.append(tf.reduce_all((values >= 0.0) & (values <= 1.0)))  # false for NaN
+    else:
+      in_range.append(tf.reduce_all((values >= 0) & (values < (feature.limit or np.iinfo(np.int32).max))))
+  check = tf.debugging.Assert(tf.reduce_all(tf.stack(in_range)), ["a value of a record is out of its range"])
+  with tf.control_dependencies([check]):
+    return {name: tf.identity(values) for name, values in batch.items()}
+
+
 def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
   """Reads every shard again to say which file and record made a step fail.
 
   Raises:
-    UserError: a record is truncated, damaged, or not of this contract. Returns if all are sound.
+    UserError: a record is truncated, damaged, or not of this contract. Returns if all are intact.
   """
   for path in shards.paths:
     for number, record in enumerate(records.read_records(path)):
       check_record(path, number, record, features)
 
 
+def first_example(path: str) -> dict[str, np.ndarray]:
+  """The features of the first record of a shard. UserError if it holds none."""
+  record = next(records.read_records(path), None)
+  if record is None:
+    raise UserError(f"{path}: holds no records; leave it out or write it again")
+  return records.decode_example(record, f"{path}, record 0 (counted from 0)")
+
+
 def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
-  """UserError naming file, record and feature if `record` does not have the lengths of `features`."""
-  example = records.decode_example(record)
+  """UserError naming file, record and feature if `record` does not have the lengths and ranges of `features`."""
+  example = records.decode_example(record, f"{path}, record {number} (counted from 0)")
   for feature in features:
     found = len(example[feature.name]) if feature.name in example else 0
     if found != feature.length:
@@ -204,6 +229,24 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
         f"{path}, record {number} (counted from 0): {feature.name} has {found} values, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
+    _check_range(f"{path}, record {number} (counted from 0)", feature, example[feature.name])
+
+
+def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
+  """UserError if a value of a feature is out of its range."""
+  if feature.dtype != ("float32" if values.dtype == np.float32 else "int64"):
+    raise UserError(f"{where}: {feature.name} holds {values.dtype}, expected {feature.dtype}: write the shards again")
+  if feature.dtype == "float32":
+    wrong, expected = ~((values >= 0) & (values <= 1)), "from 0 to 1"
+  else:
+    limit = feature.limit or np.iinfo(np.int32).max
+    wrong, expected = (values < 0) | (values >= limit), f"from 0 to {limit - 1}"
+  if wrong.any():
+    index = int(wrong.argmax())
+    raise UserError(
+      f"{where}: {feature.name}[{index}] is {values[index]}, it must be {expected}: give the shards of this model and "
+      "vocabulary (--vocab_size, --type_vocab_size), or write them again"
+    )
 
 
 class ShardData(Data):

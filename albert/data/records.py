@@ -104,9 +104,12 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
   return cast("bytes", example.SerializeToString(deterministic=True))
 
 
-def decode_example(record: bytes) -> dict[str, np.ndarray]:
+def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
   """Parses one tf.train.Example into name -> int64, float32 or object (bytes) array, one-dimensional.
 
+  Args:
+    record: a serialized message.
+    where: file and number of the record, for the error.
   Raises:
     UserError: when the record is no tf.train.Example.
   """
@@ -115,7 +118,7 @@ def decode_example(record: bytes) -> dict[str, np.ndarray]:
     example.ParseFromString(record)
   except DecodeError as error:
     raise UserError(
-      f"a record of {len(record)} bytes is no tf.train.Example: was the file made by data preparation?"
+      f"{where or 'a record'}: its {len(record)} bytes are no tf.train.Example: give files that data preparation made"
     ) from error
   types = {"int64_list": np.int64, "float_list": np.float32, "bytes_list": object}
   features = {}

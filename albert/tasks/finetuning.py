@@ -155,7 +155,22 @@ class FinetuningTask(Task):
         cache_dir=config.cache_dir,
         num_processes=config.num_processes,
       )
+      self._check_ids(split, self._examples[split])
     return self._examples[split]
+
+  def _check_ids(self, split: str, examples: Examples) -> None:
+    """UserError for an id or a segment that the model has no row for: a GPU or TPU would take another row."""
+    ids, vocab_size = examples.input_ids, self.model_config.vocab_size
+    if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
+      raise UserError(
+        f"{', '.join(self.data_files(split))}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
+        f"{vocab_size}: give the vocabulary of the model, and delete the features in {self.config.cache_dir}"
+      )
+    if self.model_config.type_vocab_size < 2 and examples.has_second_segments:
+      raise UserError(
+        f"{', '.join(self.data_files(split))}: the {split} set has pairs of texts, and the model has one type of "
+        "segment: give a model with --type_vocab_size=2"
+      )
 
   def prediction_splits(self) -> Sequence[str]:
     """The splits that predict reads."""

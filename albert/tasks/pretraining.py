@@ -23,7 +23,7 @@ from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.heads import PretrainingModel
 from albert.tasks.base import Batch, Forward, Outputs, Sum, Task, VocabularyId
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
@@ -31,7 +31,6 @@ _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
 _MASK = "[MASK]"
 # Of dynamic masks, where no manifest tells (ALBERT, section 4.1).
 _MASKED_LM_PROB, _NGRAM = 0.15, 3
-_WORD_START = "▁"
 
 
 class MaskedLine(NamedTuple):
@@ -88,7 +87,7 @@ class PretrainingTask(Task):
     Returns: the manifest of the first shard.
     """
     config, path = self.config, paths[0]
-    example = records.decode_example(next(records.read_records(path)))
+    example = pipeline.first_example(path)
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
       asked, found = getattr(config, flag), len(example.get(feature, ()))
       if not found:
@@ -211,7 +210,8 @@ class PretrainingTask(Task):
 
   def features(self) -> Sequence[FeatureSpec]:
     """The contract of the shards."""
-    return pretraining_features(self.max_seq_length, self.max_predictions)
+    model = self.model_config
+    return pretraining_features(self.max_seq_length, self.max_predictions, model.vocab_size, model.type_vocab_size)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Opens the shards to train on, reads all records to evaluate on and all lines to predict."""
@@ -296,7 +296,7 @@ class PretrainingTask(Task):
     for path in self._files("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
         pipeline.check_record(path, number, record, self.features())
-        example = records.decode_example(record)
+        example = records.decode_example(record, path)
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
         tokens += np.bincount(masked, minlength=len(tokens))
         labels[example["next_sentence_labels"][0]] += 1
@@ -394,7 +394,7 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
     encoded = tokenizer.encode(part)
     if index and encoded and not part[0].isspace():
       # SentencePiece starts every text with a word; what follows a mask directly, such as ".", does not.
-      first = tokenizer.piece(encoded[0]).removeprefix(_WORD_START)
+      first = tokenizer.piece(encoded[0]).removeprefix(WORD_START)
       encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
     ids += encoded
   return ids

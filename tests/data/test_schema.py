@@ -8,14 +8,14 @@ from albert.data.schema import FeatureSpec, pretraining_features
 
 
 def test_pretraining_features() -> None:
-  assert pretraining_features(512, 77) == (
-    FeatureSpec("input_ids", 512, "int64"),
-    FeatureSpec("input_mask", 512, "int64"),
-    FeatureSpec("segment_ids", 512, "int64"),
-    FeatureSpec("masked_lm_positions", 77, "int64"),
-    FeatureSpec("masked_lm_ids", 77, "int64"),
+  assert pretraining_features(512, 77, vocab_size=30000, type_vocab_size=3) == (
+    FeatureSpec("input_ids", 512, "int64", 30000),
+    FeatureSpec("input_mask", 512, "int64", 2),
+    FeatureSpec("segment_ids", 512, "int64", 3),
+    FeatureSpec("masked_lm_positions", 77, "int64", 512),
+    FeatureSpec("masked_lm_ids", 77, "int64", 30000),
     FeatureSpec("masked_lm_weights", 77, "float32"),
-    FeatureSpec("next_sentence_labels", 1, "int64"),
+    FeatureSpec("next_sentence_labels", 1, "int64", 2),
   )
 
 

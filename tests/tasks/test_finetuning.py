@@ -87,6 +87,18 @@ def test_batches_by_length_give_every_example_the_loss_of_full_padding(tmp_path,
   assert metrics["accuracy"] == padded_metrics["accuracy"]
 
 
+def test_ids_and_segments_that_the_model_lacks_are_refused(tmp_path, spm_file):
+  task = toy_task(tmp_path, spm_file)
+  path = Path(task.directory) / "dev.txt"
+  path.write_text(path.read_text() + "1 10 61 12\n")
+  with pytest.raises(UserError, match=r"dev.txt: the dev set has ids from 2 to 61, the model has 61"):
+    task.data("dev")
+  path.write_text("1 10 3 12\n")  # [SEP] between two texts
+  with pytest.raises(UserError, match=r"dev.txt: the dev set has pairs .*one type of segment"):
+    toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("dev")
+  assert toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("train").num_examples == 64
+
+
 def test_outputs_of_some_batches_are_those_of_their_examples(tmp_path, spm_file):
   estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
   _, all_outputs = estimator.evaluator.evaluate()
