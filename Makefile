@@ -11,6 +11,8 @@ BASE_PYTHON_TFA ?=
 BASE_PYTHON_TPU ?=
 # For example: make test PYTEST_ARGS='tests/data -x'
 PYTEST_ARGS ?=
+# For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
+TORTURE_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
 PARITY_ARGS ?=
 # For example: make tpu-aot TPU_ARGS='--models=albert_base --lengths=512 --chips=v3'
@@ -22,7 +24,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-slow test-tfa test-tpu lint format bench parity tpu-aot clean distclean
+.PHONY: help setup setup-tpu demo test test-slow test-tfa test-tpu torture lint format bench parity tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -37,6 +39,9 @@ test: setup  ## run the fast tests
 
 test-slow: setup  ## run the tests that take minutes
 	$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
+
+torture: setup  ## kill, damage, fill up and interrupt every command, and count what it withstands (most of an hour)
+	$(PYTHON) -m tests.torture $(TORTURE_ARGS)
 
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
 	$(VENV_TFA)/bin/python -m pytest -n auto --maxprocesses=4 $(PYTEST_ARGS)

@@ -1,0 +1,41 @@
+"""`python -m tests.torture [PART ...]`: attacks the project's commands, and prints how many attacks they withstood."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+
+from tests.torture import campaign
+
+
+def main(argv: list[str]) -> int:
+  """Runs the parts that `argv` names; all of them if it names none."""
+  names = campaign.part_names()
+  parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+  parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)} (default: all)")
+  parser.add_argument("--seed", type=int, help="of every random draw (default: a random one, which is printed)")
+  parser.add_argument("--share", type=float, default=1.0, help="share of the full campaign's cases (default: 1)")
+  parser.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
+  parser.add_argument("--work_dir", default="", help="directory for the files (default: a temporary one)")
+  parser.add_argument("--output_file", default="", help="JSON file for the results, with versions and the machine")
+  values = parser.parse_args(argv)
+  unknown = sorted({*values.parts} - {*names})
+  if unknown:
+    parser.error(f"unknown part {unknown[0]!r}: choose from {', '.join(names)}")
+  if not 0 < values.share <= 1 or values.jobs < 1:
+    parser.error("--share must be above 0 and at most 1, --jobs at least 1")
+  return campaign.run(
+    values.parts or names,
+    seed=secrets.randbelow(10**6) if values.seed is None else values.seed,
+    share=values.share,
+    jobs=values.jobs,
+    work_dir=values.work_dir,
+    output_file=values.output_file,
+  )
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  sys.exit(main(sys.argv[1:]))

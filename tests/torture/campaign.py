@@ -1,0 +1,295 @@
+"""Runs the cases of the campaign's parts, and says for each group how many were tried and how many passed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+import platform
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.torture import parts
+from tests.torture.workplace import ROOT, Workplace
+
+_LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "hypothesis")
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """One thing that is tried.
+
+  Attributes:
+    group: the row of the table, for example "pretraining, SIGKILL while saving".
+    name: what was done, enough to repeat it.
+    run: returns None if the case passed, else one line that says what went wrong. An exception is a failure, too.
+    in_process: it changes this process (flags, working directory), so it runs serially in the main thread.
+  """
+
+  group: str
+  name: str
+  run: Callable[[], str | None]
+  in_process: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+  """What the cases of a part are made from.
+
+  Attributes:
+    seed: of every random draw.
+    share: of the full campaign.
+    directory: of this part; empty at first, removed if all cases passed.
+    places: files that parts share, and the commands.
+  """
+
+  seed: int
+  share: float
+  directory: Path
+  places: Workplace
+
+  def rng(self, *names: object) -> random.Random:
+    """A generator that depends on the seed, the part and `names` alone."""
+    text = "/".join(map(str, (self.seed, self.directory.name, *names)))
+    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+  def count(self, full: int) -> int:
+    """How many of the `full` campaign's cases to try."""
+    return max(1, round(full * self.share))
+
+  def new_directory(self, name: str) -> Path:
+    """A new empty directory in `directory`, for one case."""
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
+
+
+class Outcome(NamedTuple):
+  """How a case ended; `failure` is None if it passed."""
+
+  group: str
+  name: str
+  failure: str | None
+  seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class PartResult:
+  """The outcomes of a part, in the order of its cases, and the seconds that it took."""
+
+  name: str
+  outcomes: list[Outcome]
+  seconds: float
+
+  @property
+  def failures(self) -> list[Outcome]:
+    return [outcome for outcome in self.outcomes if outcome.failure is not None]
+
+
+def part_names() -> list[str]:
+  """The modules of tests/torture/parts."""
+  return sorted(module.name for module in pkgutil.iter_modules(parts.__path__))
+
+
+def cases_of(part: str) -> Callable[[Context], Iterator[Case]]:
+  """What makes the cases of a part."""
+  module = importlib.import_module(f"{parts.__name__}.{part}")
+  make: Callable[[Context], Iterator[Case]] = module.cases
+  return make
+
+
+def _one_line(error: BaseException) -> str:
+  place = traceback.extract_tb(error.__traceback__)[-1]
+  text = " ".join(str(error).split()) or "no message"
+  return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {text}"
+
+
+class _Progress:
+  """Lines on stderr: each failure at once, and from time to time how many cases are done."""
+
+  def __init__(self, part: str, total: int):
+    self._part, self._total = part, total
+    self._lock = threading.Lock()
+    self._done = self._failed = 0
+    self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+
+  def add(self, outcome: Outcome) -> None:
+    with self._lock:
+      self._done += 1
+      if outcome.failure is not None:
+        self._failed += 1
+        log(f"FAILED {self._part}: {outcome.group}: {outcome.name}: {outcome.failure}")
+      if time.monotonic() > self._next or self._done == self._total:
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+        log(f"{self._part}: {self._done} of {self._total} tried, {self._failed} failed")
+
+
+def log(line: str) -> None:
+  """A line on stderr."""
+  print(line, file=sys.stderr, flush=True)
+
+
+def run_case(case: Case, places: Workplace) -> Outcome:
+  """Runs a case. The processes that it started end with it."""
+  started = time.monotonic()
+  failure: str | None
+  try:
+    with places.ending_processes():
+      failure = case.run()
+  except (Exception, SystemExit) as error:
+    failure = _one_line(error)
+  return Outcome(case.group, case.name, failure, time.monotonic() - started)
+
+
+def run_part(
+  name: str, make_cases: Callable[[Context], Iterator[Case]], context: Context, *, jobs: int = 1
+) -> PartResult:
+  """Runs the cases of a part: `jobs` at a time, then those that need this process one by one."""
+  started = time.monotonic()
+  try:
+    cases = list(make_cases(context))
+  except (Exception, SystemExit) as error:
+    traceback.print_exc()
+    outcome = Outcome("making the cases", "cases(context)", _one_line(error), time.monotonic() - started)
+    return PartResult(name, [outcome], outcome.seconds)
+  if not cases:
+    return PartResult(name, [Outcome("making the cases", "cases(context)", "there are none", 0.0)], 0.0)
+  progress = _Progress(name, len(cases))
+  outcomes: dict[int, Outcome] = {}
+
+  def run(index: int) -> None:
+    outcomes[index] = run_case(cases[index], context.places)
+    progress.add(outcomes[index])
+
+  with futures.ThreadPoolExecutor(jobs) as pool:
+    running = [pool.submit(run, index) for index, case in enumerate(cases) if not case.in_process]
+    try:
+      for future in futures.as_completed(running):
+        future.result()
+    except BaseException:
+      pool.shutdown(wait=False, cancel_futures=True)
+      raise
+  for index, case in enumerate(cases):
+    if case.in_process:
+      run(index)
+  return PartResult(name, [outcomes[index] for index in range(len(cases))], time.monotonic() - started)
+
+
+# ---- results ---------------------------------------------------------------------------------------------
+
+
+def groups_of(result: PartResult) -> dict[str, tuple[int, int]]:
+  """(tried, passed) of each group, in the order of the cases."""
+  groups: dict[str, tuple[int, int]] = {}
+  for outcome in result.outcomes:
+    tried, passed = groups.get(outcome.group, (0, 0))
+    groups[outcome.group] = (tried + 1, passed + (outcome.failure is None))
+  return groups
+
+
+def table(results: Sequence[PartResult]) -> str:
+  """A Markdown table of the groups, a line for the time of each part, then the failures."""
+  rows = [("part", "group", "tried", "passed")]
+  for result in results:
+    rows += [(result.name, group, f"{tried}", f"{passed}") for group, (tried, passed) in groups_of(result).items()]
+  tried = sum(len(result.outcomes) for result in results)
+  rows.append(("all", "", f"{tried}", f"{tried - sum(len(result.failures) for result in results)}"))
+  widths = [max(len(row[column]) for row in rows) for column in range(4)]
+
+  def line(row: Sequence[str]) -> str:
+    cells = [row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2].rjust(widths[2]), row[3].rjust(widths[3])]
+    return f"| {' | '.join(cells)} |"
+
+  rule = f"|{'|'.join('-' * (width + 1) + ('-' if column < 2 else ':') for column, width in enumerate(widths))}|"
+  lines = [line(rows[0]), rule, *map(line, rows[1:]), ""]
+  lines += [f"{result.name}: {result.seconds:.0f} seconds" for result in results]
+  for result in results:
+    lines += [f"FAILED {result.name}: {o.group}: {o.name}: {o.failure}" for o in result.failures]
+  return "\n".join(lines) + "\n"
+
+
+def _commit() -> str:
+  command = ["git", "describe", "--always", "--dirty"]
+  try:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+  except (OSError, subprocess.CalledProcessError):
+    return ""
+
+
+def _versions() -> dict[str, str]:
+  versions = {"python": platform.python_version(), "commit": _commit()}
+  for name in _LIBRARIES:
+    try:
+      versions[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      continue
+  return versions
+
+
+def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int) -> dict[str, Any]:
+  """The results with what is needed to repeat them."""
+  memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+  machine = {"platform": platform.platform(), "processors": os.cpu_count(), "memory_bytes": memory}
+  return {
+    "seed": seed,
+    "share": share,
+    "jobs": jobs,
+    "versions": _versions(),
+    "machine": machine,
+    "parts": {
+      result.name: {
+        "seconds": round(result.seconds, 1),
+        "tried": len(result.outcomes),
+        "passed": len(result.outcomes) - len(result.failures),
+        "groups": {name: {"tried": t, "passed": p} for name, (t, p) in groups_of(result).items()},
+        "cases": [outcome._asdict() for outcome in result.outcomes],
+      }
+      for result in results
+    },
+  }
+
+
+def run(
+  names: Sequence[str], *, seed: int, share: float = 1.0, jobs: int = 2, work_dir: str = "", output_file: str = ""
+) -> int:
+  """Runs parts, prints the table on stdout, and returns the exit code: 1 if a case failed."""
+  log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
+  root = Path(work_dir) if work_dir else Path(tempfile.mkdtemp(prefix="albert-torture-"))
+  results: list[PartResult] = []
+  code = 0
+  try:
+    with Workplace(root / "places") as places:
+      for name in names:
+        directory = root / name
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        context = Context(seed, share, directory, places)
+        results.append(run_part(name, cases_of(name), context, jobs=jobs))
+        if results[-1].failures:
+          code = 1
+          log(f"{name}: its files are left in {directory}")
+        else:
+          shutil.rmtree(directory)
+    if not work_dir and code == 0:
+      shutil.rmtree(root)
+  except KeyboardInterrupt:
+    code = 130
+  if output_file:
+    values = as_json(results, seed=seed, share=share, jobs=jobs)
+    Path(output_file).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+  print(table(results), end="", flush=True)
+  print(f"repeat it with --seed={seed} --share={share:g}")
+  return code

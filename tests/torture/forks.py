@@ -1,0 +1,148 @@
+"""A server that starts commands quickly: it has imported TensorFlow, and forks a process for each command.
+
+`python -m tests.torture.forks ADDRESS` listens on a Unix socket of the abstract namespace. A client sends one line of
+JSON on each connection (`Request`) and gets the process's id, then its exit code. A forked process leaves the server's
+loop and ends as a program of its own does: multiprocessing's forkserver would end it with os._exit instead.
+
+What an interpreter or a library reads once when it starts (LANG, PYTHONHASHSEED, TF_CPP_MIN_LOG_LEVEL) is the server's:
+a command that depends on it needs a new interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+# None of these starts a thread or makes a session of TensorFlow: a forked process does that itself.
+PRELOADED = (
+  "albert",  # first: it chooses TensorFlow's kernels
+  "tensorflow",
+  "tf_keras",
+  "tensorflow_text",
+  "scipy.stats",
+  "sklearn.metrics",
+  "sentencepiece",
+  "albert.cli",
+  "albert.convert.run",
+  "albert.export.run",
+  "albert.predict",
+  "albert.runs",
+  "albert.tasks.glue",
+  "albert.tasks.pretraining",
+  "albert.tasks.race",
+  "albert.tasks.squad",
+)
+
+
+def serve(address: str) -> dict[str, Any]:
+  """Forks a process for each request; returns the request in the forked process. Ends when stdin does."""
+  listener = socket.socket(socket.AF_UNIX)
+  listener.bind(f"\0{address}")
+  listener.listen(64)
+  woken, waker = os.pipe()
+  os.set_blocking(woken, False)
+  os.set_blocking(waker, False)
+  signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the descriptor is what counts
+  signal.set_wakeup_fd(waker)
+  clients: dict[int, socket.socket] = {}
+  selector = selectors.DefaultSelector()
+  for source in (listener, woken, sys.stdin.fileno()):
+    selector.register(source, selectors.EVENT_READ)
+  while True:
+    for key, _ in selector.select():
+      if key.fileobj is listener:
+        client = listener.accept()[0]
+        request: dict[str, Any] = json.loads(client.makefile("rb").readline())
+        pid = os.fork()
+        if pid == 0:
+          signal.set_wakeup_fd(-1)
+          signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+          selector.close()
+          for closed in (listener, client, *clients.values()):
+            closed.close()
+          os.close(woken)
+          os.close(waker)
+          return request
+        clients[pid] = client
+        _tell(client, pid)
+      elif key.fileobj == woken:
+        os.read(woken, 1 << 16)
+        _reap(clients)
+      else:  # the campaign has ended
+        for pid in clients:
+          with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        os._exit(0)
+
+
+def _tell(client: socket.socket, number: int) -> None:
+  with contextlib.suppress(OSError):  # the client has gone
+    client.sendall(b"%d\n" % number)
+
+
+def _reap(clients: dict[int, socket.socket]) -> None:
+  while clients:
+    pid, status = os.waitpid(-1, os.WNOHANG)
+    if pid == 0:
+      return
+    client = clients.pop(pid)
+    _tell(client, os.waitstatus_to_exitcode(status))
+    client.close()
+
+
+def become(request: dict[str, Any]) -> None:
+  """Makes this process the command that the request asks for, and runs it."""
+  os.setsid()
+  os.chdir(request["cwd"])
+  os.environ.clear()
+  os.environ.update(request["env"])
+  flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+  for descriptor, path in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
+    opened = os.open(path, os.O_RDONLY if descriptor == 0 else flags, 0o666)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+  argv = request["argv"]
+  in_path = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
+  if argv[0] == "-m":
+    sys.argv, sys.path[0] = argv[1:], os.getcwd()
+  else:
+    sys.argv, sys.path[0] = list(argv), os.path.dirname(os.path.abspath(argv[0]))
+  sys.path[1:1] = in_path
+  prelude()
+  if argv[0] == "-m":
+    runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+  else:
+    runpy.run_path(argv[0], run_name="__main__")
+
+
+def prelude() -> None:
+  """Calls what TORTURE_PRELUDE names, as JSON: [module, function, {argument: value}]."""
+  text = os.environ.get("TORTURE_PRELUDE")
+  if text:
+    module, function, arguments = json.loads(text)
+    getattr(importlib.import_module(module), function)(**arguments)
+
+
+def main() -> None:
+  address = sys.argv[1]
+  for name in PRELOADED:
+    importlib.import_module(name)
+  if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
+    sys.exit("error: an import has started a thread: a fork of this process is not safe")
+  gc.freeze()  # a collection in a forked process would copy all pages
+  print("ready", flush=True)
+  become(serve(address))
+
+
+if __name__ == "__main__":
+  main()

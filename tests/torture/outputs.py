@@ -1,0 +1,79 @@
+"""Comparison of what two runs of the same command left: bit by bit, except for times and host names."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert import files
+
+# What tells how fast a run was, or when.
+_TIMES = ("examples_per_second", "seconds", "time")
+# Logs are compared without their times, checkpoints by their tensors; pictures and events hold times.
+_LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
+_NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png", "spiece.model"}
+
+
+def leftovers(directory: Path) -> list[str]:
+  """Staging files and directories, and lock files, anywhere below `directory`."""
+  found = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name == ".lock")
+  return sorted(str(path.relative_to(directory)) for path in found)
+
+
+@functools.lru_cache(maxsize=64)
+def _tensors(prefix: str, mtime_ns: int) -> dict[str, bytes]:
+  import tensorflow as tf
+
+  reader = tf.train.load_checkpoint(prefix)
+  return {name: np.asarray(reader.get_tensor(name)).tobytes() for name in reader.get_variable_to_shape_map()}
+
+
+def tensors_of(run: Path) -> dict[str, dict[str, bytes]]:
+  """Of each checkpoint of a run: the bytes of its tensors by name."""
+  found = sorted((run / "checkpoints").glob("step-*"))
+  return {path.name: _tensors(str(path / "weights"), path.stat().st_mtime_ns) for path in found}
+
+
+def log_lines(path: Path) -> list[dict[str, Any]]:
+  """The lines of a log without times."""
+  lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+  return [{name: value for name, value in line.items() if name not in _TIMES} for line in lines]
+
+
+def difference_of_files(a: Path, b: Path) -> str | None:
+  """None if the directories hold the same files with the same bytes, else one line."""
+  names = [{path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (a, b)]
+  if names[0] != names[1]:
+    return f"files of only one of them: {sorted(map(str, names[0] ^ names[1]))}"
+  different = [str(name) for name in sorted(names[0]) if (a / name).read_bytes() != (b / name).read_bytes()]
+  return f"files that differ: {different}" if different else None
+
+
+def difference_of_runs(a: Path, b: Path) -> str | None:
+  """None if two runs of a run_*.py script left the same checkpoints, logs, results and predictions, else one line."""
+  if found := leftovers(a):
+    return f"left over: {found}"
+  states = [tensors_of(run) for run in (a, b)]
+  if states[0].keys() != states[1].keys() or not states[0]:
+    return f"checkpoints {sorted(states[0])} instead of {sorted(states[1])}"
+  for step, tensors in states[1].items():
+    if states[0][step] != tensors:
+      names = [name for name in tensors if states[0][step].get(name) != tensors[name]]
+      return f"{step}: tensors that differ: {names[:5]}"
+  names = [{path.name for path in run.iterdir()} for run in (a, b)]
+  if names[0] != names[1]:
+    return f"files of only one of them: {sorted(names[0] ^ names[1])}"
+  for name in sorted(names[0] - _NOT_COMPARED):
+    if name in _LOGS:
+      if log_lines(a / name) != log_lines(b / name):
+        return f"{name} differs"
+    elif (a / name).is_dir():
+      if found_difference := difference_of_files(a / name, b / name):
+        return f"{name}: {found_difference}"
+    elif (a / name).read_bytes() != (b / name).read_bytes():
+      return f"{name} differs"
+  return None

@@ -1,0 +1,1 @@
+"""The parts of the campaign: each module makes the cases of one part (`cases(context)`)."""

@@ -1,0 +1,234 @@
+"""Small files and finished runs that the campaign's parts share, each made when it is first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.conftest import english_like_documents, train_small_model
+from tests.synthetic import TINY_MODEL_FLAGS
+from tests.tasks.glue_archive import write_archive
+from tests.tasks.race_folders import made_up_race
+from tests.tasks.squad_files import made_up_squad
+
+if TYPE_CHECKING:
+  from tests.torture.workplace import Finished
+
+Value = TypeVar("Value")
+
+
+class MakingFailed(Exception):
+  """A command that makes what parts share failed."""
+
+
+class shared(cached_property[Value]):
+  """A property that is made once, by one thread."""
+
+  def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
+    with owner._lock if owner is not None else contextlib.nullcontext():
+      return super().__get__(owner, kind)
+
+
+class Runs:
+  """The shared files and runs. Nobody may change them: copy what a case damages or goes on with.
+
+  The methods named after commands return the command without its output directory's other flags: each adds --output_dir
+  and the flags that it is given, which come last and so decide.
+  """
+
+  directory: Path
+  _lock: threading.RLock
+
+  def run(self, argv: Sequence[str], **options: Any) -> Finished:
+    raise NotImplementedError
+
+  def _made(self, name: str, make: Callable[[Path], list[str]]) -> Path:
+    """The directory `name`, which the command made."""
+    output = self.directory / name
+    finished = self.run(make(output))
+    if finished.code:
+      raise MakingFailed(f"{name}: exit code {finished.code}: {finished.stderr}")
+    return output
+
+  # ---- files -----------------------------------------------------------------------------------------------
+
+  @shared
+  def corpus(self) -> Path:
+    """A text file of 300 documents."""
+    path = self.directory / "corpus.txt"
+    documents = english_like_documents(300)
+    path.write_text("".join("\n".join(document) + "\n\n" for document in documents), encoding="utf-8")
+    return path
+
+  @shared
+  def vocabulary(self) -> Path:
+    """spiece.model, at most 800 pieces."""
+    lines = [line.lower() for line in self.corpus.read_text(encoding="utf-8").splitlines() if line]
+    return Path(train_small_model(self.directory / "spiece.model", lines, hard_vocab_limit=False))
+
+  @shared
+  def vocab_size(self) -> int:
+    """Of `vocabulary`."""
+    import sentencepiece
+
+    return int(sentencepiece.SentencePieceProcessor(model_file=str(self.vocabulary)).get_piece_size())
+
+  @shared
+  def shards(self) -> Path:
+    """A directory of four shards with their manifest, made of `corpus`."""
+    return self._made("shards", self.data_prep)
+
+  @shared
+  def glue(self) -> Path:
+    """A GLUE directory with MRPC, STS-B and CoLA; 40 training rows, 10 others."""
+    return write_archive(self.directory / "glue", ["MRPC", "STS-B", "CoLA"], num_rows=10)
+
+  @shared
+  def squad_train(self) -> Path:
+    """A SQuAD 2 file of 20 questions."""
+    return Path(made_up_squad(self.directory / "train-v2.0.json", 20, version_2=True, seed=1))
+
+  @shared
+  def squad_dev(self) -> Path:
+    """A SQuAD 2 file of 9 questions."""
+    return Path(made_up_squad(self.directory / "dev-v2.0.json", 9, version_2=True, seed=2))
+
+  @shared
+  def race(self) -> Path:
+    """A RACE directory; 5 passages of each kind."""
+    (self.directory / "race").mkdir()
+    return Path(made_up_race(self.directory / "race", 5))
+
+  # ---- commands --------------------------------------------------------------------------------------------
+
+  @shared
+  def model_flags(self) -> list[str]:
+    """The smallest model that `vocabulary` fits."""
+    return [*TINY_MODEL_FLAGS, f"--vocab_size={self.vocab_size}", "--max_position_embeddings=64"]
+
+  def data_prep(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """create_pretraining_data."""
+    return [
+      "-m",
+      "data_prep.create_pretraining_data",
+      f"--input_file={self.corpus}",
+      f"--spm_model_file={self.vocabulary}",
+      "--max_seq_length=32",
+      "--num_shards=4",
+      "--num_processes=1",
+      f"--output_dir={output_dir}",
+      *flags,
+    ]
+
+  def train_vocab(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """train_vocab."""
+    module = "data_prep.train_vocab"
+    return ["-m", module, f"--input_file={self.corpus}", "--vocab_size=400", f"--output_dir={output_dir}", *flags]
+
+  def pretraining(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """run_pretraining.py: 12 steps with a checkpoint every 2 and an evaluation at the end."""
+    pattern = f"{self.shards}/*.tfrecord"
+    return [
+      "run_pretraining.py",
+      "--do_train",
+      "--do_eval",
+      f"--input_file={pattern}",
+      f"--eval_input_file={pattern}",
+      *self.model_flags,
+      "--hidden_dropout_prob=0.1",
+      "--train_batch_size=8",
+      "--eval_batch_size=64",
+      "--num_train_steps=12",
+      "--num_warmup_steps=2",
+      "--log_every_steps=2",
+      "--save_checkpoints_steps=2",
+      f"--output_dir={output_dir}",
+      *flags,
+    ]
+
+  def _finetuning(self, length: int) -> list[str]:
+    return [
+      "--do_train",
+      "--do_eval",
+      "--from_scratch",
+      f"--spm_model_file={self.vocabulary}",
+      *self.model_flags,
+      f"--max_seq_length={length}",
+      "--train_batch_size=8",
+      "--eval_batch_size=16",
+      "--num_train_steps=4",
+      "--num_warmup_steps=1",
+      "--log_every_steps=2",
+      "--save_checkpoints_steps=2",
+      "--learning_rate=0.002",
+    ]
+
+  def classifier(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """run_classifier.py: MRPC, 4 steps, an evaluation and predictions."""
+    task = ["--task_name=mrpc", f"--data_dir={self.glue}", "--do_predict", "--eval_every_steps=2"]
+    return ["run_classifier.py", *self._finetuning(32), *task, f"--output_dir={output_dir}", *flags]
+
+  def squad(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """run_squad.py: version 2, 4 steps, an evaluation and predictions."""
+    data = [f"--train_file={self.squad_train}", f"--eval_file={self.squad_dev}", f"--predict_file={self.squad_dev}"]
+    lengths = ["--max_query_length=12", "--doc_stride=16", "--version_2_with_negative", "--do_predict"]
+    return ["run_squad.py", *self._finetuning(48), *data, *lengths, f"--output_dir={output_dir}", *flags]
+
+  def race_run(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """run_race.py: 4 steps, an evaluation and predictions."""
+    task = [f"--data_dir={self.race}", "--max_qa_length=24", "--eval_every_steps=0", "--do_predict"]
+    return ["run_race.py", *self._finetuning(64), *task, f"--output_dir={output_dir}", *flags]
+
+  def export(self, run: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
+    """albert.export, of a run."""
+    return ["-m", "albert.export", f"--checkpoint={run}", f"--output_dir={output_dir}", *flags]
+
+  def convert(self, weights: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
+    """albert.convert to Hugging Face's format."""
+    target = [f"--output_dir={output_dir}", "--format=huggingface"]
+    return ["-m", "albert.convert", f"--init_checkpoint={weights}", *target, *flags]
+
+  # ---- finished runs ---------------------------------------------------------------------------------------
+
+  @shared
+  def pretrained(self) -> Path:
+    """A finished run of `pretraining`."""
+    return self._made("pretrained", self.pretraining)
+
+  @shared
+  def classified(self) -> Path:
+    """A finished run of `classifier`."""
+    return self._made("classified", self.classifier)
+
+  @shared
+  def answered(self) -> Path:
+    """A finished run of `squad`."""
+    return self._made("answered", self.squad)
+
+  @shared
+  def chosen(self) -> Path:
+    """A finished run of `race_run`."""
+    return self._made("chosen", self.race_run)
+
+  @shared
+  def exported_classifier(self) -> Path:
+    """The exported model of `classified`: the directory with saved_model.pb."""
+    return self._exported("classifier", self.classified)
+
+  @shared
+  def exported_squad(self) -> Path:
+    """The exported model of `answered`."""
+    return self._exported("squad", self.answered)
+
+  @shared
+  def exported_race(self) -> Path:
+    """The exported model of `chosen`."""
+    return self._exported("race", self.chosen)
+
+  def _exported(self, name: str, run: Path) -> Path:
+    models = self._made(f"model_of_{name}", lambda output: self.export(run, output))
+    return next(models.glob("*/*/saved_model.pb")).parent

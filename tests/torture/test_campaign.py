@@ -1,0 +1,82 @@
+"""The campaign itself: failures and exceptions are reported, and the seed decides the cases."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torture import campaign, parts
+from tests.torture.__main__ import main
+from tests.torture.campaign import Case, Context
+
+
+def _cases(context: Context) -> Iterator[Case]:
+  drawn = context.rng("numbers").randrange(10**9)
+
+  def raise_error() -> str:
+    raise FileNotFoundError("no such\nfile")
+
+  def leave() -> str:
+    raise SystemExit(2)
+
+  yield Case("good", f"drawn {drawn}", lambda: None)
+  yield Case("good", "in this process", lambda: None, in_process=True)
+  if context.share < 1:
+    yield Case("bad", "wrong", lambda: "3 instead of 4")
+    yield Case("bad", "raises", raise_error)
+    yield Case("bad", "exits", leave, in_process=True)
+
+
+def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(campaign, "cases_of", lambda name: _cases)
+  arguments = ["kills", "--seed=7", f"--work_dir={tmp_path}", f"--output_file={tmp_path / 'a.json'}"]
+  assert main([*arguments, "--share=0.5"]) == 1
+  printed = capsys.readouterr()
+  assert "| kills | good  |     2 |      2 |" in printed.out
+  assert "| kills | bad   |     3 |      0 |" in printed.out
+  assert "| all   |       |     5 |      2 |" in printed.out
+  assert "FAILED kills: bad: wrong: 3 instead of 4\n" in printed.out
+  assert "FAILED kills: bad: raises: FileNotFoundError at test_campaign.py" in printed.err
+  assert "no such file" in printed.err
+  assert "FAILED kills: bad: exits: SystemExit" in printed.out
+  values = json.loads((tmp_path / "a.json").read_text())
+  assert (values["seed"], values["parts"]["kills"]["tried"], values["parts"]["kills"]["passed"]) == (7, 5, 2)
+  assert {"python", "numpy"} < set(values["versions"])
+  assert main(arguments) == 0
+  assert "--seed=7" in capsys.readouterr().err
+
+
+def test_the_seed_decides_the_cases(monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(campaign, "cases_of", lambda name: _cases)
+
+  def drawn(seed: int) -> str:
+    output = tmp_path / "results.json"
+    main(["kills", f"--seed={seed}", f"--work_dir={tmp_path}", f"--output_file={output}"])
+    return str(json.loads(output.read_text())["parts"]["kills"]["cases"][0]["name"])
+
+  assert drawn(1) == drawn(1)
+  assert drawn(1) != drawn(2)
+
+
+def test_a_part_without_cases_or_whose_cases_cannot_be_made_fails(tmp_path):
+  def fail(context: Context) -> Iterator[Case]:
+    raise ValueError("no shards")
+    yield
+
+  context = Context(1, 1.0, tmp_path, None)  # type: ignore[arg-type]
+  assert [o.failure for o in campaign.run_part("x", lambda context: iter(()), context).failures] == ["there are none"]
+  assert "no shards" in str(campaign.run_part("x", fail, context).failures[0].failure)
+
+
+def test_each_part_is_listed_and_can_be_loaded(capsys):
+  names = sorted(path.stem for path in Path(parts.__path__[0]).glob("*.py") if path.stem != "__init__")
+  assert campaign.part_names() == names
+  for name in names:
+    assert isinstance(campaign.cases_of(name), types.FunctionType)
+  with pytest.raises(SystemExit):
+    main(["nothing"])
+  assert "unknown part 'nothing'" in capsys.readouterr().err

@@ -1,0 +1,248 @@
+"""What the parts of the campaign share: small files and finished runs, made once, and the start of commands."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.torture.runs import Runs
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 240.0  # a command of the campaign takes far less
+
+
+class Overdue(Exception):
+  """A process did not end in time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+  """A process that has ended: its exit code, negative for a signal, and what it printed."""
+
+  code: int
+  stdout: str
+  stderr: str
+
+  @property
+  def error(self) -> str:
+    """The last line of stderr."""
+    lines = self.stderr.rstrip().splitlines()
+    return lines[-1] if lines else ""
+
+  def wrong(self, code: int = 0) -> str | None:
+    """None if the exit code is `code` and stderr is as it must be with it; else one line that says what is wrong.
+
+    With codes 1 and 2 exactly one line begins with "error: ", and it is the last one. No code allows a traceback.
+    """
+    if self.code != code:
+      return f"exit code {self.code} instead of {code}: {self.error!r}"
+    if "Traceback" in self.stderr:
+      return f"exit code {code}, but a traceback: {self.error!r}"
+    errors = [line for line in self.stderr.splitlines() if line.startswith("error: ")]
+    if code in (1, 2) and (len(errors) != 1 or self.error != errors[0]):
+      return f"exit code {code} with {len(errors)} error lines; the last line of stderr is {self.error!r}"
+    return None
+
+
+class Running:
+  """A process that was started, the leader of its own group."""
+
+  def __init__(self, pid: int, source: subprocess.Popen[bytes] | socket.socket, stdout: Path, stderr: Path):
+    self.pid = pid
+    self.stdout, self.stderr = stdout, stderr
+    self._source = source
+    self._code: int | None = None
+    self._lock = threading.Lock()
+
+  def poll(self) -> int | None:
+    """The exit code (negative: the signal), or None while it runs."""
+    return self._poll(0.0)
+
+  def _poll(self, seconds: float) -> int | None:
+    with self._lock:
+      if self._code is None and isinstance(self._source, subprocess.Popen):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+          self._code = self._source.wait(seconds)
+      elif self._code is None and isinstance(self._source, socket.socket):
+        self._source.settimeout(max(seconds, 1e-4))
+        with contextlib.suppress(TimeoutError):
+          line = self._source.recv(64)
+          if not line:
+            raise RuntimeError("the server of forked processes has ended")
+          self._code = int(line)
+          self._source.close()
+      return self._code
+
+  def wait(self, timeout: float = SECONDS) -> int:
+    """The exit code. Raises Overdue when the process has not ended after `timeout` seconds; it is killed then."""
+    deadline = time.monotonic() + timeout
+    while (code := self._poll(min(0.5, max(0.0, deadline - time.monotonic())))) is None:
+      if time.monotonic() > deadline:
+        self.end()
+        raise Overdue(f"process {self.pid} had not ended after {timeout:.0f} seconds; stderr: {self._tail()!r}")
+    return code
+
+  def finish(self, timeout: float = SECONDS) -> Finished:
+    """Waits, and reads what the process printed."""
+    code = self.wait(timeout)
+    return Finished(code, self._read(self.stdout), self._read(self.stderr))
+
+  def send_signal(self, number: int, *, group: bool = False) -> None:
+    """Sends a signal to the process, or to its group (as a terminal does); nothing if it has ended."""
+    if self.poll() is None:
+      with contextlib.suppress(ProcessLookupError):
+        (os.killpg if group else os.kill)(self.pid, number)
+
+  def end(self) -> None:
+    """Kills the process and what it has started, as far as that is left."""
+    with contextlib.suppress(OSError):
+      os.killpg(self.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError, RuntimeError):
+      self._poll(10.0)
+
+  def _tail(self) -> str:
+    return self._read(self.stderr)[-300:]
+
+  def _read(self, path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+class Workplace(Runs):
+  """Starts commands, and holds what parts share (see tests.torture.runs).
+
+  A command is the list of arguments after `python`: ["run_pretraining.py", "--do_train"] or ["-m", "albert.export"].
+
+  Args:
+    directory: for the files; it is made.
+  """
+
+  def __init__(self, directory: Path):
+    directory.mkdir(parents=True, exist_ok=True)
+    self.directory = directory
+    self._outputs = directory / "printed"
+    self._outputs.mkdir(exist_ok=True)
+    self._numbers = itertools.count()
+    self._lock = threading.RLock()
+    self._of_thread = threading.local()
+    self._servers: list[subprocess.Popen[bytes]] = []
+
+  def __enter__(self) -> Workplace:
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    for server in self._servers:
+      assert server.stdin is not None
+      server.stdin.close()  # it ends with all processes that it has forked
+      server.wait()
+
+  @contextlib.contextmanager
+  def ending_processes(self) -> Iterator[None]:
+    """Within it, what this thread starts is recorded; afterwards what is left of it is killed."""
+    outer, mine = getattr(self._of_thread, "started", None), list[Running]()
+    self._of_thread.started = mine
+    try:
+      yield
+    finally:
+      self._of_thread.started = outer
+      for process in mine:
+        process.end()
+
+  def start(
+    self,
+    argv: Sequence[str],
+    *,
+    cwd: Path | str | None = None,
+    env: dict[str, str | None] | None = None,
+    stdout: Path | str | None = None,
+    stderr: Path | str | None = None,
+    prelude: tuple[str, str, dict[str, Any]] | None = None,
+    fresh: bool = False,
+  ) -> Running:
+    """Starts a command.
+
+    Args:
+      argv: what follows after `python`.
+      cwd: its working directory; the repository's root by default.
+      env: changes of the environment; None removes a variable.
+      stdout: a file to append to; by default one that `Running.finish` reads.
+      stderr: likewise.
+      prelude: (module, function, arguments) to be called in the process, and in the Python processes that it starts,
+        before anything else. The arguments are JSON values.
+      fresh: starts a new interpreter, instead of a fork of one that has imported TensorFlow; for what an interpreter
+        reads when it starts, such as LANG.
+    """
+    number = next(self._numbers)
+    out = Path(stdout or self._outputs / f"{number}.stdout")
+    err = Path(stderr or self._outputs / f"{number}.stderr")
+    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    paths = [str(ROOT)]
+    if prelude:
+      environment["TORTURE_PRELUDE"] = json.dumps(prelude)
+      paths.append(str(Path(__file__).with_name("site")))
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    for name, value in (env or {}).items():
+      environment.pop(name, None)
+      if value is not None:
+        environment[name] = value
+    source: subprocess.Popen[bytes] | socket.socket
+    if fresh:
+      with out.open("ab") as out_file, err.open("ab") as err_file:
+        command = [sys.executable, *argv]
+        source = subprocess.Popen(
+          command, cwd=cwd or ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
+          start_new_session=True,
+        )  # fmt: skip
+      pid = source.pid
+    else:
+      source = socket.socket(socket.AF_UNIX)
+      source.connect(f"\0{self._server}")
+      request = {"argv": list(argv), "cwd": str(cwd or ROOT), "env": environment}
+      source.sendall(json.dumps(request | {"stdout": str(out), "stderr": str(err)}).encode() + b"\n")
+      with source.makefile("rb", buffering=0) as answers:
+        pid = int(answers.readline())
+    process = Running(pid, source, out, err)
+    started = getattr(self._of_thread, "started", None)
+    if started is not None:
+      started.append(process)
+    return process
+
+  def run(self, argv: Sequence[str], *, timeout: float = SECONDS, **options: Any) -> Finished:
+    """Starts a command (see `start`) and waits for its end."""
+    return self.start(argv, **options).finish(timeout)
+
+  @cached_property
+  def _server_address(self) -> str:
+    return f"albert-torture-{os.getpid()}-{secrets.token_hex(4)}"
+
+  @property
+  def _server(self) -> str:
+    """The address of the server of forked processes; starts it at first."""
+    with self._lock:
+      if not self._servers:
+        environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}
+        server = subprocess.Popen(
+          [sys.executable, "-m", "tests.torture.forks", self._server_address],
+          cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert server.stdout is not None
+        if server.stdout.readline() != b"ready\n":
+          raise RuntimeError("the server of forked processes did not start")
+        self._servers.append(server)
+      return self._server_address
