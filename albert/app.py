@@ -14,7 +14,7 @@ from typing import NoReturn
 from absl import app as absl_app
 from absl import flags, logging
 
-from albert import command_help
+from albert import command_flags, command_help
 from albert.command_help import HelpPage
 from albert.errors import RunError, Stopped, UserError
 
@@ -51,7 +51,9 @@ def _parse_flags(
   try:
     parsed = flags.FLAGS(list(argv))
   except flags.Error as error:
-    _fail(f"{' '.join(str(error).split())} (--help lists the flags)")
+    _fail(f"{command_flags.shortened(str(error))} (--help lists the flags)")
+  for warning in command_flags.repeated(argv):
+    print(warning, file=sys.stderr, flush=True)
   if operands is not None:
     operands[:] = parsed[1:]
   elif len(parsed) > 1:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from albert import app, script_help
+from albert import app, command_flags, script_help
 from albert.config import Config, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
-from albert.config_fields import option_fields
+from albert.config_fields import define_field, option_fields
 from albert.settings import Settings
 from albert.tasks import registry
 
@@ -26,27 +25,13 @@ _MODEL_FLAGS = {
 }
 
 
-def _define(config_class: type[Config]) -> None:
-  define: dict[str, Callable[..., Any]] = {
-    "int": flags.DEFINE_integer,
-    "float": flags.DEFINE_float,
-    "bool": flags.DEFINE_boolean,
-    "str": flags.DEFINE_string,
-  }
-  for field in option_fields(config_class).values():
-    text = field.metadata["help"]
-    if field.metadata["choices"]:
-      flags.DEFINE_enum(field.name, None, list(field.metadata["choices"]), text, module_name=sys.argv[0])
-    else:
-      define[str(field.type)](field.name, None, text, module_name=sys.argv[0])
-
-
 def define_flags(task_name: str) -> None:
   """Defines the flags of a task's script. A flag left out is None: the recipe's or the field's default holds."""
   for name, text in _MODEL_FLAGS.items():
-    flags.DEFINE_string(name, None, text, module_name=sys.argv[0])
+    command_flags.define("str", name, None, text)
   for config_class in _configs(task_name):
-    _define(config_class)
+    for field in option_fields(config_class).values():
+      define_field(field, None)
 
 
 def _configs(task_name: str) -> list[type[Config]]:

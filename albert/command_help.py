@@ -134,7 +134,8 @@ def _of_absl(flag: Any) -> FlagHelp:
 def _type_of(flag: Any) -> str:
   if flag.boolean:
     return "bool"
-  return {flags.IntegerParser: "integer", flags.FloatParser: "float"}.get(type(flag.parser), "str")
+  kinds = {flags.IntegerParser: "integer", flags.FloatParser: "float"}
+  return next((kind for parser, kind in kinds.items() if isinstance(flag.parser, parser)), "str")
 
 
 def shown(value: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from albert import files, huggingface_config
 from albert.config_fields import Config, from_dict, option
 from albert.errors import UserError
+from albert.ranges import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
 
 # Headings of --help, in their order.
 COMMAND, DATA, MODEL = "What to do", "Data", "Model and initial weights"
@@ -112,8 +113,12 @@ class TrainConfig(Config):
 
   help_group: ClassVar[str] = TRAINING
 
-  train_batch_size: int = option(4096, "sequences an optimizer update sees, over all replicas", minimum=1)
-  eval_batch_size: int = option(64, "sequences a step of evaluation", minimum=1, identity=False, group=EVALUATION)
+  train_batch_size: int = option(
+    4096, "sequences an optimizer update sees, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
+  )
+  eval_batch_size: int = option(
+    64, "sequences a step of evaluation", minimum=1, maximum=MAX_BATCH_SIZE, identity=False, group=EVALUATION
+  )
   num_train_steps: int = option(125000, "optimizer updates", minimum=1)
   num_train_epochs: float = option(
     0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0, instead_of="num_train_steps"
@@ -316,7 +321,13 @@ class FinetuningConfig(Config):
   )
   cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False, per_command=True)
   num_processes: int = option(
-    0, "processes that make features; 0: one a core", minimum=0, identity=False, per_command=True, group=DEVICES
+    0,
+    "processes that make features; 0: one a core",
+    minimum=0,
+    maximum=MAX_PROCESSES,
+    identity=False,
+    per_command=True,
+    group=DEVICES,
   )
   fresh_head: bool = option(
     False, "start the task's head from random weights, whatever --init_checkpoint holds", group=MODEL
@@ -373,5 +384,8 @@ class RunConfig(Config):
     super().__post_init__()
     if not self.output_dir:
       raise UserError("--output_dir is missing: give the directory to write checkpoints and results to")
+    last_seed = self.train.seed + self.num_runs - 1
+    if last_seed > INT32_MAX:
+      raise UserError(f"num_runs={self.num_runs} with seed={self.train.seed}: the last seed exceeds {INT32_MAX}")
     if self.from_scratch and self.init_checkpoint:
       raise UserError(f"--from_scratch and --init_checkpoint={self.init_checkpoint} are both given: give one")

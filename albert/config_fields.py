@@ -11,7 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+from albert import command_flags
 from albert.errors import UserError
+from albert.json_values import shown
+from albert.ranges import Range, text_violation
 
 _ConfigT = TypeVar("_ConfigT", bound="Config")
 
@@ -21,6 +24,7 @@ def option(
   help_text: str,
   *,
   minimum: float | None = None,
+  maximum: float | None = None,
   above: float | None = None,
   below: float | None = None,
   choices: tuple[str, ...] | None = None,
@@ -37,6 +41,7 @@ def option(
     default: its value where nothing gives one.
     help_text: what it is.
     minimum: least value.
+    maximum: greatest value; of a whole number 2**31 - 1 if neither this nor `below` is given.
     above: values are greater than this.
     below: values are less than this.
     choices: the values there are.
@@ -51,9 +56,7 @@ def option(
   """
   metadata = {
     "help": help_text,
-    "minimum": minimum,
-    "above": above,
-    "below": below,
+    "range": Range(minimum, maximum, above, below),
     "choices": choices,
     "identity": identity,
     "evaluation_may_differ": evaluation_may_differ,
@@ -67,17 +70,12 @@ def option(
 
 def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
   """What `value` must be, if it is not; None if it is fine."""
-  if isinstance(value, float) and not math.isfinite(value):
-    return "a finite number"
   if metadata["choices"] is not None and value not in metadata["choices"]:
     return f"one of {', '.join(metadata['choices'])}"
-  if metadata["minimum"] is not None and value < metadata["minimum"]:
-    return f"at least {metadata['minimum']}"
-  if metadata["above"] is not None and value <= metadata["above"]:
-    return f"above {metadata['above']}"
-  if metadata["below"] is not None and value >= metadata["below"]:
-    return f"below {metadata['below']}"
-  return None
+  if isinstance(value, str):
+    return text_violation(value)
+  allowed: Range = metadata["range"]
+  return allowed.violation(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +96,7 @@ class Config:
       value = getattr(self, field.name)
       allowed = _violation(value, field.metadata)
       if allowed:
-        raise UserError(f"{field.name} must be {allowed}, got {value!r}")
+        raise UserError(f"{field.name} must be {allowed}, got {shown(value)}")
 
   def identity(self) -> dict[str, Any]:
     """The fields that decide what is learned, as plain JSON values."""
@@ -147,17 +145,37 @@ def typed(cls: type[Config], values: Mapping[str, Any], *, source: str, strict: 
 def _checked(value: Any, type_name: str, where: str) -> Any:
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
-    return float(value)
-  if type_name == "int" and is_number and value == int(value):
+    return _as_float(value)
+  if type_name == "int" and is_number and (isinstance(value, int) or value.is_integer()):
     return int(value)
   if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
     return value
-  raise UserError(f"{where} must be of type {type_name}, got {value!r}")
+  raise UserError(f"{where} must be of type {type_name}, got {shown(value)}")
+
+
+def _as_float(value: float) -> float:
+  try:
+    return float(value)
+  except OverflowError:  # an integer of more than 308 digits
+    return math.inf
 
 
 def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   """Name -> field of what is a value, not a config of its own."""
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
+
+
+def define_field(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
+  """Defines the flag of a field: its type, range and choices, and `help_text` or its own help."""
+  metadata = field.metadata
+  command_flags.define(
+    str(field.type),
+    field.name,
+    default,
+    help_text or metadata["help"],
+    allowed=metadata["range"],
+    choices=metadata["choices"],
+  )
 
 
 def is_unset(field: dataclasses.Field[Any], value: Any) -> bool:

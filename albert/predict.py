@@ -16,11 +16,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.json_values import encoded, parse_object, shown
 from albert.progress import Progress
+from albert.ranges import MAX_BATCH_SIZE, Range
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 # Batches of lines that are there already, which are sorted by length together.
@@ -300,19 +301,18 @@ def _settled(parser: Parser, found: Iterator[list[bytes]]) -> Iterator[list[byte
 
 
 def _define_flags() -> None:
-  main = sys.argv[0]
-  flags.DEFINE_string("model", "", "directory that albert.export wrote: of a version, or of all", module_name=main)
-  flags.DEFINE_string("input_file", "", "what to read instead of standard input", module_name=main)
-  flags.DEFINE_enum(
+  command_flags.define("str", "model", "", "directory that albert.export wrote: of a version, or of all")
+  command_flags.define("str", "input_file", "", "what to read instead of standard input")
+  command_flags.define(
+    "str",
     "format",
     AUTO,
-    (AUTO, LINES, TSV, JSON),
     "a text a line; columns with tabs between, in the order of the model's fields; or a JSON object a line, whose "
     "other fields come back with the answer (as input_NAME if an answer has that name). auto: as the first line that "
     "is not blank looks",
-    module_name=main,
+    choices=(AUTO, LINES, TSV, JSON),
   )
-  flags.DEFINE_integer("batch_size", 32, "lines computed together", lower_bound=1, module_name=main)
+  command_flags.define("int", "batch_size", 32, "lines computed together", allowed=Range(1, MAX_BATCH_SIZE))
 
 
 def main() -> None:

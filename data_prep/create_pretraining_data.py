@@ -8,8 +8,6 @@ was stopped is continued by the same command.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import os
 import resource
 import signal
 import sys
@@ -17,12 +15,14 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
+from albert.config_fields import Config, define_field, option_fields
 from albert.data.manifest import Manifest
 from albert.errors import RunError, Stopped, UserError
+from albert.ranges import default_processes
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
-from data_prep import local_runner, preparation, segments, text_checks
+from data_prep import local_runner, preparation, text_checks
 from data_prep.faults import naming
 from data_prep.job import Job, Runner, Workspace, make_manifest, resume
 from data_prep.preparation import Settings
@@ -71,66 +71,37 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
 
 
 def _define_flags() -> None:
-  default = Settings()
-  flags.DEFINE_string("input_file", None, "comma-separated globs of .txt or .txt.gz files, UTF-8", required=True)
-  flags.DEFINE_string("output_dir", None, "directory for the shards and manifest.json", required=True)
-  flags.DEFINE_string("spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True)
-  flags.DEFINE_boolean("do_lower_case", default.do_lower_case, "lower-case the text")
-  flags.DEFINE_integer("max_seq_length", default.max_seq_length, "tokens in an example, special ones included")
-  flags.DEFINE_integer(
-    "max_predictions_per_seq", 0, "masked tokens in an example; 0: max_seq_length * masked_lm_prob, rounded up"
+  command_flags.define(
+    "str", "input_file", None, "comma-separated globs of .txt or .txt.gz files, UTF-8", required=True
   )
-  flags.DEFINE_float("masked_lm_prob", default.masked_lm_prob, "share of tokens to mask")
-  flags.DEFINE_integer("ngram", default.ngram, "greatest number of words masked in one go; p(n) ~ 1/n")
-  flags.DEFINE_float(
-    "short_seq_prob",
-    default.short_seq_prob,
-    "share of examples that aim for a shorter length (sentence pairs never do)",
+  command_flags.define("str", "output_dir", None, "directory for the shards and manifest.json", required=True)
+  command_flags.define(
+    "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
   )
-  flags.DEFINE_integer("dupe_factor", default.dupe_factor, "times each document is used, with other segments and masks")
-  flags.DEFINE_enum(
-    "sentence_prediction",
-    default.sentence_prediction,
-    segments.SENTENCE_PREDICTIONS,
-    "second segment: the next one, swapped or not (sop); the next or a random one (nsp); none",
-  )
-  flags.DEFINE_enum(
-    "input_format",
-    default.input_format,
-    segments.INPUT_FORMATS,
-    "segments: of several sentences, filled up to the length, as BERT's; sentence_pair: two sentences; with "
-    "--sentence_prediction=none, doc_sentences: whole sentences of one document; full_sentences: of several, "
-    "with a separator between (RoBERTa)",
-  )
-  flags.DEFINE_enum(
-    "masking",
-    default.masking,
-    preparation.MASKINGS,
-    "static: masks in the shards; none: training makes them, new ones each time it sees an example",
-  )
-  flags.DEFINE_integer("random_seed", default.random_seed, "seed of every random draw")
-  flags.DEFINE_integer("num_shards", 16, "TFRecord files to write")
-  flags.DEFINE_integer("num_processes", os.cpu_count() or 1, "processes; the output does not depend on it")
-  flags.DEFINE_boolean("compress", False, "write GZIP files")
-  flags.DEFINE_enum(
+  for field in option_fields(Settings).values():
+    define_field(field, field.default)
+  for field in option_fields(Job).values():
+    define_field(field, default_processes() if field.name == "num_processes" else field.default)
+  command_flags.define(
+    "str",
     "runner",
     "local",
-    ["local", "beam"],
     "local: processes of this machine; beam: Apache Beam, whose own flags follow after --, such as "
     "-- --runner=DataflowRunner --project=NAME",
+    choices=["local", "beam"],
   )
 
 
 def _job_from_flags() -> Job:
-  settings: dict[str, Any] = {field.name: FLAGS[field.name].value for field in dataclasses.fields(Settings)}
+  def values(config_class: type[Config]) -> dict[str, Any]:
+    return {name: FLAGS[name].value for name in option_fields(config_class)}
+
   return Job(
     inputs=tuple(files.expand_globs(FLAGS.input_file)),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
-    settings=Settings(**settings),
-    num_shards=FLAGS.num_shards,
-    num_processes=FLAGS.num_processes,
-    compress=FLAGS.compress,
+    settings=Settings(**values(Settings)),
+    **values(Job),
   )
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert import files
+from albert.config_fields import Config, option
 from albert.data.manifest import Manifest, ShardInfo, shard_is_intact
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
+from albert.ranges import MAX_PROCESSES
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import segments
@@ -30,25 +32,22 @@ _STOPPED_BY_INPUT = "stopped_by_input"
 _SHARD_PREFIX = "shard-"
 # What the shards depend on, but not the spill files.
 _SHARD_SETTINGS = ("num_shards", "compress")
+# Names of shards hold five digits.
+_MAX_SHARDS = 99_999
 SPILL_ENDING = ".spill"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(Config):
   """One run: where from, where to, and how."""
 
   inputs: tuple[str, ...]
   output_dir: str
   spm_model_file: str
   settings: Settings
-  num_shards: int = 16
-  num_processes: int = 1
-  compress: bool = False
-
-  def __post_init__(self) -> None:
-    for name in ("num_shards", "num_processes"):
-      if getattr(self, name) < 1:
-        raise UserError(f"--{name}={getattr(self, name)}: must be at least 1")
+  num_shards: int = option(16, "TFRecord files to write", minimum=1, maximum=_MAX_SHARDS)
+  num_processes: int = option(1, "processes; the output does not depend on it", minimum=1, maximum=MAX_PROCESSES)
+  compress: bool = option(False, "write GZIP files")
 
   def shard_name(self, index: int) -> str:
     ending = "tfrecord.gz" if self.compress else "tfrecord"

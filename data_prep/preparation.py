@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert.config_fields import Config, option
 from albert.data import masking, random_streams
 from albert.errors import UserError
+from albert.ranges import INT64_MAX
 from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from data_prep import inputs, segments, shards
 from data_prep.corpus import Counts, Unit, join_documents, load_documents
@@ -25,57 +27,55 @@ _MAX_SEQ_LENGTH = (1 << 16) - 1
 # Masks written into the shards, or left to training (albert.data.dynamic_masking).
 STATIC, NO_MASKS = "static", "none"
 MASKINGS = (STATIC, NO_MASKS)
+_MAX_DUPE_FACTOR = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-  """The settings of data preparation; the flags of the same names explain them.
+class Settings(Config):
+  """The settings of data preparation, each a flag of data_prep.create_pretraining_data.
 
   `max_predictions_per_seq` 0 stands for the derived value: max_seq_length * masked_lm_prob, rounded up.
   """
 
-  max_seq_length: int = 512
-  max_predictions_per_seq: int = 0
-  masked_lm_prob: float = 0.15
-  ngram: int = 3
-  short_seq_prob: float = 0.1
-  dupe_factor: int = 10
-  sentence_prediction: str = segments.SOP
-  input_format: str = segments.SEGMENTS
-  masking: str = STATIC
-  random_seed: int = 12345
-  do_lower_case: bool = True
+  max_seq_length: int = option(
+    512, "tokens in an example, special ones included", minimum=_MIN_SEQ_LENGTH, maximum=_MAX_SEQ_LENGTH
+  )
+  max_predictions_per_seq: int = option(
+    0, "masked tokens in an example; 0: max_seq_length * masked_lm_prob, rounded up", minimum=0
+  )
+  masked_lm_prob: float = option(0.15, "share of tokens to mask", above=0, maximum=1)
+  ngram: int = option(3, "greatest number of words masked in one go; p(n) ~ 1/n", minimum=1)
+  short_seq_prob: float = option(
+    0.1, "share of examples that aim for a shorter length (sentence pairs never do)", minimum=0, maximum=1
+  )
+  dupe_factor: int = option(
+    10, "times each document is used, with other segments and masks", minimum=1, maximum=_MAX_DUPE_FACTOR
+  )
+  sentence_prediction: str = option(
+    segments.SOP,
+    "second segment: the next one, swapped or not (sop); the next or a random one (nsp); none",
+    choices=segments.SENTENCE_PREDICTIONS,
+  )
+  input_format: str = option(
+    segments.SEGMENTS,
+    "segments: of several sentences, filled up to the length, as BERT's; sentence_pair: two sentences; with "
+    "--sentence_prediction=none, doc_sentences: whole sentences of one document; full_sentences: of several, "
+    "with a separator between (RoBERTa)",
+    choices=segments.INPUT_FORMATS,
+  )
+  masking: str = option(
+    STATIC,
+    "static: masks in the shards; none: training makes them, new ones each time it sees an example",
+    choices=MASKINGS,
+  )
+  random_seed: int = option(12345, "seed of every random draw", minimum=-INT64_MAX, maximum=2 * INT64_MAX)
+  do_lower_case: bool = option(True, "lower-case the text")
 
   def __post_init__(self) -> None:
-    for name, valid, condition in (
-      (
-        "max_seq_length",
-        _MIN_SEQ_LENGTH <= self.max_seq_length <= _MAX_SEQ_LENGTH,
-        f"from {_MIN_SEQ_LENGTH} to {_MAX_SEQ_LENGTH}",
-      ),
-      ("masked_lm_prob", 0 < self.masked_lm_prob <= 1, "above 0 and at most 1"),
-      ("ngram", 1 <= self.ngram <= self.max_seq_length, "from 1 to max_seq_length"),
-      ("short_seq_prob", 0 <= self.short_seq_prob <= 1, "from 0 to 1"),
-      ("dupe_factor", self.dupe_factor >= 1, "at least 1"),
-      (
-        "max_predictions_per_seq",
-        0 <= self.max_predictions_per_seq <= self.max_seq_length,
-        "from 1 to max_seq_length, or 0 to derive it",
-      ),
-      (
-        "sentence_prediction",
-        self.sentence_prediction in segments.SENTENCE_PREDICTIONS,
-        f"one of {', '.join(segments.SENTENCE_PREDICTIONS)}",
-      ),
-      (
-        "input_format",
-        self.input_format in segments.INPUT_FORMATS,
-        f"one of {', '.join(segments.INPUT_FORMATS)}",
-      ),
-      ("masking", self.masking in MASKINGS, f"one of {', '.join(MASKINGS)}"),
-    ):
-      if not valid:
-        raise UserError(f"--{name}={getattr(self, name)}: must be {condition}")
+    super().__post_init__()
+    for name in ("ngram", "max_predictions_per_seq"):
+      if getattr(self, name) > self.max_seq_length:
+        raise UserError(f"{name} must be at most max_seq_length ({self.max_seq_length}), got {getattr(self, name)}")
     self._check_format()
     if self.max_predictions_per_seq == 0:
       # 77 at 512 and 20 at 128; the small constant keeps 0.15 * 100 from becoming 16.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.tasks import race_data, squad_data
 from data_prep.prose import split_sentences
@@ -50,6 +50,12 @@ def documents(articles: Iterable[list[str]]) -> Iterator[str]:
       yield "\n".join(lines) + "\n\n"
 
 
+def _define_flags() -> None:
+  command_flags.define("str", "squad_file", "", "JSON in the form of SQuAD, v1.1 or v2.0; comma-separated globs")
+  command_flags.define("str", "race_file", "", "folder such as RACE/dev, or JSON lines")
+  command_flags.define("str", "output_file", None, "the text", required=True)
+
+
 def main() -> None:
   articles: list[list[str]] = []
   if FLAGS.squad_file:
@@ -65,7 +71,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  flags.DEFINE_string("squad_file", "", "JSON in the form of SQuAD, v1.1 or v2.0; comma-separated globs")
-  flags.DEFINE_string("race_file", "", "folder such as RACE/dev, or JSON lines")
-  flags.DEFINE_string("output_file", None, "the text", required=True)
+  _define_flags()
   app.run(main)

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.progress import Progress
+from albert.ranges import MAX_PROCESSES, Range, default_processes
 from data_prep.prose import docstring_sentences, is_heading, is_list_heading, sentence_key
 
 FLAGS = flags.FLAGS
@@ -207,18 +208,18 @@ def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]
 
 
 def _define_flags() -> None:
-  flags.DEFINE_string("output_dir", None, "where train.txt and heldout.txt are written", required=True)
-  flags.DEFINE_string("packages_dir", None, "Python packages to read (default: this interpreter's site-packages)")
-  flags.DEFINE_float("heldout_fraction", 0.05, "share of the documents in heldout.txt, in (0, 1)")
-  flags.DEFINE_float("max_megabytes", None, "write at most this much text (default: all)")
-  flags.DEFINE_integer("num_processes", os.cpu_count() or 1, "the output does not depend on it", lower_bound=1)
+  packages = "Python packages to read (default: this interpreter's site-packages)"
+  share = "share of the documents in heldout.txt, in (0, 1)"
+  megabytes = "write at most this much text (default: all)"
+  processes = "processes; the output does not depend on it"
+  command_flags.define("str", "output_dir", None, "where train.txt and heldout.txt are written", required=True)
+  command_flags.define("str", "packages_dir", None, packages)
+  command_flags.define("float", "heldout_fraction", 0.05, share, allowed=Range(above=0, below=1))
+  command_flags.define("float", "max_megabytes", None, megabytes, allowed=Range(above=0))
+  command_flags.define("int", "num_processes", default_processes(), processes, allowed=Range(1, MAX_PROCESSES))
 
 
 def main() -> None:
-  if not 0 < FLAGS.heldout_fraction < 1:
-    raise UserError(f"--heldout_fraction={FLAGS.heldout_fraction}: must lie between 0 and 1, such as 0.05")
-  if FLAGS.max_megabytes is not None and FLAGS.max_megabytes <= 0:
-    raise UserError(f"--max_megabytes={FLAGS.max_megabytes}: must be above 0; leave it out for all text")
   folders = [FLAGS.packages_dir] if FLAGS.packages_dir else site_packages()
   for folder in folders:
     if not os.path.isdir(folder):

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import sentencepiece
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.progress import Progress
+from albert.ranges import INT64_MAX, Range
 from albert.tokenization import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
 from data_prep import text_checks
 from data_prep.text_files import cut_line, open_text_lines
@@ -34,6 +35,8 @@ _CHARACTER_COVERAGE = 0.99995
 # What SentencePiece takes.
 _COVERAGES = 0.98, 1.0
 _MAX_THREADS = 1024
+# Data preparation keeps ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
+_MAX_VOCAB_SIZE = 10_000_000
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
@@ -130,7 +133,7 @@ def train_model(
   return model.getvalue()
 
 
-def _explained(message: str, vocab_size: int, keep_ascii: bool) -> Exception:
+def _explained(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
   if found := _TOO_LARGE.search(message):
     return UserError(
       f"--vocab_size={vocab_size}: this text gives at most {found.group(1)} pieces: "
@@ -144,7 +147,10 @@ def _explained(message: str, vocab_size: int, keep_ascii: bool) -> Exception:
     )
   if "sentences_.empty()" in message:
     return UserError("--input_file: the files hold no text: give files with text in them")
-  return RuntimeError(message)
+  return UserError(
+    f"--input_file: SentencePiece cannot train --vocab_size={vocab_size} pieces on this text ({message}): give other "
+    "text, or change --vocab_size, --character_coverage or --user_defined_symbols"
+  )
 
 
 def vocab_text(model: bytes) -> str:
@@ -162,37 +168,44 @@ def read_lines(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _define_flags() -> None:
-  flags.DEFINE_string("input_file", None, "text files, .txt or .txt.gz: comma-separated globs", required=True)
-  flags.DEFINE_string("output_dir", None, "folder for spiece.model and spiece.vocab")
-  flags.DEFINE_string("output_prefix", None, "instead of --output_dir: writes PREFIX.model and PREFIX.vocab")
-  flags.DEFINE_integer("vocab_size", 30000, "number of pieces, the control symbols included", lower_bound=1)
-  flags.DEFINE_boolean("do_lower_case", True, "lower-case the text")
-  flags.DEFINE_float(
+  define = command_flags.define
+  define("str", "input_file", None, "text files, .txt or .txt.gz: comma-separated globs", required=True)
+  define("str", "output_dir", None, "folder for spiece.model and spiece.vocab")
+  define("str", "output_prefix", None, "instead of --output_dir: writes PREFIX.model and PREFIX.vocab")
+  size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
+  define("int", "vocab_size", 30000, "number of pieces, the control symbols included", allowed=size)
+  define("bool", "do_lower_case", True, "lower-case the text")
+  define(
+    "float",
     "character_coverage",
     _CHARACTER_COVERAGE,
     "share of the characters of the text that must be in the vocabulary; the rarest others become <unk>",
-    *_COVERAGES,
+    allowed=Range(*_COVERAGES),
   )
-  flags.DEFINE_boolean(
+  define(
+    "bool",
     "keep_ascii",
     True,
     "the letters (with --do_lower_case the lower-case ones), digits and punctuation of ASCII are in the vocabulary, "
     "however rare they are in the text",
   )
-  flags.DEFINE_string(
-    "user_defined_symbols", '( ) " - . – £ €', "symbols that are always a piece of their own, separated by spaces"
+  define(
+    "str",
+    "user_defined_symbols",
+    '( ) " - . – £ €',
+    "symbols that are always a piece of their own, separated by spaces",
   )
-  flags.DEFINE_integer(
+  define(
+    "int",
     "input_sentence_size",
     2_000_000,
     "most lines to train on, drawn at random; a million take about 1 GB",
-    lower_bound=1,
+    allowed=Range(1),
   )
-  flags.DEFINE_integer("random_seed", 12345, "seed of that draw", lower_bound=0)
+  define("int", "random_seed", 12345, "seed of that draw", allowed=Range(0, INT64_MAX))
   # A constant, not the number of cores: sums are made by thread, and their order decides the scores' last bits.
-  flags.DEFINE_integer(
-    "num_threads", 16, "threads; another number may give a slightly different vocabulary", 1, _MAX_THREADS
-  )
+  threads = "threads; another number may give a slightly different vocabulary"
+  define("int", "num_threads", 16, threads, allowed=Range(1, _MAX_THREADS))
 
 
 def _output_prefix() -> str:

@@ -52,6 +52,7 @@ def run_program(body: str, *argv: str) -> subprocess.CompletedProcess[str]:
     ("raise RunError('the loss is not finite')", [], 1, "error: the loss is not finite"),
     ("raise Stopped('saved', 15)", [], 143, "saved"),
     ("pass", ["--count=many"], 2, "error: flag --count=many"),
+    ("pass", ["--count=1", "--count=2"], 0, "warning: --count is given 2 times: --count=2 holds"),
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),

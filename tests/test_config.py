@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from albert.config import MODELS, ModelConfig, OptimizerConfig, TrainConfig, from_dict, load_model_config, named_model
+from albert.config import (
+  MODELS,
+  ModelConfig,
+  OptimizerConfig,
+  RunConfig,
+  TrainConfig,
+  from_dict,
+  load_model_config,
+  named_model,
+)
 from albert.errors import UserError
 
 
@@ -49,6 +58,15 @@ def test_an_unknown_model_is_told_the_known_ones():
     (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
     (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
     (lambda: TrainConfig(num_train_epochs=float("inf")), "num_train_epochs must be a finite number, got inf"),
+    (lambda: OptimizerConfig(learning_rate=1e308), "learning_rate must be a finite number in float32, got 1e[+]308"),
+    (lambda: OptimizerConfig(epsilon=1e-50), "epsilon must be above 0 in float32, got 1e-50"),
+    (lambda: OptimizerConfig(beta_2=1 - 1e-12), "beta_2 must be below 1 in float32, got 0.999999999999"),
+    (lambda: ModelConfig(hidden_size=2**31), "hidden_size must be at most 2147483647, got 2147483648"),
+    (lambda: RunConfig(output_dir=" "), "output_dir must be more than white space, got ' '"),
+    (
+      lambda: RunConfig(output_dir="x", num_runs=5, train=TrainConfig(seed=2**31 - 3)),
+      "num_runs=5 with seed=2147483645: the last seed exceeds 2147483647",
+    ),
     (lambda: OptimizerConfig(beta_1=1.0), "beta_1 must be below 1, got 1.0"),
     (lambda: OptimizerConfig(optimizer="sgd"), "optimizer must be one of lamb, adamw, tfa_lamb, got 'sgd'"),
     (lambda: TrainConfig(train_batch_size=0), "train_batch_size must be at least 1, got 0"),
@@ -105,6 +123,8 @@ def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
   [
     ('{\n"hidden_size": }', "line 2: not JSON"),
     ('{"hidden_size": "big"}', "hidden_size must be of type int, got 'big'"),
+    ('{"hidden_size": 1%s}' % ("0" * 400), "hidden_size must be at most 2147483647, got 1000"),
+    ('{"initializer_range": 1%s}' % ("0" * 400), "initializer_range must be a finite number, got inf"),
     ('{"hidden_size": 7.5}', "hidden_size must be of type int, got 7.5"),
     ("[1]", r"must hold a JSON object, holds \[1\]"),
     ('{"hidden_dropout_prob": 1}', "hidden_dropout_prob must be below 1, got 1.0"),

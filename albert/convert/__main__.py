@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
 from albert.errors import UserError
 
 
 def define_flags() -> None:
   """The flags of this command."""
-  main = sys.argv[0]
-  flags.DEFINE_string(
+  command_flags.define(
+    "str",
     "init_checkpoint",
     None,
     "weights to convert: a checkpoint of ours or of the original (prefix, step-N directory or output_dir), a "
     "Hugging Face directory, or a .safetensors or .npz file",
-    module_name=main,
   )
-  flags.DEFINE_string("output_dir", None, "directory to write to; it must not exist yet, or be empty", module_name=main)
-  flags.DEFINE_enum(
+  command_flags.define("str", "output_dir", None, "directory to write to; it must not exist yet, or be empty")
+  command_flags.define(
+    "str",
     "format",
     None,
-    FORMATS,
     "albert: a checkpoint for --init_checkpoint of run_*; tf1: model.ckpt for the original's code; huggingface: a "
     "directory for transformers",
-    module_name=main,
+    choices=FORMATS,
   )
-  flags.DEFINE_string(
-    "albert_config_file", "", "the model's config (default: the one beside the weights)", module_name=main
-  )
-  flags.DEFINE_string("spm_model_file", "", "its vocabulary (default: the spiece.model beside it)", module_name=main)
-  flags.DEFINE_enum(
+  command_flags.define("str", "albert_config_file", "", "the model's config (default: the one beside the weights)")
+  command_flags.define("str", "spm_model_file", "", "its vocabulary (default: the spiece.model beside it)")
+  command_flags.define(
+    "str",
     "architecture",
     None,
-    ARCHITECTURES,
     "transformers class that config.json names (default: the one with the model's head)",
-    module_name=main,
+    choices=ARCHITECTURES,
   )
 
 

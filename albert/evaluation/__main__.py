@@ -7,7 +7,7 @@ import sys
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
 
@@ -43,8 +43,8 @@ def _no_command() -> None:
 
 def run() -> None:
   """Takes the command off the arguments and starts."""
-  flags.DEFINE_string("inputs", None, "output_dirs of the runs, or globs, with commas between", module_name=sys.argv[0])
-  flags.DEFINE_string("output_dir", None, "directory to write to", module_name=sys.argv[0])
+  command_flags.define("str", "inputs", None, "output_dirs of the runs, or globs, with commas between")
+  command_flags.define("str", "output_dir", None, "directory to write to")
   is_given = sys.argv[1:2] == [_COMMAND]
   if is_given:
     del sys.argv[1]

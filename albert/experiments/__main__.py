@@ -8,11 +8,12 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
 from albert.experiments.plan import Inputs, Plan, Task
 from albert.experiments.scales import SCALES, Scale
+from albert.ranges import MAX_PROCESSES, Range
 
 # Task of GLUE -> score, metric.
 _GLUE = {
@@ -26,7 +27,6 @@ _GLUE = {
 
 def define_flags() -> None:
   """The flags of this command."""
-  main = sys.argv[0]
   for name, default, text in (
     ("output_dir", None, "where text, shards, runs and tables go; experiments share what they have in common"),
     ("corpus", "", "text to train on, comma-separated globs (default: documentation of the installed packages)"),
@@ -42,31 +42,29 @@ def define_flags() -> None:
     ("squad_v2", "", "train and dev file of SQuAD v2.0, comma between"),
     ("race_dir", "", "folder RACE"),
   ):
-    flags.DEFINE_string(name, default, text, module_name=main)
-  flags.DEFINE_list(
-    "run", [], "experiments to run: names that --list shows, or .json files of that form", module_name=main
-  )
-  flags.DEFINE_list("glue_tasks", ["SST-2"], f"of {', '.join(_GLUE)}", module_name=main)
-  flags.DEFINE_enum("scale", "small", list(SCALES), "size of models, steps and text", module_name=main)
-  flags.DEFINE_integer(
-    "num_seeds", None, "runs of each variant (default: the scale's)", lower_bound=1, module_name=main
-  )
-  flags.DEFINE_integer(
+    command_flags.define("str", name, default, text)
+  experiments = "experiments to run: names that --list shows, or .json files of that form"
+  flags.DEFINE_list("run", [], experiments, module_name=sys.argv[0])
+  flags.DEFINE_list("glue_tasks", ["SST-2"], f"of {', '.join(_GLUE)}", module_name=sys.argv[0])
+  command_flags.define("str", "scale", "small", "size of models, steps and text", choices=list(SCALES))
+  seeds = "runs of each variant (default: the scale's)"
+  command_flags.define("int", "num_seeds", None, seeds, allowed=Range(1))
+  command_flags.define(
+    "int",
     "jobs",
     1,
     "models that are trained at a time, each with its share of the processors; small ones get more done side by side",
-    lower_bound=1,
-    module_name=main,
+    allowed=Range(1, MAX_PROCESSES),
   )
-  flags.DEFINE_float(
+  command_flags.define(
+    "float",
     "gflops",
     None,
     "speed that --dry_run reckons with, GFLOP/s (default: half of what products of matrices reach on this machine)",
-    lower_bound=0.001,
-    module_name=main,
+    allowed=Range(0.001),
   )
-  flags.DEFINE_boolean("list", False, "show the experiments", module_name=main)
-  flags.DEFINE_boolean("dry_run", False, "show the plan and what it costs, and do nothing", module_name=main)
+  command_flags.define("bool", "list", False, "show the experiments")
+  command_flags.define("bool", "dry_run", False, "show the plan and what it costs, and do nothing")
 
 
 def _tasks() -> dict[str, Task]:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
 
 FILE_NAME = "layers.json"
 _EXAMPLES = 64
@@ -72,5 +71,5 @@ if __name__ == "__main__":
     ("input_file", "TFRecord shards: comma-separated globs"),
     ("output_file", "JSON file to write"),
   ):
-    flags.DEFINE_string(name, None, text, required=True, module_name=sys.argv[0])
+    command_flags.define("str", name, None, text, required=True)
   app.run(main)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 
-from albert import app
+from albert import app, command_flags
 from albert.config import Config, FinetuningConfig
+from albert.config_fields import define_field
 from albert.errors import UserError
 from albert.export.formats import EXTRA_FORMATS, PRECISIONS
+from albert.ranges import INT64_MAX, Range
 from albert.tasks import registry
 
 # Settings of the text that every form has.
@@ -37,38 +38,26 @@ def _settings() -> dict[str, dataclasses.Field[Any]]:
 
 def define_flags() -> None:
   """The flags of this command."""
-  main = sys.argv[0]
 
   def text(name: str, meaning: str) -> None:
-    flags.DEFINE_string(name, "", meaning, module_name=main)
+    command_flags.define("str", name, "", meaning)
 
   text("checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes")
   text("output_dir", "directory of models; the model becomes output_dir/NAME/VERSION")
   text("task", f"what is served: {', '.join(registry.exports())} (default: what the run was trained for)")
   text("name", "name of the model (default: the task)")
   version = "number of the version (default: one more than the newest)"
-  flags.DEFINE_integer("version", 0, version, lower_bound=0, module_name=main)
-  flags.DEFINE_enum("precision", "float32", PRECISIONS, "what matrices are kept and multiplied in", module_name=main)
-  flags.DEFINE_integer("top_k", 5, "candidates for each mask", lower_bound=1, module_name=main)
+  command_flags.define("int", "version", 0, version, allowed=Range(0, INT64_MAX))
+  command_flags.define("str", "precision", "float32", "what matrices are kept and multiplied in", choices=PRECISIONS)
+  command_flags.define("int", "top_k", 5, "candidates for each mask", allowed=Range(1))
   formats = f"what to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
-  flags.DEFINE_list("formats", [], formats, module_name=main)
-  flags.DEFINE_enum(
-    "select_checkpoint", None, ("newest", "best"), "checkpoint of a run (default: as the run says)", module_name=main
-  )
+  flags.DEFINE_list("formats", [], formats, module_name=sys.argv[0])
+  select = "checkpoint of a run (default: as the run says)"
+  command_flags.define("str", "select_checkpoint", None, select, choices=("newest", "best"))
   text("albert_config_file", "the model's config (default: the one beside the weights)")
   text("spm_model_file", "its vocabulary (default: the spiece.model beside the weights or in the run)")
-  define: dict[str, Callable[..., Any]] = {
-    "int": flags.DEFINE_integer,
-    "float": flags.DEFINE_float,
-    "bool": flags.DEFINE_boolean,
-    "str": flags.DEFINE_string,
-  }
-  for name, field in _settings().items():
-    meaning = f"{field.metadata['help']} (default: as the run says)"
-    if field.metadata["choices"]:
-      flags.DEFINE_enum(name, None, list(field.metadata["choices"]), meaning, module_name=main)
-    else:
-      define[str(field.type)](name, None, meaning, module_name=main)
+  for field in _settings().values():
+    define_field(field, None, f"{field.metadata['help']} (default: as the run says)")
 
 
 def main() -> None:

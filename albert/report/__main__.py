@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 from absl import flags
 
-from albert import app, files
+from albert import app, command_flags, files
+from albert.ranges import Range
 from albert.report.page import make_page
 from albert.report.records import read_runs
 
@@ -17,10 +16,9 @@ _directories: list[str] = []
 
 def define_flags() -> None:
   """The flags of this command."""
-  main = sys.argv[0]
-  flags.DEFINE_string("output_file", "report.html", "the page to write", module_name=main)
-  flags.DEFINE_string("title", "", "its heading (default: the names of the runs, or their number)", module_name=main)
-  flags.DEFINE_integer("num_examples", 10, "rows of each file of predictions; 0: none", lower_bound=0, module_name=main)
+  command_flags.define("str", "output_file", "report.html", "the page to write")
+  command_flags.define("str", "title", "", "its heading (default: the names of the runs, or their number)")
+  command_flags.define("int", "num_examples", 10, "rows of each file of predictions; 0: none", allowed=Range(0))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import tf_keras as keras
 
 from albert.config import TrainConfig
 from albert.errors import RunError, UserError
+from albert.ranges import INT32_MAX
 from albert.training import cluster
 from albert.training.metrics_log import say
 
@@ -85,6 +86,11 @@ def with_train_steps(config: TrainConfig, num_examples: int) -> TrainConfig:
   if not config.num_train_epochs:
     return config
   steps = max(1, math.ceil(config.num_train_epochs * num_examples / config.train_batch_size))
+  if steps > INT32_MAX:
+    raise UserError(
+      f"num_train_epochs={config.num_train_epochs:g} of {num_examples} examples are {steps:g} steps: give fewer, "
+      f"{INT32_MAX} steps at most"
+    )
   return dataclasses.replace(config, num_train_steps=steps)
 
 

@@ -1,0 +1,129 @@
+"""Defines flags of the command line, each with its range. Imports nothing heavy.
+
+absl's own parsers of numbers accept not-a-number in every range.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import flags
+
+from albert.ranges import Range, text_violation
+
+_SHOWN = 200
+
+
+class _IntegerParser(flags.IntegerParser):
+  """A whole number in a range."""
+
+  def __init__(self, allowed: Range):
+    super().__init__()
+    self._range = allowed
+
+  def parse(self, argument: str | int) -> int:
+    try:
+      value = int(self.convert(argument))
+    except ValueError as error:
+      raise ValueError("must be a whole number") from error
+    return _in_range(value, self._range)
+
+
+class _FloatParser(flags.FloatParser):
+  """A finite number in a range."""
+
+  def __init__(self, allowed: Range):
+    super().__init__()
+    self._range = allowed
+
+  def parse(self, argument: str | float) -> float:
+    try:
+      value = float(self.convert(argument))
+    except ValueError as error:
+      raise ValueError("must be a number") from error
+    return _in_range(value, self._range)
+
+
+class _TextParser(flags.ArgumentParser):
+  """A path, a name or other text."""
+
+  def parse(self, argument: str) -> str:
+    if violation := text_violation(argument):
+      raise ValueError(f"must be {violation}")
+    return argument
+
+  def flag_type(self) -> str:
+    return "string"
+
+
+def _in_range(value: Any, allowed: Range) -> Any:
+  if violation := allowed.violation(value):
+    raise ValueError(f"must be {violation}")
+  return value
+
+
+def define(
+  kind: str,
+  name: str,
+  default: Any,
+  help_text: str,
+  *,
+  allowed: Range = Range(),  # noqa: B008 - frozen
+  choices: Sequence[str] | None = None,
+  required: bool = False,
+) -> None:
+  """Defines a flag of the command that is run.
+
+  Args:
+    kind: "int", "float", "bool" or "str".
+    name: without dashes.
+    default: its value where it is not given; None for none.
+    help_text: what it is.
+    allowed: the range of a number.
+    choices: the values of a "str" that has only certain ones.
+    required: the command ends with an error if it is not given, or given as an empty text.
+  """
+  options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
+  if choices is not None:
+    flags.DEFINE_enum(name, default, list(choices), help_text, **options)
+  elif kind == "bool":
+    flags.DEFINE_boolean(name, default, help_text, **options)
+  else:
+    parsers: dict[str, Callable[[], Any]] = {
+      "int": lambda: _IntegerParser(allowed),
+      "float": lambda: _FloatParser(allowed),
+      "str": _TextParser,
+    }
+    flags.DEFINE(parsers[kind](), name, default, help_text, serializer=flags.ArgumentSerializer(), **options)
+  if required and kind == "str":
+    flags.register_validator(name, lambda value: value != "", message="must not be empty")
+
+
+def shortened(message: str) -> str:
+  """An error of absl without the middle of a value that is very long, in one line."""
+  line = " ".join(message.split())
+  return line if len(line) <= 2 * _SHOWN else f"{line[:_SHOWN]} ... {line[-_SHOWN:]}"
+
+
+def repeated(argv: Sequence[str]) -> list[str]:
+  """A warning for each flag that the command line gives more than once with different values: the last one holds.
+
+  Args:
+    argv: the command line, which absl has parsed.
+  """
+  words: dict[str, list[str]] = {}
+  for word, following in itertools.zip_longest(argv[1:], argv[2:], fillvalue=""):
+    name, equals, _ = word.lstrip("-").partition("=")
+    plain = name if name in flags.FLAGS else name.removeprefix("no")
+    if not word.startswith("-") or plain not in flags.FLAGS or plain in ("flagfile", "undefok"):
+      continue
+    has_value = not equals and not flags.FLAGS[plain].boolean
+    words.setdefault(plain, []).append(f"{word} {following}" if has_value else word)
+  return [
+    f"warning: --{name} is given {len(given)} times: {given[-1]} holds"
+    for name, given in words.items()
+    if len({word.lstrip("-") for word in given}) > 1
+  ]
