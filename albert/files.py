@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import stat as stat_module
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
@@ -96,6 +97,17 @@ def exists(path: str) -> bool:
 
 def is_dir(path: str) -> bool:
   return bool(_gfile().isdir(path)) if is_remote(path) else os.path.isdir(path)
+
+
+def is_special(path: str) -> bool:
+  """True for a pipe, a socket or a device, whose reader may wait for ever."""
+  if is_remote(path):
+    return False
+  try:
+    mode = os.stat(path).st_mode
+  except OSError:
+    return False
+  return not (stat_module.S_ISREG(mode) or stat_module.S_ISDIR(mode))
 
 
 def size(path: str) -> int:

@@ -201,7 +201,8 @@ def _row(cell: Cell) -> dict[str, Any]:
   scores = {}
   for score, result in cell.results.items():
     scores[score] = files.read_json(result.file)[result.metric] * result.factor
-  speeds = [line["examples_per_second"] for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
+  logged = [line.get("examples_per_second") for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
+  speeds = [speed for speed in logged if isinstance(speed, int | float)]
   return {
     "variant": cell.variant.name,
     "seed": cell.seed,

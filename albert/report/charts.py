@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
 
+from albert.report.markup import cleaned, escaped
 from albert.report.records import RunRecord
 
 # Units of the SVG; it is scaled to the width of its place.
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
-_MOST_POINTS = 400
+_MOST_POINTS, _LEAST_POINTS = 400, 20
+# Of all curves of a page together; a browser takes seconds for some millions.
+_POINTS_OF_PAGE = 400_000
+# Runs whose ends the description of a picture tells.
+_MOST_SPOKEN = 8
+# Beyond it, the range of an axis could overflow a float.
+_LARGEST_VALUE = 1e300
 _NUM_COLORS = 8
 _NO_CURVES = ("step",)
 
@@ -33,23 +39,30 @@ class Series:
 def curves_of(runs: Sequence[RunRecord]) -> dict[str, list[Series]]:
   """Metric -> the curves of all runs that have it, losses and accuracies first.
 
-  A metric that never changes, such as the accuracy of guessing, and numbers that are not finite are left out.
+  A metric that never changes, such as the accuracy of guessing, and values that are no finite numbers are left out.
+  The points are in the order of their steps; of a step that was logged twice, the last value counts.
   """
   curves: dict[str, list[Series]] = {}
   for number, run in enumerate(runs):
     for is_evaluation, lines in ((False, run.metrics), (True, run.evaluations)):
       for name in dict.fromkeys(name for line in lines for name in line):
-        points = [(line["step"], float(line[name])) for line in lines if _is_finite(line.get(name))]
+        points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
         if name not in _NO_CURVES and points:
-          curves.setdefault(name, []).append(Series(number, is_evaluation, points))
+          curves.setdefault(name, []).append(Series(number, is_evaluation, sorted(points.items())))
   shown = {
     name: series for name, series in curves.items() if any(len({value for _, value in s.points}) > 1 for s in series)
   }
   return dict(sorted(shown.items(), key=lambda item: _rank(item[0])))
 
 
-def _is_finite(value: Any) -> bool:
-  return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_drawable(value: Any) -> TypeGuard[float]:
+  """True for a number that an axis can hold: finite, and not so large that a range of such numbers overflows."""
+  return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST_VALUE
+
+
+def points_of_each(num_series: int) -> int:
+  """How many points of each curve are drawn on a page with so many of them."""
+  return min(_MOST_POINTS, max(_LEAST_POINTS, _POINTS_OF_PAGE // max(num_series, 1)))
 
 
 def _rank(name: str) -> int:
@@ -76,6 +89,8 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
   """Round numbers (1, 2 or 5 times a power of ten) from low to high, 2 to `most` of them where low < high."""
   if not low < high:
     return [low]
+  if high - low < 1 / _LARGEST_VALUE:  # a power of ten below the smallest float
+    return [low, high]
   exponent = math.floor(math.log10((high - low) / most))
   for step in (factor * 10.0**power for power in (exponent, exponent + 1) for factor in (1, 2, 5)):
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -84,15 +99,16 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
   return [low, high]
 
 
-def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
+def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: int = _MOST_POINTS) -> str:
   """The SVG of one metric, with its points beside it for the tooltip. A dot is an evaluation.
 
   Args:
     name: of the metric.
     series: its curves.
     runs: all runs of the page.
+    most: points of each curve; see points_of_each.
   """
-  thin = [dataclasses.replace(s, points=thinned(s.points)) for s in series]
+  thin = [dataclasses.replace(s, points=thinned(s.points, most)) for s in series]
   values = [value for s in thin for _, value in s.points]
   x_range = (0, max(step for s in thin for step, _ in s.points) or 1)
   y_range = _padded(min(values), max(values))
@@ -126,12 +142,12 @@ def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
     "series": [{"run": s.run, "name": _label(s, runs), "points": s.points} for s in thin],
   }
   svg = (
-    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(_spoken(name, series, runs))}">'
+    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_spoken(name, series, runs))}">'
     f'{"".join(parts)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
   )
   # "<" could end the script's element.
   points = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-  title = html.escape(name.replace("_", " "))
+  title = escaped(name.replace("_", " "))
   return (
     f'<figure class="chart"><figcaption>{title}</figcaption>{svg}'
     f'<script type="application/json">{points}</script></figure>'
@@ -145,11 +161,13 @@ def color_of(run: int) -> str:
 
 
 def _label(series: Series, runs: Sequence[RunRecord]) -> str:
-  return runs[series.run].name + (" (evaluation)" if series.is_evaluation else "")
+  return cleaned(runs[series.run].name) + (" (evaluation)" if series.is_evaluation else "")
 
 
-def _spoken(name: str, series: Iterable[Series], runs: Sequence[RunRecord]) -> str:
-  ends = [f"{_label(s, runs)} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}" for s in series]
+def _spoken(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
+  shown = series[:_MOST_SPOKEN]
+  ends = [f"{_label(s, runs)} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}" for s in shown]
+  ends += [f"and {len(series) - len(shown)} more"] if len(series) > len(shown) else []
   return f"{name} over steps: {'; '.join(ends)}"
 
 

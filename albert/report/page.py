@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert import output_files
 from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
+from albert.report.markup import escaped
 from albert.report.records import Examples, RunRecord, Seeds
 
 # The browser itself refuses what would load anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _PROBABILITY_DIGITS = 6
+_LONGEST_NUMBER = 40
+# Of a table, so that a damaged file makes no page that a browser cannot show.
+_MOST_ROWS = 5000
+
+# What every page begins with: a file that does not is none of ours.
+PAGE_START = b"<!DOCTYPE html>"
 
 Row = Sequence[str]
 
@@ -38,11 +44,11 @@ def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[Seeds]) -> 
   ]
   body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections if content)
   return (
-    '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+    f'{PAGE_START.decode()}<html lang="en"><head><meta charset="utf-8">'
     f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
-    f"<body><h1>{html.escape(title)}</h1>{body}<script>{SCRIPT}</script></body></html>\n"
+    f"<title>{escaped(title)}</title><style>{STYLE}</style></head>"
+    f"<body><h1>{escaped(title)}</h1>{body}<script>{SCRIPT}</script></body></html>\n"
   )
 
 
@@ -50,9 +56,11 @@ def _table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
   """A table that scrolls in its own place. Rows are (class, cells); cells are HTML, the first one is a heading."""
   head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
   lines = []
-  for kind, (first, *rest) in rows:
+  for kind, (first, *rest) in rows[:_MOST_ROWS]:
     cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in rest)
     lines.append(f'<tr class="{kind}"><th scope="row">{first}</th>{cells}</tr>')
+  if len(rows) > _MOST_ROWS:
+    lines.append(f'<tr class=""><th scope="row">… and {len(rows) - _MOST_ROWS:,} more</th></tr>')
   return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
@@ -65,27 +73,28 @@ def _is_number(text: str) -> bool:
 
 
 def _number(value: Any) -> str:
-  return f"{value:.6g}" if isinstance(value, float) else html.escape(str(value))
+  return f"{value:.6g}" if isinstance(value, float) else escaped(value)
 
 
 def _named(number: int, run: RunRecord) -> str:
-  return f'<span class="swatch" {charts.color_of(number)}></span>{html.escape(run.name)}'
+  return f'<span class="swatch" {charts.color_of(number)}></span>{escaped(run.name)}'
 
 
 def _runs(runs: Sequence[RunRecord]) -> str:
   rows = []
   for number, run in enumerate(runs):
     done, wanted = run.steps
-    speeds = sorted(line["examples_per_second"] for line in run.metrics if "examples_per_second" in line)
+    logged = (line.get("examples_per_second") for line in run.metrics)
+    speeds = sorted(float(speed) for speed in logged if charts.is_drawable(speed))
     rows.append(
       (
         "",
         [
           _named(number, run),
-          html.escape(str(run.config.get("task", ""))),
+          escaped(run.config.get("task", "")),
           f'<span class="short">{done:,} of {wanted:,}</span>' if wanted else f"{done:,}",
           f"{speeds[len(speeds) // 2]:.4g}" if speeds else "",
-          f"<code>{html.escape(run.path)}</code>",
+          f"<code>{escaped(run.path)}</code>",
         ],
       )
     )
@@ -100,28 +109,30 @@ def _curves(runs: Sequence[RunRecord]) -> str:
     f'<button type="button" data-run="{number}" aria-pressed="true">{_named(number, run)}</button>'
     for number, run in enumerate(runs)
   )
-  drawn = "".join(charts.draw(name, series, runs) for name, series in curves.items())
+  most = charts.points_of_each(sum(map(len, curves.values())))
+  drawn = "".join(charts.draw(name, series, runs, most) for name, series in curves.items())
   has_evaluations = any(run.evaluations for run in runs)
   note = "<p>Over steps. Lines: training" + ("; dots: evaluations" if has_evaluations else "") + ".</p>"
   return f'{note}<div class="legend">{buttons}</div><div class="charts">{drawn}</div>'
 
 
 def _results(runs: Sequence[RunRecord]) -> str:
-  names = list(dict.fromkeys(name for run in runs for name in run.results))
+  results = [flattened(run.results) for run in runs]
+  names = list(dict.fromkeys(name for values in results for name in values))
   if not names:
     return ""
-  rows = [("", [html.escape(name), *(_number(run.results.get(name, "")) for run in runs)]) for name in names]
+  rows = [("", [escaped(name), *(_number(values.get(name, "")) for values in results)]) for name in names]
   return _table([output_files.EVAL_RESULTS, *(_named(number, run) for number, run in enumerate(runs))], rows)
 
 
 def _seeds(seeds: Seeds) -> str:
   columns = ("median", "mean", "standard_deviation", "minimum", "maximum")
   rows = [
-    ("", [html.escape(name), *(_number(numbers[column]) for column in columns)])
-    for name, numbers in seeds.summary["metrics"].items()
+    ("", [escaped(name), *(_number(getattr(numbers, column)) for column in columns)])
+    for name, numbers in seeds.summary.metrics.items()
   ]
-  count = len(seeds.summary["seeds"])
-  heading = f"<h3>{html.escape(seeds.name)}: {count} runs, the best {html.escape(seeds.summary['best_run'])}</h3>"
+  count = len(seeds.summary.seeds)
+  heading = f"<h3>{escaped(seeds.name)}: {count} runs, the best {escaped(seeds.summary.best_run)}</h3>"
   return heading + _table(["metric", *(column.replace("_", " ") for column in columns)], rows)
 
 
@@ -145,7 +156,7 @@ def _settings(runs: Sequence[RunRecord], name: str, of: Callable[[RunRecord], Ma
   header = ["", *(_named(number, run) for number, run in enumerate(runs))]
 
   def row(setting: str, kind: str = "") -> tuple[str, Row]:
-    return kind, [html.escape(setting), *(_number(values.get(setting, "")) for values in settings)]
+    return kind, [escaped(setting), *(_number(values.get(setting, "")) for values in settings)]
 
   different = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
   parts = []
@@ -161,7 +172,7 @@ def _examples(runs: Sequence[RunRecord]) -> str:
   parts = []
   for number, run in enumerate(runs):
     pictures = "".join(
-      f'<figure><figcaption>{html.escape(name)}</figcaption><img alt="{html.escape(name)} of {html.escape(run.name)}" '
+      f'<figure><figcaption>{escaped(name)}</figcaption><img alt="{escaped(name)} of {escaped(run.name)}" '
       f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
       for name, png in run.pictures.items()
     )
@@ -172,13 +183,13 @@ def _examples(runs: Sequence[RunRecord]) -> str:
 
 
 def _example_table(table: Examples, *, is_open: bool) -> str:
-  content = _table([*map(html.escape, table.header)], [("", [_cell(cell) for cell in row]) for row in table.rows])
-  summary = f"{html.escape(table.name)}, the first {len(table.rows)}"
+  content = _table([*map(escaped, table.header)], [("", [_cell(cell) for cell in row]) for row in table.rows])
+  summary = f"{escaped(table.name)}, the first {len(table.rows)}"
   return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
 
 
 def _cell(text: str) -> str:
   """Probabilities with fewer digits; all else as it stands."""
-  if "." in text and _is_number(text):
+  if "." in text and len(text) <= _LONGEST_NUMBER and _is_number(text):
     return f"{float(text):.{_PROBABILITY_DIGITS}g}"
-  return html.escape(text)
+  return escaped(text)

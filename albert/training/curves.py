@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from albert import figures, files, output_files
 from albert.training.metrics_log import read_metrics
 
@@ -32,7 +35,7 @@ def draw_curves(output_dir: str) -> str | None:
   figure = figures.new_figure(4.5 * len(panels), 3.5)
   for axes, (title, members) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
     for name in members:
-      points = [(line["step"], line[name]) for line in lines if name in line]
+      points = [(line["step"], _number(line[name])) for line in lines if name in line]
       axes.plot(*zip(*points, strict=True), label=name, linewidth=1.5)
     axes.set_xlabel("step")
     axes.set_title(title)
@@ -42,3 +45,8 @@ def draw_curves(output_dir: str) -> str | None:
   path = files.join(output_dir, FILE_NAME)
   files.write_atomically(path, figures.png(figure))
   return path
+
+
+def _number(value: Any) -> float:
+  """A logged number; NaN, which makes a gap in the curve, for anything else."""
+  return float(value) if isinstance(value, int | float) else math.nan

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import math
+from typing import Any
 
-from albert import files, output_files
+from albert import files, json_values, output_files
 from albert.training import log_lines
 
 
@@ -22,7 +23,7 @@ class EvaluationLog:
     self._metric = metric
     self._sign = 1.0 if higher_is_better else -1.0
     self._lines = [line for line in log_lines.read(self._path) if line["step"] <= first_step]
-    files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in self._lines))
+    files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in self._lines))
 
   def has(self, step: int) -> bool:
     """True if `step` has been evaluated."""
@@ -33,10 +34,17 @@ class EvaluationLog:
     line = {"step": step, **metrics}
     self._lines.append(line)
     with files.open_file(self._path, "ab") as f:
-      f.write((json.dumps(line) + "\n").encode("utf-8"))
+      f.write((json_values.dumps(line) + "\n").encode("utf-8"))
 
   @property
   def evaluations_since_best(self) -> int:
     """How many evaluations came after the best one (the first of equals)."""
-    values = [self._sign * line[self._metric] for line in self._lines]
+    values = [self._value(line) for line in self._lines]
     return len(values) - 1 - values.index(max(values)) if values else 0
+
+  def _value(self, line: dict[str, Any]) -> float:
+    """The metric of a line, higher for better; a line without a number is worse than any other."""
+    value = line.get(self._metric)
+    if not isinstance(value, int | float) or math.isnan(value):
+      return -math.inf
+    return self._sign * value

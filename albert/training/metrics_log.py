@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
+from typing import Any
 
 import tensorflow as tf
 from tqdm import tqdm
 
-from albert import files, output_files
+from albert import files, json_values, output_files
 from albert.training import log_lines
 
 
-def read_metrics(output_dir: str) -> list[dict[str, float]]:
-  """The lines of metrics.jsonl; a last line cut off by a kill is left out."""
+def read_metrics(output_dir: str) -> list[dict[str, Any]]:
+  """The lines of metrics.jsonl, None for numbers that are not finite; a last line cut off by a kill is left out."""
   return log_lines.read(files.join(output_dir, output_files.METRICS))
 
 
@@ -29,12 +29,12 @@ class MetricsLog:
     self._first_step = first_step
     self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
     kept = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
-    files.write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+    files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in kept))
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """One line of metrics at `step`."""
     with files.open_file(self._path, "ab") as f:
-      f.write((json.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
+      f.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
     with self._writer.as_default(step=step):
       for name, value in metrics.items():
         tf.summary.scalar(name, value)

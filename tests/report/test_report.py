@@ -194,8 +194,8 @@ def test_bad_directories_are_one_line(tmp_path: Path):
     ([tmp_path / "nowhere"], "nowhere: no such directory"),
     ([run, empty], "empty: holds no run"),
     ([run, run], "run is given twice"),
-    ([damaged], "metrics.jsonl, line 2: not a JSON object with a step: 'oops'"),
-    ([half], "runs.json: lacks 'best_run'"),
+    ([damaged], "metrics.jsonl, line 2: not JSON (Expecting value, column 1): delete the line"),
+    ([half], "runs.json lacks 'best_run': make it again"),
   ]:
     with pytest.raises(UserError, match=re.escape(message)):
       read_runs([str(path) for path in paths], num_examples=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 from albert.training import curves
+from albert.training.evaluation_log import EvaluationLog
 from albert.training.metrics_log import MetricsLog, read_metrics
 
 
@@ -49,3 +51,25 @@ def test_curves_are_outdated_where_they_are_missing_or_older_than_the_metrics(tm
 
 def test_no_metrics_no_curves(tmp_path: Path):
   assert curves.draw_curves(str(tmp_path)) is None
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
+  """A run that diverges leaves JSON that any reader takes; earlier versions wrote NaN."""
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+  log.write(1, {"loss": 2.0})
+  log.write(2, {"loss": math.nan})
+  log.close()
+  assert (tmp_path / "metrics.jsonl").read_text().splitlines()[1] == '{"step": 2, "loss": null}'
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
+    f.write('{"step": 3, "loss": -Infinity}\n')
+  assert [line["loss"] for line in read_metrics(str(tmp_path))] == [2.0, None, None]
+  assert curves.draw_curves(str(tmp_path)) is not None
+
+
+def test_an_evaluation_without_a_number_is_the_worst(tmp_path: Path):
+  log = EvaluationLog(str(tmp_path), first_step=0, metric="loss", higher_is_better=False)
+  for step, loss in enumerate([2.0, math.nan, 1.0, math.nan, math.nan]):
+    log.add(step, {"loss": loss})
+    assert log.evaluations_since_best == [0, 1, 0, 1, 2][step]
+  again = EvaluationLog(str(tmp_path), first_step=9, metric="loss", higher_is_better=False)
+  assert again.evaluations_since_best == 2

@@ -1,0 +1,248 @@
+"""Directories that somebody has damaged, or made to attack the reader: the right page, or one line."""
+
+from __future__ import annotations
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import UserError
+from albert.report import charts
+from albert.report.__main__ import _check_output
+from albert.report.markup import cleaned
+from albert.report.page import make_page
+from albert.report.records import read_runs
+from tests.report.run_files import make_run, make_seeds
+
+SCRIPT = '</script><script>alert(1)</script><!--\u2028"\'><img src=x onerror=alert(1)> onload="x" &lt; \ud800 \x00\x1b'
+
+
+class Skeleton(HTMLParser):
+  """Elements with the names of their attributes, and their texts."""
+
+  def __init__(self, page: str):
+    super().__init__()
+    self.elements: list[tuple[str, ...]] = []
+    self.text: list[str] = []
+    self.feed(page)
+    self.close()
+
+  def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    self.elements.append((tag, *sorted(name for name, _ in attrs)))
+
+  def handle_data(self, data: str) -> None:
+    self.text.append(data)
+
+  def handle_comment(self, data: str) -> None:
+    self.elements.append(("a comment", data))
+
+
+def page_of(*paths: Path, num_examples: int = 3) -> str:
+  page = make_page("Runs", *read_runs([str(path) for path in paths], num_examples=num_examples))
+  page.encode("utf-8")  # no lone surrogate
+  return page
+
+
+def lines_of(*lines: Any) -> str:
+  return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def steps_of(page: str) -> list[Any]:
+  """The points of all curves."""
+  parts = page.split('<script type="application/json">')[1:]
+  return [series["points"] for part in parts for series in json.loads(part.split("</script>")[0])["series"]]
+
+
+@pytest.mark.parametrize(
+  ("values", "points"),
+  [
+    ([None, 1.0, 2.0], [[2, 1.0], [3, 2.0]]),
+    ([float("nan"), float("inf"), -1.0, 2.0], [[3, -1.0], [4, 2.0]]),
+    (["<b>", {"a": [1]}, [2], True, 1.0, 2.0], [[5, 1.0], [6, 2.0]]),
+    ([1e308, -1e308, 2**63, 1.0], [[3, 2.0**63], [4, 1.0]]),
+    ([1e300, -1e300], [[1, 1e300], [2, -1e300]]),
+    ([0.0, 5e-324], [[1, 0.0], [2, 5e-324]]),
+    ([1.0, 1.0000000000000002], [[1, 1.0], [2, 1.0000000000000002]]),
+    ([2**62, 2**62 + 4096], [[1, 2.0**62], [2, 2.0**62 + 4096]]),
+  ],
+)
+def test_values_that_no_axis_can_hold_are_left_out(tmp_path: Path, values: list[Any], points: list[list[float]]):
+  run = make_run(tmp_path / "run")
+  lines = [{"step": n, "loss": value, "examples_per_second": value} for n, value in enumerate(values, 1)]
+  (run / "metrics.jsonl").write_text(lines_of(*lines))
+  (run / "eval_metrics.jsonl").unlink()
+  assert steps_of(page_of(run)) == [points, points]
+
+
+def test_steps_in_any_order_make_one_curve(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  lines = [{"step": step, "loss": float(value)} for value, step in enumerate([5, 1, 2**63 - 1, 5, 2, 1])]
+  (run / "metrics.jsonl").write_text(lines_of(*lines))
+  (run / "eval_metrics.jsonl").write_text("")
+  assert steps_of(page_of(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
+
+
+@pytest.mark.parametrize("step", ["-1", "1.5", '"1"', "null", "true", "[]", "9" * 400, "9" * 5000, "1e999", "NaN"])
+def test_a_step_is_a_whole_number(tmp_path: Path, step: str):
+  run = make_run(tmp_path / "run")
+  for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+    before = (run / name).read_text()
+    (run / name).write_text(f'{{"step": {step}, "loss": 1.0}}\n{{"step": 2, "loss": 2.0}}\n')
+    with pytest.raises(UserError, match=rf"{name}, line 1: .*: delete the line"):
+      page_of(run)
+    (run / name).write_text(before)
+
+
+@pytest.mark.parametrize(
+  ("file", "content", "message"),
+  [
+    ("config.json", "[1]", "config.json"),
+    ("config.json", '{"train": 5}', "config.json.*train"),
+    ("config.json", '{"train": {"num_train_steps": "many"}}', "config.json.*num_train_steps"),
+    ("config.json", '{"train": {"num_train_steps": -1}}', "config.json.*num_train_steps"),
+    ("config.json", '{"task": ["a"]}', "config.json.*task"),
+    ("config.json", "", "config.json"),
+    ("config.json", '{"a":' * 3000 + "1" + "}" * 3000, "config.json"),
+    ("eval_results.json", '{"a": ' + "9" * 400 + "}", "eval_results.json.* too long"),
+    ("metrics.jsonl", '{"step": 1, "loss": 1e999}\n', "metrics.jsonl, line 1.*must be a finite number"),
+    ("environment.json", "null", "environment.json"),
+    ("eval_results.json", '{"accuracy": 0.5', "eval_results.json: not JSON"),
+    ("predictions_dev.json", '["a"]', "predictions_dev.json"),
+    ("metrics.jsonl", '{"step": 1}\n[]\n', "metrics.jsonl, line 2"),
+    ("metrics.jsonl", b'{"step": 1, "loss": "\xff"}\n', "metrics.jsonl, line 1"),
+    ("metrics.jsonl", '{"a":' * 3000 + "1" + "}" * 3000 + "\n", "metrics.jsonl, line 1"),
+    ("predictions.tsv", "a\tb\nx\ry\tz\n", r"predictions.tsv, line 2: not a row"),
+    ("confusion_matrix_x.png", "<svg onload=alert(1)>", "confusion_matrix_x.png: is no PNG picture"),
+  ],
+)
+def test_damage_is_one_line(tmp_path: Path, file: str, content: str | bytes, message: str):
+  run = make_run(tmp_path / "run")
+  (run / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+  with pytest.raises(UserError, match=message):
+    page_of(run)
+
+
+@pytest.mark.parametrize(
+  "summary",
+  [
+    "[]",
+    '{"seeds": 5, "best_run": "run-1", "metrics": {}}',
+    '{"seeds": ["../outside"], "best_run": "run-1", "metrics": {}}',
+    '{"seeds": [1, 2], "best_run": 7, "metrics": {}}',
+    '{"seeds": [1, 2], "best_run": "run-1", "metrics": {"accuracy": 1}}',
+    '{"seeds": [1, 2], "best_run": "run-1", "metrics": {"accuracy": {"median": "x"}}}',
+    '{"seeds": [1, 1], "best_run": "run-1", "metrics": {}}',
+    '{"seeds": [1, 99999999999999999999999], "best_run": "run-1", "metrics": {}}',
+  ],
+)
+def test_a_damaged_summary_of_seeds_is_one_line(tmp_path: Path, summary: str):
+  directory = make_seeds(tmp_path / "seeds")
+  (directory / "runs.json").write_text(summary)
+  with pytest.raises(UserError, match=r"runs\.json|run-1 is given twice|run-9+: holds no run"):
+    page_of(directory)
+
+
+def test_special_files_are_named(tmp_path: Path):
+  for name in ("config.json", "predictions_dev.tsv", "confusion_matrix_dev.png"):
+    run = make_run(tmp_path / name / "run")
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(UserError, match=f"{name}: is no file, but a pipe"):
+      page_of(run)
+    (run / name).unlink()
+    (run / name).mkdir()
+    with pytest.raises(UserError, match=f"{name}"):
+      page_of(run)
+
+
+def test_huge_texts_are_cut_and_odd_files_shown(tmp_path: Path):
+  """Cells, names and settings of megabytes, quoted cells with line ends, a table with thousands of columns."""
+  run = make_run(tmp_path / "run")
+  huge = "<i>" + "x" * 2_000_000
+  (run / "metrics.jsonl").write_text(lines_of({"step": 1, huge: 1.0}, {"step": 2, huge: 2.0}))
+  (run / "predictions.tsv").write_text(f'text\tlabel\n"{huge}\n2"\t"a\tb"\nlast\t1\n')
+  (run / "mistakes_dev.tsv").write_text("\t".join(map(str, range(20_000))) + "\n1\t2\n")
+  (run / "predictions_dev.json").write_text(json.dumps({huge: {"nested": [huge, None]}}))
+  (run / "eval_results.json").write_text(json.dumps({"a": None, "b": {"c": 10**18}, huge: huge}))
+  config = {"task": huge, "list": list(range(100_000)), **{f"key{n}": n for n in range(6000)}}
+  (run / "config.json").write_text(json.dumps(config))
+  (run / "environment.json").write_text("{}")
+  page = page_of(run)
+  assert len(page) < 2_000_000
+  text = Skeleton(page).text
+  assert {"a", "null", "b.c", "last"} <= set(text)
+  assert any(part.startswith("<i>xxx") and part.endswith("… (2,000,003 characters)") for part in text)
+  assert any(part == "a\tb" for part in text)
+
+
+def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
+  """The page of hostile names and values has the elements and attributes of the page of harmless ones."""
+  skeletons = []
+  for place, bad in (("harmless", "harmless"), ("hostile", SCRIPT)):
+    seeds = make_seeds(tmp_path / place / bad.replace("/", "\\").replace("\x00", "").replace("\ud800", "\udcff"))
+    for run in seeds.glob("run-*"):
+      (run / "config.json").write_text(json.dumps({"task": bad, bad: {bad: [bad]}, "train": {"x": bad}}))
+      (run / "environment.json").write_text(json.dumps({bad: bad}))
+      (run / "eval_results.json").write_text(json.dumps({bad: bad}))
+      for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        (run / name).write_text(lines_of({"step": 1, bad: 1.0, "b": bad}, {"step": 2, bad: 2.0}))
+      flat = bad.replace("\ud800", "")
+      (run / "mistakes_dev.tsv").write_text(f"id\t{flat}\n1\t{flat}\n")
+      name = "confusion_matrix_" + bad.replace("/", "").replace("\x00", "").replace("\ud800", "\udcff") + ".png"
+      (run / "confusion_matrix_dev.png").rename(run / name)
+      (run / "predictions_dev.json").write_text(json.dumps({bad: bad, "x": [bad]}))
+    numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": None}
+    summary = {"seeds": [1, 2], "best_run": bad, "metrics": {bad: numbers}}
+    (seeds / "runs.json").write_text(json.dumps(summary))
+    runs, groups = read_runs([str(seeds)], num_examples=3)
+    page = make_page(bad, runs, groups)
+    page.encode("utf-8")
+    skeletons.append(Skeleton(page))
+  harmless, hostile = skeletons
+  assert hostile.elements == harmless.elements
+  assert sum(cleaned(SCRIPT) in part for part in hostile.text) > 20
+  assert not any("<img" in element or "onerror" in element for element in hostile.elements)
+
+
+def test_the_same_run_by_two_names_is_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+  make_run(tmp_path / "run")
+  (tmp_path / "link").symlink_to("run")
+  monkeypatch.chdir(tmp_path)
+  for other in ("./run/", "link", str(tmp_path / "run")):
+    with pytest.raises(UserError, match="given twice"):
+      read_runs(["run", other], num_examples=0)
+  monkeypatch.chdir(tmp_path / "run")
+  assert [run.name for run in read_runs(["."], num_examples=0)[0]] == ["run"]
+
+
+def test_thousands_of_curves_stay_a_page(tmp_path: Path):
+  assert (charts.points_of_each(1), charts.points_of_each(2000), charts.points_of_each(10**6)) == (400, 200, 20)
+  runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
+  series = [charts.Series(n, False, [(step, float(step % 7)) for step in range(1000)]) for n in range(2000)]
+  svg = charts.draw("loss", series, runs * 2000, charts.points_of_each(2000 * 20))
+  assert len(svg) < 2000 * 20 * 40
+  assert "and 1992 more" in svg
+
+
+def test_the_page_takes_no_other_file_s_place(tmp_path: Path):
+  run = make_run(tmp_path / "run")
+  page = tmp_path / "page.html"
+  page.write_text(page_of(run))
+  _check_output(str(page))
+  _check_output(str(tmp_path / "new.html"))
+  (tmp_path / "empty").touch()
+  _check_output(str(tmp_path / "empty"))
+  os.mkfifo(tmp_path / "pipe")
+  for path, message in [
+    (run / "metrics.jsonl", "no HTML page"),
+    (run, "is a directory"),
+    (tmp_path / "pipe", "a pipe or a device"),
+    ("/dev/null", "a pipe or a device"),
+    ("", "is empty"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      _check_output(str(path))
