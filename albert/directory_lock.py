@@ -135,12 +135,12 @@ class DirectoryLock:
     except ImportError:  # Windows
       return False
     while True:
-      try:
+      with files.naming(self.path):
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-      except OSError as error:
-        raise UserError(f"{self.path}: cannot write it ({error.strerror}): check the path and its rights") from error
+      is_locked = False
       try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked = True
         if _is_same_file(descriptor, self.path):
           os.ftruncate(descriptor, 0)
           os.pwrite(descriptor, self._content(), 0)
@@ -151,7 +151,12 @@ class DirectoryLock:
       except OSError as error:
         if error.errno in _UNSUPPORTED:
           return False
-        raise RunError(f"{self.path}: cannot lock it ({error.strerror})") from error
+        if is_locked:  # a full disk: nothing is left there
+          with contextlib.suppress(OSError):
+            os.remove(self.path)
+        raise RunError(
+          f"{self.path}: cannot lock it ({error.strerror}): run the same command again once the cause is mended"
+        ) from error
       finally:
         if descriptor >= 0:
           os.close(descriptor)

@@ -5,6 +5,7 @@ A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import glob
@@ -16,13 +17,15 @@ import secrets
 import shutil
 import stat as stat_module
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
 from albert import json_values, processes
 from albert.errors import RunError, UserError
 
+# Of an open file.
+_BUFFER_BYTES = 64 << 10
 # Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
 _THREADS = 64
 
@@ -73,22 +76,59 @@ def _os_error(error: OSError, what: str, remedy: str) -> UserError | RunError:
   return RunError(f"{what} ({error.strerror}): run the same command again once the cause is mended")
 
 
+@contextlib.contextmanager
+def naming(path: str, verb: str = "write") -> Iterator[None]:
+  """Turns an error of the system into one line that names the file.
+
+  Args:
+    path: of the file or directory, if the error has none. Of a staging file the line has the name that it is to get.
+    verb: what cannot be done with it.
+  Raises:
+    UserError: the path or its rights are wrong.
+    RunError: the disk or the system failed.
+  """
+  try:
+    yield
+  except OSError as error:
+    name = _final_path(str(error.filename or path))
+    raise _os_error(error, f"{name}: cannot {verb} it", "check the path and its rights") from error
+
+
+class _LocalFile(io.FileIO):
+  """A local file. Its errors name it: those of reading and writing, unlike those of opening, have no name."""
+
+  def readinto(self, buffer: Any) -> int | None:
+    with naming(str(self.name), "read"):
+      return super().readinto(buffer)
+
+  def readall(self) -> bytes:
+    with naming(str(self.name), "read"):
+      return super().readall()
+
+  def write(self, data: Any) -> int | None:  # type: ignore[override]
+    with naming(str(self.name)):
+      return super().write(data)
+
+
+def _open_local(path: str, mode: str) -> BinaryIO:
+  raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
+  buffered = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
+  return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
+
+
 def open_file(path: str, mode: str = "rb") -> BinaryIO:
   """Opens a binary file.
 
   Raises:
     UserError: the path or its rights are wrong.
-    RunError: the system failed, for example with too many open files.
+    RunError: the system failed, for example with too many open files. Reading and writing the file raise it, too.
   """
   if "b" not in mode:
     raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
   if is_remote(path):
     return cast("BinaryIO", _gfile().GFile(path, mode))
-  try:
-    return cast("BinaryIO", open(path, mode))
-  except OSError as error:
-    verb = "read" if "r" in mode else "write"
-    raise _os_error(error, f"{path}: cannot {verb} it", "check the path and its rights") from error
+  with naming(path, "read" if "r" in mode else "write"):
+    return _open_local(path, mode)
 
 
 def exists(path: str) -> bool:
@@ -153,11 +193,12 @@ def makedirs(path: str) -> None:
 
 
 def replace(source: str, target: str) -> None:
-  """Renames `source` to `target`, over an existing file; atomic on a local file system."""
+  """Renames `source` to `target`, over an existing file; atomic on a local file system. Raises as `naming`."""
   if is_remote(target):
     _gfile().rename(source, target, overwrite=True)
     return
-  os.replace(source, target)
+  with naming(target):
+    os.replace(source, target)
   _sync_directory(os.path.dirname(target) or ".")
 
 
@@ -166,6 +207,12 @@ def remove(path: str) -> None:
     _gfile().remove(path)
   else:
     os.remove(path)
+
+
+def discard(path: str) -> None:
+  """Removes a staging file or directory after a failure, if it can: the failure is what is to be told."""
+  with contextlib.suppress(Exception):
+    remove_tree(path) if is_dir(path) else remove(path)
 
 
 def remove_tree(path: str) -> None:
@@ -197,13 +244,18 @@ def unused_path(path: str) -> str:
 
 
 def sync(file: BinaryIO) -> None:
-  """Flushes the open file down to the disk (a remote file system does so when the file is closed)."""
+  """Flushes the open file down to the disk (a remote file system does so when the file is closed).
+
+  Raises:
+    RunError: the disk failed.
+  """
   file.flush()
   try:
     descriptor = file.fileno()
   except (AttributeError, OSError):
     return
-  os.fsync(descriptor)
+  with naming(str(file.name)):
+    os.fsync(descriptor)
 
 
 def _sync_directory(path: str) -> None:
@@ -221,7 +273,7 @@ def _sync_directory(path: str) -> None:
 
 
 # .NAME.KEY-PID-RANDOM.tmp, where KEY is of the host (processes.host_key).
-_STAGING_NAME = re.compile(r"^\..+\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
+_STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 # A name holds 255 bytes on most file systems; what staging_path adds to it has up to 40.
 _MAX_NAME_BYTES = 200
 _SECONDS_UNTIL_ABANDONED = 24 * 3600
@@ -236,6 +288,13 @@ def staging_path(path: str) -> str:
   name = name.encode("utf-8", "surrogateescape")[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
   staging = f".{name}.{processes.host_key()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
   return join(directory, staging) if directory else staging
+
+
+def _final_path(path: str) -> str:
+  """What a staging file is renamed to (of a long name, its beginning); any other path as it is."""
+  directory, _, name = path.rpartition("/")
+  match = _STAGING_NAME.match(name)
+  return join(directory, match["name"]) if match and directory else match["name"] if match else path
 
 
 def is_staging_name(name: str) -> bool:
@@ -274,7 +333,12 @@ def _is_abandoned(path: str) -> bool:
 
 
 def write_atomically(path: str, data: bytes | str) -> None:
-  """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8."""
+  """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8.
+
+  Raises:
+    UserError: the path or its rights are wrong.
+    RunError: the disk failed. What was there before is unchanged, and the staging file is removed.
+  """
   staging = staging_path(path)
   try:
     with open_file(staging, "wb") as file:
@@ -282,8 +346,7 @@ def write_atomically(path: str, data: bytes | str) -> None:
       sync(file)
     replace(staging, path)
   except BaseException:
-    if exists(staging):
-      remove(staging)
+    discard(staging)
     raise
 
 

@@ -33,7 +33,6 @@ from albert.workers import Workers
 from data_prep import blocks, corpus, inputs, segments, shards
 from data_prep.blocks import Block
 from data_prep.corpus import Counts, Unit
-from data_prep.faults import naming
 from data_prep.job import Job, Made, Runner, UnusableTextError, Workspace, check_counts, check_shards
 from data_prep.preparation import Packed, Settings, UnitMaker
 from data_prep.text_files import is_packed
@@ -94,9 +93,8 @@ class MakeInstances(beam.DoFn):
     if isinstance(source, Unit):
       yield from self._process_unit(source)
       return
-    with naming(source[1]):
-      for unit in _units_of_packed(*source):
-        yield from self._process_unit(unit)
+    for unit in _units_of_packed(*source):
+      yield from self._process_unit(unit)
 
   def _process_unit(self, unit: Unit) -> Iterator[Any]:
     assert self._maker is not None
@@ -202,7 +200,7 @@ def write_shard(
   name = job.shard_name(shard)
   path = files.join(job.output_dir, name)
   settings = job.settings
-  with naming(path), RecordWriter(path, compress=job.compress) as writer:
+  with RecordWriter(path, compress=job.compress) as writer:
     for _, block in sorted(unsorted, key=lambda part: part[0]):
       starts = np.cumsum(block.sizes, dtype=np.int64) - block.sizes
       lengths = settings.max_seq_length, settings.max_predictions_per_seq

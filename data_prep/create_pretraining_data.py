@@ -23,7 +23,6 @@ from albert.ranges import default_processes
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import local_runner, preparation, text_checks
-from data_prep.faults import naming
 from data_prep.job import Job, Runner, Workspace, make_manifest, resume
 from data_prep.preparation import Settings
 
@@ -42,7 +41,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
   tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
   workspace = Workspace(job, tokenizer.sha256)
   try:
-    with naming(job.output_dir):
+    with files.naming(job.output_dir, "use"):
       return _prepare(job, runner, tokenizer, workspace)
   except UserError as error:
     with contextlib.suppress(OSError, UserError, RunError):

@@ -21,7 +21,6 @@ from albert import files
 from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from data_prep.corpus import Range, Unit, read_range
-from data_prep.faults import naming
 from data_prep.text_files import is_packed
 
 _BLOCK = 1 << 20
@@ -57,7 +56,7 @@ def read_unit(unit: Unit) -> tuple[Unit, dict[str, Any]]:
 
 
 def _read(part: Range) -> Range:
-  with naming(part.path):
+  with files.naming(part.path, "read"):
     data, start, is_cut = read_range(part)
   return Range(part.path, part.ordinal, start, start + len(data), is_cut, data)
 
@@ -110,7 +109,7 @@ def check_file(task: FileTask) -> dict[str, Any]:
     f"{task.path} changed while it was being read: nothing was written from it; give the same command again when no "
     "other program writes to this file"
   )
-  with naming(task.path), files.open_file(task.path) as file:
+  with files.open_file(task.path) as file:
     raw = _HashingReader(file)
     stream = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", raw)) if is_packed(task.path) else raw)
     try:
@@ -133,8 +132,7 @@ def check_file(task: FileTask) -> dict[str, Any]:
 
 def hash_file(path: str) -> dict[str, Any]:
   """The file's entry in a manifest, as it is now."""
-  with naming(path):
-    return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
+  return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
 
 
 class _HashingReader:

@@ -21,7 +21,6 @@ from albert.tokenization import Tokenizer
 from albert.workers import Workers
 from data_prep import inputs, merging, preparation, segments, shards
 from data_prep.corpus import Counts, Unit, plan_units
-from data_prep.faults import naming
 from data_prep.job import SPILL_ENDING, Job, Made, Runner, Workspace, check_counts
 from data_prep.preparation import Outcome, UnitTask
 from data_prep.spills import Spill
@@ -55,8 +54,7 @@ def _merged_files(workspace: Workspace) -> list[Spill]:
 
 def _units(job: Job) -> Iterator[Unit]:
   with_donors = job.settings.sentence_prediction == segments.NSP
-  with naming("--input_file"):  # packed files are read here
-    yield from plan_units(list(job.inputs), with_donors=with_donors)
+  yield from plan_units(list(job.inputs), with_donors=with_donors)
 
 
 def _make_units(

@@ -20,7 +20,6 @@ from albert.data.masking import MaskedTokens
 from albert.data.records import RecordWriter, encode_batch
 from albert.errors import RunError, UserError
 from data_prep import spills
-from data_prep.faults import naming
 from data_prep.segments import Tokens
 from data_prep.spills import RunPart, Spill
 
@@ -200,7 +199,7 @@ def write_shard(task: ShardTask) -> ShardInfo:
     RunError: a run is damaged, or the disk failed.
   """
   skip, left = task.skip, task.num_examples
-  with naming(task.path), RecordWriter(task.path, compress=task.compress) as writer:
+  with RecordWriter(task.path, compress=task.compress) as writer:
     for stretch in spills.merge(
       task.parts, task.words, first_key=task.first_key, last_key=task.last_key, num_stretches=task.num_stretches
     ):

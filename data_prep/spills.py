@@ -24,7 +24,6 @@ import numpy as np
 
 from albert import files
 from albert.errors import RunError
-from data_prep.faults import naming
 
 LAST_KEY = (1 << 64) - 1
 # Bytes of instances that a process sorts in memory.
@@ -165,11 +164,10 @@ class SpillWriter:
 
   def write_run(self, parts: Iterator[Instances] | Sequence[Instances]) -> None:
     """Writes one run from sorted parts, each not below the one before."""
-    with naming(self.path):
-      writer = _RunWriter(self._file, self._offset, self._bucket_bits)
-      for part in parts:
-        writer.write(part)
-      run, self._offset = writer.close()
+    writer = _RunWriter(self._file, self._offset, self._bucket_bits)
+    for part in parts:
+      writer.write(part)
+    run, self._offset = writer.close()
     self._runs.append(run)
 
   def close(self, summary: dict[str, Any], records: Sequence[dict[str, Any]] = ()) -> None:
@@ -178,11 +176,10 @@ class SpillWriter:
     lines = json.dumps(records).encode()
     place = [self._offset, len(lines), zlib.crc32(lines)]
     footer = json.dumps({"runs": self._runs, "records": place, "summary": summary}).encode()
-    with naming(self.path):
-      self._file.write(lines + footer + struct.pack("<QQ", len(footer), zlib.crc32(footer)) + _MAGIC)
-      files.sync(self._file)
-      self._file.close()
-      files.replace(self._staging, self.path)
+    self._file.write(lines + footer + struct.pack("<QQ", len(footer), zlib.crc32(footer)) + _MAGIC)
+    files.sync(self._file)
+    self._file.close()
+    files.replace(self._staging, self.path)
 
   def __enter__(self) -> SpillWriter:
     return self
@@ -192,9 +189,9 @@ class SpillWriter:
   ) -> None:
     if kind is not None:
       # What closing and removing run into is not what went wrong first.
-      for clean in (self._file.close, lambda: files.remove(self._staging)):
-        with contextlib.suppress(OSError):
-          clean()
+      with contextlib.suppress(Exception):
+        self._file.close()
+      files.discard(self._staging)
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -229,18 +226,17 @@ class Spill:
     """The spill at `path`, or None if there is none that is whole."""
     if not files.exists(path):
       return None
-    with naming(path):
-      size = files.size(path)
-      with files.open_file(path) as file:
-        file.seek(max(0, size - _TRAILER))
-        trailer = file.read(_TRAILER)
-        if trailer[16:] != _MAGIC:
-          return None
-        length, checksum = struct.unpack("<QQ", trailer[:16])
-        if length + _TRAILER > size:
-          return None
-        file.seek(size - _TRAILER - length)
-        footer = file.read(length)
+    size = files.size(path)
+    with files.open_file(path) as file:
+      file.seek(max(0, size - _TRAILER))
+      trailer = file.read(_TRAILER)
+      if trailer[16:] != _MAGIC:
+        return None
+      length, checksum = struct.unpack("<QQ", trailer[:16])
+      if length + _TRAILER > size:
+        return None
+      file.seek(size - _TRAILER - length)
+      footer = file.read(length)
     if zlib.crc32(footer) != checksum:
       return None
     values = json.loads(footer)
@@ -250,7 +246,7 @@ class Spill:
   def records(self) -> list[dict[str, Any]]:
     """The records of the units of text that the file is made from, in order."""
     offset, length, checksum = self.records_place
-    with naming(self.path), files.open_file(self.path) as file:
+    with files.open_file(self.path) as file:
       file.seek(offset)
       data = file.read(length)
     if zlib.crc32(data) != checksum:
@@ -260,7 +256,7 @@ class Spill:
   def table(self, run: Run) -> RunTable:
     """The table of one of the runs."""
     num_buckets = 1 << run.bucket_bits
-    with naming(self.path), files.open_file(self.path) as file:
+    with files.open_file(self.path) as file:
       file.seek(run.end)
       data = file.read(8 * (num_buckets + 2 * run.num_blocks))
     values = np.frombuffer(data, "<u8").astype(np.int64)
@@ -292,9 +288,8 @@ class RunReader:
     self._part, self._words = part, np.dtype(words)
     self._position = part.offset
     self._file = files.open_file(part.path)
-    with naming(part.path):
-      self._file.seek(part.offset)
-      self._header = self._file.read(_HEADER.size)
+    self._file.seek(part.offset)
+    self._header = self._file.read(_HEADER.size)
     self._skip = part.skip
     self._block: Instances | None = None
     self._at = 0
@@ -317,8 +312,7 @@ class RunReader:
     if self._position + _HEADER.size + length > self._part.end:
       raise self._damaged()
     # The header of the next block comes along: one read for each block.
-    with naming(self._part.path):
-      data = self._file.read(length + _HEADER.size)
+    data = self._file.read(length + _HEADER.size)
     body, self._header = data[:length], data[length:]
     if zlib.crc32(body) != checksum:
       raise self._damaged()

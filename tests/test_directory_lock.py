@@ -164,3 +164,21 @@ def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
   (tmp_path / "run" / ".lock").mkdir(parents=True)
   with pytest.raises(UserError, match=r"\.lock: cannot write it \(Is a directory\)"):
     DirectoryLock(str(tmp_path / "run"), "training").acquire()
+
+
+@pytest.mark.parametrize("failing", ["open", "pwrite"])
+def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, failing: str):
+  original, path = getattr(os, failing), tmp_path / ".lock"
+
+  def fail(file, *arguments):
+    if failing == "pwrite" or file == str(path):
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return original(file, *arguments)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, failing, fail)
+    with pytest.raises(RunError, match=rf"^{path}: cannot .* \(No space left on device\): run the same command again"):
+      DirectoryLock(str(tmp_path), "training").acquire()
+  assert not path.exists()
+  with DirectoryLock(str(tmp_path), "training"):
+    assert path.exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -50,18 +52,35 @@ def test_write_atomically(tmp_path: Path) -> None:
   assert os.listdir(tmp_path) == ["file"]
 
 
-def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing", ["open", "write", "fsync", "replace"])
+def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
   path = tmp_path / "file"
   path.write_text("before")
-
-  def fail(source: str, target: str) -> None:
-    raise OSError(28, "No space left on device")
-
-  monkeypatch.setattr(os, "replace", fail)
-  with pytest.raises(OSError, match="No space left"):
-    files.write_atomically(str(path), "after")
+  fail = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  if failing == "write":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))  # EFBIG after three bytes
+  else:
+    monkeypatch.setattr(os, failing, fail)
+  try:
+    with pytest.raises(RunError) as caught:
+      files.write_atomically(str(path), "after")
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  reason = os.strerror(errno.EFBIG if failing == "write" else errno.ENOSPC)
+  assert str(caught.value) == (
+    f"{path}: cannot write it ({reason}): run the same command again once the cause is mended"
+  )
   assert path.read_text() == "before"
   assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("read", ["size", "all", "gzip"])
+def test_a_fault_while_a_file_is_read_names_it(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+  path = "/proc/self/mem"  # opens, and cannot be read at 0: EIO
+  with files.open_file(path) as file, pytest.raises(RunError) as caught:
+    gzip.GzipFile(fileobj=file).read() if read == "gzip" else file.read(3) if read == "size" else file.read()
+  assert str(caught.value).startswith(f"{path}: cannot read it ({os.strerror(errno.EIO)}): run the same command")
 
 
 def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +207,7 @@ def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: 
   """Exit code 1 and not 2: the path is right, and the same command may succeed later."""
   for number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
     error = OSError(number, os.strerror(number))
-    monkeypatch.setattr("builtins.open", mock.Mock(side_effect=error))
+    monkeypatch.setattr(os, "open", mock.Mock(side_effect=error))
     monkeypatch.setattr(os, "makedirs", mock.Mock(side_effect=error))
     for attempt in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
       with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):

@@ -288,7 +288,7 @@ class RecordWriter:
         self.sha256 = self._hashing.sha256.hexdigest()
     finally:
       if files.exists(self._staging):
-        files.remove(self._staging)
+        files.discard(self._staging)
 
 
 def _is_gzip(start: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import gzip
 import hashlib
@@ -206,9 +205,8 @@ def test_a_passing_error_of_the_system_loses_nothing(
       read_range = corpus.read_range
       patch.setattr(inputs, "read_range", lambda part: read_range(part) if next(calls) < 5 else _raising(number)())
     else:
-      module: Any = builtins if place == "open a spill" else os
       name = "open" if place == "open a spill" else "fsync"
-      original = getattr(module, name)
+      original = getattr(os, name)
 
       def failing(file: Any, *arguments: Any, **named: Any) -> Any:
         # /proc/self/fd names the file that a descriptor stands for.
@@ -217,7 +215,7 @@ def test_a_passing_error_of_the_system_loses_nothing(
           _raising(number)()
         return original(file, *arguments, **named)
 
-      patch.setattr(module, name, failing)
+      patch.setattr(os, name, failing)
     with pytest.raises(RunError, match=re.escape(os.strerror(number))) as caught:
       prepare(job)
   assert wanted in str(caught.value)
