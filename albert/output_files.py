@@ -1,6 +1,13 @@
-"""Names of the files in an output_dir: those who write a run and those who read one agree on them."""
+"""The files in an output_dir: their names, and the schemas of those that several modules read."""
 
 from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from albert import files, json_values
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"  # a directory
@@ -16,3 +23,56 @@ PREDICTION_SOURCES = "prediction_sources.json"
 RUNS = "runs.json"
 # Also beside the weights of a checkpoint, and in an export's assets.
 VOCABULARY = "spiece.model"
+
+_REMEDY = "restore this file, or give another --output_dir"
+
+
+class _TrainingDataSummary(msgspec.Struct):
+  sha256: str | None = None
+
+
+class _DataSection(msgspec.Struct):
+  vocab_sha256: str | None = None
+
+
+class _Config(msgspec.Struct):
+  """config.json of a run. What it leaves out, an earlier version did not record."""
+
+  task: str = ""
+  recipe: str | None = None
+  init_checkpoint: str = ""
+  init_checkpoint_sha256: str = ""
+  model: dict[str, Any] = {}
+  optimizer: dict[str, Any] = {}
+  train: dict[str, Any] = {}
+  data: _DataSection = msgspec.field(default_factory=_DataSection)
+  training_data: _TrainingDataSummary = msgspec.field(default_factory=_TrainingDataSummary)
+
+
+class _Runs(msgspec.Struct):
+  """runs.json of several runs."""
+
+  seeds: list[int]
+  best_run: Annotated[str, msgspec.Meta(pattern="^run-[0-9]+$")]
+  metrics: dict[str, dict[str, Any]]
+
+
+def read_config(path: str) -> dict[str, Any]:
+  """config.json of a run. UserError if a section of it, or a value that is read, is of another type."""
+  values = files.read_json(path, remedy=_REMEDY)
+  json_values.convert(path, values, _Config, _REMEDY)
+  return values
+
+
+def read_runs(path: str) -> dict[str, Any]:
+  """runs.json, with null for what is not a number. UserError if it lacks the seeds, the best run or the metrics."""
+  remedy = "make it again with the command of these runs"
+  values = files.read_json(path, dict[str, Any], remedy, nan_is_null=True)
+  json_values.convert(path, values, _Runs, remedy)
+  return values
+
+
+def read_results(path: str) -> dict[str, float]:
+  """The metrics in eval_results.json, with NaN for null. UserError if one is not a number."""
+  values = files.read_json(path, dict[str, int | float | None], _REMEDY, nan_is_null=True)
+  return {name: math.nan if value is None else value for name, value in values.items()}

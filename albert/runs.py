@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tf_keras as keras
@@ -18,6 +19,15 @@ from albert.training import cluster
 from albert.training.checkpoints import CheckpointManager
 from albert.training.metrics_log import say
 from albert.training.prediction_sources import prediction_sources_of
+
+
+_STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+  "median": statistics.median,
+  "mean": statistics.fmean,
+  "standard_deviation": statistics.stdev,
+  "minimum": min,
+  "maximum": max,
+}
 
 
 def run(task: Task, config: RunConfig) -> None:
@@ -89,7 +99,7 @@ def _of_seed(config: RunConfig, seed: int) -> RunConfig:
   )
 
 
-def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
+def _run_one(task: Task, config: RunConfig) -> dict[str, float]:
   """The evaluation of one run, which also predicts; of a run that has ended, the one it wrote."""
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
@@ -103,26 +113,34 @@ def _run_one(task: Task, config: RunConfig) -> dict[str, Any]:
     estimator.evaluate()
   if config.do_predict and not prediction_sources_of(task, config).are_complete():
     estimator.predict()
-  return files.read_json(path)
+  return output_files.read_results(path)
 
 
-def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, Any]]) -> int:
-  """Writes runs.json and prints it; the seed of the best run."""
+def _common_metrics(task: Task, config: RunConfig, results: Mapping[int, Mapping[str, float]]) -> list[str]:
+  """The metrics of the first run, without the step. UserError if a run lacks one of them, or the one to compare by."""
   names = [name for name in next(iter(results.values())) if name != "step"]
+  for seed, result in results.items():
+    for name in (*names, task.best_metric):
+      if name not in result:
+        path = files.join(_of_seed(config, seed).output_dir, output_files.EVAL_RESULTS)
+        raise UserError(f"{path} lacks {name!r}: delete this file, and the same command evaluates the run again")
+  return names
+
+
+def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float]]) -> int:
+  """Writes runs.json and prints it; the seed of the best run."""
+  names = _common_metrics(task, config, results)
   sign = 1 if task.higher_is_better else -1
-  best = max(results, key=lambda seed: sign * results[seed][task.best_metric])
+  ranks = {seed: sign * result[task.best_metric] for seed, result in results.items()}
+  best = max(ranks, key=lambda seed: -math.inf if math.isnan(ranks[seed]) else ranks[seed])
   summary: dict[str, Any] = {"seeds": list(results), "best_seed": best, "best_run": f"run-{best}", "metrics": {}}
   for name in names:
     values = [result[name] for result in results.values()]
-    summary["metrics"][name] = {
-      "median": statistics.median(values),
-      "mean": statistics.fmean(values),
-      "standard_deviation": statistics.stdev(values),
-      "minimum": min(values),
-      "maximum": max(values),
-      "values": values,
+    is_finite = all(map(math.isfinite, values))
+    numbers: dict[str, float] = {
+      key: function(values) if is_finite else math.nan for key, function in _STATISTICS.items()
     }
-    numbers = summary["metrics"][name]
+    summary["metrics"][name] = {**numbers, "values": values}
     print(
       f"{name}: median {numbers['median']:.6g}, mean {numbers['mean']:.6g}, "
       f"standard deviation {numbers['standard_deviation']:.3g} over {len(values)} runs",

@@ -86,7 +86,7 @@ def _begun_run(directory: str) -> BegunRun | None:
     return None
   has_checkpoint = any(map(_STEP_DIRECTORY.match, _listed(files.join(directory, "checkpoints"))))
   has_results = files.exists(files.join(directory, output_files.EVAL_RESULTS))
-  return BegunRun(directory, files.read_json(path)) if has_checkpoint or has_results else None
+  return BegunRun(directory, output_files.read_config(path)) if has_checkpoint or has_results else None
 
 
 def _listed(directory: str) -> list[str]:
@@ -152,7 +152,7 @@ class Settings:
     if self.trains or not uses_a_run or self.given.get("init_checkpoint") or not files.exists(path):
       return
     if self.given.get("num_runs", 1) == 1:
-      best = files.join(directory, str(files.read_json(path).get("best_run", "run-SEED")))
+      best = files.join(directory, output_files.read_runs(path)["best_run"])
       raise UserError(f"{path}: this directory holds several runs: give one of them, such as --output_dir={best}")
 
   # Recipes:

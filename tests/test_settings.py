@@ -209,7 +209,7 @@ def test_a_run_that_saved_nothing_decides_nothing(tmp_path: Path) -> None:
 def test_of_several_runs_the_first_decides_but_for_the_seed(tmp_path: Path) -> None:
   for seed in (12, 5):
     write_run(tmp_path / f"run-{seed}", "race")
-  (tmp_path / "runs.json").write_text('{"best_run": "run-12"}')
+  (tmp_path / "runs.json").write_text('{"seeds": [5, 12], "best_run": "run-12", "metrics": {}}')
   flags = {"output_dir": str(tmp_path), "num_runs": 3, "do_train": True, "do_eval": True}
   config = Settings("race", flags).run_config()
   assert (config.train.seed, config.train.num_train_steps, config.output_dir) == (5, 7, str(tmp_path))

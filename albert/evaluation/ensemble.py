@@ -59,7 +59,7 @@ def _config(directory: str) -> dict[str, Any]:
   path = files.join(directory, output_files.CONFIG)
   if not files.exists(path):
     raise UserError(f"--inputs: {directory} is not the output_dir of a run (it has no {output_files.CONFIG})")
-  return files.read_json(path)
+  return output_files.read_config(path)
 
 
 def _compare(first: str, ours: dict[str, Any], other: str, theirs: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 from absl import flags
 
@@ -12,6 +13,13 @@ from albert import app, command_flags, files
 
 FILE_NAME = "layers.json"
 _EXAMPLES = 64
+
+
+class Distances(msgspec.Struct):
+  """layers.json: a number a layer."""
+
+  l2: list[float]
+  degrees: list[float]
 
 
 def distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:

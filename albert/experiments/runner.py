@@ -3,7 +3,7 @@ goes on where it stopped."""
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import re
 import signal
@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from albert import files, output_files
-from albert.errors import RunError, Stopped
+import msgspec
+
+from albert import files, json_values, output_files
+from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
 from albert.experiments.plan import Cell, Plan, Step
 from albert.training import log_lines
@@ -53,17 +55,35 @@ def run(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
   return [rows.by_digest[cell.digest] for cell in cells]
 
 
+class Row(msgspec.Struct):
+  """A line of results.jsonl; null stands for what is not a number."""
+
+  variant: str
+  seed: int
+  digest: str
+  parameters: int
+  examples_per_second: float | None
+  scores: dict[str, float | None]
+
+  def to_dict(self) -> dict[str, Any]:
+    """The row, with NaN for scores that are not numbers."""
+    scores = {name: math.nan if value is None else value for name, value in self.scores.items()}
+    return {**msgspec.structs.asdict(self), "scores": scores}
+
+
 class _Rows:
   """The rows of results.jsonl by the digest of their cell."""
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
-    self.by_digest = {row["digest"]: row for row in log_lines.read(self._path, key="digest", kind=str)}
+    rows = enumerate(log_lines.read(self._path, key="digest", kind=str), start=1)
+    found = [json_values.convert(f"{self._path}, line {n}", row, Row, "delete the line") for n, row in rows]
+    self.by_digest = {row.digest: row.to_dict() for row in found}
 
   def add(self, cell: Cell) -> None:
     """Reads the scores of a cell whose steps are done, and writes all rows."""
     self.by_digest[cell.digest] = row = _row(cell)
-    files.write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in self.by_digest.values()))
+    files.write_atomically(self._path, "".join(json_values.dumps(row) + "\n" for row in self.by_digest.values()))
     scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
     print(f"{cell.variant.name}, seed {cell.seed}: {scores}", flush=True)
 
@@ -200,7 +220,10 @@ class _Commands:
 def _row(cell: Cell) -> dict[str, Any]:
   scores = {}
   for score, result in cell.results.items():
-    scores[score] = files.read_json(result.file)[result.metric] * result.factor
+    found = output_files.read_results(result.file)
+    if result.metric not in found:
+      raise UserError(f"{result.file} lacks {result.metric!r}: delete this file, and the same command makes it again")
+    scores[score] = found[result.metric] * result.factor
   logged = [line.get("examples_per_second") for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
   speeds = [speed for speed in logged if isinstance(speed, int | float)]
   return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,7 +100,8 @@ def _mean(values: Sequence[float]) -> str:
   if not values:
     return _NOTHING
   mean = statistics.fmean(values)
-  return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if len(values) > 1 else f"{mean:.1f}"
+  has_deviation = len(values) > 1 and math.isfinite(mean)
+  return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if has_deviation else f"{mean:.1f}"
 
 
 def _new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
@@ -142,9 +144,9 @@ def _layer_figure(plan: Plan) -> bytes:
   """The two panels of the paper's figure 1, of the first seed."""
   figure, panels = _new_figure(2)
   for cell in plan.cells()[: len(plan.experiment.variants)]:
-    measured = files.read_json(files.join(cell.run, layers.FILE_NAME))
-    for axes, name in zip(panels, ("l2", "degrees"), strict=True):
-      axes.plot(range(1, len(measured[name]) + 1), measured[name], marker=".", label=cell.variant.name)
+    measured = files.read_json(files.join(cell.run, layers.FILE_NAME), layers.Distances, "delete this file")
+    for axes, values in zip(panels, (measured.l2, measured.degrees), strict=True):
+      axes.plot(range(1, len(values) + 1), values, marker=".", label=cell.variant.name)
   for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
     axes.set_xlabel("layer")
     axes.xaxis.get_major_locator().set_params(integer=True)

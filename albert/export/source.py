@@ -89,7 +89,7 @@ def open_source(path: str, *, select: str = "", albert_config_file: str = "", sp
   path = path.rstrip("/")
   runs_file = files.join(path, output_files.RUNS)
   if files.exists(runs_file):
-    path = files.join(path, str(files.read_json(runs_file)["best_run"]))
+    path = files.join(path, output_files.read_runs(runs_file)["best_run"])
   path = _selected(path, select)
   file = open_weights(path, flag=FLAG)
   config_file = albert_config_file or file.config_file
@@ -121,7 +121,7 @@ def _selected(path: str, select: str) -> str:
   if not files.is_dir(directory):
     return path
   config_file = files.join(path, output_files.CONFIG)
-  config = files.read_json(config_file) if files.exists(config_file) else {}
+  config = output_files.read_config(config_file) if files.exists(config_file) else {}
   select = select or config.get("train", {}).get("select_checkpoint", "newest")
   manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
   chosen, skipped = manager.best_or_latest() if select == "best" else manager.latest()
@@ -138,7 +138,7 @@ def _run_of(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]
     files.join(output_dir, output_files.CONFIG),
     files.join(output_dir, output_files.EVAL_RESULTS),
   )
-  run = files.read_json(config_file) if files.exists(config_file) else {}
-  results = files.read_json(results_file) if files.exists(results_file) else {}
+  run = output_files.read_config(config_file) if files.exists(config_file) else {}
+  results = output_files.read_results(results_file) if files.exists(results_file) else {}
   is_of_step = results.pop("step", None) == step
   return run, results if is_of_step else {}

@@ -169,7 +169,7 @@ def check_complete(directories: Sequence[str], name: str, flag: str) -> None:
   directory = lacking[0]
   checkpoints = files.join(directory, output_files.CHECKPOINTS)
   if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
-    task = files.read_json(files.join(directory, output_files.CONFIG)).get("task")
+    task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
     remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
   else:
     remedy = f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"

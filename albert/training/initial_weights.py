@@ -51,7 +51,7 @@ def claim(
   path = files.join(output_dir, output_files.CONFIG)
   if not is_started or not files.exists(path):
     return _of_new_run(init_checkpoint, vocabulary, is_chief=is_chief)
-  there = files.read_json(path)
+  there = output_files.read_config(path)
   recorded, expected = there.get(_PATH, ""), there.get(_SHA256, "")
   entries = {key: there[key] for key in (_PATH, _SHA256) if key in there}
   if from_scratch and recorded:

@@ -46,7 +46,7 @@ def claim(
   if is_started:
     if not files.exists(path):
       raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
-    there = files.read_json(path)
+    there = output_files.read_config(path)
     for key, ours, theirs in _differences(identity, there):
       raise UserError(
         f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
@@ -116,7 +116,7 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
   """UserError if the run in `directory` was trained with other `settings` of its data, such as other labels."""
   path = files.join(directory, output_files.CONFIG)
   if files.exists(path):
-    for key, ours, theirs in _differences(settings, files.read_json(path).get("data", {})):
+    for key, ours, theirs in _differences(settings, output_files.read_config(path).get("data", {})):
       raise UserError(f"{path}: its checkpoints were trained with {key} = {theirs!r}, asked for is {ours!r}: give that")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert import files
+from albert import files, output_files
 from albert.config import ModelConfig
 from albert.errors import UserError
 from albert.models.weight_names import NO_POOLER, POOLER, huggingface_groups_agree
@@ -148,7 +148,7 @@ def _compare_heads(path: str, file: WeightFile, ours: Mapping[str, Any]) -> None
   """UserError if the head was trained for another task or other labels: shapes alone do not tell."""
   if file.run_file is None:
     return
-  run = files.read_json(file.run_file)
+  run = output_files.read_config(file.run_file)
   theirs = {"task": run.get("task"), **run.get("data", {})}
   for key, value in ours.items():
     if key in theirs and theirs[key] != value:

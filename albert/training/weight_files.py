@@ -107,7 +107,7 @@ class WeightFile:
     Raises:
       UserError: it is another vocabulary.
     """
-    run = files.read_json(self.run_file) if self.run_file else {}
+    run = output_files.read_config(self.run_file) if self.run_file else {}
     where, expected = self.vocabulary or self.run_file, run.get("data", {}).get("vocab_sha256")
     if not expected and self.vocabulary:
       expected = file_sha256(self.vocabulary)
