@@ -20,7 +20,6 @@ from albert.training.checkpoints import CheckpointManager
 from albert.training.metrics_log import say
 from albert.training.prediction_sources import prediction_sources_of
 
-
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
   "median": statistics.median,
   "mean": statistics.fmean,
