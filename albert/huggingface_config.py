@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from albert import json_values
 from albert.errors import UserError
+from albert.json_values import shown
 
 # What transformers takes for fields that its file leaves out, where our own default is another.
 _DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
@@ -13,6 +17,11 @@ _DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size"
 _ACTIVATIONS = {"gelu": "gelu_erf", "gelu_python": "gelu_erf", "gelu_new": "gelu", "gelu_fast": "gelu"}
 # What its models can have otherwise, and ALBERT cannot.
 _FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+
+
+class _Config(msgspec.Struct):
+  model_type: str
+  hidden_act: str = "gelu_new"
 
 
 def is_huggingface(values: Mapping[str, Any]) -> bool:
@@ -29,12 +38,12 @@ def in_original_terms(values: Mapping[str, Any], *, source: str) -> dict[str, An
   Raises:
     UserError: a model of another type, or one that computes what ALBERT doesn't.
   """
-  if values["model_type"] != "albert":
-    raise UserError(f"{source}: model_type is {values['model_type']!r}, not 'albert': give the config of an ALBERT")
+  checked = json_values.convert(source, values, _Config)
+  if checked.model_type != "albert":
+    raise UserError(f"{source}: model_type is {shown(checked.model_type)}, not 'albert': give the config of an ALBERT")
   for key, value in _FIXED.items():
     if values.get(key, value) != value:
       raise UserError(
-        f"{source}: {key} is {values[key]!r}, ALBERT's is {value!r}: this model cannot be represented here"
+        f"{source}: {key} is {shown(values[key])}, ALBERT's is {value!r}: this model cannot be represented here"
       )
-  activation = values.get("hidden_act", "gelu_new")
-  return {**_DEFAULTS, **values, "hidden_act": _ACTIVATIONS.get(activation, activation)}
+  return {**_DEFAULTS, **values, "hidden_act": _ACTIVATIONS.get(checked.hidden_act, checked.hidden_act)}

@@ -7,13 +7,28 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert import files
-from albert.config import Config, ModelConfig, OptimizerConfig, TrainConfig, config_names, configs_directory
+import msgspec
+
+from albert import files, json_values
+from albert.config import MODELS, Config, ModelConfig, OptimizerConfig, TrainConfig, config_names, configs_directory
+from albert.config_fields import typed
 from albert.errors import UserError
+from albert.json_values import shown
 
 # What a recipe may hold, besides the task and its data.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
+_REMEDY = "see the recipes in configs/"
+
+
+class _Sections(msgspec.Struct):
+  """A recipe; the task checks the keys of `data`."""
+
+  task: str = ""
+  model: str | dict[str, Any] = {}
+  optimizer: dict[str, Any] = {}
+  train: dict[str, Any] = {}
+  data: dict[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,17 +50,25 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   """The recipe `name`: a path, or the name of a file in configs/.
 
   Raises:
-    UserError: no such recipe, an unknown section, or a recipe for another script.
+    UserError: no such recipe, a recipe for another script, or a section or key that is unknown or of another type.
   """
   if name in ("", _NO_RECIPE):
     return Recipe(name)
   path = name if files.exists(name) else os.path.join(configs_directory(), f"{name}.json")
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
-  sections = files.read_json(path)
+  sections = files.read_json(path, remedy=_REMEDY)
   unknown = set(sections) - {"task", "data", *SECTIONS}
   if unknown:
     raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data")
+  json_values.convert(path, sections, _Sections, _REMEDY)
+  model = sections.get("model")
+  if isinstance(model, str) and model not in MODELS:
+    raise UserError(f"{path}: model: unknown model {shown(model)}; known: {', '.join(MODELS)}")
+  for section, config_class in SECTIONS.items():
+    values = sections.get(section)
+    if isinstance(values, dict):
+      typed(config_class, values, source=f"{path}: {section}")
   if sections.get("task", task_name) != task_name:
     raise UserError(f"{path}: is a recipe for {sections['task']}, this script runs {task_name}")
   return Recipe(name, path, sections)
