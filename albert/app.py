@@ -49,16 +49,16 @@ def _parse_flags(
   if operands is not None:
     flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
   try:
-    parsed = flags.FLAGS(list(argv))
-  except flags.Error as error:
-    _fail(f"{command_flags.shortened(str(error))} (--help lists the flags)")
+    parsed = command_flags.parse(argv)
+  except UserError as error:
+    _fail(str(error))
   for warning in command_flags.repeated(argv):
     print(warning, file=sys.stderr, flush=True)
   if operands is not None:
     operands[:] = parsed[1:]
   elif len(parsed) > 1:
     _fail(f"unexpected argument {parsed[1]!r}: flags are written --name=value (--help lists them)")
-  return list(parsed)
+  return parsed
 
 
 def _print_help(main: Callable[[], None], help_page: Callable[[], HelpPage] | None, is_full: bool) -> None:

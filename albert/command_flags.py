@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import flags
 
+from albert.errors import UserError
 from albert.ranges import Range, text_violation
 
 _SHOWN = 200
@@ -45,6 +46,16 @@ class _FloatParser(flags.FloatParser):
     except ValueError as error:
       raise ValueError("must be a number") from error
     return _in_range(value, self._range)
+
+
+class _SwitchParser(flags.BooleanParser):
+  """True or false."""
+
+  def parse(self, argument: str | int | bool) -> bool:
+    try:
+      return bool(super().parse(argument))
+    except ValueError as error:
+      raise ValueError("must be true or false") from error
 
 
 class _TextParser(flags.ArgumentParser):
@@ -90,7 +101,9 @@ def define(
   if choices is not None:
     flags.DEFINE_enum(name, default, list(choices), help_text, **options)
   elif kind == "bool":
-    flags.DEFINE_boolean(name, default, help_text, **options)
+    flag = flags.BooleanFlag(name, default, help_text)
+    flag.parser = _SwitchParser()
+    flags.DEFINE_flag(flag, **options)
   else:
     parsers: dict[str, Callable[[], Any]] = {
       "int": lambda: _IntegerParser(allowed),
@@ -100,6 +113,24 @@ def define(
     flags.DEFINE(parsers[kind](), name, default, help_text, serializer=flags.ArgumentSerializer(), **options)
   if required and kind == "str":
     flags.register_validator(name, lambda value: value != "", message="must not be empty")
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+  """Parses the command line with absl; returns the words that are no flags, the program's name first.
+
+  Raises:
+    UserError: a flag that is unknown or missing, a bad value, a flag file that cannot be read.
+  """
+  try:
+    return list(flags.FLAGS(list(argv)))
+  except UnicodeDecodeError as error:  # only flag files are decoded
+    given = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
+    raise UserError(f"{given}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
+  except RecursionError as error:
+    raise UserError("--flagfile: the flag files name each other too deeply: give all flags in one file") from error
+  except (flags.Error, ValueError) as error:
+    message = shortened(str(error).removeprefix("ERROR:: "))
+    raise UserError(f"{message} (--help lists the flags)") from error
 
 
 def shortened(message: str) -> str:

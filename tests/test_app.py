@@ -53,6 +53,8 @@ def run_program(body: str, *argv: str) -> subprocess.CompletedProcess[str]:
     ("raise Stopped('saved', 15)", [], 143, "saved"),
     ("pass", ["--count=many"], 2, "error: flag --count=many"),
     ("pass", ["--count=1", "--count=2"], 0, "warning: --count is given 2 times: --count=2 holds"),
+    ("pass", ["--flagfile=/bin/sh"], 2, "error: --flagfile=/bin/sh: not UTF-8"),
+    ("pass", ["--stderrthreshold=high"], 2, "error: --stderrthreshold must be one of"),
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
     ("pass", ["stray"], 2, "error: unexpected argument 'stray'"),
     ("pass", ["--count=3"], 0, ""),

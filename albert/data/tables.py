@@ -20,6 +20,8 @@ import numpy as np
 
 from albert import files
 from albert.errors import UserError
+from albert.json_values import shown
+from albert.ranges import as_float32
 
 # What a text may hold in a CSV file, in characters; the csv module's own limit is 131,072.
 _LARGEST_FIELD = 2**31 - 1
@@ -75,7 +77,12 @@ class Table:
     return values
 
   def numbers(self, name: str, low: float = -math.inf, high: float = math.inf) -> np.ndarray:
-    """A column as float32 [N]. UserError with the line of what is no number, or is not in low..high."""
+    """A column as float32 [N].
+
+    Raises:
+      UserError: with the line of what is not a number, is not in low..high, or has a square, which the loss of a
+        regression takes, that overflows float32.
+    """
     values = self.texts(name)
     numbers = np.empty(len(values), np.float32)
     for row, value in enumerate(values):
@@ -83,8 +90,10 @@ class Table:
         number = float(value)
       except ValueError:
         number = math.nan
-      if not math.isfinite(number):
-        raise UserError(f"{self.where(row)}: {name} {value.strip()!r} is not a number")
+      if math.isnan(number):
+        raise UserError(f"{self.where(row)}: {name} {shown(value.strip())} is not a number")
+      if not math.isfinite(as_float32(number * number)):
+        raise UserError(f"{self.where(row)}: {name} {shown(value.strip())} is too large: its square overflows float32")
       if not low <= number <= high:
         raise UserError(f"{self.where(row)}: {name} {number:g} is not between {low:g} and {high:g}")
       numbers[row] = number
@@ -173,8 +182,8 @@ def _is_csv(path: str) -> bool:
 
 
 def _listed(names: Iterable[str]) -> str:
-  shown = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
-  return ", ".join(shown[:20]) + (", ..." if len(shown) > 20 else "")
+  listed = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
+  return ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
 
 
 def _names(fields: Sequence[str]) -> list[str]:

@@ -41,10 +41,15 @@ def _no_command() -> None:
   raise UserError(f"give the command: python -m albert.evaluation {_COMMAND} --inputs=RUN,RUN --output_dir=DIRECTORY")
 
 
-def run() -> None:
-  """Takes the command off the arguments and starts."""
+def define_flags() -> None:
+  """The flags of this command."""
   command_flags.define("str", "inputs", None, "output_dirs of the runs, or globs, with commas between")
   command_flags.define("str", "output_dir", None, "directory to write to")
+
+
+def run() -> None:
+  """Takes the command off the arguments and starts."""
+  define_flags()
   is_given = sys.argv[1:2] == [_COMMAND]
   if is_given:
     del sys.argv[1]
