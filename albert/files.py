@@ -8,20 +8,18 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
-import glob
 import io
 import itertools
 import os
 import re
 import secrets
 import shutil
-import stat as stat_module
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
-from albert import json_values, processes
+from albert import file_kinds, globs, json_values, processes
 from albert.errors import RunError, UserError
 
 # Of an open file.
@@ -116,17 +114,23 @@ def _open_local(path: str, mode: str) -> BinaryIO:
   return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
 
 
-def open_file(path: str, mode: str = "rb") -> BinaryIO:
+def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO:
   """Opens a binary file.
 
+  Args:
+    path: of a regular file.
+    mode: how, with "b".
+    or_pipe: whether a pipe may be read, once, from its beginning to its end.
   Raises:
-    UserError: the path or its rights are wrong.
+    UserError: the path or its rights are wrong, or what is to be read is no regular file.
     RunError: the system failed, for example with too many open files. Reading and writing the file raise it, too.
   """
   if "b" not in mode:
     raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
   if is_remote(path):
     return cast("BinaryIO", _gfile().GFile(path, mode))
+  if "r" in mode:
+    file_kinds.check_is_regular(path, or_pipe=or_pipe)
   with naming(path, "read" if "r" in mode else "write"):
     return _open_local(path, mode)
 
@@ -141,13 +145,13 @@ def is_dir(path: str) -> bool:
 
 def is_special(path: str) -> bool:
   """True for a pipe, a socket or a device, whose reader may wait for ever."""
-  if is_remote(path):
-    return False
-  try:
-    mode = os.stat(path).st_mode
-  except OSError:
-    return False
-  return not (stat_module.S_ISREG(mode) or stat_module.S_ISDIR(mode))
+  return not is_remote(path) and file_kinds.is_special(path)
+
+
+def check_is_regular(path: str) -> None:
+  """UserError for a directory, a pipe, a socket or a device; what is not there is left to whoever opens it."""
+  if not is_remote(path):
+    file_kinds.check_is_regular(path)
 
 
 def size(path: str) -> int:
@@ -163,6 +167,11 @@ def stat(path: str) -> Stat:
   try:
     status = os.stat(path)
   except OSError as error:
+    if os.path.islink(path):
+      raise UserError(
+        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
+        "restore that file"
+      ) from error
     raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
   return Stat(status.st_size, status.st_mtime_ns, os.path.isdir(path))
 
@@ -354,7 +363,7 @@ def _matches(pattern: str) -> list[str]:
   if is_remote(pattern):
     return sorted(_gfile().glob(pattern))
   # A name with brackets in it is found as it stands before it is read as a pattern.
-  return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+  return [pattern] if os.path.exists(pattern) else sorted(globs.find(pattern))
 
 
 def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
@@ -367,7 +376,7 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
 
   Raises:
     UserError: naming `flag` and the pattern when one matches nothing, or the file when one is a
-      directory, unreadable or empty.
+      directory, a pipe, a device, unreadable or empty.
   """
   patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
   if not patterns:
@@ -382,10 +391,10 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
   for path, status in found.items():
     if status.is_dir:
       raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
-    if status.num_bytes == 0:
-      raise UserError(f"{flag}: {path} is empty: remove it from the input")
     if not is_remote(path):
       open_file(path).close()
+    if status.num_bytes == 0:
+      raise UserError(f"{flag}: {path} is empty: remove it from the input")
   return found
 
 

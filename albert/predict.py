@@ -326,8 +326,8 @@ def main() -> None:
   model = Model(values.model)
   parser = Parser(model.fields, values.format, path or "standard input", model.description["answers"])
   print(f"answers from {model.origin()}", file=sys.stderr, flush=True)
-  with files.open_file(path) if path else nullcontext(sys.stdin.buffer) as file:
-    size = files.size(path) if path else _regular_size(file)
+  with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:
+    size = _regular_size(file)
     show = size is not None and not sys.stdout.isatty()
     with Progress(size or 0, "B", "answering") if show else nullcontext() as progress:
       try:

@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,54 @@ def test_expand_globs_errors(tmp_path: Path) -> None:
     files.expand_globs(f"{tmp_path}/*")
   with pytest.raises(UserError, match=f"{tmp_path} is a directory"):
     files.expand_globs(str(tmp_path))
+
+
+def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
+  """Each file once, under the name without links; two links to the directory itself give 2^40 names to glob.glob."""
+  (tmp_path / "b" / "c").mkdir(parents=True)
+  (tmp_path / ".hidden").mkdir()
+  for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
+    (tmp_path / name).write_text("x")
+  for name in ("again", "b/once", "b/c/more", "b/c/most"):
+    (tmp_path / name).symlink_to(tmp_path)
+  (tmp_path / "b" / "loop").symlink_to("loop")
+  outside = tmp_path.parent / f"{tmp_path.name}-outside"
+  outside.mkdir()
+  (outside / "d.txt").write_text("x")
+  (tmp_path / "outside").symlink_to(outside)
+
+  def found(pattern: str) -> list[str]:
+    return [os.path.relpath(path, tmp_path) for path in files.expand_globs(f"{tmp_path}/{pattern}")]
+
+  assert found("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
+  assert found("b/**/c/*.txt") == ["b/c/c.txt"]
+  assert found("**/c/**/*.txt") == [
+    "b/c/c.txt",
+    *(f"b/c/more/{name}" for name in ("a.txt", "b/b.txt", "outside/d.txt")),
+  ]
+  assert found("*/d.txt") == ["outside/d.txt"]
+  (tmp_path / "gone.txt").symlink_to(tmp_path / "target")
+  with pytest.raises(UserError, match=r"gone.txt: is a link to .*target, which cannot be read \(No such file"):
+    files.expand_globs(f"{tmp_path}/*.txt")
+  with pytest.raises(UserError, match=r"b/loop: is a link to loop, which cannot be read \(Too many levels"):
+    files.expand_globs(f"{tmp_path}/b/lo*")
+
+
+def test_pipes_sockets_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+  os.mkfifo(tmp_path / "pipe.txt")
+  with socket.socket(socket.AF_UNIX) as server:
+    server.bind(str(tmp_path / "socket.txt"))
+  for path, kind in ((tmp_path / "pipe.txt", "pipe"), (tmp_path / "socket.txt", "socket"), ("/dev/null", "device")):
+    for attempt in (files.open_file, files.expand_globs, files.read_json):
+      with pytest.raises(UserError, match=f"{path} is a {kind}, not a regular file: "):
+        attempt(str(path))
+  with pytest.raises(UserError, match=r"pipe.txt is a pipe"):
+    files.expand_globs(f"{tmp_path}/*.txt")
+  writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_bytes(b"text"))
+  writer.start()
+  with files.open_file(str(tmp_path / "pipe.txt"), or_pipe=True) as file:
+    assert file.read() == b"text"
+  writer.join()
 
 
 def test_write_atomically(tmp_path: Path) -> None:
