@@ -6,17 +6,20 @@ r"""Fine-tunes on a task of GLUE, or on texts and labels of your own.
 
 from __future__ import annotations
 
-from albert import cli
-
 
 def main() -> None:
-  from albert import runs  # TensorFlow: late, so that --help is quick
+  from albert import cli, runs  # TensorFlow: late, so that --help is quick
 
   runs.run(*cli.task_and_config("classifier"))
 
 
 def run() -> None:
   """The console command."""
+  from albert import startup
+
+  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
+  from albert import cli
+
   cli.run("classifier", main)
 
 

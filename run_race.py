@@ -5,17 +5,20 @@ python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=ru
 
 from __future__ import annotations
 
-from albert import cli
-
 
 def main() -> None:
-  from albert import runs  # TensorFlow: late, so that --help is quick
+  from albert import cli, runs  # TensorFlow: late, so that --help is quick
 
   runs.run(*cli.task_and_config("race"))
 
 
 def run() -> None:
   """The console command."""
+  from albert import startup
+
+  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
+  from albert import cli
+
   cli.run("race", main)
 
 

@@ -1,4 +1,7 @@
-"""Starts a command-line program: parses flags, turns bad input into one line and exit code 2.
+"""Starts a command-line program: parses flags, and ends it with one line and an exit code.
+
+Exit codes: 0 done, 2 bad input, 1 a fault of the system or of the program, 128 + signal after SIGINT or SIGTERM, 141
+when nobody reads standard output any more. Only a fault of the program shows a traceback.
 
 Imports nothing heavy, so that `--help` answers at once.
 """
@@ -7,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -14,12 +19,24 @@ from typing import NoReturn
 from absl import app as absl_app
 from absl import flags, logging
 
-from albert import command_flags, command_help
+from albert import command_flags, command_help, file_errors, startup
 from albert.command_help import HelpPage
 from albert.errors import RunError, Stopped, UserError
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2
+# What a shell shows for a program that SIGPIPE ended.
+_EXIT_CLOSED_PIPE = 128 + 13
+_LONGEST_REASON = 200
+# Flags that lower what a command needs.
+_FLAGS_OF_MEMORY = (
+  "train_batch_size",
+  "eval_batch_size",
+  "batch_size",
+  "max_seq_length",
+  "hidden_size",
+  "num_processes",
+)
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
 _FULL_HELP = {"--helpfull", "-helpfull"}
 
@@ -85,18 +102,79 @@ def run(
     help_page: what --help shows of the flags, which are parsed then; None for the flags as they are defined.
   """
 
-  def guarded(argv: Sequence[str]) -> None:
-    del argv  # _parse_flags has refused positional arguments
-    try:
-      main()
-    except UserError as error:
-      _fail(str(error))
-    except RunError as error:
-      _fail(str(error), EXIT_FAULT)
-    except Stopped as stop:
-      print(stop, file=sys.stderr, flush=True)
-      sys.exit(128 + stop.signal_number)
-
   logging.set_verbosity(logging.WARNING)  # libraries' chatter
-  show_help = functools.partial(_print_help, main, help_page)
-  absl_app.run(guarded, flags_parser=functools.partial(_parse_flags, rest=rest, operands=operands, show_help=show_help))
+  parse = functools.partial(
+    _parse_flags, rest=rest, operands=operands, show_help=functools.partial(_print_help, main, help_page)
+  )
+  startup.begin()
+  try:
+    _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse))
+  except KeyboardInterrupt:  # while another ending was under way
+    startup.end_by_signal(startup.interrupted_by() or signal.SIGINT)
+
+
+def _run(program: Callable[[], None]) -> NoReturn:
+  """Runs what ends with SystemExit, and turns any other ending into an exit code and at most one line."""
+  startup.start_running()
+  try:
+    try:
+      program()
+    except SystemExit as ending:
+      if ending.code in (None, 0):
+        sys.stdout.flush()
+      raise
+  except SystemExit as ending:
+    startup.stop_running()
+    _discard_output_that_cannot_be_written()
+    sys.exit(ending.code)
+  except BaseException as error:
+    startup.stop_running()
+    exit_code, line = _ending(error)
+    if exit_code is None:
+      raise
+    _discard_output_that_cannot_be_written()
+    if line:
+      print(line, file=sys.stderr, flush=True)
+    sys.exit(exit_code)
+  sys.exit(0)
+
+
+def _ending(error: BaseException) -> tuple[int | None, str]:
+  """The exit code of an exception, None if it is a fault of the program, and the line to print."""
+  number = startup.interrupted_by()
+  if isinstance(error, Stopped):
+    return 128 + error.signal_number, str(error)
+  if number or isinstance(error, KeyboardInterrupt):
+    return 128 + (number or signal.SIGINT), startup.stopped_line(number or signal.SIGINT)
+  if isinstance(error, startup.OutputError):
+    if isinstance(error.__cause__, BrokenPipeError):
+      return _EXIT_CLOSED_PIPE, ""
+    return (
+      EXIT_FAULT,
+      f"error: standard output: cannot write it ({error.strerror}): redirect it to where there is space",
+    )
+  if not isinstance(error, UserError | RunError):
+    found = file_errors.fault_of(error) or _memory_error(error)
+    if found is None:
+      return None, ""
+    error = found
+  return EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAULT, f"error: {error}"
+
+
+def _memory_error(error: BaseException) -> RunError | None:
+  """The line for an error of memory, of Python, NumPy or TensorFlow; None for any other."""
+  if not isinstance(error, MemoryError) and type(error).__name__ != "ResourceExhaustedError":
+    return None
+  reason = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
+  smaller = [f"--{name}" for name in _FLAGS_OF_MEMORY if name in flags.FLAGS]
+  remedy = f"lower {' or '.join(smaller)}, or use" if smaller else "give it less at a time, or use"
+  return RunError(f"out of memory{f' ({reason})' if reason else ''}: {remedy} a machine or device with more memory")
+
+
+def _discard_output_that_cannot_be_written() -> None:
+  """Text that standard output still refuses goes nowhere, or Python would write a traceback when it ends."""
+  try:
+    sys.stdout.flush()
+  except OSError:
+    with contextlib.suppress(OSError, ValueError):
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

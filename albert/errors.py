@@ -26,3 +26,11 @@ class Stopped(Exception):
   def __init__(self, message: str, signal_number: int):
     super().__init__(message)
     self.signal_number = signal_number
+
+
+class Interrupted(KeyboardInterrupt):
+  """SIGINT or SIGTERM interrupted a command; exit code 128 + signal. `except Exception` does not catch it."""
+
+  def __init__(self, signal_number: int):
+    super().__init__()
+    self.signal_number = signal_number

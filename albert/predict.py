@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import dataclasses
 import json
 import os
@@ -330,12 +335,9 @@ def main() -> None:
     size = _regular_size(file)
     show = size is not None and not sys.stdout.isatty()
     with Progress(size or 0, "B", "answering") if show else nullcontext() as progress:
-      try:
-        for rows in answers(model, parser, file, batch_size=values.batch_size, progress=progress):
-          sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-          sys.stdout.flush()
-      except BrokenPipeError:  # of `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      for rows in answers(model, parser, file, batch_size=values.batch_size, progress=progress):
+        sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        sys.stdout.flush()
 
 
 def _regular_size(file: BinaryIO) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -31,6 +32,16 @@ def _enter_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) 
     # A parent that was killed cannot say so: without this, its workers would wait for ever.
     threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
   initializer(*arguments)
+
+
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+  """A process begun here never gets a terminal's Ctrl-C, also not before `_enter_worker`; this one gets it later."""
+  previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def _end_after(parent: BaseProcess) -> None:
@@ -85,7 +96,9 @@ class Workers:
           following = list(itertools.islice(source, 1))
           if not following:
             break
-          waiting[self._executor.submit(function, following[0])] = following[0]
+          with _sigint_blocked():
+            future = self._executor.submit(function, following[0])
+          waiting[future] = following[0]
           held += num_bytes(following[0])
         if not waiting:
           return

@@ -7,18 +7,22 @@ was stopped is continued by the same command.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import contextlib
 import resource
-import signal
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import flags
 
 from albert import app, command_flags, files
 from albert.config_fields import Config, define_field, option_fields
 from albert.data.manifest import Manifest
-from albert.errors import RunError, Stopped, UserError
+from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.ranges import default_processes
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
@@ -140,15 +144,13 @@ def _report(manifest: Manifest, output_dir: str) -> None:
   print(f"peak memory of a process: {peak * scale / 1e6:.0f} MB")
 
 
-def _stop(signal_number: int, frame: object) -> NoReturn:
-  raise Stopped("stopped: the same command goes on from here", signal_number)
-
-
 def main() -> None:
   job = _job_from_flags()
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, _stop)
-  _report(prepare(job, _runner()), job.output_dir)
+  try:
+    manifest = prepare(job, _runner())
+  except Interrupted as stop:
+    raise Stopped("stopped: the same command goes on from here", stop.signal_number) from stop
+  _report(manifest, job.output_dir)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@ A document is an article: what SQuAD has of it, paragraph after paragraph, or a 
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import sys
 from collections.abc import Iterable, Iterator
 

@@ -6,6 +6,11 @@ imported. Each sentence is written once, so that the held-out documents hold not
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import ast
 import dataclasses
 import hashlib

@@ -5,6 +5,11 @@ The text is normalized as `albert.tokenization` does before it encodes. Equal in
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import io
 import math
 import random

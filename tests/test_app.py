@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -27,22 +28,41 @@ COMMANDS = [
 ]
 
 
-def run_program(body: str, *argv: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+  body: str, *argv: str, shell: str = "", environment: dict[str, str] | None = None, timeout: int = 60
+) -> subprocess.CompletedProcess[str]:
+  """Runs `body` as the main of a command; `shell`: what a shell redirects, such as ">&-"."""
   program = textwrap.dedent(
-    f"""
+    """
+    from albert import startup
+    startup.begin()
+    import atexit, os, signal, sys, time
     from absl import flags
     from albert import app
     from albert.errors import RunError, Stopped, UserError
 
     flags.DEFINE_integer("count", 1, "a number")
+    flags.DEFINE_string("path", "", "")
+    flags.DEFINE_string("text", "", "")
 
     def main():
-      {body}
+    BODY
 
     app.run(main)
     """
+  ).replace("BODY", textwrap.indent(textwrap.dedent(body), "  "))
+  command = [sys.executable, "-c", program, *argv]
+  if shell:
+    command = ["bash", "-c", f'"$@" {shell}', "bash", *command]
+  return subprocess.run(
+    command,
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=timeout,
+    env={**os.environ, **environment} if environment else None,
+    errors="surrogateescape",
   )
-  return subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +129,119 @@ def test_the_full_help_has_the_libraries_flags_too():
   assert "  --count=N                     a number (default: 1)\n" in result.stdout
   assert "--verbosity" in result.stdout
   assert "--verbosity" not in run_program("pass", "--help").stdout
+
+
+FULL = "error: standard output: cannot write it (No space left on device)"
+
+
+@pytest.mark.parametrize(
+  ("body", "shell", "code", "line"),
+  [
+    ("print(1)", ">/dev/full", 1, FULL),
+    ("print('x' * 100000, flush=True)", ">/dev/full", 1, FULL),
+    ("print(1)", ">&-", 1, "error: standard output: cannot write it (Bad file descriptor)"),
+    ("pass", ">&-", 0, ""),
+    ("print(1, flush=True); time.sleep(0.2); print(2)", "| true; exit ${PIPESTATUS[0]}", 141, ""),
+    ("print('x', file=sys.stderr); sys.stderr.flush()", "2>/dev/full", 0, ""),
+    ("print('x' * 9999, file=sys.stderr, flush=True)", "2>&-", 0, ""),
+    ("sys.stdin.read()", "<&-", 1, "error: Bad file descriptor"),
+  ],
+)
+def test_streams_that_are_closed_or_full(body, shell, code, line):
+  result = run_program(body, shell=shell)
+  assert (result.returncode, result.stderr.count("\n")) == (code, 1 if line else 0), result.stderr
+  assert result.stderr.startswith(line)
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_that_cannot_be_written(word):
+  assert run_program("pass", word, shell=">/dev/full").stderr.startswith(FULL)
+  result = run_program("pass", word, shell="| true; exit ${PIPESTATUS[0]}")
+  assert (result.returncode in (0, 141), result.stderr) == (True, "")
+
+
+def test_a_closed_stream_is_not_mixed_with_a_file(tmp_path: Path):
+  """The next file that is opened would get the stream's number, and what is printed would go to the file."""
+  body = f"""
+    file = open({str(tmp_path / "file")!r}, "wb", buffering=0)
+    file.write(b"good")
+    os.system("echo a message; echo a message >&2")
+    print("a message", file=sys.stderr, flush=True)
+  """
+  assert run_program(body, shell=">&- 2>&-").returncode == 0
+  assert (tmp_path / "file").read_bytes() == b"good"
+
+
+STOPPED = "stopped by SIGTERM\n"
+
+
+@pytest.mark.parametrize(
+  ("body", "code", "lines"),
+  [
+    ("os.kill(os.getpid(), 15); time.sleep(9)", 143, STOPPED),
+    ("os.kill(os.getpid(), 2); time.sleep(9)", 130, "stopped by SIGINT\n"),
+    ("raise KeyboardInterrupt", 130, "stopped by SIGINT\n"),
+    # A second one, while the first is cleaned up after.
+    ("try: os.kill(os.getpid(), 15); time.sleep(9)\nfinally: os.kill(os.getpid(), 15); time.sleep(9)", 143, STOPPED),
+    # A library makes another exception of it.
+    ("try: os.kill(os.getpid(), 15); time.sleep(9)\nexcept BaseException: raise ValueError('lost')", 143, STOPPED),
+    # In a destructor, which can raise nothing.
+    ("class A:\n  def __del__(self): os.kill(os.getpid(), 15); time.sleep(0.01)\nA(); time.sleep(9)", 143, STOPPED),
+    # When main is done: as `atexit` runs.
+    ("atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(9)))", 143, STOPPED),
+    # In an import, where libraries take any exception for a missing package.
+    (
+      "sys.path.insert(0, os.environ['MODULES'])\ntry: import interrupts_itself\nexcept BaseException: print('lost')",
+      143,
+      STOPPED,
+    ),
+  ],
+)
+def test_signals(body, code, lines, tmp_path):
+  (tmp_path / "interrupts_itself.py").write_text("import os, time; os.kill(os.getpid(), 15); time.sleep(9)")
+  result = run_program(body, environment={"MODULES": str(tmp_path)}, timeout=8)
+  assert (result.returncode, result.stdout, result.stderr) == (code, "", lines)
+
+
+@pytest.mark.parametrize(
+  ("body", "code", "line"),
+  [
+    (
+      "open('/absent/file')",
+      2,
+      "error: /absent/file: cannot use it (No such file or directory): check the path and its rights",
+    ),
+    (
+      "raise OSError(28, 'No space left on device', 'a', None, 'b')",
+      1,
+      "error: b: cannot use it (No space left on device): run",
+    ),
+    (
+      "from albert import files; files.open_file('/dev/full', 'wb').write(b'x' * 99999)",
+      1,
+      "error: /dev/full: cannot write it (No space",
+    ),
+    ("import numpy; numpy.ones(10**14)", 1, "error: out of memory (Unable to allocate"),
+  ],
+)
+def test_faults_of_the_system_are_one_line(body, code, line):
+  result = run_program(body)
+  assert (result.returncode, result.stderr.count("\n")) == (code, 1), result.stderr
+  assert result.stderr.startswith(line)
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
+def test_names_that_are_not_ascii(environment, tmp_path):
+  """Also a name that is no UTF-8, as files of old systems have them; text is written as UTF-8."""
+  path = tmp_path / os.fsdecode(b"caf\xc3\xa9-\xe9")
+  body = """
+    from albert import files
+    files.write_atomically(flags.FLAGS.path, flags.FLAGS.text)
+    print(flags.FLAGS.path)
+    files.open_file(flags.FLAGS.path + "-absent")
+  """
+  result = run_program(body, f"--path={path}", "--text=é", environment={"LC_ALL": "C", "LANG": "C", **environment})
+  shown = str(path).encode("ascii" if "PYTHONIOENCODING" in environment else "utf-8", "backslashreplace").decode()
+  assert (result.returncode, result.stdout) == (2, f"{shown}\n"), result.stderr
+  assert result.stderr.startswith(f"error: {shown}-absent: cannot read it (No such file or directory)")
+  assert path.read_bytes() == "é".encode()

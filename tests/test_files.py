@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from albert import files, processes
+from albert import file_errors, files, processes
 from albert.errors import RunError, UserError
 
 
@@ -262,3 +262,30 @@ def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: 
       with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):
         attempt()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+  ("path", "kind", "message"),
+  [
+    ("gs://no-bucket/file", RunError, "Error executing an HTTP request: libcurl code"),
+    ("nfs://host/file", UserError, "File system scheme 'nfs' not implemented (file: 'nfs://host/file'): give a path"),
+  ],
+)
+def test_a_remote_file_system_that_does_not_answer(path: str, kind: type, message: str) -> None:
+  with pytest.raises(tf.errors.OpError) as caught:
+    files.exists(path)
+  fault = file_errors.fault_of(caught.value)
+  assert type(fault) is kind
+  assert str(fault).startswith(message)
+
+
+def test_faults_of_tensorflow_and_of_the_system() -> None:
+  assert file_errors.fault_of(ValueError("No space left on device")) is None
+  assert file_errors.fault_of(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
+  full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
+  assert type(file_errors.fault_of(full)) is RunError
+  absent = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
+  assert type(file_errors.fault_of(absent)) is UserError
+  renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
+  assert str(file_errors.fault_of(renamed)).startswith("b: cannot use it (No space left on device): run the same")
+  assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
 import dataclasses
 import os
 import sys

@@ -102,7 +102,9 @@ def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
   assert failed.returncode == 1, failed.stderr
   (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error: ")]
   assert line == failed.stderr.splitlines()[-1]
-  assert re.search(r"pretraining-0000\d-of-00004\.tfrecord: File too large: what is finished is kept", line)
+  assert re.search(
+    r"pretraining-0000\d-of-00004\.tfrecord: cannot write it .File too large.: run the same command", line
+  )
   again = run(**flags)
   assert again.returncode == 0, again.stderr
   assert "kept 3 of 3 units" in again.stdout

@@ -1,0 +1,62 @@
+"""Errors of files that a library or TensorFlow raises, as one line. albert.files does this for what it opens itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from albert import files
+from albert.errors import RunError, UserError
+
+# What TensorFlow's errors of local files end with.
+_REASONS = {
+  os.strerror(number)
+  for number in (
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+  )
+}
+_LONGEST_REASON = 300
+_LATER = "run the same command again once the cause is mended; what is finished is kept"
+
+
+def fault_of(error: BaseException) -> UserError | RunError | None:
+  """The one line for an error of the file system, local or remote; None for any other error.
+
+  Args:
+    error: an OSError, or an error of TensorFlow.
+  """
+  if isinstance(error, OSError):
+    return _fault_of_system(error)
+  names = [kind.__name__ for kind in type(error).__mro__]
+  reason = " ".join(str(error).split())[:_LONGEST_REASON]
+  if "OpError" not in names:
+    return None
+  if "File system scheme" in reason and "not implemented" in reason:
+    return UserError(f"{reason}: give a path of this machine, or of gs://")
+  if "HTTP request" not in reason and not any(f"; {text}" in reason for text in _REASONS):
+    return None
+  if names[0] in ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError"):
+    return UserError(f"{reason}: check the path, its rights and your credentials")
+  return RunError(f"{reason}: {_LATER}")
+
+
+def _fault_of_system(error: OSError) -> UserError | RunError:
+  path = error.filename if error.filename2 is None else error.filename2
+  if not isinstance(path, str | bytes) or error.strerror is None:
+    return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_LATER}")
+  try:
+    with files.naming(os.fsdecode(path), "use"):
+      raise OSError(error.errno, error.strerror, os.fsdecode(path))
+  except (UserError, RunError) as fault:
+    return fault
