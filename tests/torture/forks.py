@@ -49,6 +49,7 @@ def serve(address: str) -> dict[str, Any]:
   listener = socket.socket(socket.AF_UNIX)
   listener.bind(f"\0{address}")
   listener.listen(64)
+  print("ready", flush=True)
   woken, waker = os.pipe()
   os.set_blocking(woken, False)
   os.set_blocking(waker, False)
@@ -140,7 +141,6 @@ def main() -> None:
   if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
     sys.exit("error: an import has started a thread: a fork of this process is not safe")
   gc.freeze()  # a collection in a forked process would copy all pages
-  print("ready", flush=True)
   become(serve(address))
 
 

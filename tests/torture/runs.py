@@ -119,6 +119,7 @@ class Runs:
       f"--spm_model_file={self.vocabulary}",
       "--max_seq_length=32",
       "--num_shards=4",
+      "--dupe_factor=1",
       "--num_processes=1",
       f"--output_dir={output_dir}",
       *flags,
@@ -131,17 +132,18 @@ class Runs:
 
   def pretraining(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_pretraining.py: 12 steps with a checkpoint every 2 and an evaluation at the end."""
-    pattern = f"{self.shards}/*.tfrecord"
+    shards = sorted(self.shards.glob("*.tfrecord"))
     return [
       "run_pretraining.py",
       "--do_train",
       "--do_eval",
-      f"--input_file={pattern}",
-      f"--eval_input_file={pattern}",
+      f"--input_file={self.shards}/*.tfrecord",
+      f"--eval_input_file={shards[0]}",
       *self.model_flags,
       "--hidden_dropout_prob=0.1",
       "--train_batch_size=8",
       "--eval_batch_size=64",
+      "--max_eval_steps=4",
       "--num_train_steps=12",
       "--num_warmup_steps=2",
       "--log_every_steps=2",
