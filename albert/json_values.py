@@ -11,13 +11,18 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from albert.errors import UserError
 
 T = TypeVar("T")
+
+# Types for schemas. A name of a file leads to no other directory.
+_FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
+FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 # Deeper nesting is refused: nothing that is read here needs it, and deeper values exhaust Python's recursion limit.
 _MAX_DEPTH = 100
@@ -208,10 +213,12 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
   if isinstance(value, dict):
     yield from ((_step(key), inner) for key, inner in value.items())
   elif isinstance(value, list):
-    yield from ((f"[{n}]", inner) for n, inner in enumerate(value))
+    yield from ((_step(n), inner) for n, inner in enumerate(value))
 
 
-def _step(key: str) -> str:
+def _step(key: str | int) -> str:
+  if isinstance(key, int):
+    return f"[{key}]"
   return f".{key}" if key.isidentifier() and len(key) <= _SHOWN else f"[{shown(key)}]"
 
 
@@ -257,18 +264,17 @@ def _located(message: str, values: Any, kind: Any) -> tuple[str, str]:
   problem = message[: found.start()] if found else message
   place, value = "$", values
   for step in _STEP.finditer(found["place"] if found else ""):
-    if step["any"]:
-      step_text, value = _guilty_child(value, values, kind)
-    else:
-      key = step["key"] if step["key"] is not None else int(step["index"])
-      step_text = _step(key) if isinstance(key, str) else f"[{key}]"
-      value = value[key]
-    place += step_text
-  return place, _problem(problem, value, is_key="`key` in" in message, is_top=place == "$")
+    key = step["key"] or (_guilty_key(value, values, kind) if step["any"] else int(step["index"]))
+    place += _step(key)
+    value = value[key]
+  if "at `key` in" in message:
+    key = _guilty_key(value, values, kind)
+    return place, f"has the key {shown(key)}, which must be {_expected(problem)}"
+  return place, _problem(problem, value, is_top=place == "$")
 
 
-def _guilty_child(container: Any, values: Any, kind: Any) -> tuple[str, Any]:
-  """The value of an object, or of a list, that does not fit: msgspec does not say which one."""
+def _guilty_key(container: Any, values: Any, kind: Any) -> Any:
+  """The key (or the index) of the value that does not fit, which msgspec does not tell."""
   children = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
   try:
     for key, value in children:
@@ -277,30 +283,35 @@ def _guilty_child(container: Any, values: Any, kind: Any) -> tuple[str, Any]:
       try:
         msgspec.convert(values, kind, strict=True)
       except (msgspec.ValidationError, UnicodeEncodeError):
-        return (_step(str(key)) if isinstance(container, dict) else f"[{key}]"), value
+        return key
   finally:
     container.clear()
-    container.update(children) if isinstance(container, dict) else container.extend(v for _, v in children)
-  return "[...]", None
+    container.update(children) if isinstance(container, dict) else container.extend(value for _, value in children)
+  return children[0][0]
 
 
-def _problem(problem: str, value: Any, *, is_key: bool, is_top: bool) -> str:
+def _expected(problem: str) -> str:
+  """What msgspec expects, in words; "" if the problem is another one."""
+  found = _EXPECTED.match(problem)
+  if not found:
+    return ""
+  kinds = " or ".join(_KINDS.get(kind, kind) for kind in found["kinds"].split(" | "))
+  return kinds + (" that names a file of this directory" if repr(_FILE_NAME) in found["bounds"] else found["bounds"])
+
+
+def _problem(problem: str, value: Any, *, is_top: bool) -> str:
   missing = re.match(r"Object missing required field `(.+)`", problem)
   if missing:
     return f"lacks {missing[1]!r}"
   unknown = re.match(r"Object contains unknown field `(.+)`", problem)
   if unknown:
     return f"has the unknown key {unknown[1]!r}"
-  expected = _EXPECTED.match(problem)
+  expected = _expected(problem)
   if not expected:
     return f"is {shown(value)} ({problem})"
-  kinds = " or ".join(_KINDS.get(kind, kind) for kind in expected["kinds"].split(" | "))
-  if is_top and "object" in expected["kinds"]:
-    kinds = kinds.replace("an object", "a JSON object")
-  if is_key:
-    return f"has a key that is not {kinds}{expected['bounds']}"
-  verb = "must hold" if is_top else "must be"
-  return f"{verb} {kinds}{expected['bounds']}, {'holds' if is_top else 'it is'} {shown(value)}"
+  if is_top:
+    return f"must hold {expected.replace('an object', 'a JSON object')}, holds {shown(value)}"
+  return f"must be {expected}, it is {shown(value)}"
 
 
 def parse_object(where: str, line: bytes) -> dict[str, Any]:

@@ -18,9 +18,10 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -56,6 +57,8 @@ _ERROR = re.compile(rf"\b({'|'.join(_ERRORS)}): (.+?)(?: \[while running .*)?$",
 
 # A unit of text, or a whole packed file with its place among the inputs.
 Source = Unit | tuple[int, str]
+
+_Result = TypeVar("_Result")
 
 
 class MakeInstances(beam.DoFn):
@@ -269,9 +272,24 @@ def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str)
   _ = infos | "Write result" >> beam.Map(write_result, beam.pvalue.AsSingleton(checked))
 
 
-def _run(pipeline: beam.Pipeline, result_file: str) -> dict[str, Any]:
-  """Runs a pipeline and returns the JSON values that its last step wrote.
+class _ShardsResult(msgspec.Struct):
+  infos: list[ShardInfo]
+  labels: list[int]
+  counts: Counts
+  inputs: list[dict[str, Any]]
 
+
+class _HashesResult(msgspec.Struct):
+  inputs: list[dict[str, Any]]
+
+
+def _run(pipeline: beam.Pipeline, result_file: str, kind: type[_Result]) -> _Result:
+  """Runs a pipeline and returns what its last step wrote.
+
+  Args:
+    pipeline: what to run.
+    result_file: JSON that the last step writes.
+    kind: its schema.
   Raises:
     UserError: as the local run.
     RunError: as the local run, or the runner ended without the result.
@@ -287,7 +305,7 @@ def _run(pipeline: beam.Pipeline, result_file: str) -> dict[str, Any]:
     raise _ERRORS[found[1]](found[2]) from error
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
-  return files.read_json(result_file)
+  return files.read_json(result_file, kind)
 
 
 def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, *, flags: tuple[str, ...] = ()) -> Made:
@@ -303,10 +321,9 @@ def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, 
   pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
   result_file = workspace.file(_RESULT)
   build(pipeline, job, spm_model, result_file)
-  result = _run(pipeline, result_file)
-  infos = [ShardInfo(**info) for info in result["infos"]]
-  check_shards(job, infos, sum(result["labels"]))
-  return Made(Counts(**result["counts"]), result["labels"], infos, result["inputs"])
+  result = _run(pipeline, result_file, _ShardsResult)
+  check_shards(job, result.infos, sum(result.labels))
+  return Made(result.counts, result.labels, result.infos, result.inputs)
 
 
 def hash_inputs(
@@ -328,9 +345,9 @@ def hash_inputs(
     | "List" >> beam.combiners.ToList()
     | "Write result" >> beam.Map(write_result)
   )
-  result = _run(pipeline, result_file)
+  result = _run(pipeline, result_file, _HashesResult)
   files.remove(result_file)
-  return list(result["inputs"])
+  return result.inputs
 
 
 def make_runner(flags: tuple[str, ...] = ()) -> Runner:

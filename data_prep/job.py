@@ -9,9 +9,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert import files
+import msgspec
+
+from albert import files, json_values
 from albert.config_fields import Config, option
-from albert.data.manifest import Manifest, ShardInfo, shard_is_intact
+from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.ranges import MAX_PROCESSES
@@ -56,6 +58,29 @@ class Job(Config):
 
 def _digest(values: dict[str, Any]) -> str:
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+class _SettingsFile(msgspec.Struct):
+  """settings.json of an unfinished run."""
+
+  workspace_version: int = 0
+  stopped_by_input: bool = False
+  input_files: list[InputFile] = []
+
+
+class _ShardRecord(msgspec.Struct):
+  """shard-N.json of an unfinished run."""
+
+  content: str
+  file: json_values.FileName
+  examples: json_values.Count
+  bytes: json_values.Count
+  sha256: str
+
+  @property
+  def info(self) -> ShardInfo:
+    """The shard's entry of the manifest."""
+    return ShardInfo(self.file, self.examples, self.bytes, self.sha256)
 
 
 class UnusableTextError(UserError):
@@ -104,7 +129,12 @@ class Workspace:
 
   def _settings(self, path: str) -> dict[str, Any]:
     settings = files.join(path, _SETTINGS_FILE)
-    return files.read_json(settings) if files.exists(settings) else {}
+    if not files.exists(settings):
+      return {}
+    remedy = f"remove {path}, or choose another --output_dir"
+    values = files.read_json(settings, remedy=remedy)
+    json_values.convert(settings, values, _SettingsFile, remedy)
+    return values
 
   def check_output_dir(self) -> None:
     """Refuses a directory that holds another run's files."""
@@ -176,11 +206,13 @@ class Workspace:
     path = self.file(f"{_SHARD_PREFIX}{index:05d}.json")
     if not files.exists(path):
       return None
-    values = files.read_json(path)
-    if values.pop("content", None) != content:
+    try:
+      record = files.read_json(path, _ShardRecord)
+    except UserError:
+      return None  # damaged: the shard is made again
+    if record.content != content or record.file != self.job.shard_name(index):
       return None
-    info = ShardInfo(**values)
-    return info if shard_is_intact(self.job.output_dir, info) else None
+    return record.info if shard_is_intact(self.job.output_dir, record.info) else None
 
   def _has_shards(self) -> bool:
     """True if shards were finished, recorded or not: with other settings they would stand beside this job's."""

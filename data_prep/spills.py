@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 
-from albert import files
-from albert.errors import RunError
+from albert import files, json_values
+from albert.errors import RunError, UserError
 
 LAST_KEY = (1 << 64) - 1
 # Bytes of instances that a process sorts in memory.
@@ -205,6 +206,12 @@ class RunTable(NamedTuple):
   offsets: np.ndarray
 
 
+class _Footer(msgspec.Struct):
+  runs: tuple[Run, ...]
+  records: tuple[int, int, int]
+  summary: dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True)
 class Spill:
   """A finished spill file.
@@ -239,9 +246,11 @@ class Spill:
       footer = file.read(length)
     if zlib.crc32(footer) != checksum:
       return None
-    values = json.loads(footer)
-    runs = tuple(Run(*run) for run in values["runs"])
-    return cls(path, runs, values["summary"], tuple(values["records"]))
+    try:
+      values = json_values.parse(path, footer, _Footer)
+    except UserError:
+      return None
+    return cls(path, values.runs, values.summary, values.records)
 
   def records(self) -> list[dict[str, Any]]:
     """The records of the units of text that the file is made from, in order."""
@@ -251,7 +260,7 @@ class Spill:
       data = file.read(length)
     if zlib.crc32(data) != checksum:
       raise RunError(f"{self.path} is damaged at byte {offset}: remove this file and run the same command again")
-    return list(json.loads(data))
+    return json_values.parse(f"{self.path}, byte {offset}", data, list[dict[str, Any]], "remove this file")
 
   def table(self, run: Run) -> RunTable:
     """The table of one of the runs."""

@@ -5,23 +5,45 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from albert import files
+import msgspec
+
+from albert import files, json_values
 from albert.errors import UserError
 
 FILE_NAME = "manifest.json"
 _BLOCK = 1 << 20
+_REMEDY = "not a manifest of data preparation, or damaged: run data preparation again into another directory"
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
   """One TFRecord file: its name within the directory, number of examples, size in bytes, SHA-256 in hex."""
 
-  file: str
-  examples: int
-  bytes: int
+  file: json_values.FileName
+  examples: json_values.Count
+  bytes: json_values.Count
   sha256: str
+
+
+class InputFile(msgspec.Struct):
+  """A file of text that shards were made of."""
+
+  file: str
+  bytes: json_values.Count | None = None
+  sha256: str = ""
+
+
+class _Settings(msgspec.Struct):
+  """The settings of data preparation that other modules read. What is left out, earlier versions did not write."""
+
+  sentence_prediction: Literal["sop", "nsp", "none"] = "sop"
+  masking: Literal["static", "none"] = "static"
+  masked_lm_prob: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.15
+  ngram: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] = 3
+  compress: bool = False
+  input_files: list[InputFile] = []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,13 +67,13 @@ class Manifest:
   kind: str
   settings: dict[str, Any]
   vocab_sha256: str
-  vocab_size: int
-  num_documents: int
-  num_tokens: int
-  num_dropped_documents: int = 0
-  num_cut_documents: int = 0
-  num_unknown_tokens: int | None = None
-  label_counts: dict[str, int] = dataclasses.field(default_factory=dict)
+  vocab_size: json_values.Count
+  num_documents: json_values.Count
+  num_tokens: json_values.Count
+  num_dropped_documents: json_values.Count = 0
+  num_cut_documents: json_values.Count = 0
+  num_unknown_tokens: json_values.Count | None = None
+  label_counts: dict[str, json_values.Count] = dataclasses.field(default_factory=dict)
   shards: tuple[ShardInfo, ...] = ()
 
   @property
@@ -73,20 +95,17 @@ class Manifest:
     path = files.join(directory, FILE_NAME)
     if not files.exists(path):
       return None
-    with files.open_file(path) as file:
-      text = file.read()
-    try:
-      values = json.loads(text)
-      num_examples = values.pop("num_examples", None)
-      values["shards"] = tuple(ShardInfo(**shard) for shard in values["shards"])
-      manifest = cls(**values)
-      if num_examples not in (None, manifest.num_examples):
-        raise ValueError(f"its shards have {manifest.num_examples} examples, not {num_examples}")
-      return manifest
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    values = files.read_json(path, remedy=_REMEDY)
+    manifest = json_values.convert(path, values, cls, _REMEDY)
+    if "shards" not in values:
+      raise UserError(f"{path} lacks 'shards': {_REMEDY}")
+    json_values.convert(f"{path}: settings", manifest.settings, _Settings, _REMEDY)
+    num_examples = values.get("num_examples", manifest.num_examples)
+    if num_examples != manifest.num_examples:
       raise UserError(
-        f"{path}: not a manifest of data preparation ({error}): run data preparation again into another directory"
-      ) from error
+        f"{path}: its shards have {manifest.num_examples} examples, not {json_values.shown(num_examples)}: {_REMEDY}"
+      )
+    return manifest
 
   def save(self, directory: str) -> None:
     """Writes manifest.json into `directory`, whole or not at all."""

@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 
-from albert import files
+from albert import files, json_values
 from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
@@ -41,6 +42,28 @@ _UPLOADING = ".uploading"
 _UPLOAD_BLOCK = 8 << 20
 # Damaged checkpoints that an error describes.
 _NUM_SHOWN = 3
+
+
+class Best(msgspec.Struct):
+  """best.json: the best evaluation so far. A value of NaN is written as null."""
+
+  step: json_values.Count
+  value: float | None
+  metric: str = ""
+
+  @property
+  def number(self) -> float:
+    """The value, NaN for null."""
+    return math.nan if self.value is None else self.value
+
+
+class _FileEntry(msgspec.Struct):
+  bytes: json_values.Count
+  sha256: str
+
+
+class _Manifest(msgspec.Struct):
+  files: dict[json_values.FileName, _FileEntry]
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
@@ -246,12 +269,11 @@ class CheckpointManager:
     best = self.best()
     if best is None:
       return self.latest()
-    step = int(best["step"])
-    damage = self._verify(step)
+    damage = self._verify(best.step)
     if damage is None:
-      return Checkpoint(step, self.path(step)), []
+      return Checkpoint(best.step, self.path(best.step)), []
     newest, skipped = self.latest()
-    return newest, [f"skipped {self.path(step)}, the best: {damage}", *skipped]
+    return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skipped]
 
   def steps(self) -> list[int]:
     """Steps that have a directory, damaged or not, in ascending order."""
@@ -260,19 +282,12 @@ class CheckpointManager:
     matches = (_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory))
     return sorted(int(match.group(1)) for match in matches if match)
 
-  def best(self) -> dict[str, Any] | None:
-    """{"step", "metric", "value"} of the best evaluation so far, or None.
-
-    Raises:
-      UserError: best.json does not hold that.
-    """
+  def best(self) -> Best | None:
+    """The best evaluation so far, or None. UserError if best.json does not hold one."""
     path = files.join(self.directory, BEST)
     if not files.exists(path):
       return None
-    best = files.read_json(path)
-    if not (isinstance(best.get("step"), int) and isinstance(best.get("value"), int | float)):
-      raise UserError(f"{path}: must hold a step and a value, holds {json.dumps(best)}: restore or delete this file")
-    return best
+    return files.read_json(path, Best, "restore or delete this file", nan_is_null=True)
 
   def record_evaluation(self, step: int, metric: str, value: float, *, higher_is_better: bool) -> bool:
     """Records `step` as the best if it beats the best so far, which pruning then keeps. True if it does.
@@ -281,12 +296,12 @@ class CheckpointManager:
     """
     best = self.best()
     if best is not None:
-      damage = self._damage_of(int(best["step"]))
-      is_better = math.isnan(best["value"]) or (value > best["value"] if higher_is_better else value < best["value"])
+      damage = self._damage_of(best.step)
+      is_better = math.isnan(best.number) or (value > best.number if higher_is_better else value < best.number)
       if not is_better and damage is None:
         return False
       if damage is not None:
-        say(f"warning: {self.path(int(best['step']))}, the best so far, cannot be used: {damage}")
+        say(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
     files.write_json(files.join(self.directory, BEST), {"step": step, "metric": metric, "value": value})
     return True
 
@@ -321,7 +336,7 @@ class CheckpointManager:
     if len(steps) <= self.keep:
       return  # nothing to hash
     best = self.best()
-    spared = {saved, int(best["step"])} if best else {saved}
+    spared = {saved, best.step} if best else {saved}
     num_good = 0
     for step in reversed(steps):
       damage = self._damage_of(step)
@@ -342,17 +357,26 @@ def find_damage(path: str) -> str | None:
   if not files.exists(manifest_path):
     return f"no {MANIFEST}, so it was never finished"
   try:
-    entries = files.read_json(manifest_path)["files"]
-    for name, entry in entries.items():
-      file = files.join(path, name)
-      if not files.exists(file):
-        return f"{name} is missing"
-      if files.size(file) != entry["bytes"]:
-        return f"{name} has {files.size(file)} bytes instead of {entry['bytes']}"
-      if file_sha256(file) != entry["sha256"]:
-        return f"{name} is damaged (its SHA-256 differs from the manifest's)"
-  except (UserError, KeyError, TypeError, AttributeError) as error:
-    return f"{MANIFEST} is damaged ({json.dumps(str(error))})"
+    entries = files.read_json(manifest_path, _Manifest).files
+  except UserError as error:
+    return f"{MANIFEST} is damaged ({error})"
+  if f"{PREFIX}.index" not in entries:
+    return f"{MANIFEST} is damaged (it does not list {PREFIX}.index)"
+  found = (_find_file_damage(path, name, entry) for name, entry in entries.items())
+  return next(filter(None, found), None)
+
+
+def _find_file_damage(directory: str, name: str, entry: _FileEntry) -> str | None:
+  path = files.join(directory, name)
+  try:
+    if not files.exists(path):
+      return f"{name} is missing"
+    if files.size(path) != entry.bytes:
+      return f"{name} has {files.size(path)} bytes instead of {entry.bytes}"
+    if file_sha256(path) != entry.sha256:
+      return f"{name} is damaged (its SHA-256 differs from the manifest's)"
+  except UserError as error:
+    return f"{name} cannot be read ({error})"
   return None
 
 

@@ -53,7 +53,7 @@ def load_trained_weights(
   if chosen is not None:
     checkpoints.restore(chosen, model.named_weights())
     best = manager.best()
-    kinds = [f"the best by {best.get('metric')}"] if best and best["step"] == chosen.step else []
+    kinds = [f"the best by {best.metric}"] if best and best.step == chosen.step else []
     kinds += ["the newest"] if chosen.step == max(manager.steps()) else []
     say(f"{purpose} with {chosen.path} ({', '.join([f'step {chosen.step}', *kinds])})")
     return chosen.step, chosen.path

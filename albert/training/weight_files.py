@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import tensorflow as tf
 
-from albert import files, output_files
+from albert import files, json_values, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
@@ -225,6 +226,12 @@ def _open_npz(path: str, flag: str) -> dict[str, _Array]:
   return {name: _Array(value.shape, lambda value=value: value) for name, value in loaded.items()}  # type: ignore[misc]
 
 
+class _SafetensorsIndex(msgspec.Struct):
+  """Which file holds each weight."""
+
+  weight_map: dict[str, json_values.FileName]
+
+
 def _safetensors_in(directory: str, names: list[str], flag: str) -> list[str]:
   """The files of a Hugging Face directory: model.safetensors, or the parts that its index lists."""
   if SAFETENSORS in names:
@@ -232,7 +239,8 @@ def _safetensors_in(directory: str, names: list[str], flag: str) -> list[str]:
   index = SAFETENSORS + ".index.json"
   if index not in names:
     return []
-  parts = sorted(set(files.read_json(files.join(directory, index)).get("weight_map", {}).values()))
+  listed = files.read_json(files.join(directory, index), _SafetensorsIndex, "fetch it again")
+  parts = sorted(set(listed.weight_map.values()))
   for part in parts:
     if part not in names:
       raise UserError(f"{flag}={directory}: {index} lists {part}, which is not there; fetch it, too")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +14,7 @@ import tensorflow as tf
 from albert import files
 from albert.errors import RunError, UserError
 from albert.training import checkpoints
-from albert.training.checkpoints import Checkpoint, CheckpointManager, find_damage, restore
+from albert.training.checkpoints import Best, Checkpoint, CheckpointManager, find_damage, restore
 from tests.synthetic import TINY_MODEL
 
 
@@ -80,7 +82,7 @@ def test_the_newest_and_the_best_are_kept(manager):
     assert is_best == (step in (1, 2))
   manager.save(5, tensors(5))
   assert manager.steps() == [2, 4, 5]
-  assert manager.best() == {"step": 2, "metric": "loss", "value": 1.0}
+  assert manager.best() == Best(step=2, value=1.0, metric="loss")
 
 
 def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
@@ -185,11 +187,42 @@ def test_a_number_beats_nan_as_the_best(manager):
     assert manager.record_evaluation(step, "f1", value, higher_is_better=True) == is_best
 
 
-def test_a_damaged_best_json_is_one_line(manager):
-  manager.save(1, tensors(1))
-  (Path(manager.directory) / "best.json").write_text('{"value": null}')
-  with pytest.raises(UserError, match=r"best.json: must hold a step and a value, holds .*: restore or delete"):
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ('{"value": null}', "lacks 'step'"),
+    ("{}", "lacks 'step'"),
+    ('{"step": true, "value": 1}', r": \$\.step must be a whole number, it is true"),
+    ('{"step": -1, "value": 1}', r": \$\.step must be a whole number >= 0, it is -1"),
+    ('{"step": 1, "value": "x"}', r": \$\.value must be a number or null, it is 'x'"),
+  ],
+)
+def test_a_damaged_best_json_is_one_line(manager, content, message):
+  (Path(manager.directory)).mkdir()
+  (Path(manager.directory) / "best.json").write_text(content)
+  with pytest.raises(UserError, match=rf"best.json:? ?{message}: restore or delete this file"):
     manager.best()
+
+
+@pytest.mark.parametrize(
+  ("files_entry", "message"),
+  [
+    ({}, "does not list weights.index"),
+    (5, r"\$\.files must be an object, it is 5"),
+    ({"../x": {"bytes": 1, "sha256": ""}}, r"'\.\./x', which must be a text that names a file of this directory"),
+    ({"/etc/passwd": {"bytes": 1, "sha256": ""}}, "'/etc/passwd', which must be"),
+    ({"weights.index": {"bytes": "9", "sha256": ""}}, r"\$\.files\['weights\.index'\]\.bytes must be a whole number"),
+    ({"weights.index": {"bytes": 9, "sha256": 1}}, r"\$\.files\['weights\.index'\]\.sha256 must be a text"),
+    ({"weights.index": 1}, r"\$\.files\['weights\.index'\] must be an object"),
+  ],
+)
+def test_an_edited_manifest_is_damage(manager, files_entry, message):
+  manager.save(1, tensors(1))
+  path = Path(manager.save(2, tensors(2)))
+  (path / "manifest.json").write_text(json.dumps({"step": 2, "files": files_entry}))
+  newest, (skipped,) = manager.latest()
+  assert newest.step == 1
+  assert re.search(r"step-2: manifest\.json is damaged .*" + message, skipped)
 
 
 def test_what_it_does_not_know_is_left_alone(manager):
