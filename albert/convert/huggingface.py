@@ -12,7 +12,7 @@ from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
 from albert.models.weight_names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 from albert.tokenization import CLS_ID, PAD_ID, SEP_ID
-from albert.training.weight_files import SAFETENSORS
+from albert.training.weight_arrays import SAFETENSORS
 
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 # Fields of ours that mean the same there.

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
-import tensorflow as tf
 
-from albert import files, json_values, output_files
+from albert import files, output_files
 from albert.config import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.models.weight_names import POOLER, PROJECTION, from_huggingface
-from albert.training import checkpoints
+from albert.training import checkpoints, weight_arrays
+from albert.training.weight_arrays import Array
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
 # The second is what Google's archives call it.
 _VOCABULARY_NAMES = (output_files.VOCABULARY, "30k-clean.model")
-SAFETENSORS = "model.safetensors"
 # Not weights: the optimizer's moments and the step; constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 # Copies that transformers may save of tied weights: name -> the one it is tied to.
 _TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"}
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
-
-
-class _Array(NamedTuple):
-  """An array of a file: its shape, and how to read it."""
-
-  shape: tuple[int, ...]
-  read: Callable[[], np.ndarray]
 
 
 class Entry(NamedTuple):
@@ -51,17 +42,19 @@ class WeightFile:
   def __init__(
     self,
     path: str,
-    arrays: Mapping[str, _Array],
+    arrays: Mapping[str, Array],
     entries: Mapping[str, Entry],
     *,
     directory: str,
     is_huggingface: bool,
+    flag: str = FLAG,
   ):
     self.path = path
     self._arrays = arrays
     self.entries = dict(entries)
     self.directory = directory
     self.is_huggingface = is_huggingface
+    self._flag = flag
 
   @property
   def has_pooler(self) -> bool:
@@ -74,10 +67,16 @@ class WeightFile:
     return list(self.entries)
 
   def read(self, name: str) -> np.ndarray:
-    """A weight by the original's name, float32, in the original's layout."""
+    """A weight by the original's name, float32, in the original's layout.
+
+    Raises:
+      UserError: it is empty, holds something else than floating-point numbers, or one that is not finite.
+    """
     entry = self.entries[name]
-    value = np.asarray(self._arrays[entry.source].read())
-    return np.ascontiguousarray(value.T if entry.transposed else value, np.float32)
+    value = self._arrays[entry.source].read(entry.source, self._flag)
+    if not value.size:
+      raise UserError(f"{self._flag}={self._arrays[entry.source].file}: {entry.source} is empty: {list(value.shape)}")
+    return np.ascontiguousarray(value.T if entry.transposed else value)
 
   @property
   def config_file(self) -> str | None:
@@ -148,20 +147,20 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   if path.endswith(_PICKLES):
     raise _pickle_error(path, flag)
   if path.endswith(".npz"):
-    return _named(path, _open_npz(path, flag), flag)
-  if path.endswith(".safetensors"):
-    return _named(path, _open_safetensors([path], flag), flag)
+    return _named(path, weight_arrays.open_npz(path, flag), flag)
+  if path.endswith(".safetensors") and not files.is_dir(path):
+    return _named(path, weight_arrays.open_safetensors(path, flag), flag)
   if files.is_dir(path):
     names = files.listdir(path)
-    tensors = _safetensors_in(path, names, flag)
-    if tensors:
-      return _named(path, _open_safetensors(tensors, flag), flag, directory=path)
+    tensors = weight_arrays.safetensors_in(path, names, flag)
+    if tensors is not None:
+      return _named(path, tensors, flag, directory=path)
     is_run = checkpoints.PREFIX + ".index" in names or any(re.match(r"^(step-\d+|checkpoints)$", n) for n in names)
     pickles = [name for name in names if name.endswith(_PICKLES)]
     if pickles and not is_run:
       raise _pickle_error(files.join(path, pickles[0]), flag)
   prefix = find_prefix(path, flag=flag)
-  return _named(path, _open_bundle(prefix), flag, directory=prefix.rpartition("/")[0] or ".")
+  return _named(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
 
 
 def _pickle_error(path: str, flag: str) -> UserError:
@@ -197,94 +196,29 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   )
 
 
-def _open_bundle(prefix: str) -> dict[str, _Array]:
-  try:
-    reader = tf.train.load_checkpoint(prefix)
-  except (tf.errors.OpError, ValueError) as error:
-    raise UserError(f"{prefix}.index: is no TensorFlow checkpoint, or is damaged; give another one") from error
-
-  def read(name: str) -> np.ndarray:
-    try:
-      return reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
-      raise UserError(f"{prefix}: cannot read {name}, the data file is damaged or missing; copy it again") from error
-
-  return {
-    name: _Array(tuple(shape), lambda name=name: read(name))  # type: ignore[misc]
-    for name, shape in reader.get_variable_to_shape_map().items()
-  }
-
-
-def _open_npz(path: str, flag: str) -> dict[str, _Array]:
-  if not files.exists(path):
-    raise UserError(f"{flag}={path}: no such file")
-  try:
-    with files.open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
-      loaded = {name: arrays[name] for name in arrays.files}
-  except (ValueError, OSError, EOFError, KeyError) as error:
-    raise UserError(f"{flag}={path}: is no .npz file of plain arrays, or is damaged ({error})") from error
-  return {name: _Array(value.shape, lambda value=value: value) for name, value in loaded.items()}  # type: ignore[misc]
-
-
-class _SafetensorsIndex(msgspec.Struct):
-  """Which file holds each weight."""
-
-  weight_map: dict[str, json_values.FileName]
-
-
-def _safetensors_in(directory: str, names: list[str], flag: str) -> list[str]:
-  """The files of a Hugging Face directory: model.safetensors, or the parts that its index lists."""
-  if SAFETENSORS in names:
-    return [files.join(directory, SAFETENSORS)]
-  index = SAFETENSORS + ".index.json"
-  if index not in names:
-    return []
-  listed = files.read_json(files.join(directory, index), _SafetensorsIndex, "fetch it again")
-  parts = sorted(set(listed.weight_map.values()))
-  for part in parts:
-    if part not in names:
-      raise UserError(f"{flag}={directory}: {index} lists {part}, which is not there; fetch it, too")
-  return [files.join(directory, part) for part in parts]
-
-
-def _open_safetensors(paths: list[str], flag: str) -> dict[str, _Array]:
-  from safetensors import SafetensorError, safe_open
-  from safetensors.numpy import load
-
-  arrays: dict[str, _Array] = {}
-  for path in paths:
-    if not files.exists(path):
-      raise UserError(f"{flag}={path}: no such file")
-    try:
-      if files.is_remote(path):
-        with files.open_file(path) as remote:
-          loaded = load(remote.read())
-        arrays |= {n: _Array(v.shape, lambda v=v: v) for n, v in loaded.items()}  # type: ignore[misc]
-        continue
-      file = safe_open(path, framework="np")
-      for name in file.keys():  # noqa: SIM118  (it is no dict)
-        shape = tuple(file.get_slice(name).get_shape())
-        arrays[name] = _Array(shape, lambda file=file, name=name: file.get_tensor(name))  # type: ignore[misc]
-    except SafetensorError as error:
-      raise UserError(f"{flag}={path}: is no safetensors file, or is damaged ({error}); fetch it again") from error
-  return arrays
-
-
-def _named(path: str, arrays: dict[str, _Array], flag: str, directory: str = "") -> WeightFile:
+def _named(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
   """Finds out whose names these are."""
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
+  if not weights:
+    raise UserError(f"{flag}={path}: holds no weights; give another file")
   is_huggingface = not any("/" in name for name in weights)
   if is_huggingface:
     entries = _huggingface_entries(path, weights, flag)
   else:
     entries = {n.removeprefix("module/"): Entry(n, a.shape, False) for n, a in weights.items()}
-  _drop_untrained_pooler(entries, weights)
+    if len(entries) < len(weights):
+      double = next(n for n in weights if not n.startswith("module/") and f"module/{n}" in weights)
+      raise UserError(f"{flag}={path}: has both {double} and module/{double}; give a file with one of them")
+  _drop_untrained_pooler(entries, weights, flag)
   directory = directory or path.rpartition("/")[0] or "."
-  return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface)
+  return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface, flag=flag)
 
 
-def _huggingface_entries(path: str, weights: dict[str, _Array], flag: str) -> dict[str, Entry]:
+def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, Entry]:
   full = {n if n.startswith("albert.") or not _is_of_encoder(n) else f"albert.{n}": n for n in weights}
+  if len(full) < len(weights):
+    double = next(n for n in weights if f"albert.{n}" in weights)
+    raise UserError(f"{flag}={path}: has both {double} and albert.{double}; give a file with one of them")
   _drop_tied(path, full, weights, flag)
   if not any(from_huggingface(name) for name in full):
     raise UserError(
@@ -303,10 +237,10 @@ def _huggingface_entries(path: str, weights: dict[str, _Array], flag: str) -> di
   return entries
 
 
-def _drop_untrained_pooler(entries: dict[str, Entry], weights: dict[str, _Array]) -> None:
+def _drop_untrained_pooler(entries: dict[str, Entry], weights: dict[str, Array], flag: str) -> None:
   """A run of a task without a pooler, started from weights without one, keeps zeros in its place (see warm_start)."""
   kernel = entries.get(POOLER[0])
-  if kernel is not None and not np.any(weights[kernel.source].read()):
+  if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:
       entries.pop(name, None)
 
@@ -315,13 +249,14 @@ def _is_of_encoder(name: str) -> bool:
   return name.startswith(("embeddings.", "encoder.", "pooler."))
 
 
-def _drop_tied(path: str, full: dict[str, str], weights: dict[str, _Array], flag: str) -> None:
+def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag: str) -> None:
   copy, bias = _TIED_BIAS
   if copy in full and bias not in full:
     full[bias] = full.pop(copy)
   for name, tied in (*_TIED.items(), _TIED_BIAS):
     if name in full:
-      if tied not in full or not np.array_equal(weights[full[name]].read(), weights[full[tied]].read()):
+      values = [weights[full[n]].read(full[n], flag) for n in (name, tied) if n in full]
+      if len(values) < 2 or not np.array_equal(*values):
         raise UserError(
           f"{flag}={path}: {full[name]} differs from {tied}, which ALBERT ties it to (tie_word_embeddings); such a "
           "model cannot be represented here"
@@ -329,13 +264,13 @@ def _drop_tied(path: str, full: dict[str, str], weights: dict[str, _Array], flag
       del full[name]
 
 
-def _drop_identity_projection(path: str, entries: dict[str, Entry], weights: dict[str, _Array], flag: str) -> None:
+def _drop_identity_projection(path: str, entries: dict[str, Entry], weights: dict[str, Array], flag: str) -> None:
   """transformers projects even where E = H; the original has no such variables then."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
   if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
     return
-  is_identity = np.array_equal(weights[kernel.source].read(), np.eye(kernel.shape[0]))
-  if not is_identity or np.any(weights[bias.source].read()):
+  projection, offset = (weights[entry.source].read(entry.source, flag) for entry in (kernel, bias))
+  if not np.array_equal(projection, np.eye(kernel.shape[0])) or np.any(offset):
     raise UserError(
       f"{flag}={path}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
       "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"
