@@ -256,7 +256,7 @@ def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag:
   for name, tied in (*_TIED.items(), _TIED_BIAS):
     if name in full:
       values = [weights[full[n]].read(full[n], flag) for n in (name, tied) if n in full]
-      if len(values) < 2 or not np.array_equal(*values):
+      if len(values) < 2 or not np.array_equal(values[0], values[1]):
         raise UserError(
           f"{flag}={path}: {full[name]} differs from {tied}, which ALBERT ties it to (tie_word_embeddings); such a "
           "model cannot be represented here"
