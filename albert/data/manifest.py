@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from typing import Annotated, Any, Literal
@@ -123,6 +124,13 @@ def file_sha256(path: str) -> str:
     while block := file.read(_BLOCK):
       digest.update(block)
   return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=1024)
+def cached_sha256(path: str, status: files.Stat) -> str:
+  """file_sha256 of a file of this size and time: a command that needs the hash more than once reads the file once."""
+  del status  # a part of the key
+  return file_sha256(path)
 
 
 def shard_is_intact(directory: str, shard: ShardInfo) -> bool:

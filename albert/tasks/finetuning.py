@@ -16,7 +16,7 @@ from albert.data.batches import ExampleData
 from albert.data.content import DataContent, FileContent
 from albert.data.examples import Examples
 from albert.data.feature_cache import make_examples
-from albert.data.manifest import file_sha256
+from albert.data.manifest import cached_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.errors import UserError
@@ -132,7 +132,8 @@ class FinetuningTask(Task):
     if split not in self._content:
       paths = self.data_files(split)
       names = [os.path.basename(path) for path in paths]
-      self._content[split] = DataContent(tuple(map(FileContent, names, files.in_threads(file_sha256, paths))))
+      hashes = files.in_threads(lambda path: cached_sha256(path, files.stat(path)), paths)
+      self._content[split] = DataContent(tuple(map(FileContent, names, hashes)))
     return self._content[split]
 
   def examples(self, split: str) -> Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -161,9 +162,9 @@ class TextTask(FinetuningTask):
     """One for each class."""
     return len(self.spec.labels)
 
+  @abc.abstractmethod
   def scores(self, outputs: Outputs) -> np.ndarray:
     """The outputs of forward -> the scores of Predictions."""
-    raise NotImplementedError
 
   def predictions(self, split: str, outputs: Outputs) -> Predictions:
     """What the model predicts for the examples in `outputs`, with their labels if the file has them."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert import files, output_files
 from albert.config import RunConfig
-from albert.data.manifest import file_sha256
+from albert.data.manifest import cached_sha256
 from albert.errors import UserError
 from albert.tasks.base import Task
 from albert.training import run_directory
@@ -43,8 +43,8 @@ class PredictionSource:
 
 
 def hash_inputs(paths: Iterable[str]) -> dict[str, str]:
-  """Path -> SHA-256 of each file."""
-  return {path: file_sha256(path) for path in paths}
+  """Path -> SHA-256 of each file. A file that has not changed since the last call is not read again."""
+  return {path: cached_sha256(path, status) for path, status in files.stats(paths).items()}
 
 
 def hash_weights(weights: Mapping[str, tf.Variable]) -> str:

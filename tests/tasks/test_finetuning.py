@@ -13,6 +13,8 @@ import pytest
 
 from albert import runs
 from albert.config import FinetuningConfig, ModelConfig, OptimizerConfig, RunConfig, TrainConfig
+from albert.data import manifest
+from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.source import open_source
@@ -211,15 +213,19 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   assert not (tmp_path / "runs" / "run-8").exists()  # said before another run is trained
 
 
-def test_predictions_are_not_replaced_by_those_of_another_file_or_checkpoint(tmp_path, spm_file, capsys):
+def test_predictions_are_not_replaced_by_those_of_another_file_or_checkpoint(tmp_path, spm_file, capsys, monkeypatch):
   options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
   config = run_config(tmp_path / "run", do_train=True, **options)
+  hashed = []
+  monkeypatch.setattr(manifest, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.run()
   path = tmp_path / "run" / "predictions.tsv"
   first = path.read_bytes()
   assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
   estimator.predict()  # the same again
+  # Checked at the start, before training and before predicting, and hashed for the cache: read once.
+  assert hashed.count(str(tmp_path / "data" / "test.txt")) == 1
   assert path.read_bytes() == first
   # Another checkpoint.
   (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")

@@ -236,3 +236,7 @@ def test_damaged_rows_are_told(
   assert "train.tsv: 1 lines have another number of columns and are left out, the first one is line 7" in (
     capsys.readouterr().err
   )
+
+
+def test_a_kind_of_text_task_must_say_what_its_scores_are() -> None:
+  assert "scores" in TextTask.__abstractmethods__
