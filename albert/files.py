@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import io
 import itertools
 import os
-import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
-from albert import file_kinds, globs, json_values, processes
-from albert.errors import RunError, UserError
+from albert import file_kinds, globs, json_values, local_files, processes
+from albert.errors import UserError
 
-# Of an open file.
-_BUFFER_BYTES = 64 << 10
 # Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
 _THREADS = 64
 
@@ -51,67 +47,7 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
-# Errors of a wrong path. Any other may pass: a full disk, too many open files, a device that does not answer.
-_ERRORS_OF_PATHS = {
-  errno.EACCES,
-  errno.EEXIST,
-  errno.EINVAL,
-  errno.EISDIR,
-  errno.ELOOP,
-  errno.ENAMETOOLONG,
-  errno.ENOENT,
-  errno.ENOTDIR,
-  errno.ENXIO,
-  errno.EPERM,
-  errno.EROFS,
-}
-
-
-def _os_error(error: OSError, what: str, remedy: str) -> UserError | RunError:
-  """The one line for an error of the system: UserError for a wrong path, else RunError."""
-  if error.errno in _ERRORS_OF_PATHS:
-    return UserError(f"{what} ({error.strerror}): {remedy}")
-  return RunError(f"{what} ({error.strerror}): run the same command again once the cause is mended")
-
-
-@contextlib.contextmanager
-def naming(path: str, verb: str = "write") -> Iterator[None]:
-  """Turns an error of the system into one line that names the file.
-
-  Args:
-    path: of the file or directory, if the error has none. Of a staging file the line has the name that it is to get.
-    verb: what cannot be done with it.
-  Raises:
-    UserError: the path or its rights are wrong.
-    RunError: the disk or the system failed.
-  """
-  try:
-    yield
-  except OSError as error:
-    name = _final_path(str(error.filename or path))
-    raise _os_error(error, f"{name}: cannot {verb} it", "check the path and its rights") from error
-
-
-class _LocalFile(io.FileIO):
-  """A local file. Its errors name it: those of reading and writing, unlike those of opening, have no name."""
-
-  def readinto(self, buffer: Any) -> int | None:
-    with naming(str(self.name), "read"):
-      return super().readinto(buffer)
-
-  def readall(self) -> bytes:
-    with naming(str(self.name), "read"):
-      return super().readall()
-
-  def write(self, data: Any) -> int | None:  # type: ignore[override]
-    with naming(str(self.name)):
-      return super().write(data)
-
-
-def _open_local(path: str, mode: str) -> BinaryIO:
-  raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
-  buffered = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
-  return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
+naming = local_files.naming
 
 
 def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO:
@@ -131,8 +67,7 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
     return cast("BinaryIO", _gfile().GFile(path, mode))
   if "r" in mode:
     file_kinds.check_is_regular(path, or_pipe=or_pipe)
-  with naming(path, "read" if "r" in mode else "write"):
-    return _open_local(path, mode)
+  return local_files.open_local(path, mode)
 
 
 def exists(path: str) -> bool:
@@ -198,7 +133,8 @@ def makedirs(path: str) -> None:
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
-    raise _os_error(error, f"{path}: cannot make this directory", "choose one that can be written to") from error
+    what = f"{local_files.final_path(path)}: cannot make this directory"
+    raise local_files.explained(error, what, "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:
@@ -206,8 +142,11 @@ def replace(source: str, target: str) -> None:
   if is_remote(target):
     _gfile().rename(source, target, overwrite=True)
     return
-  with naming(target):
+  try:
     os.replace(source, target)
+  except OSError as error:  # it has two names
+    what = f"{target}: cannot write it"
+    raise local_files.explained(error, what, "check the path and its rights") from error
   _sync_directory(os.path.dirname(target) or ".")
 
 
@@ -281,8 +220,6 @@ def _sync_directory(path: str) -> None:
     os.close(descriptor)
 
 
-# .NAME.KEY-PID-RANDOM.tmp, where KEY is of the host (processes.host_key).
-_STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 # A name holds 255 bytes on most file systems; what staging_path adds to it has up to 40.
 _MAX_NAME_BYTES = 200
 _SECONDS_UNTIL_ABANDONED = 24 * 3600
@@ -299,16 +236,9 @@ def staging_path(path: str) -> str:
   return join(directory, staging) if directory else staging
 
 
-def _final_path(path: str) -> str:
-  """What a staging file is renamed to (of a long name, its beginning); any other path as it is."""
-  directory, _, name = path.rpartition("/")
-  match = _STAGING_NAME.match(name)
-  return join(directory, match["name"]) if match and directory else match["name"] if match else path
-
-
 def is_staging_name(name: str) -> bool:
   """True for a name that staging_path made."""
-  return _STAGING_NAME.match(name) is not None
+  return local_files.STAGING_NAME.match(name) is not None
 
 
 def remove_leftovers(directory: str) -> None:
@@ -320,7 +250,7 @@ def remove_leftovers(directory: str) -> None:
   if not is_dir(directory):
     return
   for name in listdir(directory):
-    match = _STAGING_NAME.match(name)
+    match = local_files.STAGING_NAME.match(name)
     if match:
       path = join(directory, name)
       key, pid = match["key"], int(match["pid"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import os
 import re
-import resource
 import socket
 import subprocess
 import sys
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from albert import file_errors, files, processes
 from albert.errors import RunError, UserError
+from tests.file_limits import file_size_limit
 
 
 def test_expand_globs(tmp_path: Path) -> None:
@@ -106,16 +107,10 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
   path = tmp_path / "file"
   path.write_text("before")
   fail = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-  if failing == "write":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))  # EFBIG after three bytes
-  else:
+  if failing != "write":
     monkeypatch.setattr(os, failing, fail)
-  try:
-    with pytest.raises(RunError) as caught:
-      files.write_atomically(str(path), "after")
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  with file_size_limit(3) if failing == "write" else contextlib.nullcontext(), pytest.raises(RunError) as caught:
+    files.write_atomically(str(path), "after")
   reason = os.strerror(errno.EFBIG if failing == "write" else errno.ENOSPC)
   assert str(caught.value) == (
     f"{path}: cannot write it ({reason}): run the same command again once the cause is mended"

@@ -46,15 +46,16 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
-    report = _report(_write(model, staging, target, architecture))
+    with files.naming(output_dir):  # TensorFlow writes here, too
+      report = _report(_write(model, staging, target, architecture))
     files.write_atomically(files.join(staging, REPORT), report)
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
         files.write_atomically(files.join(staging, VOCABULARY), file.read())
-    files.makedirs(os.path.dirname(output_dir) or ".")
     files.replace(staging, output_dir)
-  finally:
-    files.remove_tree(staging)
+  except BaseException:
+    files.discard(staging)
+    raise
   return report
 
 

@@ -185,10 +185,10 @@ class _Commands:
     if self.stopped.is_set():
       return False
     print(f"  {step.name}", flush=True)
-    with open(files.join(self._directory, _COMMANDS), "a", encoding="utf-8") as commands:
-      commands.write(f"$ {' '.join(step.command)}\n")
+    with files.open_file(files.join(self._directory, _COMMANDS), "ab") as commands:
+      commands.write(f"$ {' '.join(step.command)}\n".encode())
     path = files.join(self._directory, _LOGS, f"{re.sub('[^0-9A-Za-z]+', '-', step.name)}.txt")
-    with open(path, "a", encoding="utf-8") as log:
+    with files.open_file(path, "ab") as log:
       status = self._call(step, log)
     if status == 0 and files.exists(step.done):
       return True

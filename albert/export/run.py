@@ -20,6 +20,7 @@ from albert.export.servable import Servable
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import Source, open_source
 from albert.output_files import VOCABULARY
+from albert.training import run_directory
 
 LABELS = "labels.txt"
 
@@ -55,21 +56,23 @@ def export(
   Raises:
     UserError: bad input, a version that is there.
     RunError: the model fails for a request of `checks`, a format that its converter cannot write, or one whose answers
-      differ from the SavedModel's.
+      differ from the SavedModel's; the disk failed.
   """
   mobile.check_formats(formats, precision)
   source = open_source(checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
   choice = choose(source, task, settings or {}, precision=precision, top_k=top_k)
   name = name or choice.name
   target = _target(output_dir, name, version)
+  run_directory.check_writable(os.path.dirname(target))
   servable = choice.servable(source, choice.settings)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
-    _write(staging, name, source, choice, servable, formats)
+    with files.naming(target):  # TensorFlow writes here, too
+      _write(staging, name, source, choice, servable, formats)
     files.replace(staging, target)
   except BaseException:
-    files.remove_tree(staging)
+    files.discard(staging)
     raise
   return target
 

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from albert import files, json_values
+from albert import files, json_values, local_files
 from albert.config import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
@@ -167,14 +167,15 @@ class CheckpointManager:
     except (OSError, tf.errors.OpError) as error:
       if isinstance(error, tf.errors.OpError) and cluster.is_lost_process(error) and not is_copied:
         raise  # a device that is lost, not a disk
-      reason = " ".join(str(error).split())[:300] or type(error).__name__
+      found = local_files.system_error(error)
+      reason = (found and found.strerror) or " ".join(str(error).split())[:300] or type(error).__name__
       where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
-        f"{final}: cannot save it ({reason}): check space and rights {where}; the same command resumes from the "
-        "checkpoint before"
+        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {where}, and run the same "
+        "command again; older checkpoints are kept"
       ) from error
     finally:
-      files.remove_tree(staging)  # what is left of it
+      files.discard(staging)  # what is left of it
     self._damage[step] = None
     if prune:
       self._prune(step)
@@ -343,7 +344,8 @@ class CheckpointManager:
       if damage is None:
         num_good += 1
         if num_good > self.keep and step not in spared:
-          files.remove_tree(self.path(step))
+          with files.naming(self.path(step), "remove"):
+            files.remove_tree(self.path(step))
       elif step not in self._warned:
         self._warned.add(step)
         say(f"warning: {self.path(step)} is left alone: {damage}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tqdm import tqdm
 
-from albert import files, json_values, output_files
+from albert import files, json_values, local_files, output_files
 from albert.training import log_lines
 
 
@@ -23,7 +25,7 @@ class MetricsLog:
 
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
     self._path = files.join(output_dir, output_files.METRICS)
-    self._writer = tf.summary.create_file_writer(files.join(output_dir, "tensorboard"))
+    self._events = _Events(files.join(output_dir, "tensorboard"))
     self._total_steps = total_steps
     self._started = time.monotonic()
     self._first_step = first_step
@@ -35,9 +37,7 @@ class MetricsLog:
     """One line of metrics at `step`."""
     with files.open_file(self._path, "ab") as f:
       f.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
-    with self._writer.as_default(step=step):
-      for name, value in metrics.items():
-        tf.summary.scalar(name, value)
+    self._events.write(step, metrics)
     say(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
 
   def advance(self, step: int) -> None:
@@ -54,7 +54,43 @@ class MetricsLog:
   def close(self) -> None:
     """Flushes TensorBoard's events and ends the bar."""
     self._bar.close()
-    self._writer.close()
+    self._events.close()
+
+
+class _Events:
+  """TensorBoard's events. A run goes on without them: metrics.jsonl has the same numbers."""
+
+  def __init__(self, directory: str):
+    self._directory = directory
+    self._writer: tf.summary.SummaryWriter | None = None
+    with self._warning():
+      self._writer = tf.summary.create_file_writer(directory)
+
+  @contextlib.contextmanager
+  def _warning(self) -> Iterator[None]:
+    """After an error nothing more is written: what follows half an event could not be read."""
+    try:
+      yield
+    except (OSError, tf.errors.OpError) as error:
+      found = local_files.system_error(error)
+      reason = (found and found.strerror) or " ".join(str(error).split())[:300]
+      self._writer = None
+      say(
+        f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training goes on without them "
+        f"until it is started again; {output_files.METRICS} has the same numbers"
+      )
+
+  def write(self, step: int, metrics: dict[str, float]) -> None:
+    if self._writer is not None:
+      # Leaving as_default flushes: an error of the disk comes here, not later.
+      with self._warning(), self._writer.as_default(step=step):
+        for name, value in metrics.items():
+          tf.summary.scalar(name, value)
+
+  def close(self) -> None:
+    if self._writer is not None:
+      with self._warning():
+        self._writer.close()
 
 
 _SHORT = {

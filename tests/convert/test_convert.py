@@ -16,10 +16,11 @@ from safetensors.numpy import load_file
 
 from albert.config import load_model_config
 from albert.convert.run import convert
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.models.weight_names import heads
 from albert.training.weight_files import open_weights
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
+from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import encoder
 
@@ -254,6 +255,16 @@ def test_a_directory_that_holds_something_is_left_alone(tmp_path):
   (tmp_path / "empty").mkdir()
   convert(source, str(tmp_path / "empty") + "/", "albert")
   assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "tf1"]
+
+
+@pytest.mark.parametrize("target", ["albert", "huggingface", "tf1"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  message = rf"^{tmp_path}/out.*: cannot (write|save) it \(File too large\): .*same command again"
+  with file_size_limit(5000), pytest.raises(RunError, match=message):
+    convert(source, str(tmp_path / "out"), target)
+  assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
+  convert(source, str(tmp_path / "out"), target)
 
 
 def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):

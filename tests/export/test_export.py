@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from albert import predict
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.export import warmup
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import ops_of
@@ -24,6 +24,7 @@ from albert.export.run import export
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import plain_texts, requests_of
+from tests.file_limits import file_size_limit
 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-5
@@ -321,6 +322,9 @@ def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
     export(run.directory, models, precision="bfloat16", formats=(TFLITE,))
   with pytest.raises(UserError, match="48 positions"):
     export(run.directory, models, settings={"max_seq_length": 64})
+  disk_full = rf"^{models}/classifier/7: cannot write it \(File too large\): run the same command again"
+  with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
+    export(run.directory, models)
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["1", "5", "6"]
   exact, rough = (
     tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"](

@@ -15,6 +15,7 @@ from albert import files
 from albert.errors import RunError, UserError
 from albert.training import checkpoints
 from albert.training.checkpoints import Best, Checkpoint, CheckpointManager, find_damage, restore
+from tests.file_limits import file_size_limit
 from tests.synthetic import TINY_MODEL
 
 
@@ -346,6 +347,17 @@ def test_a_save_that_fails_leaves_nothing_and_the_older_checkpoints(manager, rem
     manager.save(2, tensors(2))
   assert not Path(staged[0]).parent.exists()
   assert files.listdir(manager.directory) == ["step-1"]
+
+
+def test_a_disk_that_is_full_for_the_tensors_is_one_line(manager):
+  manager.save(1, tensors(1))
+  with (
+    file_size_limit(100),
+    pytest.raises(RunError, match=r"/step-2: cannot save it \(File too large\): check space"),
+  ):
+    manager.save(2, tensors(2))
+  assert files.listdir(manager.directory) == ["step-1"]
+  assert manager.latest()[0].step == 1
 
 
 def test_a_device_that_is_lost_while_saving_is_not_taken_for_a_full_disk(manager, monkeypatch):

@@ -6,9 +6,12 @@ import math
 import os
 from pathlib import Path
 
+import pytest
+
 from albert.training import curves
 from albert.training.evaluation_log import EvaluationLog
 from albert.training.metrics_log import MetricsLog, read_metrics
+from tests.file_limits import file_size_limit
 
 
 def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
@@ -26,6 +29,20 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
     {"step": 20, "loss": 0.05},
     {"step": 30, "loss": 7.0},
   ]
+
+
+def test_a_run_goes_on_without_the_events_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+  values = {f"loss_{number}": 0.5 for number in range(20)}
+  with file_size_limit(900):  # more than two lines of metrics.jsonl, less than the events of two steps
+    log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+    log.write(1, values)
+    log.write(2, values)
+    log.close()
+  warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+  assert [line.partition(")")[0] for line in warnings] == [
+    f"warning: {tmp_path}/tensorboard: cannot write TensorBoard's events (File too large"
+  ]
+  assert read_metrics(str(tmp_path)) == [{"step": step, **values} for step in (1, 2)]
 
 
 def test_curves_are_a_png(tmp_path: Path):

@@ -1,0 +1,18 @@
+"""A limit on the size of files, which fails writes as a full disk does, in Python and in TensorFlow's writers."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def file_size_limit(num_bytes: int) -> Iterator[None]:
+  """Within it, no file grows over `num_bytes`: EFBIG (Python ignores the signal SIGXFSZ)."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
