@@ -23,9 +23,11 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
-from albert import files, processes
+import msgspec
+
+from albert import files, json_values, processes
 from albert.errors import RunError, UserError
 
 LOCK_FILE = ".lock"
@@ -219,7 +221,8 @@ class DirectoryLock:
     files.write_atomically(self.path, self._content(renewals=self._renewals))
 
   def _is_own(self, content: bytes) -> bool:
-    return _values(content).get("token") == self._token
+    owner = _owner(content)
+    return owner is not None and owner.token == self._token
 
 
 def _warn(line: str) -> None:
@@ -233,25 +236,32 @@ def _is_same_file(descriptor: int, path: str) -> bool:
     return False
 
 
-def _values(content: bytes) -> dict[str, Any]:
+class _Owner(msgspec.Struct):
+  """The process that has the lock, as it says in the file."""
+
+  pid: Annotated[int, msgspec.Meta(gt=0, le=2**31 - 1)]
+  host: str = ""
+  command: str = ""
+  since: str = ""
+  host_key: str = ""
+  token: str = ""
+
+
+def _owner(content: bytes) -> _Owner | None:
+  """None if the content is not what a process writes."""
   try:
-    values = json.loads(content)
-  except ValueError:
-    return {}
-  return values if isinstance(values, dict) else {}
+    return json_values.parse("lock", content, _Owner)
+  except UserError:
+    return None
 
 
 def _has_ended(content: bytes) -> bool:
-  values = _values(content)
-  pid = values.get("pid")
-  return isinstance(pid, int) and processes.has_ended(str(values.get("host_key")), pid)
+  owner = _owner(content)
+  return owner is not None and processes.has_ended(owner.host_key, owner.pid)
 
 
 def _describe(content: bytes, activity: str) -> str:
-  values = _values(content)
-  if not values:
+  owner = _owner(content)
+  if owner is None:
     return f"another process is {activity} there"
-  return (
-    f"process {values.get('pid')} on host {values.get('host')} is {activity} there since {values.get('since')} "
-    f"({values.get('command')})"
-  )
+  return f"process {owner.pid} on host {owner.host} is {activity} there since {owner.since} ({owner.command})"

@@ -65,12 +65,12 @@ def encoded(text: str) -> bytes:
     return without_surrogates(text).encode("utf-8")
 
 
-def dumps(values: Any, *, indent: int | None = None) -> str:
+def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
   """JSON that `parse` reads: a number that is not finite, which JSON does not have, is written as null."""
   try:
-    return json.dumps(values, indent=indent, allow_nan=False)
+    return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
   except ValueError:
-    return json.dumps(_with_null(values), indent=indent, allow_nan=False)
+    return json.dumps(_with_null(values), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
 def _with_null(value: Any) -> Any:
@@ -203,6 +203,7 @@ def _constant_reason(text: str) -> str:
 
 _STRICT = _decoder(_raise, lambda text: _raise(_constant_reason(text)))
 _LENIENT = _decoder(_raise, lambda text: None)
+_TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
 # Of the second pass:
 _MARKING = _decoder(_Refused, lambda text: _Refused(_constant_reason(text)))
 _LENIENT_MARKING = _decoder(_Refused, lambda text: None)
@@ -306,6 +307,8 @@ def _problem(problem: str, value: Any, *, is_top: bool) -> str:
   unknown = re.match(r"Object contains unknown field `(.+)`", problem)
   if unknown:
     return f"has the unknown key {unknown[1]!r}"
+  if problem.startswith("Invalid enum value"):
+    return f"is {shown(value)}, which is none of its possible values"
   expected = _expected(problem)
   if not expected:
     return f"is {shown(value)} ({problem})"
@@ -314,19 +317,16 @@ def _problem(problem: str, value: Any, *, is_top: bool) -> str:
   return f"must be {expected}, it is {shown(value)}"
 
 
+def decode_start(text: str, start: int) -> tuple[Any, int]:
+  """The JSON value that begins at `start`, with its numbers as texts, and where it ends; for text that may be no JSON.
+
+  Raises:
+    json.JSONDecodeError: it is none.
+    RecursionError: it is nested too deeply.
+  """
+  return _TEXT_NUMBERS.raw_decode(text, start)
+
+
 def parse_object(where: str, line: bytes) -> dict[str, Any]:
   """The JSON object in a line of a file, with the lone surrogates of its texts. Raises as parse."""
   return parse(where, line, dict[str, Any], "give an object a line", keep_surrogates=True)
-
-
-def field(where: str, values: Any, name: str, kind: type, *, remedy: str = "") -> Any:
-  """values[name] of an object. UserError if it is none, lacks the name, or holds a value that is not of this kind."""
-  if not isinstance(values, dict):
-    raise UserError(f"{where} must be an object with {name!r}, it is {shown(values)}")
-  if name not in values:
-    raise UserError(f"{where} lacks {name!r}{remedy and ': '}{remedy}")
-  value = values[name]
-  if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-    names = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object"}
-    raise UserError(f"{where}: {name!r} must be {_KINDS[names[kind]]}, it is {shown(value)}")
-  return value

@@ -8,7 +8,6 @@ if __name__ == "__main__":  # before the other imports, so that a signal during 
   startup.begin()
 
 import dataclasses
-import json
 import os
 import queue
 import stat
@@ -16,12 +15,13 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
+import msgspec
 import numpy as np
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app, command_flags, files, json_values
 from albert.errors import UserError
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.json_values import encoded, parse_object, shown
@@ -151,6 +151,39 @@ class Parser:
     return Request(number, texts, {returned_name(name, self._answers): value for name, value in values.items()})
 
 
+class _Field(msgspec.Struct):
+  name: str
+  meaning: str
+  is_list: bool
+
+
+class _Checkpoint(msgspec.Struct):
+  path: str | None = None
+  step: int | None = None
+
+
+class _Description(msgspec.Struct):
+  """What is read of the description; albert.export.description writes it."""
+
+  task: str
+  fields: Annotated[list[_Field], msgspec.Meta(min_length=1)]
+  answers: dict[str, str]
+  labels: list[str]
+  counted_by: str
+  checkpoint: _Checkpoint | None = None
+
+
+def _read_description(path: str) -> dict[str, Any]:
+  """The description of an exported model. UserError if it is damaged."""
+  remedy = "export the model again"
+  values = files.read_json(path, remedy=remedy)
+  checked = json_values.convert(path, values, _Description, remedy)
+  counters = {"", *checked.answers, *(field.name for field in checked.fields)}
+  if checked.counted_by not in counters:
+    raise UserError(f"{path}: counted_by {shown(checked.counted_by)} is neither an answer nor a field: {remedy}")
+  return values
+
+
 class Model:
   """A SavedModel, and what it says of itself.
 
@@ -166,7 +199,7 @@ class Model:
     if not files.exists(description):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
     self.directory = directory
-    self.description = files.read_json(description)
+    self.description = _read_description(description)
     self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (the tokenizer's op)
@@ -176,7 +209,15 @@ class Model:
     except Exception as error:
       raise UserError(f"--model={path}: does not load: {str(error).splitlines()[0]}") from error
     self._tf = tf
+    if TEXT_SIGNATURE not in self._loaded.signatures:
+      raise UserError(f"--model={path}: has no signature {TEXT_SIGNATURE}: give a directory that albert.export wrote")
     self._call = self._loaded.signatures[TEXT_SIGNATURE]
+    inputs, named = set(self._call.structured_input_signature[1]), {field["name"] for field in self.fields}
+    if inputs != named:
+      raise UserError(
+        f"{description}: names the inputs {', '.join(sorted(named))}, the model takes {', '.join(sorted(inputs))}: "
+        "export it again"
+      )
 
   def origin(self) -> str:
     """The directory, the form, and the checkpoint that it was made of, as far as the export says so."""
@@ -336,7 +377,7 @@ def main() -> None:
     show = size is not None and not sys.stdout.isatty()
     with Progress(size or 0, "B", "answering") if show else nullcontext() as progress:
       for rows in answers(model, parser, file, batch_size=values.batch_size, progress=progress):
-        sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        sys.stdout.write("".join(json_values.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         sys.stdout.flush()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert import files
+from albert import files, json_values
 from albert.errors import UserError
 from albert.tokenization import UNK_ID, Tokenizer
 
@@ -149,7 +149,7 @@ def _json_key(body: str, *, is_cut: bool) -> str:
   if not _JSON_OBJECT.match(body):
     return ""
   try:
-    value, end = json.JSONDecoder().raw_decode(body, body.index("{"))
+    value, end = json_values.decode_start(body, body.index("{"))
   except json.JSONDecodeError as error:
     if not is_cut or not (error.msg.startswith("Unterminated string") or error.pos >= len(body) - _SHOWN_LINE):
       return ""

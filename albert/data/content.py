@@ -53,17 +53,9 @@ class DataContent:
     }
 
   def to_json(self) -> str:
-    """All files, a line each."""
+    """All files, a line each; a schema of json_values reads it back."""
     rows = ",\n".join(json.dumps(dataclasses.asdict(file)) for file in self.files)
     return f'{{"files": [\n{rows}\n]}}\n'
-
-  @classmethod
-  def from_json(cls, values: Any) -> DataContent | None:
-    """Reads what to_json writes; None if `values` has another form."""
-    try:
-      return cls(tuple(FileContent(**row) for row in values["files"]))
-    except (KeyError, TypeError):
-      return None
 
   def difference(self, expected: DataContent) -> str:
     """How this content differs from the `expected` one, which has another sha256: a phrase for an error."""

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from albert import files
+import msgspec
+
+from albert import files, json_values
 from albert.data import records
 from albert.data.examples import Examples, concatenate
 from albert.errors import UserError
@@ -72,6 +74,13 @@ def make_examples(
   return examples
 
 
+class _Footer(msgspec.Struct):
+  """The last record of a file."""
+
+  num_examples: int
+  sha256: str
+
+
 def _write(path: str, examples: Examples) -> None:
   digest = hashlib.sha256()
   with records.RecordWriter(path) as writer:
@@ -90,15 +99,15 @@ def _read(path: str) -> Examples:
     raise UserError("a record is damaged, or the file cannot be read") from error
   if not footer.startswith(_FOOTER):
     raise UserError("its end is missing")
-  values = json.loads(footer.removeprefix(_FOOTER))
+  values = json_values.parse("its end", footer.removeprefix(_FOOTER), _Footer)
   digest = hashlib.sha256()
   for record in content:
     digest.update(record)
-  if digest.hexdigest() != values["sha256"]:
+  if digest.hexdigest() != values.sha256:
     raise UserError("records are missing, doubled or changed")
   examples = concatenate([Examples.from_record(record) for record in content])
-  if examples.num_examples != values["num_examples"]:
-    raise UserError(f"it holds {examples.num_examples} examples, not {values['num_examples']}")
+  if examples.num_examples != values.num_examples:
+    raise UserError(f"it holds {examples.num_examples} examples, not {values.num_examples}")
   return examples
 
 

@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from albert import files
 from albert.data import records
@@ -31,6 +30,8 @@ CACHE_NAME = "shard_hashes.json"
 _SECONDS_BETWEEN_SAVES = 30.0
 # Fewer bytes are read by one process: starting others takes a second or two.
 _BYTES_OF_ONE_PROCESS = 256 << 20
+# In the cache: size and time of change of a file, then its records.RecordFileInfo.
+_CacheEntry = tuple[int, int, int, int, str, bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _scan(paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str)
     with Progress(len(left), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
       for path, info in workers.map(records.scan, left):
         found[path] = info
-        cache[_cache_key(path)] = [stats[path].num_bytes, stats[path].mtime_ns, *info]
+        cache[_cache_key(path)] = (stats[path].num_bytes, stats[path].mtime_ns, *info)
         progress.update(1)
         if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
           _write_cache(cache_file, cache)
@@ -229,24 +230,24 @@ def _cache_key(path: str) -> str:
   return path if files.is_remote(path) else os.path.abspath(path)
 
 
-def _cached(cache: Mapping[str, Any], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
+def _cached(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
   """The entry of a file that has not changed since; None if there is none."""
-  try:
-    num_bytes, mtime_ns, *values = cache[_cache_key(path)]
-    info = records.RecordFileInfo(*values)
-  except (KeyError, TypeError, ValueError):
+  entry = cache.get(_cache_key(path))
+  if entry is None:
     return None
+  num_bytes, mtime_ns = entry[:2]
+  info = records.RecordFileInfo(*entry[2:])
   return info if (num_bytes, mtime_ns, info.num_bytes) == (stat.num_bytes, stat.mtime_ns, stat.num_bytes) else None
 
 
-def _read_cache(path: str) -> dict[str, Any]:
+def _read_cache(path: str) -> dict[str, _CacheEntry]:
   try:
-    return files.read_json(path) if path and files.exists(path) else {}
+    return files.read_json(path, dict[str, _CacheEntry]) if path and files.exists(path) else {}
   except UserError:
     return {}  # damaged: counted again
 
 
-def _write_cache(path: str, cache: Mapping[str, Any]) -> None:
+def _write_cache(path: str, cache: Mapping[str, _CacheEntry]) -> None:
   if not path:
     return
   rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(values)}" for key, values in cache.items())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from albert import files
+from albert import files, json_values
 from albert.errors import UserError
 from albert.json_values import shown
 from albert.ranges import as_float32
@@ -249,13 +248,7 @@ def _json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   for number, line in _lines(path):
     if not line.strip():
       continue
-    try:
-      values = json.loads(line)
-    except json.JSONDecodeError as error:
-      raise UserError(f"{path}, line {number}: not JSON ({error.msg} at character {error.colno})") from error
-    if not isinstance(values, dict):
-      raise UserError(f"{path}, line {number}: must hold a JSON object, holds a {type(values).__name__}")
-    yield number, values
+    yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
 
 
 def _read_json_lines(path: str, names: Sequence[str]) -> Table:

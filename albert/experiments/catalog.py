@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from albert import files
-from albert.config import config_names, configs_directory, from_dict, named_model
+import msgspec
+
+from albert import files, json_values
+from albert.config import MODELS, config_names, configs_directory, from_dict, named_model
 from albert.errors import UserError
-from albert.json_values import field, shown
+from albert.json_values import shown
 
 _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
@@ -20,6 +22,21 @@ _COMMON = ("model", "steps")
 MEASURED = ("mlm", "sop", "nsp")
 # What variants may differ in that their shards hold, and how it is otherwise.
 DATA = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
+
+
+_REMEDY = "see the files of configs/experiments"
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class _File(msgspec.Struct):
+  """What variants have in common, and what each adds."""
+
+  title: str
+  source: str
+  model: str
+  variants: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+  steps: _Positive = 1.0
+  reduced: dict[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,8 +61,8 @@ class Variant:
   fields: Mapping[str, Any]
   data: Mapping[str, Any]
   corpus: str = MAIN
-  steps: float = 1.0
-  batch: float = 1.0
+  steps: _Positive = 1.0
+  batch: _Positive = 1.0
   starts_from: str = ""
   x: float | None = None
   paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -98,20 +115,17 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   path = name if name.endswith(".json") else os.path.join(configs_directory(), _FOLDER, f"{name}.json")
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
-  values = files.read_json(path)
+  values = files.read_json(path, remedy=_REMEDY)
   _refuse_unknown(path, values, {*_names_of(Experiment), *_COMMON, "reduced"} - {"name"})
-  for key in ("title", "source"):
-    field(path, values, key, str)
-  smaller = field(path, values, "reduced", dict) if "reduced" in values else {}
-  _refuse_unknown(f"{path}: reduced", smaller, set(_COMMON))
-  values |= smaller if reduced else {}
-  shared = {"model": field(path, values, "model", str), "steps": values.get("steps", 1.0)}
+  file = json_values.convert(path, values, _File, _REMEDY)
+  _refuse_unknown(f"{path}: reduced", file.reduced, set(_COMMON))
+  shared = {"model": file.model, "steps": file.steps} | (file.reduced if reduced else {})
   variants: list[Variant] = []
-  for number, given in enumerate(field(path, values, "variants", list)):
+  for number, given in enumerate(file.variants):
     variants.append(_variant(f"{path}: variants[{number}]", given, shared, [variant.name for variant in variants]))
-  for key in (*_COMMON, "reduced"):
-    values.pop(key, None)
-  experiment = Experiment(name=os.path.basename(path).removesuffix(".json"), **values | {"variants": variants})
+  name = os.path.basename(path).removesuffix(".json")
+  experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
+  experiment = dataclasses.replace(experiment, variants=variants)
   for key, value, allowed in (
     ("figure", experiment.figure, ("", LAYERS)),
     ("speed_of", experiment.speed_of, ("", *(variant.name for variant in variants))),
@@ -122,24 +136,23 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   return experiment
 
 
-def _variant(where: str, given: Any, shared: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
-  name = field(where, given, "name", str)
+def _variant(where: str, given: Mapping[str, Any], shared: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
   _refuse_unknown(where, given, _names_of(Variant))
-  values = {"fields": {}, "data": {}, **shared, **given}
-  for key in ("fields", "data"):
-    field(where, values, key, dict)
-  _refuse_unknown(where, values["data"], set(DATA))
-  if name in earlier:
-    raise UserError(f"{where}: name {name!r} is that of another variant: give each its own")
-  if values.get("starts_from", name) not in (*earlier, name):
-    raise UserError(f"{where}: starts_from {values['starts_from']!r} is no earlier variant ({', '.join(earlier)})")
-  if values.get("corpus", MAIN) not in (MAIN, ADDITIONAL):
-    raise UserError(f"{where}: corpus {shown(values['corpus'])} is none of {MAIN}, {ADDITIONAL}")
-  model = named_model(values["model"])
-  from_dict(type(model), model.to_dict() | values["fields"], source=where)
+  variant = json_values.convert(where, {"fields": {}, "data": {}, **shared, **given}, Variant, _REMEDY)
+  _refuse_unknown(f"{where}: data", variant.data, set(DATA))
+  json_values.convert(f"{where}: data", variant.data, dict[str, str], _REMEDY)
+  if variant.name in earlier:
+    raise UserError(f"{where}: name {variant.name!r} is that of another variant: give each its own")
+  if variant.starts_from not in ("", *earlier):
+    raise UserError(f"{where}: starts_from {variant.starts_from!r} is no earlier variant ({', '.join(earlier)})")
+  if variant.corpus not in (MAIN, ADDITIONAL):
+    raise UserError(f"{where}: corpus {shown(variant.corpus)} is none of {MAIN}, {ADDITIONAL}")
+  if variant.model not in MODELS:
+    raise UserError(f"{where}: unknown model {shown(variant.model)}; known: {', '.join(MODELS)}")
+  model = named_model(variant.model)
+  from_dict(type(model), model.to_dict() | dict(variant.fields), source=where)
   # What a variant says and all have anyway is left out, so that its shards and runs are the same ones.
-  data = {key: value for key, value in values["data"].items() if value != DATA[key]}
-  return Variant(**values | {"data": data})
+  return dataclasses.replace(variant, data={key: value for key, value in variant.data.items() if value != DATA[key]})
 
 
 def _names_of(cls: type) -> set[str]:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
+from albert import json_values
 from albert.config import FinetuningConfig, option
 from albert.errors import UserError
 
@@ -348,10 +349,10 @@ def parse_labels(text: str) -> tuple[str, ...]:
   """
   if not text:
     return ()
-  try:
-    labels = [str(label) for label in json.loads(text)] if text.startswith("[") else text.split(",")
-  except ValueError as error:
-    raise UserError(f"--labels={text}: starts with a bracket, but is no JSON list ({error})") from error
+  labels: list[str] = text.split(",")
+  if text.startswith("["):
+    given = json_values.parse(f"--labels={text}", text, list[str | int | float], "give a JSON list of texts")
+    labels = list(map(str, given))
   labels = [label.strip() for label in labels]
   if len(set(labels)) < max(len(labels), 2) or "" in labels:
     raise UserError(f"--labels={text}: give at least two different labels, with commas between")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from albert import files
+import msgspec
+
+from albert import files, json_values
 from albert.config import FinetuningConfig, option
 from albert.errors import UserError
-from albert.json_values import field, parse_object, shown
+from albert.json_values import shown
 
 LEVELS = ("middle", "high")
 UNKNOWN = -1
@@ -115,17 +116,19 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
 
 
 def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  for where, passage_id, values in _passage_objects(path):
-    article = field(where, values, "article", str)
-    texts, options = field(where, values, "questions", list), field(where, values, "options", list)
-    answers = field(where, values, "answers", list, remedy=_REMEDY) if with_answers else [None] * len(texts)
+  for where, passage_id, passage in _passage_objects(path):
+    texts, options = passage.questions, passage.options
+    answers = passage.answers if with_answers else [None] * len(texts)
+    if not isinstance(answers, list):
+      problem = "lacks 'answers'" if answers is msgspec.UNSET else f"'answers' must be a list, it is {shown(answers)}"
+      raise UserError(f"{where} {problem}: {_REMEDY}")
     if not len(texts) == len(options) == len(answers):
       raise UserError(
         f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
       )
     for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
       place = f"{where}: question {n + 1}"
-      question = _question(place, f"{passage_id}-{n}", article, text, choices)
+      question = _question(place, f"{passage_id}-{n}", passage.article, text, choices)
       if with_answers:
         # A number is refused: nothing says whether RACE's first option would be 0 or 1.
         index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
@@ -133,31 +136,52 @@ def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuesti
       yield place, question
 
 
-def _passage_objects(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-  """(file and line, id, JSON object) of each passage in a .txt file."""
+class _Passage(msgspec.Struct):
+  """A passage of RACE's folders. Its answers are only looked at where they are needed."""
+
+  article: str
+  questions: list[str]
+  options: list[list[str]]
+  answers: Any = msgspec.UNSET
+  id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _JsonLine(msgspec.Struct):
+  """A question in JSON lines."""
+
+  article: str
+  question: str
+  options: list[str]
+  answer: Any = msgspec.UNSET
+  id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def _passage_objects(path: str) -> Iterator[tuple[str, str, _Passage]]:
+  """(file and line, id, passage) of each passage in a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   is_one = _is_object(content)
   if not is_one and (len(lines) < 2 or not _is_object(lines[0][1])):
-    files.read_json(path)  # raises, with the line and the column
+    json_values.parse(path, content, dict[str, Any])  # raises, with the line and the column
   if is_one and name != _ALL:
-    yield path, _passage_id(folder, name), json.loads(content)
+    yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
   for number, line in [(lines[0][0], content)] if is_one else lines:
     where = f"{path}, line {number}"
-    values = parse_object(where, line)
-    own = field(where, values, "id", str) if "id" in values else f"{name}-{number}"
+    passage = json_values.parse(where, line.rstrip(), _Passage)
+    own = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
     # RACE's ids begin with the level: high19432.txt.
-    yield where, _passage_id(folder, own.removeprefix(folder)) if folder in LEVELS else own, values
+    yield where, _passage_id(folder, own.removeprefix(folder)) if folder in LEVELS else own, passage
 
 
 def _is_object(content: bytes) -> bool:
   try:
-    return isinstance(json.loads(content), dict)
-  except ValueError:  # not JSON, or not UTF-8
+    json_values.parse("", content, dict[str, Any])
+  except UserError:
     return False
+  return True
 
 
 def _passage_id(folder: str, name: str) -> str:
@@ -172,26 +196,18 @@ def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
     if not line.strip():
       continue
     where = f"{path}, line {number}"
-    values = parse_object(where, line)
-    article, text = field(where, values, "article", str), field(where, values, "question", str)
-    identity = values.get("id", f"{os.path.basename(path)}-{number}")
-    if not isinstance(identity, str):
-      raise UserError(f"{where}: 'id' must be a text, it is {shown(identity)}")
-    question = _question(where, identity, article, text, values.get("options"))
+    found = json_values.parse(where, line.rstrip(), _JsonLine)
+    identity = f"{os.path.basename(path)}-{number}" if isinstance(found.id, msgspec.UnsetType) else found.id
+    question = _question(where, identity, found.article, found.question, found.options)
     if with_answers:
-      if "answer" not in values:
+      if found.answer is msgspec.UNSET:
         raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-      answer = values["answer"]
-      question = _with_answer(where, question, answer, _answer_index(answer, question.options))
+      question = _with_answer(where, question, found.answer, _answer_index(found.answer, question.options))
     yield where, question
 
 
-def _question(where: str, identity: str, article: str, text: Any, options: Any) -> ChoiceQuestion:
+def _question(where: str, identity: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
   """A question without its answer."""
-  if not isinstance(text, str):
-    raise UserError(f"{where}: the question must be a text, it is {shown(text)}")
-  if not isinstance(options, list) or not all(isinstance(choice, str) for choice in options):
-    raise UserError(f"{where}: the options must be a list of texts, they are {shown(options)}")
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
   return ChoiceQuestion(identity, article, text, tuple(options))
@@ -207,7 +223,6 @@ def _answer_index(answer: Any, options: Sequence[str]) -> int:
 
 def _with_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
   if index == UNKNOWN:
-    value = "null" if answer is None else shown(answer)
     last = option_name(len(question.options) - 1)
-    raise UserError(f"{where}: answer {value} is none of the options, which are A to {last}: {_REMEDY}")
+    raise UserError(f"{where}: answer {shown(answer)} is none of the options, which are A to {last}: {_REMEDY}")
   return dataclasses.replace(question, answer=index)

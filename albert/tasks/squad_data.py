@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from albert import files
 from albert.config import EVALUATION, FinetuningConfig, option
 from albert.errors import UserError
-from albert.json_values import field, shown
+from albert.json_values import shown
 
-_field = functools.partial(field, remedy="give a file in the form of SQuAD")
+_REMEDY = "give a file in the form of SQuAD"
+_Q = TypeVar("_Q")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,12 +112,12 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
   places: dict[str, str] = {}
   for path in paths:
     first, says_is_impossible = len(questions), False
-    for where, paragraph, values in _entries(path):
-      question = _question(where, paragraph, values, len(questions), with_answers=with_answers)
+    for where, paragraph, entry in _entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
+      question = _question(where, paragraph, entry, len(questions))
       if question.id in places:
         raise UserError(f"{where}: id {question.id!r} is that of {places[question.id]} already: give it another")
       places[question.id] = where
-      says_is_impossible |= "is_impossible" in values
+      says_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
       if with_answers:
         _check_version(path, question, version_2=version_2)
       questions.append(question)
@@ -129,35 +131,64 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
   return questions
 
 
-def _entries(path: str) -> Iterator[tuple[str, Paragraph, dict[str, Any]]]:
-  """(place in the file, paragraph, JSON object) of every question."""
-  content = files.read_json(path)
-  for i, article in enumerate(_field(path, content, "data", list)):
-    where = f"{path}: data[{i}]"
-    for j, values in enumerate(_field(where, article, "paragraphs", list)):
-      inner = f"{where}.paragraphs[{j}]"
-      context = _field(inner, values, "context", str)
-      title = article.get("title", "")
-      paragraph = Paragraph(title if isinstance(title, str) else "", context)
-      for k, question in enumerate(_field(inner, values, "qas", list)):
-        yield f"{inner}.qas[{k}]", paragraph, question
+class _AnswerEntry(msgspec.Struct):
+  text: str
+  answer_start: int
 
 
-def _question(where: str, paragraph: Paragraph, values: Any, index: int, *, with_answers: bool) -> Question:
-  identity, text = _field(where, values, "id", str), _field(where, values, "question", str)
-  if not with_answers:
-    return Question(identity, index, text, paragraph)
-  where = f"{where}, question {identity}"
-  is_impossible = "is_impossible" in values and _field(where, values, "is_impossible", bool)
-  answers = _field(where, values, "answers", list)
-  if is_impossible and answers:
+class _QuestionEntry(msgspec.Struct):
+  """A question to predict; its answers are not looked at."""
+
+  id: str
+  question: str
+
+
+class _AnsweredEntry(_QuestionEntry):
+  """A question to train on or to evaluate on."""
+
+  answers: list[_AnswerEntry] | msgspec.UnsetType = msgspec.UNSET
+  is_impossible: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class _ParagraphEntry(msgspec.Struct, Generic[_Q]):
+  context: str
+  qas: list[_Q]
+
+
+class _Article(msgspec.Struct, Generic[_Q]):
+  paragraphs: list[_ParagraphEntry[_Q]]
+  title: Any = ""
+
+
+class _File(msgspec.Struct, Generic[_Q]):
+  data: list[_Article[_Q]]
+
+
+def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, Paragraph, _QuestionEntry]]:
+  """(place in the file, paragraph, entry) of every question."""
+  content: _File[_QuestionEntry] = files.read_json(path, _File[kind], _REMEDY)  # type: ignore[valid-type]
+  for i, article in enumerate(content.data):
+    for j, values in enumerate(article.paragraphs):
+      paragraph = Paragraph(article.title if isinstance(article.title, str) else "", values.context)
+      for k, entry in enumerate(values.qas):
+        yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
+
+
+def _question(where: str, paragraph: Paragraph, entry: _QuestionEntry, index: int) -> Question:
+  if not isinstance(entry, _AnsweredEntry):
+    return Question(entry.id, index, entry.question, paragraph)
+  where = f"{where}, question {entry.id}"
+  is_impossible = entry.is_impossible is True
+  if isinstance(entry.answers, msgspec.UnsetType):
+    raise UserError(f"{where} lacks 'answers': {_REMEDY}")
+  if is_impossible and entry.answers:
     raise UserError(f"{where}: is_impossible is true, yet it has answers: mend one of the two")
-  found = tuple(_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(answers))
-  return Question(identity, index, text, paragraph, found, is_impossible)
+  found = [_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)]
+  return Question(entry.id, index, entry.question, paragraph, tuple(found), is_impossible)
 
 
-def _answer(where: str, context: str, values: Any) -> Answer:
-  text, start = _field(where, values, "text", str), _field(where, values, "answer_start", int)
+def _answer(where: str, context: str, entry: _AnswerEntry) -> Answer:
+  text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
   found = context[start : start + len(text)] if start >= 0 else ""

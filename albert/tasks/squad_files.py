@@ -150,7 +150,7 @@ def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: st
   for split, averaged in averages.items():
     squad_predictions.write(output_dir, split, averaged, 0.0)
     if split == _DEV:
-      metrics = scores(files.read_json(files.join(directories[0], "answers_dev.json")), averaged, 0.0)
+      metrics = scores(files.read_json(files.join(directories[0], "answers_dev.json"), Answers), averaged, 0.0)
   return metrics
 
 

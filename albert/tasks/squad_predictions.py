@@ -6,12 +6,13 @@ An answer is always a piece of the paragraph, character for character.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from albert import files
+from albert import files, json_values
 from albert.data.examples import EXAMPLE_INDEX, Examples
 from albert.errors import UserError
 from albert.tasks.predictions import companion_path
@@ -37,6 +38,13 @@ class Candidate(NamedTuple):
   char_end: int
   start_score: float
   end_score: float
+
+
+class _NbestEntry(msgspec.Struct):
+  """What is read of an entry of an n-best file."""
+
+  text: str
+  probability: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,16 +269,12 @@ def write(
 def read(directory: str, split: str) -> SquadPredictions:
   """What `write` wrote. UserError if it is not there."""
   path = paths(directory, split)
-  nbest = files.read_json(path["nbest_predictions"])
-  null_odds = files.read_json(path["null_odds"]) if files.exists(path["null_odds"]) else None
-  _check(path["nbest_predictions"], nbest.values())
+  remedy = "predict again"
+  nbest = files.read_json(path["nbest_predictions"], remedy=remedy)
+  json_values.convert(path["nbest_predictions"], nbest, dict[str, list[_NbestEntry]], remedy)
+  null_odds = None
+  if files.exists(path["null_odds"]):
+    null_odds = files.read_json(path["null_odds"], dict[str, float], remedy)
+    if null_odds.keys() != nbest.keys():
+      raise UserError(f"{path['null_odds']}: holds other questions than {path['nbest_predictions']}: {remedy}")
   return SquadPredictions(nbest, null_odds)
-
-
-def _check(path: str, lists: Iterable[Any]) -> None:
-  for entries in lists:
-    if not isinstance(entries, list) or not all(
-      isinstance(entry, dict) and isinstance(entry.get(TEXT), str) and isinstance(entry.get(PROBABILITY), float)
-      for entry in entries
-    ):
-      raise UserError(f"{path}: not an n-best file: its entries need {TEXT!r} and {PROBABILITY!r}")

@@ -7,14 +7,15 @@ what is done next.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import tensorflow as tf
 
+from albert import json_values
 from albert.errors import RunError, UserError
 
 # What TensorFlow raises if another process, or the host of a TPU, does not answer any more.
@@ -36,6 +37,19 @@ _RESTARTED = (
   "worker was restarted",
 )
 _LONGEST_REASON = 200
+_TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
+
+
+class _ProcessOfCluster(msgspec.Struct):
+  type: str
+  index: json_values.Count | Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
+
+
+class _TfConfig(msgspec.Struct):
+  """The environment variable TF_CONFIG, as TensorFlow defines it."""
+
+  cluster: dict[str, list[str]]
+  task: _ProcessOfCluster
 
 
 def addresses() -> list[str]:
@@ -47,15 +61,9 @@ def addresses() -> list[str]:
   text = os.environ.get("TF_CONFIG", "")
   if not text:
     return []
-  try:
-    values = json.loads(text)
-    jobs = {name: list(values["cluster"][name]) for name in ("chief", "worker") if name in values["cluster"]}
-    kind, index = values["task"]["type"], int(values["task"]["index"])
-  except (json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
-    raise UserError(
-      f"TF_CONFIG={text!r} is not of the form "
-      '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
-    ) from error
+  values = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
+  jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
+  kind, index = values.task.type, int(values.task.index)
   if kind not in jobs or not 0 <= index < len(jobs[kind]):
     raise UserError(f"TF_CONFIG={text!r}: this process, {kind} {index}, is none of its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]

@@ -10,12 +10,11 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert import files, output_files
+from albert import files, json_values, output_files
 from albert.config import RunConfig
 from albert.data.manifest import cached_sha256
 from albert.errors import UserError
@@ -70,7 +69,8 @@ class PredictionSources:
     self._record = files.join(directory, output_files.PREDICTION_SOURCES)
     self._paths = paths
     self.inputs = inputs
-    self._known: dict[str, Any] = files.read_json(self._record) if files.exists(self._record) else {}
+    remedy = "restore or delete this file"
+    self._known = files.read_json(self._record, remedy=remedy) if files.exists(self._record) else {}
 
   def are_complete(self) -> bool:
     """Whether all files are there, made from the same input."""
@@ -98,10 +98,10 @@ class PredictionSources:
         raise UserError(f"{path} is there already, and it is not known what it was predicted from: {_REMEDY}")
       if not self._is_of_these_inputs(entry):
         raise UserError(
-          f"{path} holds predictions of {_listed(entry['inputs'])}, not of {_listed(self.inputs)}: {_REMEDY}"
+          f"{path} holds predictions of {_listed(entry.inputs)}, not of {_listed(self.inputs)}: {_REMEDY}"
         )
-      if weights_sha256 and entry["weights_sha256"] != weights_sha256:
-        raise UserError(f"{path} holds predictions of another checkpoint, {entry['checkpoint']}: {_REMEDY}")
+      if weights_sha256 and entry.weights_sha256 != weights_sha256:
+        raise UserError(f"{path} holds predictions of another checkpoint, {entry.checkpoint}: {_REMEDY}")
 
   def check_before_training(self) -> None:
     """UserError if one of the files is there: training will give other weights."""
@@ -114,15 +114,15 @@ class PredictionSources:
     files.makedirs(self._directory)  # predicting with --init_checkpoint alone, nothing else makes it
     files.write_json(self._record, self._known | {self._key(path): entry for path in self._paths})
 
-  def _entry(self, path: str) -> dict[str, Any] | None:
-    entry = self._known.get(self._key(path))
-    fields = {field.name for field in dataclasses.fields(PredictionSource)}
-    if not isinstance(entry, dict) or not fields <= set(entry) or not isinstance(entry["inputs"], dict):
+  def _entry(self, path: str) -> PredictionSource | None:
+    """What is known of a file; None if nothing is, or the entry has another form."""
+    try:
+      return json_values.convert(self._record, self._known.get(self._key(path)), PredictionSource)
+    except UserError:
       return None
-    return entry
 
-  def _is_of_these_inputs(self, entry: dict[str, Any]) -> bool:
-    return list(entry["inputs"].values()) == list(self.inputs.values())
+  def _is_of_these_inputs(self, entry: PredictionSource) -> bool:
+    return list(entry.inputs.values()) == list(self.inputs.values())
 
   def _key(self, path: str) -> str:
     """The path as the record has it: from the output_dir on for a file in it, so that a run can be moved."""

@@ -78,13 +78,21 @@ def _compare_content(directory: str, path: str, there: Mapping[str, Any], conten
   detail = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded[:12]}..."
   list_path = files.join(directory, output_files.TRAINING_DATA)
   if files.exists(list_path):
-    expected = DataContent.from_json(files.read_json(list_path))
+    expected = _read_content(list_path)
     if expected is not None and expected.sha256 == recorded:
       detail = content.difference(expected)
   raise UserError(
     f"{path}: this run was trained on other data than this command gives ({detail}): give the same data (its place and "
     "names may differ) or another --output_dir"
   )
+
+
+def _read_content(path: str) -> DataContent | None:
+  """The list of files that a run was trained on; None if it is damaged: it only makes an error more precise."""
+  try:
+    return files.read_json(path, DataContent)
+  except UserError:
+    return None
 
 
 def check_writable(directory: str) -> None:

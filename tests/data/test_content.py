@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from albert import json_values
 from albert.data.content import DataContent, FileContent
 
 
@@ -18,9 +17,7 @@ def test_names_do_not_matter_and_order_and_counts_do() -> None:
   assert content("a", "b").sha256 != content("b", "a").sha256
   assert content("a").sha256 != DataContent((FileContent("a.tfrecord", "a" * 64, 1),)).sha256
   assert content("a", "b").summary() == {"num_files": 2, "num_examples": 97 + 98, "sha256": content("a", "b").sha256}
-  assert DataContent.from_json(json.loads(content("a", "b").to_json())) == content("a", "b")
-  for damaged in ({}, {"files": 3}, {"files": [{"name": "a"}]}, {"files": [1]}):
-    assert DataContent.from_json(damaged) is None
+  assert json_values.parse("F", content("a", "b").to_json(), DataContent) == content("a", "b")
 
 
 @pytest.mark.parametrize(

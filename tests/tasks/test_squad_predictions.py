@@ -220,5 +220,5 @@ def test_the_official_files(tmp_path: Path) -> None:
   ]
   assert squad_predictions.read(str(tmp_path), "dev") == v1
   (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
-  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: not an n-best file"):
+  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
     squad_predictions.read(str(tmp_path), "dev")
