@@ -24,6 +24,11 @@ def _kind(path: str) -> int:
     return 0
 
 
+def is_regular(path: str) -> bool:
+  """True for a file; links are followed."""
+  return _kind(path) == stat.S_IFREG
+
+
 def is_special(path: str) -> bool:
   """True for a pipe, a socket or a device."""
   return _kind(path) not in (0, stat.S_IFREG, stat.S_IFDIR)

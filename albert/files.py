@@ -83,6 +83,11 @@ def is_special(path: str) -> bool:
   return not is_remote(path) and file_kinds.is_special(path)
 
 
+def is_regular(path: str) -> bool:
+  """True for a file that is there: no directory, pipe, socket or device."""
+  return not is_dir(path) if is_remote(path) else file_kinds.is_regular(path)
+
+
 def check_is_regular(path: str) -> None:
   """UserError for a directory, a pipe, a socket or a device; what is not there is left to whoever opens it."""
   if not is_remote(path):

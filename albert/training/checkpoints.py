@@ -28,10 +28,9 @@ from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.training import cluster
+from albert.training.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, find_damage
 from albert.training.metrics_log import say
 
-PREFIX = "weights"
-MANIFEST = "manifest.json"
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
@@ -55,15 +54,6 @@ class Best(msgspec.Struct):
   def number(self) -> float:
     """The value, NaN for null."""
     return math.nan if self.value is None else self.value
-
-
-class _FileEntry(msgspec.Struct):
-  bytes: json_values.Count
-  sha256: str
-
-
-class _Manifest(msgspec.Struct):
-  files: dict[json_values.FileName, _FileEntry]
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
@@ -137,6 +127,7 @@ class CheckpointManager:
     # Step -> its damage (None: it verifies), for checkpoints that this process has saved or verified. Hashing is
     # slow, so pruning hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
+    self._unreadable: dict[int, str] = {}
     self._warned: set[int] = set()
 
   def path(self, step: int) -> str:
@@ -159,7 +150,7 @@ class CheckpointManager:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, PREFIX), tensors)
       is_copied = True
-      files.write_json(os.path.join(staging, "albert_config.json"), self.model_config.to_dict())
+      files.write_json(os.path.join(staging, MODEL_CONFIG), self.model_config.to_dict())
       if is_remote:
         self._upload(staging, step)
       else:
@@ -220,7 +211,7 @@ class CheckpointManager:
     """Gives a directory that has the name of the checkpoint to be written another name, and says so."""
     path = self.path(step)
     if files.exists(path):
-      damage = find_damage(path)
+      damage = _damage_or_fault(path)
       kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
       files.replace(path, kept)
       say(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
@@ -242,8 +233,10 @@ class CheckpointManager:
     Args:
       start_over: return None if every checkpoint is damaged; call `rename_damaged` before the first save.
     Raises:
-      UserError: there are checkpoints, none of them verifies, and start_over is false.
+      UserError: there are checkpoints, none of them verifies, and start_over is false; or best.json, which every
+        save needs, is damaged.
     """
+    self.best()
     newest, skipped = self.latest()
     if newest is None and not start_over:
       steps = [step for step in reversed(self.steps()) if not _is_unfinished_upload(self.path(step))]
@@ -277,10 +270,13 @@ class CheckpointManager:
     return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skipped]
 
   def steps(self) -> list[int]:
-    """Steps that have a directory, damaged or not, in ascending order."""
-    if not files.exists(self.directory):
+    """Steps that have a directory, damaged or not, in ascending order. UserError if `directory` is none."""
+    if not files.exists(self.directory) and not os.path.islink(self.directory):
       return []
-    matches = (_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory))
+    if not files.is_dir(self.directory):
+      raise UserError(f"{self.directory}: must be a directory of checkpoints, and is none: move it away")
+    with files.naming(self.directory, "read"):
+      matches = [_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)
 
   def best(self) -> Best | None:
@@ -297,7 +293,8 @@ class CheckpointManager:
     """
     best = self.best()
     if best is not None:
-      damage = self._damage_of(best.step)
+      wrong, is_damage = self._damage_or_fault(best.step)
+      damage = wrong if is_damage else None
       is_better = math.isnan(best.number) or (value > best.number if higher_is_better else value < best.number)
       if not is_better and damage is None:
         return False
@@ -321,12 +318,24 @@ class CheckpointManager:
 
   def _verify(self, step: int) -> str | None:
     """The damage of a checkpoint, looked for now."""
-    self._damage[step] = find_damage(self.path(step))
+    self._damage[step] = find_damage(self.path(step), step)
     return self._damage[step]
 
   def _damage_of(self, step: int) -> str | None:
     """The damage of a checkpoint; one that this process has saved or verified is not read again."""
     return self._damage[step] if step in self._damage else self._verify(step)
+
+  def _damage_or_fault(self, step: int) -> tuple[str | None, bool]:
+    """(what is wrong with a checkpoint, whether it is its damage): one that cannot be read may be intact.
+
+    For a run that is under way. What could not be read is not tried again before the next start.
+    """
+    if step not in self._unreadable:
+      try:
+        return self._damage_of(step), True
+      except (UserError, RunError) as error:
+        self._unreadable[step] = str(error)
+    return self._unreadable[step], False
 
   def _prune(self, saved: int) -> None:
     """Deletes checkpoints that verify and are older than the newest `keep` that do, except the best and `saved`.
@@ -340,7 +349,7 @@ class CheckpointManager:
     spared = {saved, best.step} if best else {saved}
     num_good = 0
     for step in reversed(steps):
-      damage = self._damage_of(step)
+      damage, _ = self._damage_or_fault(step)
       if damage is None:
         num_good += 1
         if num_good > self.keep and step not in spared:
@@ -351,35 +360,12 @@ class CheckpointManager:
         say(f"warning: {self.path(step)} is left alone: {damage}")
 
 
-def find_damage(path: str) -> str | None:
-  """What is wrong with a checkpoint directory, compared with its manifest; None if nothing is."""
-  manifest_path = files.join(path, MANIFEST)
-  if not files.exists(path):
-    return "it is missing"
-  if not files.exists(manifest_path):
-    return f"no {MANIFEST}, so it was never finished"
+def _damage_or_fault(path: str) -> str | None:
+  """As find_damage, for a directory that is renamed whatever is wrong with it."""
   try:
-    entries = files.read_json(manifest_path, _Manifest).files
-  except UserError as error:
-    return f"{MANIFEST} is damaged ({error})"
-  if f"{PREFIX}.index" not in entries:
-    return f"{MANIFEST} is damaged (it does not list {PREFIX}.index)"
-  found = (_find_file_damage(path, name, entry) for name, entry in entries.items())
-  return next(filter(None, found), None)
-
-
-def _find_file_damage(directory: str, name: str, entry: _FileEntry) -> str | None:
-  path = files.join(directory, name)
-  try:
-    if not files.exists(path):
-      return f"{name} is missing"
-    if files.size(path) != entry.bytes:
-      return f"{name} has {files.size(path)} bytes instead of {entry.bytes}"
-    if file_sha256(path) != entry.sha256:
-      return f"{name} is damaged (its SHA-256 differs from the manifest's)"
-  except UserError as error:
-    return f"{name} cannot be read ({error})"
-  return None
+    return find_damage(path)
+  except (UserError, RunError) as error:
+    return str(error)
 
 
 def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:

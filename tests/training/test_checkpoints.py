@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,6 +55,84 @@ def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
   raw[20] ^= 1
   data.write_bytes(bytes(raw))
   return bytes(raw)
+
+
+def without(name: str) -> Callable[[Path], object]:
+  """Edits a checkpoint's manifest so that it does not list a file."""
+
+  def edit(path: Path) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["files"][name]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+  return edit
+
+
+def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], object]:
+  def replace(path: Path) -> None:
+    (path / name).unlink()
+    make(path / name)
+
+  return replace
+
+
+@pytest.mark.parametrize(
+  ("damage", "message"),
+  [
+    (without("weights.index"), "does not list weights.index"),
+    (without("weights.data-00000-of-00001"), "does not list weights.data-00000-of-00001"),
+    (without("albert_config.json"), "does not list albert_config.json"),
+    (replace_by(Path.mkdir, "weights.index"), "weights.index is not a regular file"),
+    (replace_by(os.mkfifo, "weights.data-00000-of-00001"), "weights.data-00000-of-00001 is not a regular file"),
+    (replace_by(os.mkfifo, "manifest.json"), "manifest.json is not a regular file"),
+    (replace_by(lambda path: path.symlink_to("gone"), "manifest.json"), "manifest.json is not a regular file"),
+    (replace_by(lambda path: path.symlink_to("gone"), "albert_config.json"), "albert_config.json is missing"),
+    (lambda path: (shutil.rmtree(path), path.write_text("")), "it is not a directory"),
+    (lambda path: (shutil.rmtree(path), shutil.copytree(path.parent / "step-1", path)), "manifest.json is of step 1"),
+  ],
+)
+def test_what_is_wrong_with_a_checkpoint_is_named(manager, damage, message):
+  manager.save(1, tensors(1))
+  path = Path(manager.save(2, tensors(2)))
+  damage(path)
+  newest, skipped = manager.latest()
+  assert (newest.step, len(skipped)) == (1, 1)
+  assert re.search(rf"skipped .*step-2: .*{message}", skipped[0])
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EACCES, UserError), (errno.EIO, RunError)])
+@pytest.mark.parametrize("name", ["weights.data-00000-of-00001", "manifest.json"])
+def test_what_cannot_be_read_is_not_taken_for_damaged(manager, capsys, monkeypatch, name, number, kind):
+  """An older checkpoint would be used silently, where a right or a cable is at fault."""
+  for step in (1, 2):
+    manager.save(step, tensors(step))
+    manager.record_evaluation(step, "loss", float(step), higher_is_better=True)
+  real = os.open
+
+  def refuse(path, *args, **kwargs):
+    if str(path).endswith(f"step-2/{name}"):
+      raise OSError(number, os.strerror(number), path)
+    return real(path, *args, **kwargs)
+
+  monkeypatch.setattr(os, "open", refuse)
+  manager = reopened(manager, keep=1)
+  message = rf"step-2/{name}: cannot read it \({os.strerror(number)}\).*move .*step-2 away, and an older checkpoint is"
+  for attempt in (manager.latest, manager.best_or_latest, lambda: manager.latest_to_resume(start_over=True)):
+    with pytest.raises(kind, match=message):
+      attempt()
+  manager.save(3, tensors(3))  # a run that is under way goes on
+  assert not manager.record_evaluation(3, "loss", 1.5, higher_is_better=True)
+  manager.save(4, tensors(4))
+  assert manager.steps() == [2, 4]
+  assert "step-2 is left alone: " in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
+  for make in (lambda path: path.write_text(""), os.mkfifo, lambda path: path.symlink_to("gone")):
+    make(Path(manager.directory))
+    with pytest.raises(UserError, match="checkpoints: must be a directory of checkpoints, and is none"):
+      manager.latest_to_resume(start_over=False)
+    Path(manager.directory).unlink()
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "no manifest"])
@@ -131,9 +213,9 @@ def test_pruning_hashes_a_checkpoint_once_in_a_process(manager, monkeypatch):
   manager.latest()
   looked: list[str] = []
 
-  def count(path: str) -> str | None:
+  def count(path: str, step: int) -> str | None:
     looked.append(Path(path).name)
-    return find_damage(path)
+    return find_damage(path, step)
 
   monkeypatch.setattr(checkpoints, "find_damage", count)
   for step in (4, 5, 6, 7):
@@ -202,7 +284,7 @@ def test_a_damaged_best_json_is_one_line(manager, content, message):
   (Path(manager.directory)).mkdir()
   (Path(manager.directory) / "best.json").write_text(content)
   with pytest.raises(UserError, match=rf"best.json:? ?{message}: restore or delete this file"):
-    manager.best()
+    manager.latest_to_resume(start_over=False)  # before hours of training
 
 
 @pytest.mark.parametrize(
