@@ -169,10 +169,12 @@ def discard(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-  """Removes a directory with all it holds; one that is not there is fine."""
+  """Removes a directory with all it holds; one that is not there is fine. Of a link, only the link is removed."""
   if is_remote(path):
     if _gfile().exists(path):
       _gfile().rmtree(path)
+  elif os.path.islink(path):
+    os.remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
 

@@ -284,3 +284,12 @@ def test_faults_of_tensorflow_and_of_the_system() -> None:
   renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
   assert str(file_errors.fault_of(renamed)).startswith("b: cannot use it (No space left on device): run the same")
   assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")
+
+
+def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):
+  (tmp_path / "kept").mkdir()
+  (tmp_path / "kept" / "file").write_text("x")
+  (tmp_path / "link").symlink_to("kept")
+  files.remove_tree(str(tmp_path / "link"))
+  assert (tmp_path / "kept" / "file").read_text() == "x"
+  assert not (tmp_path / "link").is_symlink()

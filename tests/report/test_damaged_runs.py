@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,9 @@ from albert.report.markup import cleaned
 from albert.report.page import make_page
 from albert.report.records import read_runs
 from tests.report.run_files import make_run, make_seeds
+from tests.report.skeleton import Skeleton
 
 SCRIPT = '</script><script>alert(1)</script><!--\u2028"\'><img src=x onerror=alert(1)> onload="x" &lt; \ud800 \x00\x1b'
-
-
-class Skeleton(HTMLParser):
-  """Elements with the names of their attributes, and their texts."""
-
-  def __init__(self, page: str):
-    super().__init__()
-    self.elements: list[tuple[str, ...]] = []
-    self.text: list[str] = []
-    self.feed(page)
-    self.close()
-
-  def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-    self.elements.append((tag, *sorted(name for name, _ in attrs)))
-
-  def handle_data(self, data: str) -> None:
-    self.text.append(data)
-
-  def handle_comment(self, data: str) -> None:
-    self.elements.append(("a comment", data))
 
 
 def page_of(*paths: Path, num_examples: int = 3) -> str:

@@ -1,0 +1,50 @@
+"""A page without its texts: what must not depend on what is in the files of a run."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+
+class Skeleton(HTMLParser):
+  """Elements with the names of their attributes, and their texts.
+
+  Attributes:
+    elements: (name, names of the attributes) in order; also end tags, and comments with their text.
+    text: each piece of text.
+    scripts: the texts of script elements.
+    addresses: values of attributes that load or run something.
+  """
+
+  def __init__(self, page: str):
+    super().__init__()
+    self.elements: list[tuple[str, ...]] = []
+    self.text: list[str] = []
+    self.scripts: list[str] = []
+    self.addresses: list[str] = []
+    self.feed(page)
+    self.close()
+
+  def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    self.elements.append((tag, *sorted(name for name, _ in attrs)))
+    self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+    if tag == "script":
+      self.scripts.append("")
+
+  handle_startendtag = handle_starttag
+
+  def handle_endtag(self, tag: str) -> None:
+    self.elements.append((f"/{tag}",))
+
+  def handle_data(self, data: str) -> None:
+    self.text.append(data)
+    if self.elements and self.elements[-1][0] == "script":
+      self.scripts[-1] += data
+
+  def handle_comment(self, data: str) -> None:
+    self.elements.append(("a comment", data))
+
+  def unknown_decl(self, data: str) -> None:
+    self.elements.append(("a declaration", data))
+
+  def handle_pi(self, data: str) -> None:
+    self.elements.append(("a processing instruction", data))

@@ -1,0 +1,229 @@
+"""What an attacker would put into files: payloads that would run code, and names that lead out of a directory.
+
+Each payload makes a file, the canary, if anything runs it. `Watch` also sees what Python is about to run, import,
+open or delete, through its audit events.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import json
+import marshal
+import os
+import pickle
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+
+class _Bomb:
+  """Runs code when it is unpickled."""
+
+  def __init__(self, code: str):
+    self.code = code
+
+  def __reduce__(self) -> tuple[Any, ...]:
+    return (exec, (self.code,))
+
+
+def payloads(canary: Path) -> dict[str, bytes]:
+  """Name -> bytes that make `canary` if they are run, in every form that some library would run."""
+  code = f"open({str(canary)!r}, 'w').close()"
+  bomb = _Bomb(code)
+  shell = f"touch {canary}"
+  objects = io.BytesIO()
+  np.save(objects, np.array([bomb], dtype=object), allow_pickle=True)
+  npz = io.BytesIO()
+  np.savez(npz, **{"bert/pooler/dense/kernel": np.array([bomb], dtype=object)})
+  torch = io.BytesIO()
+  with zipfile.ZipFile(torch, "w") as archive:
+    archive.writestr("archive/data.pkl", pickle.dumps(bomb))
+    archive.writestr("archive/version", "3\n")
+  found = {f"pickle, protocol {protocol}": pickle.dumps(bomb, protocol) for protocol in range(6)}
+  found |= {
+    "pickle, gzip": gzip.compress(pickle.dumps(bomb)),
+    "pickle after a line": b"id\tlabel\n" + pickle.dumps(bomb, 0) + b"\n",
+    "npy of objects": objects.getvalue(),
+    "npz of objects": npz.getvalue(),
+    "torch archive": torch.getvalue(),
+    "marshalled code": marshal.dumps(compile(code, "payload", "exec")),
+    "Python source": f"__import__('os').system({shell!r})\n".encode(),
+    "expression": f'[exec("{code}")]'.encode(),
+    "YAML": f"!!python/object/apply:os.system ['{shell}']\n".encode(),
+    "jsonpickle": json.dumps({"py/reduce": [{"py/function": "os.system"}, {"py/tuple": [shell]}]}).encode(),
+    "Keras Lambda": json.dumps(
+      {"class_name": "Lambda", "module": "builtins", "config": {"function": [code, None, None]}}
+    ).encode(),
+    "shell in values": json.dumps({"task": f"$({shell})", "model": f"`{shell}`", "step": f"; {shell}"}).encode(),
+    "template": json.dumps(
+      {"task": f"{{{{ {code} }}}}", "data": f"${{{code}}}", "x": f"{{0.__class__}}{code}"}
+    ).encode(),
+  }
+  return found
+
+
+# Events that nothing which reads files may raise.
+_FORBIDDEN = {
+  "pickle.find_class",
+  "os.system",
+  "os.exec",
+  "os.posix_spawn",
+  "subprocess.Popen",
+  "ctypes.dlopen",
+  "code.__new__",
+}
+_CHANGING = {
+  "os.remove": 1,
+  "os.rename": 2,
+  "os.rmdir": 1,
+  "os.truncate": 1,
+  "os.chmod": 1,
+  "os.link": 2,
+  "os.symlink": 2,
+}
+
+_SCHEMAS = msgspec._utils.__file__
+
+
+class Watch:
+  """Records what this thread does within the `with`.
+
+  Attributes:
+    ran: the events by which code would be run that was no import.
+    opened: the paths that were opened, deleted or renamed.
+  """
+
+  _active: Watch | None = None
+  _is_installed = False
+
+  def __init__(self) -> None:
+    self.ran: list[str] = []
+    self.opened: set[str] = set()
+    self._thread = threading.get_ident()
+
+  def __enter__(self) -> Watch:
+    if not Watch._is_installed:
+      sys.addaudithook(_hook)
+      Watch._is_installed = True
+    Watch._active = self
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    Watch._active = None
+
+  def see(self, event: str, arguments: tuple[Any, ...]) -> None:
+    """An event of this thread."""
+    if event in _FORBIDDEN or event in ("exec", "marshal.loads"):
+      if not _is_import():
+        self.ran.append(f"{event} {str(arguments)[:80]}")
+    elif event == "open" and isinstance(arguments[0], str | bytes):
+      self.opened.add(os.path.realpath(os.fsdecode(arguments[0])))
+    elif event in _CHANGING:
+      paths = arguments[: _CHANGING[event]]
+      self.opened |= {os.path.realpath(os.fsdecode(path)) for path in paths if isinstance(path, str | bytes)}
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+  watch = Watch._active
+  if watch is not None and watch._thread == threading.get_ident():
+    watch.see(event, arguments)
+
+
+def _is_import() -> bool:
+  """Whether this is an import, which runs the code of modules, or msgspec evaluating the annotations of a schema."""
+  frame = sys._getframe()
+  while frame is not None:
+    if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_filename == _SCHEMAS:
+      return True
+    frame = frame.f_back  # type: ignore[assignment]
+  return False
+
+
+def names_outside(directory: Path, target: Path) -> dict[str, str]:
+  """Ways to name `target`, a file that is not in `directory`, in a manifest of that directory.
+
+  One is the name of a link in it, which is made.
+  """
+  up = os.path.relpath(target, directory)
+  return {
+    "../": up,
+    "./../": f"./{up}",
+    "absolute": str(target),
+    "down and up": f"sub/../{up}",
+    "file://": f"file://{target}",
+    "backslashes": up.replace("/", "\\"),
+    "its own name, up": f"../{directory.name}/{up}",
+    "NUL": f"{up}\0.tfrecord",
+    "no text": "",
+    ".": ".",
+    "..": "..",
+  }
+
+
+# ---- source code -------------------------------------------------------------------------------------------
+
+_MODULES = {
+  "pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "yaml", "ruamel",
+  "jsonpickle", "h5py", "torch", "code", "codeop", "runpy", "pty", "tarfile", "imp", "xmlrpc", "ctypes",
+  "cffi",
+}  # fmt: skip
+_NAMES = {"eval", "exec", "compile", "__import__", "execfile", "input"}
+# Attributes, whatever they are of.
+_ATTRIBUTES = {
+  "system", "popen", "extractall", "unpack_archive", "import_module", "load_model", "model_from_json",
+  "from_config", "model_from_yaml", "load_weights", "enable_unsafe_deserialization", "py_function",
+  "numpy_function", "py_func", "read_pickle", "import_meta_graph", "load_library", "load_op_library",
+  "literal_eval", "spawnlp", "execv", "execve", "execvp", "getstatusoutput", "fromfile",
+}  # fmt: skip
+# Of these modules, these functions.
+_QUALIFIED = {
+  "np.load", "numpy.load", "tf.saved_model.load", "keras.layers.deserialize", "subprocess.getoutput",
+}  # fmt: skip
+# What is there on purpose: file -> what, each with its reason.
+ALLOWED = {
+  "albert/tasks/registry.py": {"import_module"},  # names in a table of the source
+  "albert/data/dynamic_masking.py": {"numpy_function"},  # a function of the source
+  "albert/startup.py": {"execv"},  # the same command again
+  "albert/predict.py": {"tf.saved_model.load"},  # an exported model is a program: see docs/reliability.md
+}
+
+
+def violations(source: str) -> Iterator[tuple[int, str]]:
+  """(line, what) of each use of something that could run what a file holds."""
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Import):
+      yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in _MODULES)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0:
+      if (node.module or "").split(".")[0] in _MODULES:
+        yield node.lineno, node.module or ""
+      yield from ((node.lineno, alias.name) for alias in node.names if alias.name in _ATTRIBUTES)
+    elif isinstance(node, ast.Name) and node.id in _NAMES:
+      yield node.lineno, node.id
+    elif isinstance(node, ast.Attribute):
+      text = ast.unparse(node)
+      if text in _QUALIFIED:
+        yield node.lineno, text
+      elif node.attr in _ATTRIBUTES:
+        yield node.lineno, node.attr
+    elif isinstance(node, ast.Call):
+      yield from _keywords(node)
+
+
+def _keywords(call: ast.Call) -> Iterator[tuple[int, str]]:
+  for keyword in call.keywords:
+    is_true = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
+    if keyword.arg in ("shell", "allow_pickle") and is_true:
+      yield call.lineno, f"{keyword.arg}={ast.unparse(keyword.value)}"
+    if keyword.arg == "safe_mode":
+      yield call.lineno, "safe_mode"

@@ -1,0 +1,380 @@
+"""Attacks with files: nothing that a file holds is run, becomes markup, or names a file outside its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert.data import manifest
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
+from albert.errors import RunError, UserError
+from albert.report.page import make_page
+from albert.report.records import read_runs
+from tests.report.run_files import make_seeds
+from tests.report.skeleton import Skeleton
+from tests.torture import hostile
+from tests.torture.campaign import Case, Context
+from tests.torture.workplace import ROOT
+
+# The modules that read files import TensorFlow, so they are imported when their cases run.
+
+
+def _sources() -> list[Path]:
+  return sorted([*ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py"), *ROOT.glob("run_*.py")])
+
+
+def _check_source(path: Path) -> str | None:
+  name = path.relative_to(ROOT).as_posix()
+  found = [
+    f"line {line}: {what}"
+    for line, what in hostile.violations(path.read_text(encoding="utf-8"))
+    if what not in hostile.ALLOWED.get(name, ())
+  ]
+  return "; ".join(found) or None
+
+
+_FORBIDDEN_SOURCES = (
+  "import pickle", "from pickle import loads", "import yaml", "import marshal as m",
+  "from shelve import open", "import torch", "import joblib", "import h5py", "x = eval('1')",
+  "exec(open(p).read())", "__import__(name)", "compile(text, '', 'exec')", "np.load(path)",
+  "numpy.load(path, allow_pickle=True)", "np.lib.format.read_array(f, allow_pickle=True)",
+  "f(allow_pickle=flag)", "os.system(text)", "subprocess.run(text, shell=True)",
+  "subprocess.Popen(c, shell=is_shell)", "keras.models.load_model(path)", "keras.layers.deserialize(config)",
+  "Layer.from_config(config)", "archive.extractall(d)", "tf.saved_model.load(path)",
+  "importlib.import_module(name)", "model.load_weights(path)", "pd.read_pickle(p)", "from os import system",
+  "tf.py_function(f, [], [])", "import tarfile", "load_model(p, safe_mode=False)",
+)  # fmt: skip
+
+
+def _check_finds(source: str) -> str | None:
+  return None if list(hostile.violations(source)) else "the check does not find it"
+
+
+def _watch_sees(data: bytes) -> str | None:
+  """The campaign itself: what is watched for can be seen."""
+  with hostile.Watch() as watch:
+    pickle.loads(data)
+  return None if any(event.startswith("exec") for event in watch.ran) else f"the watch saw {watch.ran}"
+
+
+def _read_hostile(context: Context, reader_name: str, payload: str, number: int) -> str | None:
+  from tests.torture.readers import READERS
+
+  reader = READERS[number]
+  directory = context.new_directory("files")
+  canary = directory / "canary"
+  reader.prepare(directory)
+  path = directory / reader.name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(hostile.payloads(canary)[payload])
+  with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
+    reader.read(path)
+  failure = f"ran code: {watch.ran}" if watch.ran else f"{canary} was made" if canary.exists() else None
+  shutil.rmtree(directory)
+  return failure
+
+
+# ---- names of files outside ----------------------------------------------------------------------------------
+
+
+class Outside(NamedTuple):
+  """A file that no manifest may lead to."""
+
+  path: Path
+  num_bytes: int
+  sha256: str
+
+
+def _of_shards(directory: Path, name: str, outside: Outside) -> None:
+  shard = ShardInfo(name, 1, outside.num_bytes, outside.sha256)
+  values: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
+  Manifest(kind="pretraining", settings={}, shards=(shard,), **values).save(str(directory))
+  loaded = Manifest.load(str(directory))
+  assert loaded is not None
+  for listed in loaded.shards:
+    if manifest.shard_is_intact(str(directory), listed):
+      raise AssertionError("a file outside passes for a shard")
+
+
+def _of_checkpoint(directory: Path, name: str, outside: Outside) -> None:
+  from albert.config import ModelConfig
+  from albert.training.checkpoints import CheckpointManager
+
+  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
+  step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
+  values = json.loads((step / "manifest.json").read_text())
+  values["files"][name] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
+  (step / "manifest.json").write_text(json.dumps(values))
+  if manager.latest()[0] is not None:
+    raise AssertionError("the checkpoint verifies")
+
+
+def _of_index(directory: Path, name: str, outside: Outside) -> None:
+  from albert.training.weight_files import open_weights
+
+  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+  open_weights(str(directory))
+  raise AssertionError("the index is taken")
+
+
+def _of_runs(directory: Path, name: str, outside: Outside) -> None:
+  from albert.export.source import open_source
+
+  values = {"seeds": [1], "best_run": str(Path(name).parent) if name not in ("", ".", "..") else name, "metrics": {}}
+  (directory / "runs.json").write_text(json.dumps(values))
+  open_source(str(directory))
+  raise AssertionError("the best run is taken")
+
+
+def _of_seeds(directory: Path, name: str, outside: Outside) -> None:
+  (directory / "runs.json").write_text(json.dumps({"seeds": [name], "best_run": "run-1", "metrics": {}}))
+  read_runs([str(directory)], num_examples=1)
+  raise AssertionError("the seed is taken")
+
+
+def _of_best(directory: Path, name: str, outside: Outside) -> None:
+  from albert.config import ModelConfig
+  from albert.training.checkpoints import CheckpointManager
+
+  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
+  (directory / "best.json").write_text(json.dumps({"step": name, "metric": "loss", "value": 1.0}))
+  manager.best_or_latest()
+  raise AssertionError("the step is taken")
+
+
+def _of_prediction_sources(directory: Path, name: str, outside: Outside) -> None:
+  from albert.training.prediction_sources import PredictionSource, PredictionSources
+
+  entry = {"checkpoint": name, "step": 1, "weights_sha256": "0", "inputs": {name: "0" * 64}}
+  (directory / "prediction_sources.json").write_text(json.dumps({name: entry, "predictions_dev.tsv": entry}))
+  sources = PredictionSources(str(directory), [str(directory / "predictions_dev.tsv")], {name: "0" * 64})
+  sources.are_complete()
+  sources.check()
+  sources.check_before_training()
+  sources.write(PredictionSource(name, 1, "0", {name: "0" * 64}))
+
+
+def _of_export(directory: Path, name: str, outside: Outside) -> None:
+  from albert.export.formats import DESCRIPTION
+  from albert.predict import Model
+
+  (directory / DESCRIPTION).parent.mkdir(parents=True)
+  text = {"name": name, "is_list": False, "meaning": name}
+  values = {
+    "task": name,
+    "fields": [text],
+    "answers": [name],
+    "labels": [name],
+    "counted_by": name,
+    "checkpoint": {"path": name},
+  }
+  (directory / DESCRIPTION).write_text(json.dumps(values))
+  (directory / "saved_model.pb").write_bytes(b"")
+  Model(str(directory))
+  raise AssertionError("the model is taken")
+
+
+_MANIFESTS: dict[str, Callable[[Path, str, Outside], None]] = {
+  "manifest of shards": _of_shards,
+  "manifest of a checkpoint": _of_checkpoint,
+  "index of safetensors": _of_index,
+  "runs.json, best run": _of_runs,
+  "runs.json, seeds": _of_seeds,
+  "best.json": _of_best,
+  "prediction_sources.json": _of_prediction_sources,
+  "description of an export": _of_export,
+}
+
+
+def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], form: str) -> str | None:
+  root = context.new_directory("outside")
+  path, directory = root / "private" / "config.json", root / "a" / "run"
+  path.parent.mkdir()
+  directory.mkdir(parents=True)
+  path.write_text('{"task": "private"}')
+  outside = Outside(path, path.stat().st_size, file_sha256(str(path)))
+  name = hostile.names_outside(directory, path)[form]
+  with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
+    make(directory, name, outside)
+  if str(path) in watch.opened:
+    return f"{name!r} led to {path}"
+  if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.iterdir())) != 1:
+    return f"{name!r} changed what is outside"
+  shutil.rmtree(root)
+  return None
+
+
+def _links_are_not_followed(context: Context, number: int) -> str | None:
+  """Deleting and replacing end at a link: what it leads to stays."""
+  from albert import files
+  from albert.config import ModelConfig
+  from albert.training.checkpoints import CheckpointManager
+
+  root = context.new_directory("links")
+  outside, directory = root / "outside", root / "run"
+  directory.mkdir()
+  manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
+  tensors = {"x": np.ones(3, np.float32)}
+  if number == 0:  # a checkpoint that was moved to another disk
+    shutil.move(manager.save(1, tensors), outside)
+    (directory / "step-1").symlink_to(outside)
+    manager.save(2, tensors)
+    manager.save(3, tensors)
+    kept = sorted(path.name for path in outside.iterdir())
+    left = sorted(path.name for path in directory.iterdir())
+    return None if "manifest.json" in kept and left == ["step-3"] else f"left: {kept} and {left}"
+  outside.mkdir()
+  (outside / "file").write_text("x")
+  if number == 1:
+    staging = files.staging_path(str(directory / "step-7"))
+    Path(staging).symlink_to(outside)
+    manager.remove_leftovers()
+    files.remove_leftovers(str(directory))
+  elif number == 2:
+    (directory / "link").symlink_to(outside)
+    files.remove_tree(str(directory / "link"))
+  elif number == 3:
+    (directory / "link.json").symlink_to(outside / "file")
+    files.write_json(str(directory / "link.json"), {"a": 1})
+  elif number == 4:
+    (directory / "step-5").symlink_to(outside)
+    manager.save(5, tensors)
+  return None if (outside / "file").read_text() == "x" else "what a link led to is gone"
+
+
+# ---- the report ----------------------------------------------------------------------------------------------
+
+_TOKENS = (
+  "<", ">", "&", '"', "'", "`", "=", "/", "</", "<!--", "-->", "<![CDATA[", "]]>", "<?", "<script>",
+  "</script>", "</SCRIPT ", "<img src=x ", "onerror=alert(1)", "</style>", "</title>", "</textarea>",
+  "</svg>", "<svg/onload=alert(1)>", "<a href=javascript:alert(1)>", "\\", "\\u003c/script>", "{{", "}}",
+  "${", "&lt;", "&#60;", "&#x3c", "\u2028", "\u2029", "\u202e", "\ufeff", "\ud800", "\udfff", "\x00", "\x0b",
+  "\x0c", "\x1b[31m", "\x7f", "\x85", "\ufffe", "\r", "\n", "\t", " ", "%3Cscript%3E", "javascript:",
+  "data:text/html,", "x", "9", "1e5", "nan", "\U0001f600", "é",
+)  # fmt: skip
+
+
+def _hostile_text(rng: random.Random) -> str:
+  return "".join(rng.choice(_TOKENS) for _ in range(rng.randrange(1, 9)))
+
+
+def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callable[[str], str]) -> Path:
+  """Runs of two seeds. `text` gives the text of a field by its name."""
+  seeds = make_seeds(directory)
+  for run in sorted(seeds.glob("run-*")):
+
+    def field(name: str, run: Path = run) -> str:
+      return text(f"{run.name} {name}")
+
+    section = {text("setting"): [field("item"), 1], "num_train_steps": 5}
+    (run / "config.json").write_text(
+      json.dumps({"task": field("task"), text("section"): {"a": text("a")}, "train": section})
+    )
+    (run / "environment.json").write_text(json.dumps({text("variable"): field("value")}))
+    (run / "eval_results.json").write_text(json.dumps({text("metric"): field("result"), text("null"): None}))
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+      lines = [
+        {"step": n, text("curve"): n * 0.5, "loss": 1.0 / n, text("no curve"): field("no number")} for n in (1, 2, 3)
+      ]
+      (run / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cells = [[text(f"{row} {column}") for column in range(3)] for row in range(3)]
+    flat = ["\t".join(cell.translate({9: " ", 10: " ", 13: " "}) for cell in row) for row in cells]
+    (run / "mistakes_dev.tsv").write_bytes("\n".join(flat).encode("utf-8", "replace"))
+    (run / "predictions_dev.json").write_text(json.dumps({text("id"): text("answer"), text("id 2"): [text("list")]}))
+    (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{file_text('picture')}.png")
+  numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": 0.8}
+  summary = {"seeds": [1, 2], "best_run": "run-1", "metrics": {text("metric of all"): numbers}}
+  (seeds / "runs.json").write_text(json.dumps(summary))
+  return seeds
+
+
+def _report_escapes(context: Context, number: int) -> str | None:
+  rng = context.rng("report", number)
+  texts: dict[str, str] = {}
+
+  def text(name: str) -> str:
+    # Each once: equal names would be one column of a table.
+    return texts.setdefault(name, f"{_hostile_text(rng)}{len(texts)}")
+
+  def file_text(name: str) -> str:
+    return (
+      text(name).replace("/", "").replace("\0", "").encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    )
+
+  root = context.new_directory("report")
+  skeletons = []
+  for place, choose, choose_file in (
+    ("harmless", lambda name: f"harmless {name}", lambda name: "harmless"),
+    ("hostile", text, file_text),
+  ):
+    directory = root / place / choose_file("directory")
+    directory.parent.mkdir()
+    seeds = _write_seeds(directory, choose, choose_file)
+    page = make_page(choose("title"), *read_runs([str(seeds)], num_examples=3))
+    page.encode("utf-8")
+    skeletons.append(Skeleton(page))
+  shutil.rmtree(root)
+  return _difference(*skeletons)
+
+
+def _difference(harmless: Skeleton, found: Skeleton) -> str | None:
+  ours, theirs = ([_without_class(element) for element in page.elements] for page in (found, harmless))
+  if ours != theirs:
+    pairs = zip([*ours, "the end"], [*theirs, "the end"], strict=False)
+    return f"other elements: {next((a, b) for a, b in pairs if a != b)}"
+  *data, script = found.scripts
+  if script != harmless.scripts[-1] or any("<" in one for one in data):
+    return "another script, or '<' in the data of one"
+  for one in data:
+    json.loads(one)
+  if not all(address.startswith("data:image/png;base64,") for address in found.addresses):
+    return f"other addresses: {found.addresses}"
+  return None
+
+
+def _without_class(element: tuple[str, ...]) -> tuple[str, ...]:
+  """A cell without the class that numbers get."""
+  return tuple(part for part in element if part != "class") if element[0] == "td" else element
+
+
+def cases(context: Context) -> Iterator[Case]:
+  """The cases of this part."""
+  case = partial(Case, in_process=True)
+  for path in _sources():
+    yield case(
+      "sources: nothing runs what a file holds", path.relative_to(ROOT).as_posix(), partial(_check_source, path)
+    )
+  for source in _FORBIDDEN_SOURCES:
+    yield case("sources: the check finds what is forbidden", source, partial(_check_finds, source))
+  from tests.torture.readers import READERS
+
+  canary = context.directory / "canary"
+  every = hostile.payloads(canary)
+  for name in every:
+    if name.startswith("pickle, protocol"):
+      yield case("hostile files: the watch sees what runs", name, partial(_watch_sees, every[name]))
+  attacks = [(number, payload) for number in range(len(READERS)) for payload in every]
+  chosen = context.rng("attacks").sample(attacks, min(len(attacks), context.count(len(attacks))))
+  for number, payload in sorted(chosen):
+    reader = READERS[number]
+    run = partial(_read_hostile, context, reader.name, payload, number)
+    yield case("hostile files: nothing runs, one line at most", f"{payload} as {reader.name}", run)
+  forms = hostile.names_outside(Path("/a/b"), Path("/c"))
+  for what, make in _MANIFESTS.items():
+    for form in forms:
+      yield case(
+        "names of files outside the directory", f"{form} in {what}", partial(_name_outside, context, make, form)
+      )
+  for number in range(5):
+    yield case("links: what they lead to stays", f"way {number}", partial(_links_are_not_followed, context, number))
+  for number in range(context.count(100)):
+    yield case("report: texts stay texts", f"page {number}", partial(_report_escapes, context, number))

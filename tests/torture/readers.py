@@ -1,0 +1,153 @@
+"""Every kind of file that a user gives or that a run leaves, and what reads it. For attacks on what reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert import files, output_files, predict, recipes
+from albert.config import ModelConfig, load_model_config
+from albert.data import examples, feature_cache, manifest, records, shards, tables
+from albert.experiments.runner import ROWS
+from albert.export.formats import DESCRIPTION
+from albert.report.page import make_page
+from albert.report.records import read_runs
+from albert.tasks import predictions, race_data, squad_data
+from albert.tokenization import Tokenizer
+from albert.training import checkpoints, log_lines
+from albert.training.prediction_sources import PredictionSources
+from albert.training.weight_files import open_weights
+from data_prep.text_files import open_text_lines
+from tests.report.run_files import make_run
+
+
+@dataclasses.dataclass(frozen=True)
+class FileReader:
+  """How a file is read.
+
+  Attributes:
+    name: of the file, from a directory on.
+    read: takes the path of the file.
+    prepare: makes what is beside it, in a new directory.
+  """
+
+  name: str
+  read: Callable[[Path], object]
+  prepare: Callable[[Path], object] = lambda directory: None
+
+
+def _weights(path: Path) -> object:
+  found = open_weights(str(path))
+  return [found.read(name) for name in found.names]
+
+
+def _report(path: Path) -> object:
+  run = path.parent
+  return make_page("Report", *read_runs([str(run)], num_examples=3))
+
+
+def _run(directory: Path) -> None:
+  make_run(directory / "run")
+
+
+def _checkpoint(directory: Path) -> None:
+  weights = {"bert/pooler/dense/kernel": np.ones([2, 2], np.float32)}
+  manager = checkpoints.CheckpointManager(str(directory / "checkpoints"), keep=2, model_config=ModelConfig())
+  manager.save(1, weights)
+
+
+def _newest(path: Path) -> object:
+  directory = next(parent for parent in path.parents if parent.name == "checkpoints")
+  manager = checkpoints.CheckpointManager(str(directory), keep=2, model_config=ModelConfig())
+  return manager.best_or_latest(), manager.latest()
+
+
+def _bundle(path: Path) -> object:
+  return _weights(path.with_name("weights"))
+
+
+def _featurize(raw: Any) -> examples.Examples:
+  ones = np.ones(len(raw), np.int32)
+  return examples.Examples(ones, ones, ones)
+
+
+def _cache(path: Path) -> object:
+  """The cache's own name for the file is found, and the file is put there."""
+  for attempt in (1, 2):
+    cached = list(path.parent.glob("features-*.tfrecord"))
+    if attempt == 2:
+      cached[0].write_bytes(path.read_bytes())
+    made = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
+    if made.num_examples != 2:
+      raise AssertionError("the cache gave other examples")
+  return None
+
+
+def _model_directory(parent: Path) -> None:
+  directory = parent / "model"
+  (directory / DESCRIPTION).parent.mkdir(parents=True)
+  text = '{"task": "x", "fields": [], "answers": [], "labels": [], "counted_by": null}'
+  (directory / DESCRIPTION).write_text(text)
+  (directory / "saved_model.pb").write_bytes(b"")
+
+
+def _tables(path: Path) -> object:
+  return tables.read_header(str(path)), tables.read_table(str(path), ["id", "label"])
+
+
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+
+
+def _race(path: Path) -> object:
+  return race_data.read_questions([str(path)], with_answers=True)
+
+
+def _exported(path: Path) -> object:
+  return predict.Model(str(next(parent for parent in path.parents if parent.name == "model")))
+
+
+READERS: tuple[FileReader, ...] = (
+  *(FileReader(f"weights{end}", _weights) for end in (".npz", ".safetensors", *_PICKLES)),
+  FileReader("model/model.safetensors", lambda path: _weights(path.parent)),
+  FileReader("model/model.safetensors.index.json", lambda path: _weights(path.parent)),
+  FileReader("model/pytorch_model.bin", lambda path: _weights(path.parent)),
+  FileReader("model.ckpt.index", lambda path: _weights(path.with_name("model.ckpt"))),
+  *(
+    FileReader(f"checkpoints/step-1/{name}", read, _checkpoint)
+    for name in ("weights.index", "weights.data-00000-of-00001", "albert_config.json", "manifest.json")
+    for read in (_newest, _bundle)
+  ),
+  FileReader("checkpoints/best.json", _newest, _checkpoint),
+  FileReader("albert_config.json", lambda path: load_model_config(str(path))),
+  FileReader(output_files.CONFIG, lambda path: output_files.read_config(str(path))),
+  FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
+  FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
+  FileReader(output_files.METRICS, lambda path: log_lines.read(str(path))),
+  FileReader(ROWS, lambda path: log_lines.read(str(path), key="digest", kind=str)),
+  FileReader(output_files.PREDICTION_SOURCES, lambda path: PredictionSources(str(path.parent), [], {}).are_complete()),
+  FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
+  *(
+    FileReader(f"run/{name}", _report, _run)
+    for name in (
+      "config.json", "environment.json", "metrics.jsonl", "eval_metrics.jsonl", "eval_results.json", "runs.json",
+      "predictions.tsv", "predictions_dev.json", "mistakes_dev.tsv", "confusion_matrix_dev.png",
+    )
+  ),
+  FileReader("manifest.json", lambda path: manifest.Manifest.load(str(path.parent))),
+  FileReader("shard.tfrecord", lambda path: [records.decode_example(r) for r in records.read_records(str(path))]),
+  FileReader("shards.tfrecord", lambda path: shards.open_shards([str(path)])),
+  FileReader("cached.tfrecord", _cache),
+  FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
+  *(FileReader(f"table{end}", _tables) for end in (".tsv", ".csv", ".jsonl")),
+  FileReader("squad.json", lambda path: squad_data.read_questions([str(path)], version_2=True, with_answers=True)),
+  *(FileReader(f"race{end}", _race) for end in (".txt", ".jsonl")),
+  FileReader("recipe.json", lambda path: recipes.read_recipe(str(path), "pretraining")),
+  *(FileReader(f"corpus{end}", lambda path: list(open_text_lines(str(path)))) for end in (".txt", ".txt.gz")),
+  FileReader(f"model/{DESCRIPTION}", _exported, _model_directory),
+  FileReader("model/saved_model.pb", _exported, _model_directory),
+  FileReader("values.json", lambda path: files.read_json(str(path))),
+)  # fmt: skip
