@@ -6,6 +6,7 @@ absl's own parsers of numbers accept not-a-number in every range.
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from albert.errors import UserError
 from albert.ranges import Range, text_violation
 
 _SHOWN = 200
+# What absl says of a required flag that is not given.
+_MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 class _IntegerParser(flags.IntegerParser):
@@ -129,7 +132,7 @@ def parse(argv: Sequence[str]) -> list[str]:
   except RecursionError as error:
     raise UserError("--flagfile: the flag files name each other too deeply: give all flags in one file") from error
   except (flags.Error, ValueError) as error:
-    message = shortened(str(error).removeprefix("ERROR:: "))
+    message = shortened(_MISSING.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: ")))
     raise UserError(f"{message} (--help lists the flags)") from error
 
 

@@ -107,6 +107,10 @@ def train_model(
   for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
     if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
       raise UserError(f"--user_defined_symbols: {symbol!r} is in the vocabulary already: leave it out")
+    if _RESERVED in symbol:
+      raise UserError(
+        f"--user_defined_symbols: SentencePiece reserves {_RESERVED} (U+2585), as in {symbol!r}: leave it out"
+      )
   kept = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
   # SentencePiece refuses a character that is both required and a user-defined symbol.
   required_chars = "".join(sorted(set(kept) - set(user_defined_symbols)))

@@ -58,7 +58,10 @@ def run() -> None:
   is_given = sys.argv[1:2] == [_COMMAND]
   if is_given:
     del sys.argv[1]
-  app.run(main if is_given else _no_command)
+  if is_given:
+    app.run(main)
+  else:
+    app.run(_no_command, operands=[])
 
 
 if __name__ == "__main__":
