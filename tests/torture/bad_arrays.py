@@ -1,0 +1,215 @@
+"""Weights and shards with wrong shapes, names, types and values."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert.data.records import RecordWriter, encode_example
+from tests.synthetic import VOCAB_SIZE, example
+from tests.torture.attempts import BAD, VALID, Attempt, Expected
+from tests.torture.workplace import Workplace
+
+Arrays = dict[str, np.ndarray]
+
+# ---- shards ----------------------------------------------------------------------------------------------
+
+
+def shards(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+  """Shards without a manifest, as the original's scripts write them."""
+  for _ in range(number):
+    name, change = _bad_example(rng)
+    yield _of_shard(
+      places, name, _records(rng.randrange(2**31), rng.randrange(4, 20), change), Expected(BAD, ("part-",))
+    )
+  for name, spoil in _spoiled_files(rng):
+    records = _records(rng.randrange(2**31), 12, None)
+    yield _of_shard(
+      places, name, lambda path, records=records, spoil=spoil: spoil(records(path)), Expected(BAD, ("part-",))
+    )
+
+
+def _records(seed: int, number: int, change: Callable[[dict[str, Any]], None] | None) -> Callable[[Path], Path]:
+  """Writes a shard one example of which is changed."""
+
+  def write(path: Path) -> Path:
+    rng = np.random.default_rng(seed)
+    changed = seed % number
+    with RecordWriter(str(path), compress=False) as writer:
+      for index in range(number):
+        values: dict[str, Any] = example(index, rng)
+        if change and index == changed:
+          change(values)
+        writer.write(encode_example(values))
+    return path
+
+  return write
+
+
+_FEATURES = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights",
+             "next_sentence_labels")  # fmt: skip
+
+
+def _bad_example(rng: random.Random) -> tuple[str, Callable[[dict[str, Any]], None]]:
+  name = rng.choice(_FEATURES)
+  place = rng.randrange(3)
+  values: dict[str, list[float]] = {
+    "input_ids": [VOCAB_SIZE, VOCAB_SIZE + rng.randrange(1, 10**6), -1, 2**31, -(2**40), 2**62],
+    "input_mask": [2, -1, 2**33],
+    "segment_ids": [2, -1, 7, 2**32],
+    "masked_lm_positions": [16, 17 + rng.randrange(1000), -1, 2**32],
+    "masked_lm_ids": [VOCAB_SIZE, -1, 2**31, 2**60],
+    "masked_lm_weights": [float("nan"), float("inf"), float("-inf"), -1.0],
+    "next_sentence_labels": [2, -1, 2**32],
+  }
+  value = rng.choice(values[name])
+  kind = rng.choice(["value", "value", "value", "missing", "length", "type", "text"])
+
+  def change(given: dict[str, Any]) -> None:
+    found = given[name] = np.array(given[name])
+    if kind == "missing":
+      del given[name]
+    elif kind == "length":
+      given[name] = np.concatenate([found, found[:1]]) if place else found[:-1]
+    elif kind == "type":
+      given[name] = found.astype(np.int64 if name == "masked_lm_weights" else np.float32)
+    elif kind == "text":
+      given[name] = [b"x"] * len(found)
+    else:
+      found[place if name != "next_sentence_labels" else 0] = value
+
+  return f"{name}: {kind}{f' {value} at {place}' if kind == 'value' else ''}", change
+
+
+def _spoiled_files(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], Any]]]:
+  yield "empty", lambda path: path.write_bytes(b"")
+  yield "text", lambda path: path.write_bytes(b"not records at all\n" * 20)
+  share = rng.random()
+  yield (
+    f"cut at {share:.3f}",
+    lambda path: path.write_bytes(path.read_bytes()[: 20 + int(share * (path.stat().st_size - 40))]),
+  )
+  yield "something behind it", lambda path: path.write_bytes(path.read_bytes() + b"x" * 7)
+  yield "GZIP header", lambda path: path.write_bytes(b"\x1f\x8b\x08" + path.read_bytes())
+
+  def turned(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 0x10
+    path.write_bytes(bytes(data))
+
+  yield f"a bit turned at {share:.3f}", turned
+
+
+def _of_shard(places: Workplace, name: str, write: Callable[[Path], Any], expected: Expected) -> Attempt:
+  def prepare(directory: Path) -> list[str]:
+    write(directory / "part-00.tfrecord")
+    model = [*places.model_flags, f"--vocab_size={VOCAB_SIZE}", "--max_position_embeddings=32"]
+    steps = ["--train_batch_size=4", "--num_train_steps=6", "--num_warmup_steps=1", "--log_every_steps=6"]
+    files = [f"--input_file={directory}/part-*.tfrecord", "--output_dir=out"]
+    return ["run_pretraining.py", "--do_train", *model, *steps, *files]
+
+  return Attempt("shards", name, prepare, expected)
+
+
+# ---- weights ---------------------------------------------------------------------------------------------
+
+
+def weights(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+  """A Hugging Face directory and an .npz file, converted to the original's format."""
+  source = places.directory / "weights_of_inputs"
+  if not source.exists():
+    made = places.run(places.convert(places.pretrained, source))
+    if made.code:
+      raise RuntimeError(made.stderr)
+  yield _of_weights(source, "as they are", lambda arrays: None, Expected(VALID))
+  for _ in range(number):
+    name, change, named = _bad_weights(rng)
+    yield _of_weights(source, name, change, Expected(BAD, named, leaves_nothing=True))
+  for name, spoil in _spoiled_weights(rng):
+    yield _of_weights(
+      source, name, lambda arrays: None, Expected(BAD, ("model.safetensors",), leaves_nothing=True), spoil
+    )
+
+
+_NAMES = (
+  "albert.embeddings.word_embeddings.weight",
+  "albert.embeddings.position_embeddings.weight",
+  "albert.embeddings.LayerNorm.weight",
+  "albert.encoder.embedding_hidden_mapping_in.weight",
+  "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.query.weight",
+  "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.bias",
+)
+
+
+def _bad_weights(rng: random.Random) -> tuple[str, Callable[[Arrays], Any], tuple[str, ...]]:
+  name = rng.choice(_NAMES)
+  place = rng.random()
+
+  def with_value(value: float) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+      arrays[name] = np.array(arrays[name])
+      arrays[name].reshape(-1)[int(place * arrays[name].size)] = value
+
+    return change
+
+  def changed(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], None]:
+    return lambda arrays: arrays.update({name: np.ascontiguousarray(function(arrays[name]))})
+
+  what, change = rng.choice(
+    [
+      ("missing", lambda arrays: arrays.pop(name)),
+      ("NaN", with_value(float("nan"))),
+      ("infinity", with_value(rng.choice([float("inf"), float("-inf")]))),
+      ("one row less", changed(lambda array: array[:-1])),
+      ("one row more", changed(lambda array: np.concatenate([array, array[:1]]))),
+      ("another axis", changed(lambda array: array[None])),
+      ("a scalar", changed(lambda array: np.float32(1.0).reshape(()))),
+      ("whole numbers", changed(lambda array: np.round(array).astype(np.int32))),
+      ("truth values", changed(lambda array: array > 0)),
+      ("no values", changed(lambda array: array[:0])),
+      ("too large for float32", changed(lambda array: np.full_like(array, 1e300, np.float64))),
+    ]
+  )
+  return f"{name}: {what}", change, ("weights",)
+
+
+def _spoiled_weights(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], Any]]]:
+  def header(size: int, text: bytes) -> Callable[[Path], Any]:
+    return lambda path: path.write_bytes(size.to_bytes(8, "little") + text)
+
+  yield "empty", lambda path: path.write_bytes(b"")
+  yield "a header of 2**63 bytes", header(2**63, b"{}")
+  yield "a header that is no JSON", header(5, b"{{{{{")
+  yield "a header that is a list", header(4, b"[1] ")
+  yield "nesting", header(200_000, b"[" * 200_000)
+  yield "random bytes", lambda path: path.write_bytes(rng.randbytes(300))
+  yield "halved", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+  yield "a directory", lambda path: (path.unlink(), path.mkdir())
+
+
+def _of_weights(
+  source: Path,
+  name: str,
+  change: Callable[[Arrays], Any],
+  expected: Expected,
+  spoil: Callable[[Path], Any] | None = None,
+) -> Attempt:
+  def prepare(directory: Path) -> list[str]:
+    from safetensors.numpy import load_file, save_file
+
+    copied = directory / "weights"
+    shutil.copytree(source, copied)
+    path = copied / "model.safetensors"
+    arrays = dict(load_file(path))
+    change(arrays)
+    save_file(arrays, path)
+    if spoil:
+      spoil(path)
+    return ["-m", "albert.convert", f"--init_checkpoint={copied}", "--output_dir=out", "--format=tf1"]
+
+  return Attempt("weights", name, prepare, expected)

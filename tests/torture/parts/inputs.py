@@ -1,0 +1,30 @@
+"""Generated bad inputs of all commands, and unusual valid ones, each with its exit code and what its error names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.torture import bad_arrays, bad_flags, bad_json, bad_texts
+from tests.torture.attempts import Attempt, case_of, numbered
+from tests.torture.campaign import Case, Context
+
+
+def cases(context: Context) -> Iterator[Case]:
+  """Every run draws new ones from the seed."""
+  for attempt in numbered(_attempts(context)):
+    yield case_of(attempt, context)
+
+
+def _attempts(context: Context) -> Iterator[Attempt]:
+  places, commands = context.places, bad_flags.commands()
+  yield from bad_flags.types(commands, context.rng("types"), context.count(70))
+  yield from bad_flags.ranges(commands, context.rng("ranges"), context.count(90))
+  yield from bad_flags.unknown(commands, context.rng("unknown"), context.count(15))
+  yield from bad_flags.missing(commands, places)
+  yield from bad_flags.flag_files(context.rng("flag files"))
+  yield from bad_flags.combinations(places)
+  yield from bad_json.attempts(places, context.rng("JSON"), context.count(90))
+  yield from bad_texts.texts(places, context.rng("texts"), context.count(30))
+  yield from bad_texts.tables(places, context.rng("tables"), context.count(50))
+  yield from bad_arrays.shards(places, context.rng("shards"), context.count(25))
+  yield from bad_arrays.weights(places, context.rng("weights"), context.count(20))
