@@ -62,6 +62,7 @@ class Estimator:
     self.results_dir = self._elsewhere.name if self._elsewhere else config.output_dir
     self.precision = strategy.resolve_precision(config.train.precision, self.strategy)
     strategy.set_precision(self.precision)
+    strategy.check_memory(task.model_config, self.strategy, trains=config.do_train)
     with self.cluster.watched(self._how_to_go_on), self.strategy.scope():
       self.model = task.build_model()
       self.model.encoder.recompute_grad = config.train.recompute_grad

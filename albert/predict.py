@@ -7,13 +7,10 @@ if __name__ == "__main__":  # before the other imports, so that a signal during 
 
   startup.begin()
 
-import dataclasses
 import os
-import queue
 import stat
 import sys
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any, BinaryIO
 
@@ -22,133 +19,25 @@ import numpy as np
 from absl import flags
 
 from albert import app, command_flags, files, json_values
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
-from albert.json_values import encoded, parse_object, shown
+from albert.input_lines import windows
+from albert.json_values import shown
+from albert.predict_requests import AUTO, JSON, LINES, TSV, Parser, Request
 from albert.progress import Progress
 from albert.ranges import MAX_BATCH_SIZE, Range
+from albert.text_encoding import check_first_line
 
-AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 # Batches of lines that are there already, which are sorted by length together.
 _WINDOW_BATCHES = 32
 _PROBABILITIES = "probabilities"
 _DIGITS = 6
-# Seconds that a line is waited for before those that are there are answered.
-_PATIENCE = 0.05
-_BOM = b"\xef\xbb\xbf"
-# Put before the name of a field of the input that an answer has, too.
-INPUT_PREFIX = "input_"
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-  """A line: its number from 1, its texts (or lists of them) by the names of the fields, and what else it has."""
-
-  line: int
-  texts: Mapping[str, Any]
-  others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-  @property
-  def length(self) -> int:
-    """Bytes of all texts, which the time to answer grows with."""
-    return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
-
-
-def returned_name(name: str, answers: Collection[str]) -> str:
-  """The name that a field of the input comes back under: its own, or with input_ before it if an answer has it.
-
-  It depends on nothing but the names of the answers, so that it is the same for all lines of all files. A field that
-  has input_ before the name of an answer gets another one, so that no two fields come back under one name.
-  """
-  rest = name
-  while rest.startswith(INPUT_PREFIX):
-    rest = rest.removeprefix(INPUT_PREFIX)
-  return INPUT_PREFIX + name if rest in answers else name
-
-
-class Parser:
-  """Lines -> requests.
-
-  Args:
-    fields: of the model, see albert.export.description.
-    form: auto, lines, tsv or json; auto is settled by the first line that is not blank: "{" begins JSON.
-    source: what lines come from, for errors.
-    answers: names of the model's answers, see returned_name.
-  """
-
-  def __init__(self, fields: Sequence[Mapping[str, Any]], form: str, source: str, answers: Collection[str] = ()):
-    self._fields = fields
-    self._form = form
-    self._source = source
-    self._answers = answers
-    # An empty line is an empty text where a line is a text.
-    self._takes_blank = len(fields) == 1 and not fields[0]["is_list"]
-    if form == LINES and not self._takes_blank:
-      names = ", ".join(field["name"] for field in fields)
-      raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
-
-  def settle(self, lines: Sequence[bytes], *, at_end: bool = False) -> bool:
-    """Settles what auto stands for by the first lines of the input.
-
-    Args:
-      lines: all lines up to here.
-      at_end: no others follow.
-    Returns: False if all lines are blank and others may follow, which is too early to tell.
-    """
-    if self._form == AUTO:
-      stripped = (line.removeprefix(_BOM if i == 0 else b"").strip() for i, line in enumerate(lines))
-      first = next(filter(None, stripped), b"")
-      if not first and not at_end:
-        return False
-      self._form = JSON if first.startswith(b"{") else LINES if self._takes_blank else TSV
-    return True
-
-  def parse(self, number: int, line: bytes) -> Request | None:
-    """Line `number` (from 1), without its end; None if it is blank and no request.
-
-    Raises:
-      UserError: it is wrong; with source and line.
-    """
-    where = f"{self._source}, line {number}"
-    if number == 1:
-      line = line.removeprefix(_BOM)
-    self.settle([line], at_end=True)
-    if self._form == LINES:
-      return Request(number, {self._fields[0]["name"]: line})
-    is_blank = not line.strip() if self._form == JSON else not line.strip(b" ") and not self._takes_blank
-    if is_blank:
-      return None
-    request = self._json(number, where, line) if self._form == JSON else self._tsv(number, where, line)
-    for field in self._fields:
-      if field["is_list"] and not any(request.texts[field["name"]]):
-        raise UserError(f"{where}: {field['name']!r} has no text ({field['meaning']}): give at least one")
-    return request
-
-  def _tsv(self, number: int, where: str, line: bytes) -> Request:
-    columns = line.split(b"\t")
-    names = [field["name"] for field in self._fields]
-    *_, last = self._fields
-    is_enough = len(columns) >= len(names) if last["is_list"] else len(columns) == len(names)
-    if not is_enough:
-      more = " (each further column one more of the last)" if last["is_list"] else ""
-      raise UserError(f"{where}: has {len(columns)} columns; give {', '.join(names)}{more}, with tabs between")
-    if last["is_list"]:
-      columns = [*columns[: len(names) - 1], columns[len(names) - 1 :]]  # type: ignore[list-item]
-    return Request(number, dict(zip(names, columns, strict=True)))
-
-  def _json(self, number: int, where: str, line: bytes) -> Request:
-    values = parse_object(where, line)
-    texts = {}
-    for field in self._fields:
-      name, kind = field["name"], "a list of texts" if field["is_list"] else "a text"
-      if name not in values:
-        raise UserError(f"{where}: lacks {name!r} ({kind}: {field['meaning']})")
-      value = values.pop(name)
-      is_right = isinstance(value, list) if field["is_list"] else isinstance(value, str)
-      if not is_right or (field["is_list"] and not all(isinstance(text, str) for text in value)):
-        raise UserError(f"{where}: {name!r} must be {kind}, it is {shown(value)}")
-      texts[name] = [encoded(text) for text in value] if field["is_list"] else encoded(value)
-    return Request(number, texts, {returned_name(name, self._answers): value for name, value in values.items()})
+_LONGEST_REASON = 200
+_EXPORT_AGAIN = "export it again with python -m albert.export"
+# Texts of a batch have at most so many bytes together; a longer text is computed alone.
+_MAX_BATCH_BYTES = 4 << 20
+# Ends of a line to str.splitlines. JSON escapes the others itself.
+_ESCAPED = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 class _Field(msgspec.Struct):
@@ -175,12 +64,11 @@ class _Description(msgspec.Struct):
 
 def _read_description(path: str) -> dict[str, Any]:
   """The description of an exported model. UserError if it is damaged."""
-  remedy = "export the model again"
-  values = files.read_json(path, remedy=remedy)
-  checked = json_values.convert(path, values, _Description, remedy)
+  values = files.read_json(path, remedy=_EXPORT_AGAIN)
+  checked = json_values.convert(path, values, _Description, _EXPORT_AGAIN)
   counters = {"", *checked.answers, *(field.name for field in checked.fields)}
   if checked.counted_by not in counters:
-    raise UserError(f"{path}: counted_by {shown(checked.counted_by)} is neither an answer nor a field: {remedy}")
+    raise UserError(f"{path}: counted_by {shown(checked.counted_by)} is neither an answer nor a field: {_EXPORT_AGAIN}")
   return values
 
 
@@ -194,7 +82,7 @@ class Model:
   """
 
   def __init__(self, path: str):
-    directory = _newest_version(path.rstrip("/"))
+    directory = _newest_version(path.rstrip("/") or "/")
     description = files.join(directory, DESCRIPTION)
     if not files.exists(description):
       raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
@@ -207,17 +95,27 @@ class Model:
     try:
       self._loaded = tf.saved_model.load(directory)
     except Exception as error:
-      raise UserError(f"--model={path}: does not load: {str(error).splitlines()[0]}") from error
+      raise UserError(f"--model={path}: does not load ({_reason(error)}): {_EXPORT_AGAIN}") from error
     self._tf = tf
-    if TEXT_SIGNATURE not in self._loaded.signatures:
-      raise UserError(f"--model={path}: has no signature {TEXT_SIGNATURE}: give a directory that albert.export wrote")
-    self._call = self._loaded.signatures[TEXT_SIGNATURE]
-    inputs, named = set(self._call.structured_input_signature[1]), {field["name"] for field in self.fields}
-    if inputs != named:
-      raise UserError(
-        f"{description}: names the inputs {', '.join(sorted(named))}, the model takes {', '.join(sorted(inputs))}: "
-        "export it again"
-      )
+    signature = self._loaded.signatures.get(TEXT_SIGNATURE) if hasattr(self._loaded, "signatures") else None
+    if signature is None:
+      raise UserError(f"--model={path}: has no signature {TEXT_SIGNATURE}: {_EXPORT_AGAIN}")
+    self._call = signature
+    self._check_description(description)
+
+  def _check_description(self, path: str) -> None:
+    """UserError if the file describes another model."""
+    inputs = {name: spec.shape.rank == 2 for name, spec in self._call.structured_input_signature[1].items()}
+    fields = {field["name"]: field["is_list"] for field in self.fields}
+    if fields != inputs or not self.fields:
+      takes, described = (", ".join(names) or "nothing" for names in (inputs, fields))
+      raise UserError(f"{path} describes a model that takes {described}, this one takes {takes}: {_EXPORT_AGAIN}")
+    answers = self._call.structured_outputs
+    missing = [name for name in self.description["answers"] if name not in answers]
+    counted = self.description["counted_by"]
+    if missing or (counted and counted not in answers and not fields.get(counted)):
+      raise UserError(f"{path} describes the answer {(missing or [counted])[0]!r}, which the model does not give: "
+                      f"{_EXPORT_AGAIN}")  # fmt: skip
 
   def origin(self) -> str:
     """The directory, the form, and the checkpoint that it was made of, as far as the export says so."""
@@ -235,8 +133,16 @@ class Model:
         longest = max(1, *map(len, values))
         values = [[*texts, *[b""] * (longest - len(texts))] for texts in values]
       inputs[field["name"]] = self._tf.constant(values, self._tf.string)
-    arrays = {name: tensor.numpy() for name, tensor in self._call(**inputs).items()}
-    names = [name for name in self.description["answers"] if name in arrays]
+    try:
+      arrays = {name: tensor.numpy() for name, tensor in self._call(**inputs).items()}
+    except self._tf.errors.ResourceExhaustedError:  # has a line of its own
+      raise
+    except self._tf.errors.OpError as error:
+      raise RunError(f"{_lines(requests)}: the model fails ({_reason(error)}): {_EXPORT_AGAIN}") from error
+    names = list(self.description["answers"])
+    for name in names:
+      if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
+        raise RunError(f"{_lines(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
     return [self._row({name: arrays[name][i] for name in names}, request) for i, request in enumerate(requests)]
 
   def _row(self, answers: Mapping[str, Any], request: Request) -> dict[str, Any]:
@@ -252,10 +158,21 @@ class Model:
     return row
 
 
+def _reason(error: Exception) -> str:
+  return " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+
+
+def _lines(requests: Sequence[Request]) -> str:
+  numbers = [request.line for request in requests]
+  return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {min(numbers)} to {max(numbers)} (some of them)"
+
+
 def _newest_version(path: str) -> str:
   if files.exists(files.join(path, "saved_model.pb")):
     return path
-  versions = [int(name) for name in files.listdir(path) if name.isdecimal()] if files.is_dir(path) else []
+  versions = (
+    [int(name) for name in files.listdir(path) if name.isascii() and name.isdecimal()] if files.is_dir(path) else []
+  )
   if not versions:
     raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one")
   return files.join(path, str(max(versions)))
@@ -271,36 +188,6 @@ def _plain(value: Any) -> Any:
   return value.item() if isinstance(value, np.generic) else value
 
 
-def windows(file: BinaryIO, size: int) -> Iterator[list[bytes]]:
-  """Lists of at most `size` lines: what is there, so that a slow writer is answered line by line."""
-  lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2 * size)
-
-  def read() -> None:
-    try:
-      for line in file:
-        lines.put(line)
-      lines.put(None)
-    except BaseException as error:  # e.g. a directory
-      lines.put(error)
-
-  threading.Thread(target=read, daemon=True).start()
-  at_end = False
-  while not at_end:
-    window: list[bytes] = []
-    while len(window) < size and not at_end:
-      try:
-        line = lines.get(timeout=_PATIENCE if window else None)
-      except queue.Empty:
-        break
-      if isinstance(line, BaseException):
-        raise UserError(f"cannot read the input: {line}") from line
-      at_end = line is None
-      if line is not None:
-        window.append(line)
-    if window:
-      yield window
-
-
 def answers(
   model: Model, parser: Parser, file: BinaryIO, *, batch_size: int, progress: Progress | None = None
 ) -> Iterator[list[dict[str, Any]]]:
@@ -309,12 +196,14 @@ def answers(
   Lines of similar lengths are computed together. A line that is wrong ends it, after the answers to those before it.
   """
   number = 0
-  for window in _settled(parser, windows(file, batch_size * _WINDOW_BATCHES)):
+  for window in _settled(parser, windows(file, batch_size * _WINDOW_BATCHES, parser.source)):
     requests: list[Request] = []
     failure: UserError | None = None
     for line in window:
       number += 1
       try:
+        if number == 1:
+          check_first_line(parser.source, line)
         request = parser.parse(number, line.rstrip(b"\r\n"))
       except UserError as error:
         failure = error
@@ -323,14 +212,27 @@ def answers(
         requests.append(request)
     order = sorted(range(len(requests)), key=lambda i: requests[i].length)
     found: dict[int, dict[str, Any]] = {}
-    for start in range(0, len(order), batch_size):
-      batch = order[start : start + batch_size]
+    for batch in _batches(order, requests, batch_size):
       found |= zip(batch, model.answer([requests[i] for i in batch]), strict=True)
     yield [{**requests[i].others, **found[i]} for i in range(len(requests))]
     if progress:
       progress.update(sum(map(len, window)))
     if failure:
       raise failure
+
+
+def _batches(order: Sequence[int], requests: Sequence[Request], batch_size: int) -> Iterator[list[int]]:
+  """The requests in this order, cut into batches that are not too large."""
+  batch: list[int] = []
+  num_bytes = 0
+  for index in order:
+    if batch and (len(batch) == batch_size or num_bytes + requests[index].length > _MAX_BATCH_BYTES):
+      yield batch
+      batch, num_bytes = [], 0
+    batch.append(index)
+    num_bytes += requests[index].length
+  if batch:
+    yield batch
 
 
 def _settled(parser: Parser, found: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
@@ -372,18 +274,32 @@ def main() -> None:
   model = Model(values.model)
   parser = Parser(model.fields, values.format, path or "standard input", model.description["answers"])
   print(f"answers from {model.origin()}", file=sys.stderr, flush=True)
-  with files.open_file(path, or_pipe=True) if path else nullcontext(sys.stdin.buffer) as file:
+  with files.open_file(path, or_pipe=True) if path else nullcontext(_standard_input()) as file:
     size = _regular_size(file)
     show = size is not None and not sys.stdout.isatty()
     with Progress(size or 0, "B", "answering") if show else nullcontext() as progress:
       for rows in answers(model, parser, file, batch_size=values.batch_size, progress=progress):
-        sys.stdout.write("".join(json_values.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        sys.stdout.write("".join(answer_line(row) for row in rows))
         sys.stdout.flush()
 
 
+def _standard_input() -> BinaryIO:
+  if sys.stdin is None:
+    raise UserError("standard input is closed: pipe the texts into the command, or give --input_file")
+  return sys.stdin.buffer
+
+
+def answer_line(row: Mapping[str, Any]) -> str:
+  """The row as a line of JSON, which has no other end of a line in it, whatever a reader takes for one."""
+  return json_values.dumps(row, ensure_ascii=False).translate(_ESCAPED) + "\n"
+
+
 def _regular_size(file: BinaryIO) -> int | None:
-  """Bytes of a file; None for a pipe or a terminal."""
-  status = os.fstat(file.fileno())
+  """Bytes of a file; None for a pipe, a terminal or a remote file."""
+  try:
+    status = os.fstat(file.fileno())
+  except (AttributeError, OSError):
+    return None
   return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 

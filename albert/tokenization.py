@@ -175,11 +175,14 @@ class Tokenizer:
       model = file.read()
     _load_processor(model_file, model)  # refuses what is no model
     self.sha256 = hashlib.sha256(model).hexdigest()
-    #: The model with the scores that this class encodes with.
-    self.exact_model = with_exact_scores(model)
-    self._processor = _load_processor(model_file, self.exact_model)
-    self.vocab_size = int(self._processor.get_piece_size())
-    self.pieces: list[str] = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+    try:
+      #: The model with the scores that this class encodes with.
+      self.exact_model = with_exact_scores(model)
+      self._processor = _load_processor(model_file, self.exact_model)
+      self.vocab_size = int(self._processor.get_piece_size())
+      self.pieces: list[str] = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+    except (ValueError, IndexError, OverflowError, struct.error) as error:  # damage that the library does not mind
+      raise _no_model(model_file) from error
     self._check_special_pieces()
     # False for a vocabulary trained to have pieces of several words: then a text is encoded as one.
     self.words_are_independent = WORD_START in self.pieces and not any(WORD_START in piece[1:] for piece in self.pieces)

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 import apache_beam as beam
 import msgspec
 import numpy as np
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert import files
 from albert.data.manifest import ShardInfo
@@ -31,7 +30,7 @@ from albert.data.records import RecordWriter
 from albert.errors import RunError, UserError
 from albert.tokenization import Tokenizer
 from albert.workers import Workers
-from data_prep import blocks, corpus, inputs, segments, shards
+from data_prep import beam_flags, blocks, corpus, inputs, segments, shards
 from data_prep.blocks import Block
 from data_prep.corpus import Counts, Unit
 from data_prep.job import Job, Made, Runner, UnusableTextError, Workspace, check_counts, check_shards
@@ -54,6 +53,10 @@ _UNPACKED_FOR_GZIP = 4
 # What the workers' errors look like once a runner has passed them on.
 _ERRORS = {error.__name__: error for error in (UserError, UnusableTextError, RunError)}
 _ERROR = re.compile(rf"\b({'|'.join(_ERRORS)}): (.+?)(?: \[while running .*)?$", re.MULTILINE)
+
+# What Beam adds to the errors of a step's own code.
+_IN_STEP = "[while running"
+_LONGEST_REASON = 300
 
 # A unit of text, or a whole packed file with its place among the inputs.
 Source = Unit | tuple[int, str]
@@ -300,9 +303,14 @@ def _run(pipeline: beam.Pipeline, result_file: str, kind: type[_Result]) -> _Res
     state = pipeline.run().wait_until_finish()
   except Exception as error:  # what a runner makes of an error on one of its machines is its own
     found = _ERROR.search(f"{type(error).__name__}: {error}")
-    if found is None:
+    if found is not None:
+      raise _ERRORS[found[1]](found[2]) from error
+    if _IN_STEP in str(error):  # a fault of this program, whose traceback is of use
       raise
-    raise _ERRORS[found[1]](found[2]) from error
+    reason = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
+    raise RunError(
+      f"Beam's runner failed ({type(error).__name__}: {reason}): check its flags after -- and its log"
+    ) from error
   if not files.exists(result_file):
     raise RunError(f"the runner ended ({state}) without a result: look at its log, and run the same command again")
   return files.read_json(result_file, kind)
@@ -318,7 +326,7 @@ def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, 
   del tokenizer, workers
   with files.open_file(job.spm_model_file) as file:
     spm_model = file.read()
-  pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
+  pipeline = beam_flags.pipeline_of(flags)
   result_file = workspace.file(_RESULT)
   build(pipeline, job, spm_model, result_file)
   result = _run(pipeline, result_file, _ShardsResult)
@@ -332,7 +340,7 @@ def hash_inputs(
   """The input files' entries, as for the manifest, of the files as they are; hashed by the runner's machines."""
   del workspace, workers
   result_file = files.join(job.output_dir, _HASHES)
-  pipeline = beam.Pipeline(options=PipelineOptions(list(flags)))
+  pipeline = beam_flags.pipeline_of(flags)
 
   def write_result(entries: list[tuple[int, dict[str, Any]]]) -> None:
     files.write_json(result_file, {"inputs": [entry for _, entry in sorted(entries, key=lambda item: item[0])]})
@@ -351,5 +359,6 @@ def hash_inputs(
 
 
 def make_runner(flags: tuple[str, ...] = ()) -> Runner:
-  """The runner that Beam's own `flags` name; DirectRunner if none."""
+  """The runner that Beam's own `flags` name; DirectRunner if none. UserError if they are wrong."""
+  beam_flags.pipeline_of(flags)  # before any text is read
   return Runner(functools.partial(run, flags=flags), functools.partial(hash_inputs, flags=flags))

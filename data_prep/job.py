@@ -296,6 +296,12 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   identity = _finished_identity(job, workspace, manifest.settings, hash_inputs)
   if manifest.kind != KIND or manifest.settings != identity:
     raise other_settings_error(job.output_dir, "a finished run", manifest.settings, identity)
+  names = [job.shard_name(index) for index in range(job.num_shards)]
+  if [shard.file for shard in manifest.shards] != names:
+    raise UserError(
+      f"{files.join(job.output_dir, 'manifest.json')} lists {len(manifest.shards)} shards, not {names[0]} to "
+      f"{names[-1]}: restore it, or delete it and the shards"
+    )
   intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
   if all(intact):
     workspace.remove()

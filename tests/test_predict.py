@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from albert import predict
+from albert import input_lines, predict
 from albert.errors import UserError
 from albert.predict import Model, Parser, Request
 
@@ -215,3 +215,81 @@ def test_command_refuses_what_is_no_model(tmp_path: Path) -> None:
   (tmp_path / "3").mkdir()
   (tmp_path / "3" / "saved_model.pb").write_bytes(b"")
   assert "has no assets.extra/servable.json" in command(f"--model={tmp_path}").stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_other_encodings_and_line_ends_are_named(encoding: str) -> None:
+  for text in ('{"text": "a"}', "The river."):
+    with pytest.raises(UserError, match=f"^file is {encoding[:6].upper()}: save it as UTF-8$"):
+      run(f"{text}\n{text}\n".encode(encoding), Lengths(), batch_size=2)
+  with pytest.raises(UserError, match=r"^file: its lines end in CR alone"):
+    run(b'{"text": "a"}\r{"text": "b"}\r', Lengths(), batch_size=2)
+  assert run(b"a\rb\r\n\0\n", Lengths(), batch_size=2) == [{"length": 3}, {"length": 1}]
+
+
+def test_a_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
+  assert run(b"12345678\r\n12345678", Lengths(), batch_size=2) == [{"length": 8}] * 2
+  windows = predict.answers(
+    cast(Model, Lengths()), Parser([TEXT], predict.AUTO, "file"), io.BytesIO(b"a\n123456789\nb\n"), batch_size=2
+  )
+  assert next(windows) == [{"length": 1}]
+  with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: give a shorter text"):
+    next(windows)
+
+
+def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(input_lines, "_MAX_AHEAD_BYTES", 2000)
+  monkeypatch.setattr(predict, "_MAX_BATCH_BYTES", 3000)
+  file = io.BytesIO(b"".join(b"x" * 999 + b"\n" for _ in range(100)))
+  reader = predict.windows(file, 64)
+  assert [len(line) for line in next(reader)] == [1000] * 2
+  assert file.tell() <= 6000
+  model = Lengths()
+  sizes = [999, 5000, 10, 999, 999, 10]
+  assert run(b"\n".join(b"x" * size for size in sizes), model, batch_size=4) == [{"length": size} for size in sizes]
+  assert sorted(sum(batch) for batch in model.batches if len(batch) > 1)[-1] <= 3000
+  assert [5000] in model.batches
+
+
+def test_an_answer_is_one_line_to_every_reader() -> None:
+  row = {"text": "a\u2028b\u2029c\x85d\x0b\x1c\n", "score": 1.5}
+  line = predict.answer_line(row)
+  assert len(line.splitlines()) == 1
+  assert json.loads(line) == row
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_have_are_refused(value: str) -> None:
+  with pytest.raises(UserError, match=r"^file, line 3: .*\bx must be a finite number, it is"):
+    parse([TEXT], b'{"text": "a", "x": %s}' % value.encode())
+
+
+def test_a_closed_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(sys, "stdin", None)
+  with pytest.raises(UserError, match=r"^standard input is closed: .* or give --input_file$"):
+    predict._standard_input()
+
+
+DESCRIPTION = {
+  "task": "classifier", "fields": [TEXT], "answers": {"label": "it"}, "labels": ["a", "b"], "counted_by": "",
+  "checkpoint": {"path": None, "step": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"fields": None}, r"servable\.json: \$\.fields must be a list, it is null: export it again"),
+    ({"fields": [{"name": "text"}]}, r"servable\.json: \$\.fields\[0\] lacks '(meaning|is_list)'"),
+    ({"answers": ["label"]}, r"servable\.json: \$\.answers must be an object"),
+    ({"checkpoint": {"step": []}}, r"servable\.json: \$\.checkpoint"),
+    ({}, r"^--model=.*: does not load \(.+\): export it again with python -m albert\.export$"),
+  ],
+)
+def test_damaged_models_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+  (tmp_path / "1" / "assets.extra").mkdir(parents=True)
+  (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
+  (tmp_path / "1" / "assets.extra" / "servable.json").write_text(json.dumps(DESCRIPTION | changes))
+  with pytest.raises(UserError, match=message):
+    Model(str(tmp_path))

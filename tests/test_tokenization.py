@@ -371,6 +371,16 @@ def test_pickle_and_hash(tmp_path: Path, spm_model: str) -> None:
   assert copy.sha256 == hashlib.sha256(Path(spm_model).read_bytes()).hexdigest()
 
 
+def test_a_damaged_vocabulary_is_refused(spm_model: str, tmp_path: Path) -> None:
+  """SentencePiece takes pieces that are not UTF-8."""
+  model = Path(spm_model).read_bytes()
+  assert b"\xe2\x96\x81the" in model
+  path = tmp_path / "damaged.model"
+  path.write_bytes(model.replace(b"\xe2\x96\x81the", b"\xe2\x96\x01the", 1))
+  with pytest.raises(UserError, match=r"damaged.model: not a SentencePiece model: give the \.model file"):
+    Tokenizer(str(path))
+
+
 @pytest.mark.parametrize(
   ("contents", "message"),
   [(None, "cannot read it"), (b"", "not a SentencePiece model"), (b"plain text\n" * 9, "not a SentencePiece model")],

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +15,8 @@ from albert import files, json_values
 from albert.errors import UserError
 
 FILE_NAME = "manifest.json"
+# The key of a hash of all other values.
+_CHECKSUM = "checksum"
 _BLOCK = 1 << 20
 _REMEDY = "not a manifest of data preparation, or damaged: run data preparation again into another directory"
 
@@ -106,15 +109,24 @@ class Manifest:
       raise UserError(
         f"{path}: its shards have {manifest.num_examples} examples, not {json_values.shown(num_examples)}: {_REMEDY}"
       )
+    checksum = values.pop(_CHECKSUM, None)  # manifests of earlier versions have none
+    if checksum not in (None, _checksum(values)):
+      raise UserError(f"{path}: was changed after data preparation: restore it, or run data preparation again")
     return manifest
 
   def save(self, directory: str) -> None:
-    """Writes manifest.json into `directory`, whole or not at all."""
+    """Writes manifest.json into `directory` atomically."""
     values = dataclasses.asdict(self)
     shards = values.pop("shards")
     values["num_examples"] = self.num_examples
     values["shards"] = list(shards)
+    values[_CHECKSUM] = _checksum(values)
     files.write_atomically(files.join(directory, FILE_NAME), json.dumps(values, indent=2) + "\n")
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+  """SHA-256 of the values of a manifest, however its file is formatted."""
+  return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def file_sha256(path: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -30,8 +31,8 @@ CACHE_NAME = "shard_hashes.json"
 _SECONDS_BETWEEN_SAVES = 30.0
 # Fewer bytes are read by one process: starting others takes a second or two.
 _BYTES_OF_ONE_PROCESS = 256 << 20
-# In the cache: size and time of change of a file, then its records.RecordFileInfo.
-_CacheEntry = tuple[int, int, int, int, str, bool]
+# In the cache: size and time of change of a file, its records.RecordFileInfo, and the checksum of all that.
+_CacheEntry = tuple[int, int, int, int, str, bool, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +94,21 @@ class Shards:
     )
 
 
+def stat_shards(spec: str, *, flag: str) -> dict[str, files.Stat]:
+  """files.stat_globs for shards: a glob such as 'shards/*' may also match the manifest and the hashes beside them.
+
+  Raises:
+    UserError: as stat_globs; or nothing else matches.
+  """
+  found = files.stat_globs(spec, flag=flag)
+  shards = {path: status for path, status in found.items() if os.path.basename(path) not in (FILE_NAME, CACHE_NAME)}
+  if not shards:
+    first = next(iter(found))
+    example = files.join(os.path.dirname(first), "*.tfrecord*")
+    raise UserError(f"{flag}: {first} describes shards, and is none: give the shards, for example {example!r}")
+  return shards
+
+
 def open_shards(
   paths: Sequence[str],
   *,
@@ -117,6 +133,8 @@ def open_shards(
   listed: dict[str, ShardInfo] = {}
   is_gzip: dict[str, bool] = {}
   for directory, manifest in manifests.items():
+    if manifest is not None and not manifest.shards:
+      raise UserError(f"{files.join(directory, FILE_NAME)} lists no shards: restore it, or run data preparation again")
     if manifest is not None:
       own = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
       _refuse_missing(directory, [shard.file for shard in manifest.shards if shard.file not in own], patterns)
@@ -212,7 +230,7 @@ def _scan(paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str)
     with Progress(len(left), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
       for path, info in workers.map(records.scan, left):
         found[path] = info
-        cache[_cache_key(path)] = (stats[path].num_bytes, stats[path].mtime_ns, *info)
+        cache[_cache_key(path)] = _cache_entry(path, stats[path], info)
         progress.update(1)
         if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
           _write_cache(cache_file, cache)
@@ -235,9 +253,14 @@ def _cached(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> re
   entry = cache.get(_cache_key(path))
   if entry is None:
     return None
-  num_bytes, mtime_ns = entry[:2]
-  info = records.RecordFileInfo(*entry[2:])
-  return info if (num_bytes, mtime_ns, info.num_bytes) == (stat.num_bytes, stat.mtime_ns, stat.num_bytes) else None
+  info = records.RecordFileInfo(*entry[2:6])
+  is_whole = info.num_bytes == stat.num_bytes
+  return info if is_whole and entry == _cache_entry(path, stat, info) else None  # another checksum: damaged
+
+
+def _cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
+  values = (stat.num_bytes, stat.mtime_ns, *info)
+  return (*values, hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16])
 
 
 def _read_cache(path: str) -> dict[str, _CacheEntry]:

@@ -341,6 +341,10 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   return texts
 
 
+# Characters of a flag's value in an error.
+_LONGEST_SHOWN = 200
+
+
 def parse_labels(text: str) -> tuple[str, ...]:
   """--labels: commas between, or a JSON list; () for none.
 
@@ -350,12 +354,13 @@ def parse_labels(text: str) -> tuple[str, ...]:
   if not text:
     return ()
   labels: list[str] = text.split(",")
+  where = f"--labels={text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + '...'}"
   if text.startswith("["):
-    given = json_values.parse(f"--labels={text}", text, list[str | int | float], "give a JSON list of texts")
+    given = json_values.parse(where, text, list[str | int | float], "give a JSON list of texts")
     labels = list(map(str, given))
   labels = [label.strip() for label in labels]
   if len(set(labels)) < max(len(labels), 2) or "" in labels:
-    raise UserError(f"--labels={text}: give at least two different labels, with commas between")
+    raise UserError(f"{where}: give at least two different labels, with commas between")
   return tuple(labels)
 
 

@@ -18,7 +18,7 @@ from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
 from albert.data.schema import FeatureSpec, pretraining_features
-from albert.data.shards import open_shards
+from albert.data.shards import open_shards, stat_shards
 from albert.data.source import Data
 from albert.errors import UserError
 from albert.models.heads import PretrainingModel
@@ -78,7 +78,7 @@ class PretrainingTask(Task):
   def _files(self, flag: str) -> dict[str, files.Stat]:
     """The shards of --input_file or --eval_input_file, which are looked for once: there may be thousands."""
     if flag not in self._found:
-      self._found[flag] = files.stat_globs(getattr(self.config, flag), flag=f"--{flag}")
+      self._found[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
     return self._found[flag]
 
   def _agree_with_shards(self, paths: Sequence[str]) -> Manifest | None:

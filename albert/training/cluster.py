@@ -65,7 +65,7 @@ def addresses() -> list[str]:
   jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
   kind, index = values.task.type, int(values.task.index)
   if kind not in jobs or not 0 <= index < len(jobs[kind]):
-    raise UserError(f"TF_CONFIG={text!r}: this process, {kind} {index}, is none of its cluster")
+    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {kind} {index}, is none of its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import TrainConfig
+from albert.config import ModelConfig, TrainConfig
 from albert.errors import RunError, UserError
+from albert.models.weight_names import encoder_shapes, num_parameters
 from albert.ranges import INT32_MAX
 from albert.training import cluster
 from albert.training.metrics_log import say
+
+_BYTES_OF_FLOAT32 = 4
+# A TPU's host that does not answer in this time is not there.
+_SECONDS_TO_ANSWER = 10.0
 
 
 def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
@@ -61,6 +69,39 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
       f"--eval_batch_size={config.eval_batch_size} cannot be shared evenly by {replicas} replicas: give a multiple of "
       f"{replicas}"
     )
+
+
+def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
+  """Checks that the weights, and in training the optimizer's two moments, can fit the memory of a machine without GPUs.
+
+  What else a step needs depends on the batch; TensorFlow says so when it gets no memory for it.
+  Raises:
+    UserError: they take more than the machine's memory and swap space.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
+    return
+  parameters = num_parameters(encoder_shapes(model))
+  needed, there = _BYTES_OF_FLOAT32 * parameters * (3 if trains else 1), _memory_bytes()
+  if there and needed > there:
+    raise UserError(
+      f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
+      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed / 1e9:,.0f} GB"
+      f"{' with the moments of the optimizer' if trains else ''}; this machine has {there / 1e9:,.0f} GB of memory: "
+      "give a smaller model"
+    )
+
+
+def _memory_bytes() -> int:
+  """Memory and swap space of this machine; 0 where the system does not say."""
+  found = {}
+  try:
+    with open("/proc/meminfo", encoding="ascii") as file:
+      for line in file:
+        name, _, value = line.partition(":")
+        found[name] = int(value.split()[0]) << 10
+  except (OSError, ValueError, IndexError):  # not Linux
+    return 0
+  return found.get("MemTotal", 0) + found.get("SwapTotal", 0)
 
 
 def num_hosts(strategy: tf.distribute.Strategy) -> int:
@@ -130,15 +171,36 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
     ) from error
 
 
+@contextlib.contextmanager
+def _answer_within(seconds: float) -> Iterator[None]:
+  """Python's connections that are made within give up after so many seconds, instead of minutes."""
+  previous = socket.getdefaulttimeout()
+  socket.setdefaulttimeout(seconds)
+  try:
+    yield
+  finally:
+    socket.setdefaulttimeout(previous)
+
+
+def _check_hosts(hosts: Mapping[str, Sequence[str]]) -> None:
+  """Connects to the addresses of a cluster: TensorFlow itself would try for minutes. OSError if one does not answer."""
+  for address in itertools.chain.from_iterable(hosts.values()):
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port))).close()
+
+
 def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
   if not config.tpu:
     raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
   try:
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
+    with _answer_within(_SECONDS_TO_ANSWER):
+      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
+      if config.tpu != "local":
+        _check_hosts(resolver.cluster_spec().as_dict())
     if config.tpu != "local":
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
-  except (ValueError, tf.errors.OpError, RuntimeError) as error:
+  except Exception as error:  # of the resolver's clients (urllib, Google's), of sockets, of TensorFlow
     raise UserError(
       f"--tpu={config.tpu}: cannot reach that TPU ({cluster.reason(error)}); give its name or grpc:// address, or "
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"

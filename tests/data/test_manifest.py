@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +44,7 @@ def test_share_of_unknown_tokens_and_manifests_without_it(tmp_path: Path) -> Non
   assert Manifest.load(str(tmp_path)) == counted
   assert counted.unknown_share == 27 / 900
   values = json.loads((tmp_path / "manifest.json").read_text())
-  del values["num_unknown_tokens"]  # as older versions wrote it
+  del values["num_unknown_tokens"], values["checksum"]  # as older versions wrote it
   (tmp_path / "manifest.json").write_text(json.dumps(values))
   older = Manifest.load(str(tmp_path))
   assert older == MANIFEST
@@ -54,6 +56,28 @@ def test_not_a_manifest(tmp_path: Path, text: str) -> None:
   path = tmp_path / "manifest.json"
   path.write_text(text)
   with pytest.raises(UserError, match=f"{path}.*: not a manifest of data preparation"):
+    Manifest.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda values: values["settings"].update(sentence_prediction="nsp"),
+    lambda values: values.update(vocab_size=values["vocab_size"] + 1),
+    lambda values: (values["shards"][0].update(examples=10), values["shards"][1].update(examples=11)),
+    lambda values: values["shards"].reverse(),
+    lambda values: values.update(shards=[], num_examples=0),
+  ],
+)
+def test_a_manifest_that_was_edited_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+  MANIFEST.save(str(tmp_path))
+  path = tmp_path / "manifest.json"
+  values = json.loads(path.read_text())
+  path.write_text(json.dumps(values))
+  assert Manifest.load(str(tmp_path)) == MANIFEST  # formatting does not matter
+  change(values)
+  path.write_text(json.dumps(values))
+  with pytest.raises(UserError, match=r"manifest\.json: was changed after data preparation: restore it"):
     Manifest.load(str(tmp_path))
 
 

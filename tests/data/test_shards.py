@@ -12,7 +12,7 @@ import pytest
 
 from albert.data import records
 from albert.data.manifest import Manifest, ShardInfo
-from albert.data.shards import CACHE_NAME, Shards, open_shards
+from albert.data.shards import CACHE_NAME, Shards, open_shards, stat_shards
 from albert.errors import UserError
 from albert.files import stat_globs
 from tests.synthetic import VOCAB_SIZE, write_shards
@@ -137,6 +137,31 @@ def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> No
   first_record = 16 + int.from_bytes(data[:8], "little")
   Path(paths[2]).write_bytes(data[:first_record])  # cut at a record boundary: no record is damaged
   with pytest.raises(UserError, match=rf"part-02\.tfrecord has {first_record} bytes, .*says {len(data)}"):
+    open_globs(f"{tmp_path}/*.tfrecord")
+
+
+def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
+  paths = write_shards(tmp_path, SIZES)
+  write_manifest(tmp_path, paths)
+  assert list(stat_shards(f"{tmp_path}/*", flag="--input_file")) == paths
+  with pytest.raises(UserError, match=r"--input_file: .*manifest.json describes shards, and is none: .*\*\.tfrecord"):
+    stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
+
+
+def test_a_changed_count_among_the_kept_hashes_is_counted_again(tmp_path: Path) -> None:
+  paths = write_shards(tmp_path / "shards", SIZES)
+  expected = open_globs(f"{tmp_path}/shards/*", tmp_path)
+  text = (tmp_path / CACHE_NAME).read_text()
+  for old, new in ((f", {SIZES[0]}, ", f", {SIZES[0] + 1}, "), (expected.sha256[1], expected.sha256[0])):
+    assert old in text
+    (tmp_path / CACHE_NAME).write_text(text.replace(old, new, 1))
+    assert open_globs(f"{tmp_path}/shards/*", tmp_path) == expected
+  assert list(expected.paths) == paths
+
+
+def test_a_manifest_without_shards_is_refused(tmp_path: Path) -> None:
+  write_manifest(tmp_path, write_shards(tmp_path, SIZES), shards=())
+  with pytest.raises(UserError, match=r"manifest\.json lists no shards: restore it"):
     open_globs(f"{tmp_path}/*.tfrecord")
 
 

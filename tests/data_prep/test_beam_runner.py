@@ -302,3 +302,31 @@ def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., 
     return open_file(path, mode)
 
   return opening
+
+
+@needs_beam
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    (["--runner=Nope"], "Beam's flags after --: Unexpected pipeline runner: Nope. Valid values are"),
+    (["--runner=no.such.Runner"], "Beam's flags after --: "),
+    (["--runer=DirectRunner"], "'--runer=DirectRunner' is none of them: did you mean --runner?"),
+    (["--runner=FlinkRunner", "--flink_mastr=h:1"], "did you mean --flink_master?"),
+    (["--direct_num_workers=many"], "argument --direct_num_workers: invalid int value: 'many'"),
+    (["--runner=DataflowRunner"], "Missing required option: project."),
+    (["stray"], "'stray' is none of them"),
+  ],
+)
+def test_wrong_flags_of_beam_are_one_line(flags: list[str], message: str) -> None:
+  with pytest.raises(UserError) as caught:
+    beam_runner.make_runner(tuple(flags))
+  assert message in str(caught.value)
+
+
+@needs_beam
+def test_right_flags_of_beam_are_taken() -> None:
+  beam_runner.make_runner(("--direct_num_workers=2", "--runner=DirectRunner"))
+  # A server of Flink has flags of its own.
+  beam_runner.make_runner(
+    ("--runner=FlinkRunner", "--flink_master=host:1", "--object_reuse", "--an_option_of_the_server=1")
+  )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gzip
 import hashlib
@@ -78,6 +79,11 @@ def test_finished_run_verifies_and_is_repaired(
   whole = contents(tmp_path)
   times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
   assert prepare(job) == manifest
+  dataclasses.replace(manifest, shards=()).save(str(tmp_path))
+  with pytest.raises(UserError, match=r"manifest.json lists 0 shards, not pretraining-00000-of-00003"):
+    prepare(job)  # a manifest without shards is not complete
+  manifest.save(str(tmp_path))
+  times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
   assert "all 3 shards verify, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
   damaged = tmp_path / manifest.shards[1].file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import TrainConfig
+from albert.config import ModelConfig, TrainConfig
 from albert.data.batches import ExampleData
 from albert.data.examples import Examples
 from albert.data.pipeline import ShardData
@@ -122,3 +124,28 @@ def test_xla_is_for_batches_of_one_shape(
 def test_xla_of_several_replicas_is_refused() -> None:
   with pytest.raises(UserError, match="this run has 2 replicas: give --jit_compile=auto"):
     strategies.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC)
+
+
+@pytest.mark.parametrize("tpu", ["nope", "grpc://127.0.0.1:1", "grpc://[::1]:1", "a b"])
+def test_a_tpu_that_is_not_there_is_one_line_at_once(tpu: str) -> None:
+  """TensorFlow itself would connect for minutes, and its resolver raises errors of its clients."""
+  started = time.monotonic()
+  with pytest.raises(UserError, match=re.escape(f"--tpu={tpu}: cannot reach that TPU (")) as caught:
+    strategies.make_strategy(TrainConfig(tpu=tpu, num_train_steps=1))
+  assert "give its name or grpc:// address" in str(caught.value)
+  assert time.monotonic() - started < 30
+
+
+def test_a_model_that_no_machine_can_hold_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+  strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+  huge = ModelConfig(hidden_size=10**6, num_attention_heads=10)
+  with pytest.raises(UserError, match=r"hidden_size 1000000, .* has 5.01e\+12 parameters, which take 60,\d+ GB with"):
+    strategies.check_memory(huge, strategy, trains=True)
+  # 11.7 million parameters of albert_base: 47 MB, 140 MB with both moments.
+  for memory, trains, is_refused in ((150e6, True, False), (130e6, True, True), (50e6, False, False), (0, True, False)):
+    monkeypatch.setattr(strategies, "_memory_bytes", lambda memory=memory: int(memory))
+    if is_refused:
+      with pytest.raises(UserError, match="give a smaller model"):
+        strategies.check_memory(ModelConfig(), strategy, trains=trains)
+    else:
+      strategies.check_memory(ModelConfig(), strategy, trains=trains)

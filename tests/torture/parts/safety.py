@@ -93,8 +93,13 @@ class Outside(NamedTuple):
   num_bytes: int
   sha256: str
 
+  def named(self, directory: Path, form: str) -> str:
+    """Its name in a manifest that lies in `directory`."""
+    return hostile.names_outside(directory, self.path)[form]
 
-def _of_shards(directory: Path, name: str, outside: Outside) -> None:
+
+def _of_shards(directory: Path, form: str, outside: Outside) -> None:
+  name = outside.named(directory, form)
   shard = ShardInfo(name, 1, outside.num_bytes, outside.sha256)
   values: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
   Manifest(kind="pretraining", settings={}, shards=(shard,), **values).save(str(directory))
@@ -105,55 +110,60 @@ def _of_shards(directory: Path, name: str, outside: Outside) -> None:
       raise AssertionError("a file outside passes for a shard")
 
 
-def _of_checkpoint(directory: Path, name: str, outside: Outside) -> None:
+def _of_checkpoint(directory: Path, form: str, outside: Outside) -> None:
   from albert.config import ModelConfig
   from albert.training.checkpoints import CheckpointManager
 
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
   values = json.loads((step / "manifest.json").read_text())
-  values["files"][name] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
+  values["files"][outside.named(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
   (step / "manifest.json").write_text(json.dumps(values))
   if manager.latest()[0] is not None:
     raise AssertionError("the checkpoint verifies")
 
 
-def _of_index(directory: Path, name: str, outside: Outside) -> None:
+def _of_index(directory: Path, form: str, outside: Outside) -> None:
   from albert.training.weight_files import open_weights
 
+  name = outside.named(directory, form)
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
   open_weights(str(directory))
   raise AssertionError("the index is taken")
 
 
-def _of_runs(directory: Path, name: str, outside: Outside) -> None:
+def _of_runs(directory: Path, form: str, outside: Outside) -> None:
   from albert.export.source import open_source
 
+  name = outside.named(directory, form)
   values = {"seeds": [1], "best_run": str(Path(name).parent) if name not in ("", ".", "..") else name, "metrics": {}}
   (directory / "runs.json").write_text(json.dumps(values))
   open_source(str(directory))
   raise AssertionError("the best run is taken")
 
 
-def _of_seeds(directory: Path, name: str, outside: Outside) -> None:
+def _of_seeds(directory: Path, form: str, outside: Outside) -> None:
+  name = outside.named(directory, form)
   (directory / "runs.json").write_text(json.dumps({"seeds": [name], "best_run": "run-1", "metrics": {}}))
   read_runs([str(directory)], num_examples=1)
   raise AssertionError("the seed is taken")
 
 
-def _of_best(directory: Path, name: str, outside: Outside) -> None:
+def _of_best(directory: Path, form: str, outside: Outside) -> None:
   from albert.config import ModelConfig
   from albert.training.checkpoints import CheckpointManager
 
+  name = outside.named(directory, form)
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   (directory / "best.json").write_text(json.dumps({"step": name, "metric": "loss", "value": 1.0}))
   manager.best_or_latest()
   raise AssertionError("the step is taken")
 
 
-def _of_prediction_sources(directory: Path, name: str, outside: Outside) -> None:
+def _of_prediction_sources(directory: Path, form: str, outside: Outside) -> None:
   from albert.training.prediction_sources import PredictionSource, PredictionSources
 
+  name = outside.named(directory, form)
   entry = {"checkpoint": name, "step": 1, "weights_sha256": "0", "inputs": {name: "0" * 64}}
   (directory / "prediction_sources.json").write_text(json.dumps({name: entry, "predictions_dev.tsv": entry}))
   sources = PredictionSources(str(directory), [str(directory / "predictions_dev.tsv")], {name: "0" * 64})
@@ -163,10 +173,11 @@ def _of_prediction_sources(directory: Path, name: str, outside: Outside) -> None
   sources.write(PredictionSource(name, 1, "0", {name: "0" * 64}))
 
 
-def _of_export(directory: Path, name: str, outside: Outside) -> None:
+def _of_export(directory: Path, form: str, outside: Outside) -> None:
   from albert.export.formats import DESCRIPTION
   from albert.predict import Model
 
+  name = outside.named(directory, form)
   (directory / DESCRIPTION).parent.mkdir(parents=True)
   text = {"name": name, "is_list": False, "meaning": name}
   values = {
@@ -208,7 +219,7 @@ def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], 
   if str(path) in watch.opened:
     return f"{name!r} led to {path}"
   if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.iterdir())) != 1:
-    return f"{name!r} changed what is outside"
+    return f"{form} changed what is outside"
   shutil.rmtree(root)
   return None
 
