@@ -369,9 +369,13 @@ def _damage_or_fault(path: str) -> str | None:
 
 
 def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:
-  """Assigns every variable from the checkpoint. UserError if one is missing or has another shape."""
+  """Assigns every variable from the checkpoint.
+
+  Raises:
+    UserError: one is missing, has another shape or type, or holds a value that is not finite, which no run saves.
+  """
   reader = tf.train.load_checkpoint(checkpoint.prefix)
-  shapes = reader.get_variable_to_shape_map()
+  shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
   for name, variable in variables.items():
     if name not in shapes:
       raise UserError(f"{checkpoint.path}: has no {name}: it was not saved by a run of this configuration")
@@ -379,4 +383,10 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
       raise UserError(
         f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the model needs {list(variable.shape)}"
       )
-    variable.assign(tf.cast(reader.get_tensor(name), variable.dtype))
+    found, wanted = tf.as_dtype(dtypes[name]), variable.dtype
+    if found.is_floating != wanted.is_floating or found.is_integer != wanted.is_integer:
+      raise UserError(f"{checkpoint.path}: {name} holds {found.name} values, the model needs {wanted.name}")
+    value = tf.cast(reader.get_tensor(name), wanted)
+    if wanted.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+      raise UserError(f"{checkpoint.path}: {name} holds values that are not finite: give another checkpoint")
+    variable.assign(value)

@@ -466,6 +466,23 @@ def test_other_weights_are_refused(manager, variables, message):
     restore(newest, {name: tf.Variable(value) for name, value in variables.items()})
 
 
+@pytest.mark.parametrize(
+  ("saved", "message"),
+  [
+    (np.ones([2], np.int32), "b holds int32 values, the model needs float32"),
+    (np.ones([2], np.complex64), "b holds complex64 values"),
+    (np.array(["1", "2"]), "b holds string values"),
+    (np.array([1, np.nan], np.float32), "b holds values that are not finite"),
+    (np.array([np.inf, 1], np.float32), "b holds values that are not finite"),
+  ],
+)
+def test_values_that_no_run_saves_are_refused(manager, saved, message):
+  manager.save(1, {"b": saved})
+  newest, _ = manager.latest()
+  with pytest.raises(UserError, match=message):
+    restore(newest, {"b": tf.Variable(tf.zeros([2]))})
+
+
 def test_the_manifest_covers_every_file(manager):
   path = Path(manager.save(1, tensors(1)))
   assert find_damage(str(path)) is None
