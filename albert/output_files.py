@@ -23,6 +23,8 @@ PREDICTION_SOURCES = "prediction_sources.json"
 RUNS = "runs.json"
 # Also beside the weights of a checkpoint, and in an export's assets.
 VOCABULARY = "spiece.model"
+# Beside converted weights: the name, shape and SHA-256 of each.
+CONVERSION = "conversion.tsv"
 
 _REMEDY = "restore this file, or give another --output_dir"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from albert.output_files import CONVERSION
+
 FORMATS = ("albert", "tf1", "huggingface")
 # Classes of transformers that config.json may name.
 ARCHITECTURES = (
@@ -15,4 +17,4 @@ ARCHITECTURES = (
 )
 # Those of them that have a pooler.
 POOLED = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
-REPORT = "conversion.tsv"
+REPORT = CONVERSION

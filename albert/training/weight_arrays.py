@@ -7,7 +7,9 @@ hold before it is used: floating-point numbers, all of them finite.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
@@ -16,7 +18,7 @@ import msgspec
 import numpy as np
 import tensorflow as tf
 
-from albert import files, json_values
+from albert import files, json_values, output_files
 from albert.errors import UserError
 
 SAFETENSORS = "model.safetensors"
@@ -38,12 +40,14 @@ class Array:
     shape: of the array.
     dtype: as NumPy calls it, or as the file does, if that is none of ours.
     read_raw: reads it, whatever it holds.
+    sha256: of its float32 values, if conversion.tsv tells; else empty.
   """
 
   file: str
   shape: tuple[int, ...]
   dtype: str
   read_raw: Callable[[], np.ndarray]
+  sha256: str = ""
 
   def read(self, name: str, flag: str) -> np.ndarray:
     """The array as float32.
@@ -63,6 +67,11 @@ class Array:
       value = np.asarray(self.read_raw(), np.float32)
     if value.shape != self.shape:
       raise UserError(f"{flag}={self.file}: {name} is {list(value.shape)}, the file says {list(self.shape)}: damaged")
+    if self.sha256 and hashlib.sha256(np.ascontiguousarray(value, "<f4").tobytes()).hexdigest() != self.sha256:
+      raise UserError(
+        f"{flag}={self.file}: {name} is not what {output_files.CONVERSION} beside it says: the file is damaged; "
+        f"restore it, or delete {output_files.CONVERSION} if the weights were changed on purpose"
+      )
     is_finite = np.isfinite(value)
     if not is_finite.all():
       place = [int(index[0]) for index in np.nonzero(~is_finite)]
@@ -221,6 +230,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   from safetensors import SafetensorError, deserialize, safe_open
 
   check_is_file(path, flag)
+  hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   try:
     # The library checks sizes and offsets. It takes the last of two entries with one name, and reads no bfloat16 into
     # NumPy; so the header is read here, too.
@@ -248,9 +258,22 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
       tuple(tensor.shape),
       _SAFETENSORS_TYPES.get(tensor.dtype, tensor.dtype),
       lambda name=name, tensor=tensor: read(name, tensor),  # type: ignore[misc]
+      hashes.get(name, ""),
     )
     for name, tensor in header.items()
   }
+
+
+def _recorded_hashes(directory: str) -> dict[str, str]:
+  """Name -> SHA-256 of the weights that albert.convert wrote to a directory; {} for others, whose files have none."""
+  path = files.join(directory, output_files.CONVERSION)
+  if not files.exists(path):
+    return {}
+  with files.open_file(path) as file:
+    rows = [line.split("\t") for line in file.read().decode("utf-8", errors="replace").splitlines()]
+  if not rows or any(len(row) != 4 or not re.match(r"^[0-9a-f]{64}\Z", row[3]) for row in rows[1:]):
+    raise UserError(f"{path}: is not the list that albert.convert wrote: restore it, or delete it")
+  return {target: sha256 for _, target, _, sha256 in rows[1:]}
 
 
 def _header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Tensor], int]:

@@ -14,6 +14,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.models.weight_names import POOLER, PROJECTION, from_huggingface
 from albert.training import checkpoints, weight_arrays
+from albert.training.metrics_log import say
 from albert.training.weight_arrays import Array
 
 FLAG = "--init_checkpoint"
@@ -171,6 +172,12 @@ def _pickle_error(path: str, flag: str) -> UserError:
   )
 
 
+def _refuse_damaged(directory: str, where: str) -> None:
+  damage = checkpoints.find_damage(directory)
+  if damage:
+    raise UserError(f"{where}: {damage}; give another checkpoint")
+
+
 def find_prefix(path: str, *, flag: str = FLAG) -> str:
   """The tensor bundle that `path` means: a prefix, a checkpoint directory, or a run's output_dir (its newest).
 
@@ -179,17 +186,20 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   """
   path = path.removesuffix(".index")
   if files.exists(path + ".index"):
+    directory, name = path.rpartition("/")[::2]
+    if name == checkpoints.PREFIX and files.exists(files.join(directory or ".", checkpoints.MANIFEST)):
+      _refuse_damaged(directory or ".", f"{flag}={path}")
     return path
   if files.exists(files.join(path, checkpoints.PREFIX + ".index")):
-    damage = checkpoints.find_damage(path)
-    if damage:
-      raise UserError(f"{flag}={path}: {damage}; give another checkpoint")
+    _refuse_damaged(path, f"{flag}={path}")
     return files.join(path, checkpoints.PREFIX)
   for directory in (path, files.join(path, "checkpoints")):
     steps = [n for n in files.listdir(directory) if re.match(r"^step-\d+$", n)] if files.is_dir(directory) else []
     for name in sorted(steps, key=lambda n: int(n[5:]), reverse=True):
-      if checkpoints.find_damage(files.join(directory, name)) is None:
+      damage = checkpoints.find_damage(files.join(directory, name))
+      if damage is None:
         return files.join(directory, name, checkpoints.PREFIX)
+      say(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
     "the output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors or .npz file"

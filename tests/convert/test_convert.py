@@ -157,6 +157,22 @@ def test_the_report_lists_every_weight_with_the_hash_of_what_was_written(tmp_pat
     assert sha256 == hashlib.sha256(tensors[target].tobytes()).hexdigest()
 
 
+def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
+  """The format has no checksums; conversion.tsv has them."""
+  convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 4)), str(tmp_path / "hf"), "huggingface")
+  path = tmp_path / "hf" / "model.safetensors"
+  data = bytearray(path.read_bytes())
+  data[-100] ^= 1
+  path.write_bytes(bytes(data))
+  with pytest.raises(UserError, match=r"model.safetensors: \S+ is not what conversion.tsv beside it says: .*damaged"):
+    convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
+  (tmp_path / "hf" / "conversion.tsv").write_text("nothing\nof\tthis")
+  with pytest.raises(UserError, match=r"conversion.tsv: is not the list that albert.convert wrote: restore it"):
+    convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
+  (tmp_path / "hf" / "conversion.tsv").unlink()
+  convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
+
+
 def test_the_vocabulary_goes_along(tmp_path):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   (tmp_path / "mine.model").write_bytes(b"a vocabulary")

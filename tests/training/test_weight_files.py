@@ -68,6 +68,21 @@ def test_every_form_gives_the_same_bits(tmp_path):
       assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (form, name)
 
 
+def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
+  manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=2, model_config=CONFIG)
+  for step in (3, 7):
+    manager.save(step, WEIGHTS)
+  (tmp_path / "checkpoints" / "step-7" / "albert_config.json").write_text("{}")
+  assert open_weights(str(tmp_path)).directory.endswith("step-3")
+  message = "step-7: albert_config.json has 2 bytes instead of"
+  assert message in capsys.readouterr().err
+  for path in ("checkpoints/step-7", "checkpoints/step-7/weights", "checkpoints/step-7/weights.index"):
+    with pytest.raises(
+      UserError, match=r"step-7.*: albert_config.json has 2 bytes instead of .*give another checkpoint"
+    ):
+      open_weights(str(tmp_path / path))
+
+
 def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
   tensors = huggingface_tensors(without_pooler({n: v for n, v in WEIGHTS.items() if "seq_relationship" not in n}))
   path = write_huggingface(tmp_path / "masked_lm", CONFIG, tensors)
