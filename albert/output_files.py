@@ -35,6 +35,15 @@ class _TrainingDataSummary(msgspec.Struct):
 
 class _DataSection(msgspec.Struct):
   vocab_sha256: str | None = None
+  max_seq_length: json_values.Count = 0
+  do_lower_case: bool = True
+  convert_quotes: bool = False
+
+
+class _TrainSection(msgspec.Struct):
+  num_train_steps: json_values.Count = 0
+  train_batch_size: json_values.Count = 0
+  select_checkpoint: str = "newest"
 
 
 class _Config(msgspec.Struct):
@@ -46,7 +55,7 @@ class _Config(msgspec.Struct):
   init_checkpoint_sha256: str = ""
   model: dict[str, Any] = {}
   optimizer: dict[str, Any] = {}
-  train: dict[str, Any] = {}
+  train: _TrainSection = msgspec.field(default_factory=_TrainSection)
   data: _DataSection = msgspec.field(default_factory=_DataSection)
   training_data: _TrainingDataSummary = msgspec.field(default_factory=_TrainingDataSummary)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert import files
+from albert import files, json_values
 from albert.export.choice import Choice
 from albert.export.servable import Servable
 from albert.export.source import Source
@@ -108,8 +108,8 @@ def format_json(value: dict[str, Any]) -> str:
   """JSON with an example a line, text as it is."""
   parts = []
   for key, item in value.items():
-    rows = [json.dumps(row, ensure_ascii=False) for row in item] if isinstance(item, list) else []
-    text = "[\n    " + ",\n    ".join(rows) + "\n  ]" if rows else json.dumps(item, ensure_ascii=False)
+    rows = [json_values.dumps(row, ensure_ascii=False) for row in item] if isinstance(item, list) else []
+    text = "[\n    " + ",\n    ".join(rows) + "\n  ]" if rows else json_values.dumps(item, ensure_ascii=False)
     parts.append(f"{json.dumps(key)}: {text}")
   return "{\n  " + ",\n  ".join(parts) + "\n}\n"
 
