@@ -10,6 +10,7 @@ import tf_keras as keras
 
 from albert.config import OptimizerConfig
 from albert.errors import UserError
+from albert.ranges import as_float32
 
 # The batch that the paper's learning rate belongs to (ALBERT, section 4.1).
 REFERENCE_BATCH_SIZE = 4096
@@ -57,6 +58,11 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_siz
   peak = config.learning_rate
   if config.scale_learning_rate:
     peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
+    if math.isinf(as_float32(peak)):
+      raise UserError(
+        f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and --train_batch_size={train_batch_size}: "
+        f"the product {peak:g} overflows float32"
+      )
   warmup_steps = config.num_warmup_steps
   if config.warmup_proportion:
     warmup_steps = round(config.warmup_proportion * num_train_steps)

@@ -28,6 +28,15 @@ def test_factors_fall_from_the_head_to_the_embeddings():
   assert layerwise_factors(names, 0.5) == names
 
 
+@pytest.mark.parametrize("decay", [1e30, 2.0**32, 1e300])
+def test_factors_that_overflow_are_refused(decay):
+  names = ["bert/embeddings/word_embeddings", LAYER.format(2)]
+  with pytest.raises(UserError, match="--layerwise_learning_rate_decay=.* its power 4, .* overflows float32"):
+    layerwise_factors(names, decay)
+  largest = np.float32(layerwise_factors(names, 2.0**31)[names[0]])
+  assert np.isfinite(largest)
+
+
 def test_updates_are_scaled_by_the_factors():
   slow, fast = tf.Variable([1.0, 2.0], name="a"), tf.Variable([1.0, 2.0], name="b")
   optimizer = AdamW(0.1)

@@ -31,6 +31,12 @@ def test_square_root_scaling():
   assert make_schedule(config, 10, 1024).peak == pytest.approx(0.00088)
 
 
+def test_a_scaled_rate_that_overflows_is_refused():
+  config = OptimizerConfig(learning_rate=3e38, scale_learning_rate=True)
+  with pytest.raises(UserError, match=r"--learning_rate=3e\+38 with --scale_learning_rate .* overflows float32"):
+    make_schedule(config, 10, 2**20)
+
+
 def test_serialization_round_trip():
   schedule = WarmupPolynomialDecay(0.8, 3, 9, end=0.1, power=2.0)
   again = WarmupPolynomialDecay.from_config(schedule.get_config())

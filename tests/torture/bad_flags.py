@@ -431,7 +431,7 @@ def _of_data_preparation(places: Workplace) -> Iterator[Attempt]:
     ("albert.export", [*exported, "--task=fill_mask", "--name=a/b"], BAD, ("--name=a/b",)),
     ("albert.export", [*exported, "--task=fill_mask", "--max_seq_length=65"], BAD,
      ("max_seq_length",)),
-    ("albert.export", [*exported, "--task=fill_mask", "--top_k=100000"], BAD, ("--top_k",)),
+    ("albert.export", [*exported, "--task=fill_mask", "--top_k=100000"], VALID, ()),
     ("albert.convert", ["--init_checkpoint=absent", "--output_dir=out", "--format=tf1"], BAD, ("absent",)),
   ):  # fmt: skip
     words = ["-m", module, *given]

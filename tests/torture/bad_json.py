@@ -270,7 +270,7 @@ def _experiment() -> Document:
     "intrinsic": ["mlm"],
     "finetuned": True,
     "variants": [
-      {"name": "small", "fields": {"hidden_size": 384, "num_attention_heads": 6}, "steps": 0.5, "x": 1, "paper": {}},
+      {"name": "small", "fields": {"hidden_size": 1024, "num_attention_heads": 16}, "steps": 0.5, "x": 1, "paper": {}},
       {"name": "large", "data": {"masking": "none"}, "starts_from": "small", "batch": 2.0, "paper": {"mlm": 54.0}},
     ],
   }

@@ -149,3 +149,9 @@ def test_a_model_that_no_machine_can_hold_is_refused_before_it_is_made(monkeypat
         strategies.check_memory(ModelConfig(), strategy, trains=trains)
     else:
       strategies.check_memory(ModelConfig(), strategy, trains=trains)
+
+
+def test_epochs_that_give_too_many_steps_are_refused():
+  assert strategies.with_train_steps(TrainConfig(num_train_epochs=2.5, train_batch_size=4), 10).num_train_steps == 7
+  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 of 10 examples are 2.5e\+30 steps"):
+    strategies.with_train_steps(TrainConfig(num_train_epochs=1e30, train_batch_size=4), 10)
