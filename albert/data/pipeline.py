@@ -234,8 +234,9 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
 
 def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
   """UserError if a value of a feature is out of its range."""
-  if feature.dtype != ("float32" if values.dtype == np.float32 else "int64"):
-    raise UserError(f"{where}: {feature.name} holds {values.dtype}, expected {feature.dtype}: write the shards again")
+  found = "texts" if values.dtype == object else values.dtype.name
+  if feature.dtype != found:
+    raise UserError(f"{where}: {feature.name} holds {found}, expected {feature.dtype}: write the shards again")
   if feature.dtype == "float32":
     wrong, expected = ~((values >= 0) & (values <= 1)), "from 0 to 1"
   else:

@@ -60,8 +60,8 @@ def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_siz
     peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
     if math.isinf(as_float32(peak)):
       raise UserError(
-        f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and --train_batch_size={train_batch_size}: "
-        f"the product {peak:g} overflows float32"
+        f"--learning_rate={config.learning_rate:g} with --scale_learning_rate and a batch of {train_batch_size}: the "
+        f"product {peak:g} overflows float32"
       )
   warmup_steps = config.num_warmup_steps
   if config.warmup_proportion:

@@ -183,3 +183,18 @@ def test_values_arrive_as_written(shards):
   batch = next(pipeline.evaluation_batches(shards, FEATURES, batch_size=1).as_numpy_iterator())
   for name, value in expected.items():
     np.testing.assert_array_equal(batch[name][0], value)
+
+
+@pytest.mark.parametrize(
+  ("name", "dtype", "message"),
+  [
+    ("input_ids", "S", "input_ids holds texts, expected int64"),
+    ("input_ids", "f", "input_ids holds float32, expected int64"),
+    ("masked_lm_weights", "i", "masked_lm_weights holds int64, expected float32"),
+  ],
+)
+def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str):
+  values = example(0, np.random.default_rng(3))
+  record = encode_example(values | {name: np.asarray(values[name]).astype(dtype)})
+  with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
+    pipeline.check_record("part", 3, record, FEATURES)

@@ -31,7 +31,7 @@ def test_factors_fall_from_the_head_to_the_embeddings():
 @pytest.mark.parametrize("decay", [1e30, 2.0**32, 1e300])
 def test_factors_that_overflow_are_refused(decay):
   names = ["bert/embeddings/word_embeddings", LAYER.format(2)]
-  with pytest.raises(UserError, match="--layerwise_learning_rate_decay=.* its power 4, .* overflows float32"):
+  with pytest.raises(UserError, match=r"--layerwise_learning_rate_decay=.* its power 4, .* overflows float32"):
     layerwise_factors(names, decay)
   largest = np.float32(layerwise_factors(names, 2.0**31)[names[0]])
   assert np.isfinite(largest)
