@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 from albert import files
 from albert.errors import RunError, UserError
@@ -27,6 +28,8 @@ _REASONS = {
   )
 }
 _LONGEST_REASON = 300
+# How Python shows bytes of names that are no UTF-8.
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
 _LATER = "run the same command again once the cause is mended; what is finished is kept"
 
 
@@ -34,10 +37,15 @@ def fault_of(error: BaseException) -> UserError | RunError | None:
   """The one line for an error of the file system, local or remote; None for any other error.
 
   Args:
-    error: an OSError, or an error of TensorFlow.
+    error: an OSError, an error of TensorFlow, or one that a library raised for a name whose bytes are no UTF-8.
   """
   if isinstance(error, OSError):
     return _fault_of_system(error)
+  if isinstance(error, UnicodeEncodeError) and _NO_UTF8.search(error.object):
+    return UserError(
+      f"{error.object[:_LONGEST_REASON]}: this name or text has bytes that are no UTF-8, which TensorFlow refuses: "
+      "rename the file, or write the text as UTF-8"
+    )
   names = [kind.__name__ for kind in type(error).__mro__]
   reason = " ".join(str(error).split())[:_LONGEST_REASON]
   if "OpError" not in names:

@@ -1,0 +1,81 @@
+"""What must not depend on the clock of the machine: training, the lock of a directory, the removal of staging files."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from unittest import mock
+
+from albert import directory_lock, files, processes
+from tests.torture import outputs
+from tests.torture.campaign import Context
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+DAY = 86400.0
+
+
+def real_clock(context: Context) -> str | None:
+  """libfaketime sets the clock of the whole process, TensorFlow's too, back while it trains."""
+  output = context.new_directory("faketime")
+  if not FAKETIME.exists():  # then that of Python alone
+    back = ("tests.torture.points", "set_clock_back", {"calls": 20, "seconds": DAY})
+    finished = context.places.run(context.places.pretraining(output), prelude=back)
+    return finished.wrong() or outputs.difference_of_runs(output, context.places.pretrained)
+  offset = output.with_name(f"{output.name}.offset")
+  offset.write_text("+0\n", encoding="ascii")
+  environment = {
+    "LD_PRELOAD": str(FAKETIME),
+    "FAKETIME_TIMESTAMP_FILE": str(offset),
+    "FAKETIME_NO_CACHE": "1",
+    "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+  }
+  process = context.places.start(context.places.pretraining(output), env=environment, fresh=True)
+  while process.poll() is None and not (output / "checkpoints").is_dir():
+    time.sleep(0.02)
+  offset.write_text("-2d\n", encoding="ascii")
+  return process.finish().wrong() or outputs.difference_of_runs(output, context.places.pretrained)
+
+
+def _no_flock(lock: directory_lock.DirectoryLock) -> bool:
+  del lock
+  return False
+
+
+def heartbeat(context: Context) -> str | None:
+  """A lock that is renewed keeps others out, whatever the clock says; one that is not renewed can be taken."""
+  directory = str(context.new_directory("lock"))
+  with (
+    mock.patch.object(directory_lock.DirectoryLock, "_flock", _no_flock),
+    mock.patch.multiple(
+      directory_lock, RENEWAL_SECONDS=0.05, SETTLE_SECONDS=0.1, _POLL_SECONDS=0.1, STALE_SECONDS=1.0,
+      _has_ended=lambda content: False,
+    ),
+  ):  # fmt: skip
+    with directory_lock.DirectoryLock(directory, "training") as lock, mock.patch.object(time, "time", return_value=0.0):
+      other = directory_lock.DirectoryLock(directory, "training")
+      try:
+        other.acquire()
+      except Exception as error:
+        if "is training there" not in str(error):
+          return f"the message is {error}"
+      else:
+        return "two processes have the lock"
+      lock.check()
+    with mock.patch.object(time, "time", return_value=1.0), directory_lock.DirectoryLock(directory, "training"):
+      return None
+
+
+def leftovers(context: Context) -> str | None:
+  """Staging files of another host that seem to be of the future stay; those of this host's ended processes go."""
+  directory = context.new_directory("leftovers")
+  here = processes.host_key()
+  ended = context.places.start(["-c", "pass"], fresh=True)
+  ended.wait()
+  gone, kept = f".a.{here}-{ended.pid}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"
+  for name in (gone, kept):
+    (directory / name).touch()
+    os.utime(directory / name, (time.time() + 2 * DAY,) * 2)
+  files.remove_leftovers(str(directory))
+  names = os.listdir(directory)
+  return None if names == [kept] else f"there are {names}"
