@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 
-from albert import files
+from albert import files, local_files
 from albert.errors import RunError, UserError
 
-# What TensorFlow's errors of local files end with.
-_REASONS = {
-  os.strerror(number)
-  for number in (
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.EISDIR,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-  )
-}
 _LONGEST_REASON = 300
 # How Python shows bytes of names that are no UTF-8.
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
@@ -52,7 +33,7 @@ def fault_of(error: BaseException) -> UserError | RunError | None:
     return None
   if "File system scheme" in reason and "not implemented" in reason:
     return UserError(f"{reason}: give a path of this machine, or of gs://")
-  if "HTTP request" not in reason and not any(f"; {text}" in reason for text in _REASONS):
+  if "HTTP request" not in reason and local_files.system_error(error) is None:
     return None
   if names[0] in ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError"):
     return UserError(f"{reason}: check the path, its rights and your credentials")

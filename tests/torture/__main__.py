@@ -7,11 +7,12 @@ import os
 import secrets
 import sys
 
-from tests.torture import campaign
+from tests.torture import campaign, small_disks
 
 
 def main(argv: list[str]) -> int:
   """Runs the parts that `argv` names; all of them if it names none."""
+  small_disks.enter_namespace()
   names = campaign.part_names()
   parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
   parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)} (default: all)")
