@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
+import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
 
+from albert import output_files, runs
+from albert.config import RunConfig
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
 from albert.training import run_directory
@@ -237,3 +242,16 @@ def test_several_runs_and_their_ensemble_on_a_test_set(
   assert ensemble(directories, str(tmp_path / "both"))
   for name in names:
     assert (tmp_path / "both" / name).stat().st_size > 0
+
+
+def test_of_several_runs_one_without_a_number_is_the_worst(tmp_path: Path) -> None:
+  """Statistics of NaN raise in Python 3.10 to 3.13, and every comparison with it is false."""
+  config = RunConfig(output_dir=str(tmp_path), num_runs=3)
+  task: Any = types.SimpleNamespace(best_metric="loss", higher_is_better=False)
+  results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
+  assert runs._summarize(task, config, results) == 9
+  summary = output_files.read_runs(str(tmp_path / "runs.json"))
+  assert summary["best_run"] == "run-9"
+  assert summary["metrics"]["loss"] == dict.fromkeys(runs._STATISTICS) | {"values": [None, 0.5, 0.25]}
+  with pytest.raises(UserError, match=r"run-8/eval_results\.json lacks 'loss': delete this file"):
+    runs._summarize(task, config, results | {8: {"step": 1}})
