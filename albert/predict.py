@@ -20,6 +20,7 @@ from absl import flags
 
 from albert import app, command_flags, files, json_values
 from albert.errors import RunError, UserError
+from albert.export import hashes
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.input_lines import windows
 from albert.json_values import shown
@@ -89,6 +90,7 @@ class Model:
     self.directory = directory
     self.description = _read_description(description)
     self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
+    hashes.check(directory, description, self.description, _EXPORT_AGAIN)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (the tokenizer's op)
 

@@ -155,6 +155,7 @@ DESCRIPTION = {
 ROW = {"variant": "v", "seed": 1, "digest": "d", "parameters": 3, "examples_per_second": 1.5, "scores": {"mlm": 2.0}}
 NBEST = {"q": [{"text": "x", "probability": 1.0}]}
 EMPTY = hashlib.sha256().hexdigest()
+CHECKPOINT_FILES = ("weights.index", "weights.data-00000-of-00001", "albert_config.json")
 FILE_ENTRY = {"bytes": 5, "sha256": "ab"}
 
 
@@ -272,10 +273,10 @@ PLACES = {
   ),
   "manifest of a checkpoint": Place(
     "step-1/manifest.json",
-    {"step": 1, "files": {"weights.index": FILE_ENTRY}},
+    {"step": 1, "files": dict.fromkeys(CHECKPOINT_FILES, FILE_ENTRY)},
     lambda d: find_damage(str(d / "step-1")),
     damage="manifest.json is damaged",
-    beside={"step-1/weights.index": "12345"},
+    beside={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
   ),
   "manifest of shards": Place("manifest.json", MANIFEST, lambda d: Manifest.load(str(d))),
   "index of safetensors": Place(
@@ -358,7 +359,7 @@ PLACES = {
     beside={"nbest_predictions.json": json.dumps(NBEST)},
   ),
   "hashes of shards": Place(
-    "h.json", {"x": [1, 2, 3, 4, "ab", True]}, lambda d: shards._read_cache(str(d / "h.json")), damage={}
+    "h.json", {"x": [1, 2, 3, 4, "ab", True, "cd"]}, lambda d: shards._read_cache(str(d / "h.json")), damage={}
   ),
   "settings of data preparation": Place(
     "settings.json",

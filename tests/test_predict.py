@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from albert import input_lines, predict
+from albert import files, input_lines, predict
 from albert.errors import UserError
+from albert.export import hashes
 from albert.predict import Model, Parser, Request
 
 ROOT = Path(__file__).parents[1]
@@ -293,3 +294,34 @@ def test_damaged_models_are_refused(tmp_path: Path, changes: dict[str, Any], mes
   (tmp_path / "1" / "assets.extra" / "servable.json").write_text(json.dumps(DESCRIPTION | changes))
   with pytest.raises(UserError, match=message):
     Model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("saved_model.pb", "saved_model.pb: is damaged"),
+    ("assets/spiece.model", "spiece.model: is damaged"),
+    ("variables/variables.index", "variables.index: is damaged"),
+    ("assets.extra/servable.json", "servable.json: was changed after the export"),
+  ],
+)
+def test_an_exported_model_is_compared_with_its_hashes(tmp_path: Path, name: str, message: str) -> None:
+  directory = tmp_path / "1"
+  for file in ("saved_model.pb", "assets/spiece.model", "variables/variables.index"):
+    (directory / file).parent.mkdir(parents=True, exist_ok=True)
+    (directory / file).write_bytes(b"what was exported")
+  values = hashes.with_hashes(str(directory), DESCRIPTION)
+  files.write_json(str(directory / "description.json"), values)
+  (directory / "assets.extra").mkdir()
+  text = (directory / "description.json").read_text()
+  (directory / "assets.extra" / "servable.json").write_text(text)
+  with pytest.raises(UserError, match="does not load"):  # it is no model, but it is what was exported
+    Model(str(tmp_path))
+  path = directory / name
+  path.write_bytes(path.read_bytes().replace(b"exported", b"expected").replace(b'"task": "', b'"task": "x'))
+  with pytest.raises(UserError, match=f"{message}.*: export it again"):
+    Model(str(tmp_path))
+  path.unlink()
+  if name != "assets.extra/servable.json":
+    with pytest.raises(UserError, match=f"{name}: is missing, .*: export it again"):
+      Model(str(tmp_path))

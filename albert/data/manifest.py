@@ -110,7 +110,7 @@ class Manifest:
         f"{path}: its shards have {manifest.num_examples} examples, not {json_values.shown(num_examples)}: {_REMEDY}"
       )
     checksum = values.pop(_CHECKSUM, None)  # manifests of earlier versions have none
-    if checksum not in (None, _checksum(values)):
+    if checksum not in (None, checksum_of(values)):
       raise UserError(f"{path}: was changed after data preparation: restore it, or run data preparation again")
     return manifest
 
@@ -120,12 +120,12 @@ class Manifest:
     shards = values.pop("shards")
     values["num_examples"] = self.num_examples
     values["shards"] = list(shards)
-    values[_CHECKSUM] = _checksum(values)
+    values[_CHECKSUM] = checksum_of(values)
     files.write_atomically(files.join(directory, FILE_NAME), json.dumps(values, indent=2) + "\n")
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
-  """SHA-256 of the values of a manifest, however its file is formatted."""
+def checksum_of(values: Mapping[str, Any]) -> str:
+  """SHA-256 of JSON values, however their file is formatted."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert import files
 from albert.errors import UserError
-from albert.export import card, checks, mobile, ops, warmup
+from albert.export import card, checks, hashes, mobile, ops, warmup
 from albert.export.choice import Choice, choose
 from albert.export.description import describe, write_examples
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
@@ -110,7 +110,7 @@ def _write(
   description = describe(name, choice, servable, source)
   write_examples(directory, inputs, answers)
   notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], expected, formats)
-  files.write_json(files.join(directory, DESCRIPTION), description.to_dict())
+  files.write_json(files.join(directory, DESCRIPTION), hashes.with_hashes(directory, description.to_dict()))
   first = text_inputs(servable.fields, requests[:1])
   example = (first, {key: value.numpy() for key, value in _call(functions[TEXT_SIGNATURE], first).items()})
   text = card.write_card(description, servable, source, example, notes)
