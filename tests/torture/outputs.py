@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from albert import files
 _TIMES = ("examples_per_second", "seconds", "time")
 # Logs are compared without their times, checkpoints by their tensors; pictures and events hold times.
 _LOGS = {"metrics.jsonl", "eval_metrics.jsonl"}
-_NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png", "spiece.model"}
+_NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png"}
 
 
 def leftovers(directory: Path) -> list[str]:
@@ -46,6 +47,8 @@ def log_lines(path: Path) -> list[dict[str, Any]]:
 
 def difference_of_files(a: Path, b: Path) -> str | None:
   """None if the directories hold the same files with the same bytes, else one line."""
+  if found := leftovers(a):
+    return f"left over: {found}"
   names = [{path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (a, b)]
   if names[0] != names[1]:
     return f"files of only one of them: {sorted(map(str, names[0] ^ names[1]))}"
@@ -60,6 +63,9 @@ def difference_of_runs(a: Path, b: Path) -> str | None:
   states = [tensors_of(run) for run in (a, b)]
   if states[0].keys() != states[1].keys() or not states[0]:
     return f"checkpoints {sorted(states[0])} instead of {sorted(states[1])}"
+  best = [(run / "checkpoints" / "best.json") for run in (a, b)]
+  if best[0].is_file() != best[1].is_file() or (best[1].is_file() and best[0].read_text() != best[1].read_text()):
+    return "best.json differs"
   for step, tensors in states[1].items():
     if states[0][step] != tensors:
       names = [name for name in tensors if states[0][step].get(name) != tensors[name]]
@@ -74,6 +80,26 @@ def difference_of_runs(a: Path, b: Path) -> str | None:
     elif (a / name).is_dir():
       if found_difference := difference_of_files(a / name, b / name):
         return f"{name}: {found_difference}"
-    elif (a / name).read_bytes() != (b / name).read_bytes():
+    elif _content(a, name) != _content(b, name):
       return f"{name} differs"
   return None
+
+
+def _content(run: Path, name: str) -> bytes:
+  """A file's bytes; paths in the run as from its directory on."""
+  return (run / name).read_bytes().replace(str(run).encode(), b"RUN")
+
+
+_LOADING = threading.Lock()
+
+
+def answers(model: Path) -> dict[str, bytes]:
+  """What an exported model for pairs of sentences answers to three requests."""
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401 - its operations
+
+  with _LOADING:
+    signature = tf.saved_model.load(str(model)).signatures["serving_default"]
+    names = sorted(signature.structured_input_signature[1])
+    texts = {name: tf.constant([f"the teacher sold {name}", "nobody", ""]) for name in names}
+    return {name: value.numpy().tobytes() for name, value in signature(**texts).items()}
