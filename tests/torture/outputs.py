@@ -21,7 +21,7 @@ _NOT_COMPARED = {"environment.json", "checkpoints", "tensorboard", "curves.png"}
 
 def leftovers(directory: Path) -> list[str]:
   """Staging files and directories, and lock files, anywhere below `directory`."""
-  found = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name == ".lock")
+  found = (path for path in directory.rglob("*") if files.is_staging_name(path.name) or path.name.endswith(".lock"))
   return sorted(str(path.relative_to(directory)) for path in found)
 
 
@@ -60,27 +60,36 @@ def difference_of_runs(a: Path, b: Path) -> str | None:
   """None if two runs of a run_*.py script left the same checkpoints, logs, results and predictions, else one line."""
   if found := leftovers(a):
     return f"left over: {found}"
+  return _difference_of_checkpoints(a, b) or _difference_of_results(a, b)
+
+
+def _difference_of_checkpoints(a: Path, b: Path) -> str | None:
+  names = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (a, b)]
+  if names[0] != names[1]:
+    return f"checkpoints {names[0]} instead of {names[1]}"
   states = [tensors_of(run) for run in (a, b)]
-  if states[0].keys() != states[1].keys() or not states[0]:
-    return f"checkpoints {sorted(states[0])} instead of {sorted(states[1])}"
-  best = [(run / "checkpoints" / "best.json") for run in (a, b)]
-  if best[0].is_file() != best[1].is_file() or (best[1].is_file() and best[0].read_text() != best[1].read_text()):
-    return "best.json differs"
   for step, tensors in states[1].items():
     if states[0][step] != tensors:
-      names = [name for name in tensors if states[0][step].get(name) != tensors[name]]
-      return f"{step}: tensors that differ: {names[:5]}"
+      different = [name for name in tensors if states[0][step].get(name) != tensors[name]]
+      return f"{step}: tensors that differ: {different[:5]}"
+  best = [run / "checkpoints" / "best.json" for run in (a, b)]
+  if best[1].is_file() and best[0].read_bytes() != best[1].read_bytes():
+    return "best.json differs"
+  return None if states[1] else "no checkpoint"
+
+
+def _difference_of_results(a: Path, b: Path) -> str | None:
   names = [{path.name for path in run.iterdir()} for run in (a, b)]
   if names[0] != names[1]:
     return f"files of only one of them: {sorted(names[0] ^ names[1])}"
   for name in sorted(names[0] - _NOT_COMPARED):
     if name in _LOGS:
-      if log_lines(a / name) != log_lines(b / name):
-        return f"{name} differs"
+      is_equal = log_lines(a / name) == log_lines(b / name)
     elif (a / name).is_dir():
-      if found_difference := difference_of_files(a / name, b / name):
-        return f"{name}: {found_difference}"
-    elif _content(a, name) != _content(b, name):
+      is_equal = difference_of_files(a / name, b / name) is None
+    else:
+      is_equal = _content(a, name) == _content(b, name)
+    if not is_equal:
       return f"{name} differs"
   return None
 
