@@ -45,6 +45,7 @@ class DirectoryLock:
   Args:
     directory: is made if it is not there.
     activity: what the owner does there, for the message of those it keeps out, such as "training".
+    name: of the lock file, where several files of a directory have an owner each.
 
   Example:
     with DirectoryLock("run", "training") as lock:
@@ -52,10 +53,10 @@ class DirectoryLock:
       lock.check()  # before something is written that another process must not overwrite
   """
 
-  def __init__(self, directory: str, activity: str):
+  def __init__(self, directory: str, activity: str, name: str = LOCK_FILE):
     self.directory = directory
     self.activity = activity
-    self.path = files.join(directory, LOCK_FILE)
+    self.path = files.join(directory, name)
     self._descriptor: int | None = None
     self._token = secrets.token_hex(8)
     self._renewals = 0
@@ -78,7 +79,8 @@ class DirectoryLock:
     if self._descriptor is not None:
       # Removed while it is locked: whoever opened it before notices that its name is gone, and opens the new one.
       with contextlib.suppress(OSError):
-        os.remove(self.path)
+        if _is_same_file(self._descriptor, self.path):  # not another process's, if somebody removed this one's
+          os.remove(self.path)
       os.close(self._descriptor)
       self._descriptor = None
     if self._thread is not None:
@@ -91,12 +93,24 @@ class DirectoryLock:
       except Exception as error:  # what was done under the lock is done; the next process finds the lock stale
         _warn(f"{self.path}: could not remove it ({error})")
 
-  def check(self) -> None:
-    """Raises RunError if another process has taken the lock, as it may when a heartbeat was not renewed for long."""
+  def check(self, *, read: bool = True) -> None:
+    """Checks that the lock is still held, before something is written that another process must not overwrite.
+
+    Args:
+      read: read the file of a heartbeat; else what its last renewal saw is enough, since the file may be remote.
+
+    Raises:
+      RunError: the lock file was removed, so that another process may have taken the lock, or a heartbeat was not
+        renewed for long, and another process has.
+    """
+    if self._descriptor is not None and not _is_same_file(self._descriptor, self.path):
+      raise RunError(
+        f"{self.directory}: somebody removed {self.path}, so another process may be {self.activity} there: stopped "
+        "without saving; when no other process is, the same command goes on from what was saved"
+      )
     if self._thread is None:
       return
-    there = self._read()
-    if self._lost_to is None and not self._is_own(there):
+    if self._lost_to is None and read and not self._is_own(there := self._read()):
       self._lost_to = there
     if self._lost_to is not None:
       raise RunError(

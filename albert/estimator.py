@@ -364,6 +364,7 @@ class Estimator:
     results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     say(f"step {step} evaluation  {format_metrics(results)}")
     metric = self.task.best_metric
+    self.checkpoints.check_lock()
     if self.cluster.is_chief and self.checkpoints.record_evaluation(
       step, metric, results[metric], higher_is_better=self.task.higher_is_better
     ):

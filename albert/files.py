@@ -278,13 +278,30 @@ def _is_abandoned(path: str) -> bool:
   return time.time() - changed > _SECONDS_UNTIL_ABANDONED
 
 
+# Directories whose leftovers this process has deleted.
+_cleaned: set[str] = set()
+
+
+def _remove_leftovers_once(path: str) -> None:
+  """Deletes the leftovers beside `path` when this process first writes there. A remote directory is not listed."""
+  directory = os.path.abspath(os.path.dirname(path))
+  if not is_remote(path) and directory not in _cleaned:
+    _cleaned.add(directory)
+    with contextlib.suppress(Exception):  # a directory that cannot be listed: the writing says what is wrong
+      remove_leftovers(directory)
+
+
 def write_atomically(path: str, data: bytes | str) -> None:
   """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8.
+
+  What a process that was killed was writing in the same directory is deleted, so that no command leaves it there for
+  ever.
 
   Raises:
     UserError: the path or its rights are wrong.
     RunError: the disk failed. What was there before is unchanged, and the staging file is removed.
   """
+  _remove_leftovers_once(path)
   staging = staging_path(path)
   try:
     with open_file(staging, "wb") as file:

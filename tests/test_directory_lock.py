@@ -160,6 +160,20 @@ def test_who_lost_the_lock_is_told_before_it_saves(tmp_path, fast):
   assert files.listdir(path) == [".lock"]  # the other one's
 
 
+def test_who_lost_the_lock_file_stops_and_leaves_the_other_ones_alone(tmp_path):
+  path = str(tmp_path / "run")
+  first = DirectoryLock(path, "training")
+  first.acquire()
+  os.remove(first.path)
+  with pytest.raises(RunError, match=r"somebody removed .*\.lock, so another process may be training there"):
+    first.check(read=False)
+  with DirectoryLock(path, "training") as second:
+    with pytest.raises(RunError, match="stopped without saving"):
+      first.check()
+    first.release()
+    second.check()
+
+
 def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
   (tmp_path / "run" / ".lock").mkdir(parents=True)
   with pytest.raises(UserError, match=r"\.lock: cannot write it \(Is a directory\)"):

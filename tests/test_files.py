@@ -178,6 +178,16 @@ def test_only_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
   files.remove_leftovers(str(tmp_path / "absent"))
 
 
+def test_writing_removes_what_a_killed_process_was_writing_there(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(processes, "has_ended", lambda key, pid: pid == 7)
+  for pid in (7, 8):
+    (tmp_path / f".model.{processes.host_key()}-{pid}-0123456789ab.tmp").write_text("half")
+  files.write_atomically(str(tmp_path / "model"), "whole")
+  assert sorted(os.listdir(tmp_path)) == [f".model.{processes.host_key()}-8-0123456789ab.tmp", "model"]
+
+
 def test_a_leftover_that_cannot_be_removed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   """As in a directory of temporary files that several users, or processes that start together, clean."""
   names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]

@@ -36,7 +36,7 @@ GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 # Also without a process in it, as versions before wrote it.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
-# In a remote directory while its files are written.
+# In a remote directory while its files are written or deleted.
 _UPLOADING = ".uploading"
 _UPLOAD_BLOCK = 8 << 20
 # Damaged checkpoints that an error describes.
@@ -140,7 +140,7 @@ class CheckpointManager:
     Raises:
       RunError: it could not be written, or another process has taken the lock; older checkpoints are as they were.
     """
-    self._check_lock()
+    self.check_lock()
     final = self.path(step)
     is_remote = files.is_remote(final)
     staging = files.staging_path(os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final)
@@ -172,9 +172,10 @@ class CheckpointManager:
       self._prune(step)
     return final
 
-  def _check_lock(self) -> None:
+  def check_lock(self, *, read: bool = True) -> None:
+    """RunError if this process has lost the lock of the run; see DirectoryLock.check."""
     if self.lock is not None:
-      self.lock.check()
+      self.lock.check(read=read)
 
   def _rename(self, staging: str, step: int) -> None:
     """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""
@@ -184,7 +185,7 @@ class CheckpointManager:
       _sync_file(path)
       entries[name] = {"bytes": files.size(path), "sha256": file_sha256(path)}
     files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
-    self._check_lock()  # writing takes long
+    self.check_lock()  # writing takes long
     self._rename_existing(step)
     files.replace(staging, self.path(step))
 
@@ -202,7 +203,7 @@ class CheckpointManager:
     with files.open_file(marker, "wb") as file:
       file.write(b"This checkpoint is being written.\n")
     entries = {name: _upload_file(os.path.join(staging, name), files.join(final, name)) for name in os.listdir(staging)}
-    self._check_lock()
+    self.check_lock()
     with files.open_file(files.join(final, MANIFEST), "wb") as file:
       file.write(json.dumps({"step": step, "files": entries}, indent=2).encode())
     files.remove(marker)
@@ -304,7 +305,7 @@ class CheckpointManager:
     return True
 
   def remove_leftovers(self) -> None:
-    """Deletes what a killed run was writing: our own staging directories and unfinished uploads, nothing else.
+    """Deletes what a killed run was writing or deleting: staging directories and unfinished uploads, nothing else.
 
     Call it with the lock held.
     """
@@ -354,10 +355,25 @@ class CheckpointManager:
         num_good += 1
         if num_good > self.keep and step not in spared:
           with files.naming(self.path(step), "remove"):
-            files.remove_tree(self.path(step))
+            self._delete(step)
       elif step not in self._warned:
         self._warned.add(step)
         say(f"warning: {self.path(step)} is left alone: {damage}")
+
+  def _delete(self, step: int) -> None:
+    """Deletes a checkpoint so that a kill in between leaves no damaged one, but what `remove_leftovers` deletes."""
+    path = self.path(step)
+    if not files.is_remote(path):
+      staging = files.staging_path(path)
+      files.replace(path, staging)
+      files.remove_tree(staging)
+      return
+    with files.open_file(files.join(path, _UPLOADING), "wb") as file:
+      file.write(b"This checkpoint is being deleted.\n")
+    names = [name for name in files.listdir(path) if name not in (MANIFEST, _UPLOADING)]
+    for name in [MANIFEST, *names]:
+      files.remove(files.join(path, name))
+    files.remove_tree(path)
 
 
 def _damage_or_fault(path: str) -> str | None:

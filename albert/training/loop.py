@@ -190,9 +190,10 @@ class Trainer:
         if step % config.log_every_steps == 0 or is_last:
           seconds = max(time.monotonic() - started, 1e-9)
           metrics = self.task.with_loss(self.accumulator.result_and_reset()) | {
-            "learning_rate": learning_rate(step - 1)
+            "learning_rate": learning_rate(step - 1),
+            "examples_per_second": (step - logged) * config.train_batch_size / seconds,
           }
-          metrics["examples_per_second"] = (step - logged) * config.train_batch_size / seconds
+          checkpoints.check_lock(read=False)
           log.write(step, metrics)
           logged, started = step, time.monotonic()
         if is_saved:

@@ -308,6 +308,42 @@ def test_an_edited_manifest_is_damage(manager, files_entry, message):
   assert re.search(r"step-2: manifest\.json is damaged .*" + message, skipped)
 
 
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_a_kill_while_pruning_leaves_no_damaged_checkpoint(scheme, tmp_path, monkeypatch):
+  directory = f"ram://{tmp_path.name}/checkpoints" if scheme else str(tmp_path / "checkpoints")
+  manager = CheckpointManager(directory, keep=1, model_config=TINY_MODEL)
+  manager.save(1, tensors(1))
+  if scheme:
+    remove, removed = files.remove, list[str]()
+
+    def remove_two(path: str) -> None:
+      if "step-1/" in path and len(removed) == 2:
+        raise KeyboardInterrupt
+      removed.append(path) if "step-1/" in path else None
+      remove(path)
+
+    monkeypatch.setattr(files, "remove", remove_two)
+  else:
+
+    def remove_one(path: str) -> None:
+      if "step-1" in Path(path).name:
+        (Path(path) / "weights.index").unlink()
+        raise KeyboardInterrupt
+      shutil.rmtree(path, ignore_errors=True)
+
+    monkeypatch.setattr(files, "remove_tree", remove_one)
+  with pytest.raises(KeyboardInterrupt):
+    manager.save(2, tensors(2))
+  monkeypatch.undo()
+  manager = reopened(manager, keep=1)
+  newest, skipped = manager.latest()
+  assert newest is not None
+  assert newest.step == 2
+  manager.remove_leftovers()
+  assert files.listdir(directory) == ["step-2"]
+  assert skipped == []
+
+
 def test_what_it_does_not_know_is_left_alone(manager):
   root = Path(manager.directory)
   of_a_killed_run = Path(files.staging_path(manager.path(7))).name
@@ -371,10 +407,11 @@ def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote, 
     remote.save(step, tensors(step))
   calls = RemoteCalls(monkeypatch)
   path = remote.save(3, tensors(3))
+  # .uploading also marks step-1, which is then deleted.
   assert sorted(calls.opened) == [
-    f"wb {name}" for name in (".uploading", "albert_config.json", "manifest.json", *WEIGHTS)
+    f"wb {name}" for name in (".uploading", ".uploading", "albert_config.json", "manifest.json", *WEIGHTS)
   ]
-  assert calls.opened[-1] == "wb manifest.json"
+  assert calls.opened[-2:] == ["wb manifest.json", "wb .uploading"]
   assert calls.renamed == []
   assert remote.steps() == [2, 3]  # pruned without reading
   assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHTS]
