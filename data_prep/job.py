@@ -173,11 +173,15 @@ class Workspace:
     if any(there.get(name) != here[name] for name in here.keys() - may_differ):
       raise other_settings_error(self.job.output_dir, "an unfinished run", there, here)
 
+  def lock(self) -> None:
+    """Keeps another process from preparing data in output_dir. UserError if one is doing so."""
+    if self._lock is None:
+      lock = DirectoryLock(self.job.output_dir, "preparing data")
+      lock.acquire()
+      self._lock = lock
+
   def open(self) -> None:
-    """Makes the directory, and keeps another process from using it at the same time."""
-    lock = DirectoryLock(self.job.output_dir, "preparing data")
-    lock.acquire()
-    self._lock = lock
+    """Makes the directory. Call it with the lock held."""
     files.makedirs(self.path)
     self._is_open = True
     if self._settings(self.path) != self._request():
@@ -220,9 +224,9 @@ class Workspace:
     return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self.job.output_dir))
 
   def remove(self) -> None:
-    self.close()
     self._is_open = False
-    files.remove_tree(self.path)
+    files.remove_tree(self.path)  # with the lock held: another process may make it anew
+    self.close()
 
   def leave(self, error: UserError) -> None:
     """After bad input: keeps what is finished, for a run with the input mended; removes the directory if nothing is."""
@@ -290,6 +294,9 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   """
   manifest = Manifest.load(job.output_dir)
   if manifest is None:
+    workspace.lock()
+    manifest = Manifest.load(job.output_dir)  # of a process that has just ended
+  if manifest is None:
     workspace.check_output_dir()
     workspace.open()
     return None
@@ -308,6 +315,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
     print(f"{job.output_dir}: complete; all {len(intact)} shards verify, nothing to do")
     return manifest
   print(f"{job.output_dir}: {intact.count(False)} of {len(intact)} shards are missing or damaged: making them again")
+  workspace.lock()
   workspace.open()
   content = workspace.content(identity["input_files"])
   for index, shard in enumerate(manifest.shards):

@@ -12,6 +12,7 @@ if __name__ == "__main__":  # before the other imports, so that a signal during 
 
 import io
 import math
+import os
 import random
 import re
 import string
@@ -22,6 +23,7 @@ import sentencepiece
 from absl import flags
 
 from albert import app, command_flags, files
+from albert.directory_lock import DirectoryLock
 from albert.errors import UserError
 from albert.progress import Progress
 from albert.ranges import INT64_MAX, Range
@@ -230,6 +232,13 @@ def main() -> None:
   paths = files.expand_globs(FLAGS.input_file)
   text_checks.check_inputs(paths)
   prefix = _output_prefix()
+  folder, name = os.path.split(prefix)
+  # Both files must be of one vocabulary: no other process may write them meanwhile.
+  with DirectoryLock(folder or ".", f"training {name}.model", f".{name}.lock") as lock:
+    _train(paths, prefix, lock)
+
+
+def _train(paths: Sequence[str], prefix: str, lock: DirectoryLock) -> None:
   num_lines = 0
 
   def lines() -> Iterator[str]:
@@ -250,6 +259,7 @@ def main() -> None:
     user_defined_symbols=FLAGS.user_defined_symbols.split(),
     num_threads=FLAGS.num_threads,
   )
+  lock.check()
   files.write_atomically(f"{prefix}.vocab", vocab_text(model))
   files.write_atomically(f"{prefix}.model", model)
   print(f"{prefix}.model: {FLAGS.vocab_size:,} pieces, trained in {time.monotonic() - start:.0f} s")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from albert import directory_lock, files
+from albert.data.manifest import Manifest
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from data_prep import corpus, inputs, merging, preparation, shards
@@ -168,6 +169,15 @@ def test_remote_directories(
   assert prepare(job) == local
   assert files.listdir(output_dir) == sorted(contents(tmp_path / "out"))
   assert prepare(job) == local
+
+
+def test_another_process_may_finish_the_job_before_this_one_looks_for_its_files(
+  tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  made = prepare(make_job(small_files, spm_model, tmp_path / "out"))
+  load, missing = Manifest.load, [None]
+  monkeypatch.setattr(Manifest, "load", lambda directory: missing.pop() if missing else load(directory))
+  assert prepare(make_job(small_files, spm_model, tmp_path / "out")) == made
 
 
 # ---- faults, and input that changes --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from albert.directory_lock import DirectoryLock
 from albert.errors import UserError
 from albert.tokenization import SPECIAL_PIECES, Tokenizer, normalize_text
 from data_prep import train_vocab
@@ -61,6 +62,14 @@ def test_cased_and_prefix(tmp_path: Path, corpus_file: str) -> None:
   pieces = Tokenizer(f"{prefix}.model", do_lower_case=False).pieces
   assert any(piece.lower() != piece for piece in pieces[5:])
   assert "£" not in pieces
+
+
+def test_one_process_at_a_time_writes_a_vocabulary(tmp_path: Path, corpus_file: str) -> None:
+  with DirectoryLock(str(tmp_path), "training spiece.model", ".spiece.lock"):
+    done = run(f"--input_file={corpus_file}", f"--output_dir={tmp_path}", "--vocab_size=400")
+  assert done.returncode == 2
+  assert "is training spiece.model there" in done.stderr
+  assert not list(tmp_path.iterdir())
 
 
 def test_text_is_normalized_as_for_encoding() -> None:
