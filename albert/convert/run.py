@@ -9,7 +9,7 @@ from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
 from albert.convert.huggingface import write_huggingface
 from albert.convert.model import Line, Model, read_model
 from albert.convert.tf1 import write_albert, write_tf1
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.output_files import VOCABULARY
 
 
@@ -39,8 +39,7 @@ def convert(
   if architecture and (target != "huggingface" or architecture not in ARCHITECTURES):
     raise UserError(f"--architecture={architecture}: is for --format=huggingface, one of {', '.join(ARCHITECTURES)}")
   output_dir = output_dir.rstrip("/")
-  if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
-    raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
+  _check_empty(output_dir)
   model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
   files.remove_leftovers(os.path.dirname(output_dir) or ".")
   staging = files.staging_path(output_dir)
@@ -52,11 +51,20 @@ def convert(
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
         files.write_atomically(files.join(staging, VOCABULARY), file.read())
-    files.replace(staging, output_dir)
+    try:
+      files.replace(staging, output_dir)
+    except (UserError, RunError):
+      _check_empty(output_dir)  # another process may have written there meanwhile
+      raise
   except BaseException:
     files.discard(staging)
     raise
   return report
+
+
+def _check_empty(output_dir: str) -> None:
+  if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
+    raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
 def _write(model: Model, directory: str, target: str, architecture: str) -> list[Line]:

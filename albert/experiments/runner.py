@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from albert import files, json_values, output_files
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
 from albert.experiments.plan import Cell, Plan, Step
@@ -40,7 +41,13 @@ def run(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
   Raises:
     RunError: a command failed; its last line is in the message, all it said in a file of logs/.
     Stopped: a signal came; the commands under way have saved.
+    UserError: another process computes cells in the same place.
   """
+  with DirectoryLock(plan.directory, "running experiments"):
+    return _run(plan, jobs)
+
+
+def _run(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   files.makedirs(files.join(plan.directory, _LOGS))
   rows = _Rows(plan)
   cells = plan.cells()

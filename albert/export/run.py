@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert import files
-from albert.errors import UserError
+from albert.errors import RunError, UserError
 from albert.export import card, checks, hashes, mobile, ops, warmup
 from albert.export.choice import Choice, choose
 from albert.export.description import describe, write_examples
@@ -70,11 +70,24 @@ def export(
   try:
     with files.naming(target):  # TensorFlow writes here, too
       _write(staging, name, source, choice, servable, formats)
-    files.replace(staging, target)
+    target = _rename(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)
     raise
   return target
+
+
+def _rename(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
+  """Gives the staging directory its name; another number, if another process has taken this one meanwhile."""
+  while True:
+    try:
+      if not files.exists(target):
+        files.replace(staging, target)
+        return target
+    except (UserError, RunError):
+      if not files.exists(target):
+        raise
+    target = _target(output_dir, name, version)
 
 
 def _target(output_dir: str, name: str, version: int) -> str:

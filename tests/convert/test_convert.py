@@ -15,6 +15,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from albert.config import load_model_config
+from albert.convert import run as convert_run
 from albert.convert.run import convert
 from albert.errors import RunError, UserError
 from albert.models.weight_names import heads
@@ -281,6 +282,21 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
     convert(source, str(tmp_path / "out"), target)
   assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
   convert(source, str(tmp_path / "out"), target)
+
+
+def test_another_process_may_convert_to_the_same_place(tmp_path, monkeypatch):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  write = convert_run._write
+
+  def write_twice(model, directory, target, architecture):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other").touch()
+    return write(model, directory, target, architecture)
+
+  monkeypatch.setattr(convert_run, "_write", write_twice)
+  with pytest.raises(UserError, match="exists and is not empty"):
+    convert(source, str(tmp_path / "out"), "huggingface")
+  assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
 
 
 def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):

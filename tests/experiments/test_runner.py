@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from albert.config import ModelConfig
+from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
@@ -55,6 +56,12 @@ class _ToyPlan(Plan):
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:
   return [json.loads(line) for line in (Path(plan.directory) / runner.ROWS).read_text().splitlines()]
+
+
+def test_one_process_at_a_time(tmp_path: Path):
+  plan = _ToyPlan(tmp_path)
+  with DirectoryLock(plan.directory, "running experiments"), pytest.raises(UserError, match="is running experiments"):
+    runner.run(plan)
 
 
 def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

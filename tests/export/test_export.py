@@ -20,7 +20,7 @@ from albert.errors import RunError, UserError
 from albert.export import warmup
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import ops_of
-from albert.export.run import export
+from albert.export.run import _rename, export
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import plain_texts, requests_of
@@ -306,6 +306,15 @@ def test_predict_as_a_command_loses_no_field(exported: dict[str, Exported], tmp_
 
 
 @pytest.mark.slow
+def test_a_version_that_another_process_took_meanwhile(tmp_path: Path) -> None:
+  for name in ("staging", "model/1"):
+    (tmp_path / name / "variables").mkdir(parents=True)
+  with pytest.raises(UserError, match=r"--version=1: .* exists"):
+    _rename(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 1)
+  assert _rename(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0) == f"{tmp_path}/model/2"
+  assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["1", "2"]
+
+
 def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
