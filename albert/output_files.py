@@ -64,7 +64,7 @@ class _Runs(msgspec.Struct):
   """runs.json of several runs."""
 
   seeds: list[int]
-  best_run: Annotated[str, msgspec.Meta(pattern="^run-[0-9]+$")]
+  best_run: Annotated[str, msgspec.Meta(pattern=r"^run-[0-9]+\Z")]
   metrics: dict[str, dict[str, Any]]
 
 

@@ -209,16 +209,15 @@ _MANIFESTS: dict[str, Callable[[Path, str, Outside], None]] = {
 def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], form: str) -> str | None:
   root = context.new_directory("outside")
   path, directory = root / "private" / "config.json", root / "a" / "run"
-  path.parent.mkdir()
+  (path.parent / "checkpoints").mkdir(parents=True)  # a run
   directory.mkdir(parents=True)
   path.write_text('{"task": "private"}')
   outside = Outside(path, path.stat().st_size, file_sha256(str(path)))
-  name = hostile.names_outside(directory, path)[form]
   with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
-    make(directory, name, outside)
+    make(directory, form, outside)
   if str(path) in watch.opened:
-    return f"{name!r} led to {path}"
-  if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.iterdir())) != 1:
+    return f"{form} led to {path}"
+  if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.rglob("*"))) != 2:
     return f"{form} changed what is outside"
   shutil.rmtree(root)
   return None
