@@ -277,7 +277,7 @@ def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag:
 def _drop_identity_projection(path: str, entries: dict[str, Entry], weights: dict[str, Array], flag: str) -> None:
   """transformers projects even where E = H; the original has no such variables then."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
-  if kernel is None or bias is None or kernel.shape[0] != kernel.shape[1]:
+  if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
   projection, offset = (weights[entry.source].read(entry.source, flag) for entry in (kernel, bias))
   if not np.array_equal(projection, np.eye(kernel.shape[0])) or np.any(offset):

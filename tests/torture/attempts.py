@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.torture.campaign import Case, Context
-from tests.torture.workplace import ROOT, Finished
+from tests.torture.workplace import ROOT, SECONDS, Finished
 
 VALID, BAD = 0, 2
 
@@ -56,7 +56,7 @@ def case_of(attempt: Attempt, context: Context) -> Case:
     argv = list(attempt.prepare(directory))
     if argv[0].endswith(".py"):
       argv[0] = str(ROOT / argv[0])
-    finished = context.places.run(argv, cwd=directory, timeout=120.0)
+    finished = context.places.run(argv, cwd=directory, timeout=SECONDS)
     return wrong(attempt.expected, finished, directory)
 
   return Case(attempt.group, attempt.name, run)

@@ -175,7 +175,8 @@ def _bad_weights(rng: random.Random) -> tuple[str, Callable[[Arrays], Any], tupl
       ("too large for float32", changed(lambda array: np.full_like(array, 1e300, np.float64))),
     ]
   )
-  return f"{name}: {what}", change, ("weights",)
+  of_values = {"NaN", "infinity", "whole numbers", "truth values", "too large for float32"}
+  return f"{name}: {what}", change, (name,) if what in of_values else ("--init_checkpoint=", "weights")
 
 
 def _spoiled_weights(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], Any]]]:
@@ -203,7 +204,7 @@ def _of_weights(
     from safetensors.numpy import load_file, save_file
 
     copied = directory / "weights"
-    shutil.copytree(source, copied)
+    shutil.copytree(source, copied, ignore=shutil.ignore_patterns("conversion.tsv"))  # which has checksums
     path = copied / "model.safetensors"
     arrays = dict(load_file(path))
     change(arrays)

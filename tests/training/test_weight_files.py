@@ -143,6 +143,17 @@ def test_a_projection_where_there_is_none_to_be_must_be_the_identity(tmp_path):
       open_weights(write_huggingface(tmp_path / key, config, changed))
 
 
+@pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
+def test_a_projection_of_another_rank_has_another_shape(tmp_path, shape):
+  tensors = huggingface_tensors(WEIGHTS)
+  tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
+  path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
+  with pytest.raises(
+    UserError, match="has another shape for 1 weights: bert/encoder/embedding_hidden_mapping_in/kernel"
+  ):
+    warm_start(path, pretraining_model(CONFIG).named_weights())
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
 def test_pickles_are_refused_unread(tmp_path, name):
   class Bomb:

@@ -26,5 +26,5 @@ def _attempts(context: Context) -> Iterator[Attempt]:
   yield from bad_json.attempts(places, context.rng("JSON"), context.count(90))
   yield from bad_texts.texts(places, context.rng("texts"), context.count(30))
   yield from bad_texts.tables(places, context.rng("tables"), context.count(50))
-  yield from bad_arrays.shards(places, context.rng("shards"), context.count(25))
-  yield from bad_arrays.weights(places, context.rng("weights"), context.count(20))
+  yield from bad_arrays.shards(places, context.rng("shards"), context.count(16))
+  yield from bad_arrays.weights(places, context.rng("weights"), context.count(16))
