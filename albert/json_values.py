@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from albert.errors import UserError
+from albert.text_encoding import check_encoding
 
 T = TypeVar("T")
 
@@ -139,6 +140,7 @@ def convert(where: str, values: Any, kind: type[T], remedy: str = "") -> T:
 def _decoded(where: str, data: bytes | str, end: str) -> str:
   if isinstance(data, str):
     return without_surrogates(data.removeprefix("\ufeff"))
+  check_encoding(where, data)
   try:
     return data.decode("utf-8-sig")
   except UnicodeDecodeError as error:

@@ -21,6 +21,7 @@ from albert import files, json_values
 from albert.errors import UserError
 from albert.json_values import shown
 from albert.ranges import as_float32
+from albert.text_encoding import check_first_line
 
 # What a text may hold in a CSV file, in characters; the csv module's own limit is 131,072.
 _LARGEST_FIELD = 2**31 - 1
@@ -64,6 +65,8 @@ class Table:
   def unique(self, name: str) -> list[str]:
     """A column, stripped, that names each row. UserError with the line of a field that is empty or came before."""
     values = [value.strip() for value in self.texts(name)]
+    for row, value in enumerate(values):
+      check_name(self.where(row), name, value)
     if len(set(values)) < len(values):
       first: dict[str, int] = {}
       for row, value in enumerate(values):
@@ -108,6 +111,12 @@ class Table:
         raise UserError(f"{self.where(row)}: {name} {value.strip()!r} is no label of this task: {_listed(labels)}")
       codes[row] = code
     return codes
+
+
+def check_name(where: str, what: str, value: str) -> None:
+  """UserError if an id or a label has a tab or a line end, which predictions files cannot hold."""
+  if any(character in value for character in "\t\r\n"):
+    raise UserError(f"{where}: {what} {shown(value)} has a tab or a line end: remove it")
 
 
 def read_header(path: str) -> list[str]:
@@ -202,6 +211,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
   with files.open_file(path) as file:
     for number, line in enumerate(file, start=1):
       if number == 1:
+        check_first_line(path, line)
         line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901
       try:
         yield number, line.decode("utf-8")
@@ -238,6 +248,8 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     try:
       fields = next(reader, None)
     except csv.Error as error:
+      if "new-line character" in str(error):  # the csv module's remedy is for Python programs
+        raise UserError(f"{path}, line {number}: a carriage return outside of quotes: quote the field") from error
       raise UserError(f"{path}, line {number}: {error}: double a quote inside of quotes, and close them") from error
     if fields is None:
       return

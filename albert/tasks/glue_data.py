@@ -137,6 +137,8 @@ def read_labels(path: str, column: str) -> list[str]:
   """
   table = tables.read_table(path, [column])
   found = {value.strip() for value in table.texts(column)}
+  for row, value in enumerate(table.columns[column]):
+    tables.check_name(table.where(row), column, value.strip())
   if len(found) < 2:
     raise UserError(f"{path}: column {column!r} holds {len(found)} label(s), {sorted(found)}: a task needs two or more")
   if len(found) > max(100, len(table) // 10):

@@ -359,6 +359,8 @@ def parse_labels(text: str) -> tuple[str, ...]:
     given = json_values.parse(where, text, list[str | int | float], "give a JSON list of texts")
     labels = list(map(str, given))
   labels = [label.strip() for label in labels]
+  if any(character in text for text in labels for character in "\t\r\n"):
+    raise UserError(f"{where}: a label has a tab or a line end, which predictions files cannot hold: remove it")
   if len(set(labels)) < max(len(labels), 2) or "" in labels:
     raise UserError(f"{where}: give at least two different labels, with commas between")
   return tuple(labels)

@@ -17,6 +17,7 @@ import numpy as np
 from albert import figures, files, output_files
 from albert.data import tables
 from albert.errors import UserError
+from albert.json_values import without_surrogates
 
 _ID, _LABEL, _PREDICTION, _PROBABILITY = "id", "label", "prediction", "probability_"
 _MOST_MISTAKES = 1000
@@ -71,7 +72,8 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
 
 
 def _cell(text: str) -> str:
-  return " ".join(text.split("\t")).replace("\r", " ").replace("\n", " ")
+  """The text without what a cell cannot hold; a lone surrogate, which UTF-8 does not have, becomes U+FFFD."""
+  return without_surrogates(" ".join(text.split("\t")).replace("\r", " ").replace("\n", " "))
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:

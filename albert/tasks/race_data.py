@@ -12,8 +12,10 @@ import msgspec
 
 from albert import files, json_values
 from albert.config import FinetuningConfig, option
+from albert.data import tables
 from albert.errors import UserError
 from albert.json_values import shown
+from albert.text_encoding import check_first_line
 
 LEVELS = ("middle", "high")
 UNKNOWN = -1
@@ -192,6 +194,7 @@ def _passage_id(folder: str, name: str) -> str:
 def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   with files.open_file(path) as file:
     content = file.read()
+  check_first_line(path, content[: content.find(b"\n") + 1] or content)
   for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), start=1):
     if not line.strip():
       continue
@@ -210,6 +213,10 @@ def _question(where: str, identity: str, article: str, text: str, options: Seque
   """A question without its answer."""
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
+  identity = identity.strip()  # as it is read from a predictions file
+  if not identity:
+    raise UserError(f"{where}: 'id' is empty: give each question one, or none any")
+  tables.check_name(where, "id", identity)
   return ChoiceQuestion(identity, article, text, tuple(options))
 
 

@@ -133,7 +133,7 @@ FAULTS = {
   "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
   "a column twice": (tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
   "not UTF-8": (GOOD + row(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),
-  "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv, line 1: not UTF-8"),
+  "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
   "empty file": (b"", r"t\.tsv is empty"),
 }
 
@@ -176,3 +176,27 @@ def test_tolerated_damage_is_left_out_and_listed(tmp_path: Path) -> None:
   assert list(table.damaged_lines) == [22]
   with pytest.raises(UserError, match="line 22: 1 columns instead of 2"):
     read_table(path, ["a"], tolerated_damage=0.04)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+def test_other_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
+  text = {"a.tsv": "a\tb\nx\t1\n", "a.csv": "a,b\nx,1\n", "a.jsonl": '{"a": "x", "b": "1"}\n'}[name]
+  (tmp_path / name).write_bytes(text.encode(encoding))
+  with pytest.raises(UserError, match=rf"{name} is {encoding[:6].upper()}: save it as UTF-8$"):
+    read_table(str(tmp_path / name), ["a", "b"])
+  (tmp_path / name).write_bytes(text.replace("\n", "\r").encode() * 2)
+  with pytest.raises(UserError, match=rf"{name}: its lines end in CR alone"):
+    read_table(str(tmp_path / name), ["a", "b"])
+
+
+def test_a_carriage_return_in_a_row_of_csv(tmp_path: Path) -> None:
+  (tmp_path / "a.csv").write_bytes(b"a,b\nx\ry,1\n")
+  with pytest.raises(UserError, match=r"a\.csv, line 2: a carriage return outside of quotes: quote the field$"):
+    read_table(str(tmp_path / "a.csv"), ["a", "b"])
+
+
+def test_names_that_no_predictions_file_can_hold(tmp_path: Path) -> None:
+  (tmp_path / "a.jsonl").write_text('{"id": "1", "a": "x"}\n{"id": "a\\tb", "a": "y"}\n')
+  with pytest.raises(UserError, match=r"a\.jsonl, line 2: id 'a\\tb' has a tab or a line end: remove it$"):
+    read_table(str(tmp_path / "a.jsonl"), ["id"]).unique("id")

@@ -136,3 +136,12 @@ def test_ensembles_of_directories(tmp_path: Path) -> None:
   assert (output / "confusion_matrix_dev.png").exists()
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
     predictions.ensemble([directories[0], str(tmp_path)], str(output), {})
+
+
+def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
+  """As --labels of bytes that are not UTF-8 has them; a file is UTF-8 whatever a text holds."""
+  result = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
+  path = predictions.write_mistakes(str(tmp_path), "dev", result, [("text", ["x\ud800\t\ny"])])
+  assert "x\ufffd  y" in Path(path).read_text(encoding="utf-8")
+  found = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", result))
+  assert found.label_names == ("a\ufffd", "b")

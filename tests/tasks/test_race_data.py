@@ -181,3 +181,22 @@ def test_the_passages_of_a_folder(tmp_path: Path) -> None:
   assert len(read_questions(found, with_answers=True)) == 12
   with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
     passages_in(root, "--x")
+
+
+def test_ids_are_as_a_predictions_file_gives_them_back(tmp_path: Path) -> None:
+  path = tmp_path / "a.jsonl"
+  row = {"article": "", "question": "", "options": ["a", "a"], "answer": 0}  # no passage, no question, equal options
+  path.write_text(json.dumps(row | {"id": " a\u2028"}))
+  assert [question.id for question in read_questions([str(path)], with_answers=True)] == ["a"]
+  for identity, message in ((" ", "'id' is empty"), ("a\nb", r"id 'a\\nb' has a tab or a line end")):
+    path.write_text(json.dumps(row | {"id": identity}))
+    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {message}"):
+      read_questions([str(path)], with_answers=True)
+  for data, message in ((json.dumps(row).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message):
+      read_questions([str(path)], with_answers=True)
+  passage = tmp_path / "1.txt"
+  passage.write_bytes(json.dumps({"article": "", "questions": [], "options": [], "answers": []}).encode("utf-16"))
+  with pytest.raises(UserError, match=r"1\.txt is UTF-16: save it as UTF-8"):
+    read_questions([str(passage)], with_answers=True)
