@@ -288,14 +288,14 @@ def _files(context: Context) -> Iterator[Case]:
   yield from vocabulary.cases("at any time", 6, at_random, (2,))
   yield from vocabulary.cases("while writing", 5, _any_of(_call("os:replace", 2), _call("os:fsync", 2)), (1,))
   yield vocabulary.enough(10)
-  export = Command("export", lambda output: places.export(places.classified, output), _model_difference, context)
+  export = Command("export", lambda output: places.export(places.classified, output), model_difference, context)
   yield from export.cases("at any time", 4, at_random, (2,))
   writing = _any_of(_call("os:replace", 3), _call("albert.export.card:write_card"), _call("os:fsync", 3))
   yield from export.cases("while writing", 4, writing, (1,))
   yield export.enough(10)
 
 
-def _model_difference(directory: Path, reference: Path) -> str | None:
+def model_difference(directory: Path, reference: Path) -> str | None:
   """None if all versions of a model give the answers of the reference, and nothing else is there."""
   if found := outputs.leftovers(directory):
     return f"left over: {found}"
