@@ -294,6 +294,9 @@ def test_faults_of_tensorflow_and_of_the_system() -> None:
   renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
   assert str(file_errors.fault_of(renamed)).startswith("b: cannot use it (No space left on device): run the same")
   assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")
+  with pytest.raises(UnicodeEncodeError) as caught:
+    tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
+  assert "caf\udce9: this name or text has bytes that are no UTF-8" in str(file_errors.fault_of(caught.value))
 
 
 def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):

@@ -24,7 +24,8 @@ PHASES = {
 
 
 def _hook(before: Any) -> None:
-  """Calls before(phase) whenever a function of a phase is called."""
+  """Calls before(phase) whenever a function of a phase is called; in this process, not in those that it starts."""
+  os.environ.pop("TORTURE_PRELUDE", None)
   for phase, names in PHASES.items():
     for name in names:
       module_name, _, path = name.partition(":")

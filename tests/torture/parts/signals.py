@@ -320,7 +320,7 @@ def _locale_cases(context: Context) -> Iterator[Case]:
     yield Case(_LOCALES, f"{command.name}, {environment}", run)
   places = context.places
   odd: list[tuple[str, Callable[[Path], list[str]], int]] = [
-    ("vocabulary", places.train_vocab, 0),
+    ("vocabulary", places.train_vocab, 2),
     ("report", lambda path: ["-m", "albert.report", str(path)], 2),
     ("data preparation", lambda path: places.data_prep(path.parent / "out", f"--input_file={path}"), 2),
     ("pretraining", places.pretraining, 2),
