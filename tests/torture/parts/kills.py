@@ -257,14 +257,14 @@ def _finetuning(context: Context) -> Iterator[Case]:
   yield from classifier.cases("at any time", 3, at_random, (2,))
   yield from classifier.cases("while keeping features", 3, cache, (1,))
   yield from classifier.cases("while predicting", 2, predictions, (2,))
-  yield from classifier.cases("at a rename", 1, _call("os:replace", 20), (1,))
+  yield from classifier.cases("at a rename", 3, _call("os:replace", 20), (1,))
   yield classifier.enough(10)
   squad = Command("SQuAD", places.squad, outputs.difference_of_runs, context)
   answers = _call("os:replace", 4, contains="_dev.")
   yield from squad.cases("at any time", 3, at_random, (2,))
   yield from squad.cases("while writing the evaluation", 2, answers, (1,))
   yield from squad.cases("while predicting", 3, predictions, (1, 2))
-  yield from squad.cases("at a rename", 1, _call("os:replace", 20), (1,))
+  yield from squad.cases("at a rename", 3, _call("os:replace", 20), (1,))
   yield squad.enough(10)
 
 
@@ -279,19 +279,19 @@ def _files(context: Context) -> Iterator[Case]:
       context,
     )
     yield from preparation.cases("at any time", 5, at_random, (2,))
-    yield from preparation.cases("at a rename or a sync", 5, _any_of(_call("os:replace", 6), _call("os:fsync", 6)))
+    yield from preparation.cases("at a rename or a sync", 7, _any_of(_call("os:replace", 6), _call("os:fsync", 6)))
     if processes > 1:
       worker = _call("os:replace", 2, process="child", when="before")
       yield from preparation.cases("a worker process", 3, worker, (1,))
     yield preparation.enough(10)
   vocabulary = Command("vocabulary", places.train_vocab, outputs.difference_of_files, context)
   yield from vocabulary.cases("at any time", 6, at_random, (2,))
-  yield from vocabulary.cases("while writing", 5, _any_of(_call("os:replace", 2), _call("os:fsync", 2)), (1,))
+  yield from vocabulary.cases("while writing", 10, _any_of(_call("os:replace", 2), _call("os:fsync", 2)), (1,))
   yield vocabulary.enough(10)
   export = Command("export", lambda output: places.export(places.classified, output), model_difference, context)
   yield from export.cases("at any time", 4, at_random, (2,))
   writing = _any_of(_call("os:replace", 3), _call("albert.export.card:write_card"), _call("os:fsync", 3))
-  yield from export.cases("while writing", 4, writing, (1,))
+  yield from export.cases("while writing", 7, writing, (1,))
   yield export.enough(10)
 
 
