@@ -56,11 +56,6 @@ def difference_of_files(a: Path, b: Path) -> str | None:
   return f"files that differ: {different}" if different else None
 
 
-def _without_path(path: Path, run: Path) -> bytes:
-  """A file of a run without the run's own path, which prediction_sources.json has."""
-  return path.read_bytes().replace(str(run).encode(), b"")
-
-
 def difference_of_runs(a: Path, b: Path) -> str | None:
   """None if two runs of a run_*.py script left the same checkpoints, logs, results and predictions, else one line."""
   if found := leftovers(a):
