@@ -106,20 +106,24 @@ class OffsetGraphTokenizer(GraphTokenizer):
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> PlacedTokens:
     """The tokens of texts [B]: ids as of `tokenize`, positions as of `OffsetTokenizer.encode_with_offsets`."""
-    normalized = self.normalize(texts)
-    words = tf.strings.split(normalized, sep=" ")  # [B, (words)]
+    normalized = self._normalized(texts)
+    shortened, is_kept = self._shortened(normalized)
+    words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]
     ids, begins, ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)  # [W, (T)], bytes in the word
     first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], without spaces
     word_of = ids.value_rowids()
-    code_points = tf.strings.unicode_decode(normalized, "UTF-8").flat_values
-    code_points = tf.boolean_mask(code_points, code_points != ord(" "))
+    code_points = tf.boolean_mask(shortened.flat_values, shortened.flat_values != ord(" "))
     character_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
+    is_written = (normalized.flat_values != ord(" ")) & (self._unwritten(normalized.flat_values) == 0)
+    kept = tf.reshape(tf.where(tf.boolean_mask(is_kept, is_written)), [-1])
+    # The character of all written ones that each of the shortened text is, and their number.
+    character_of = tf.concat([tf.cast(kept, tf.int32), [tf.reduce_sum(tf.cast(is_written, tf.int32))]], axis=0)
     origins = self._origins(texts)
 
     def characters(places: tf.RaggedTensor) -> tf.Tensor:
       """Bytes in words -> characters of all normalized texts, spaces left out."""
       in_all = tf.gather(first_bytes, word_of) + tf.cast(places.flat_values, tf.int32)
-      return tf.searchsorted(character_bytes, in_all)
+      return tf.gather(character_of, tf.searchsorted(character_bytes, in_all))
 
     starts = characters(begins)
     # A character that SentencePiece writes as several may be cut; each part stands for all of it.

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert.errors import UserError
-from albert.tokenization import CLS_ID, PAD_ID, SEP_ID, Tokenizer, decompose, has_newer_characters
+from albert.tokenization import CLS_ID, PAD_ID, SEP_ID, WORD_START, Tokenizer, decompose, has_newer_characters
 
 _NUM_CODE_POINTS = 0x110000
 _PAGE = 128
@@ -28,6 +30,8 @@ _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
 _OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2
 # Planes with characters that decompose or have a case, then the tags and variation selectors of plane 14.
 CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
+# Characters of a run that no piece has, which becomes one <unk>, that SentencePiece is given.
+_MAX_UNKNOWN_RUN = 64
 _WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
 
 
@@ -43,8 +47,13 @@ class CodePointTable:
     table = np.zeros(_NUM_CODE_POINTS, np.int32)
     for code_point, value in items:
       table[code_point] = value
+    return cls.from_array(table)
+
+  @classmethod
+  def from_array(cls, table: np.ndarray) -> CodePointTable:
+    """Of a value for each of the 0x110000 code points."""
     pages, page_of = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
-    return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1))
+    return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32))
 
   def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
     page = tf.gather(tf.constant(self.page_of), code_points // _PAGE)
@@ -138,6 +147,32 @@ def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
   return code_points.with_flat_values(lowered)
 
 
+@functools.lru_cache(maxsize=4)
+def _unknown_characters(model: bytes) -> CodePointTable:
+  """1 for characters of which a run of any length is one <unk> to this SentencePiece model, whatever is around it.
+
+  No piece has such a character, the model's normalization leaves it as it is, and it is no part of what Unicode
+  composes. There are none in a model that writes unknown characters as bytes.
+  """
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  table = np.ones(_NUM_CODE_POINTS, np.int32)
+  size = processor.get_piece_size()
+  if any(processor.is_byte(i) for i in range(size)):
+    return CodePointTable.from_array(np.zeros_like(table))
+  known = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
+  for code_point in CODE_POINTS_WITH_PROPERTIES:
+    parts = unicodedata.decomposition(chr(code_point)).split()
+    if len(parts) > 1 and not parts[0].startswith("<"):
+      known.update(int(part, 16) for part in parts)
+  known.update(range(0x1100, 0x1200))  # Hangul is composed by arithmetic
+  before, behind = processor.normalize("a b a").split("b")  # with what the model puts around a text and for spaces
+  between = [f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES]
+  written = zip(CODE_POINTS_WITH_PROPERTIES, processor.normalize(between), strict=True)
+  known.update(c for c, text in written if text != f"{before}{chr(c)}{behind}")
+  table[list(known)] = 0
+  return CodePointTable.from_array(table)
+
+
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
   """bool [B]: `text[0].isspace()` of texts [B] that are UTF-8; False for an empty one."""
   return tf.strings.regex_full_match(texts, f"(?s)[{_WHITE_SPACE}].*")
@@ -168,6 +203,7 @@ class GraphTokenizer(tf.Module):
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
     splits = tokenizer.comma_splits
     self._comma_replacements = Replacements.from_rows(splits.values())
+    self._unknown = _unknown_characters(tokenizer.exact_model)
     self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
     self._comma_row[list(splits)] = np.arange(1, len(splits) + 1)
 
@@ -176,6 +212,10 @@ class GraphTokenizer(tf.Module):
 
     Bytes that are no UTF-8 become U+FFFD, as `bytes.decode("utf-8", errors="replace")` makes them.
     """
+    return tf.strings.unicode_encode(self._normalized(texts), "UTF-8")
+
+  def _normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Code points of the normalized texts [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
@@ -186,11 +226,28 @@ class GraphTokenizer(tf.Module):
     code_points = replacements(code_points, row_of(code_points.flat_values))
     if self.do_lower_case:
       code_points = _lower(code_points)
-    return tf.strings.unicode_encode(code_points, "UTF-8")
+    return code_points
+
+  def _shortened(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """The same tokens' characters with long runs of unknown ones cut, and which are kept, bool [C].
+
+    The time that SentencePiece's op takes grows with the square of such a run's length: minutes for a megabyte.
+    """
+    flat = code_points.flat_values
+    is_unknown = self._unknown(flat) > 0
+    rows = code_points.value_rowids()
+    continues = is_unknown[1:] & is_unknown[:-1] & (rows[1:] == rows[:-1])
+    begins = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)]
+    places = tf.range(tf.size(flat))
+    inside = places - tf.gather(tf.boolean_mask(places, begins), tf.cumsum(tf.cast(begins, tf.int32)) - 1)
+    is_kept = inside < _MAX_UNKNOWN_RUN
+    kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
+    splits = tf.gather(kept, code_points.row_splits)
+    return tf.RaggedTensor.from_row_splits(tf.boolean_mask(flat, is_kept), splits, validate=False), is_kept
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Ids [B, (T)] (int32) of the texts [B], without [CLS] and [SEP], equal to `Tokenizer.encode`."""
-    texts = self.normalize(texts)
+    texts = tf.strings.unicode_encode(self._shortened(self._normalized(texts))[0], "UTF-8")
     if self.reference.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
       ids = self._sentencepiece.tokenize(words.flat_values)

@@ -90,3 +90,21 @@ def test_bytes_that_are_no_utf8(spm_model: str) -> None:
 def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
   with pytest.raises(UserError, match="pieces of several words"):
     OffsetGraphTokenizer(save_model([("▁", -1.0), (",", -1.0), ("▁a▁b", -1.0), ("a", -2.0)]))
+
+
+def test_long_runs_of_unknown_characters(spm_model: str) -> None:
+  """They are one <unk>, however long, among any neighbours."""
+  rng = random.Random(5)
+  runs = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
+  texts = [
+    "".join(
+      rng.choice(runs) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
+      for _ in range(rng.randrange(1, 7))
+    )
+    for _ in range(60)
+  ]
+  assert differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []
+  # SentencePiece's op takes minutes for a run of a megabyte: it is given a short one.
+  graph = OffsetGraphTokenizer(spm_model)
+  shortened = graph._shortened(graph._normalized(tf.constant(["東京" * (1 << 14) + " the", "", "東"])))[0]
+  assert shortened.row_lengths().numpy().tolist() == [64 + len(" the"), 0, 1]
