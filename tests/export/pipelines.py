@@ -156,7 +156,8 @@ def _embeddings(run: Run, requests: Requests) -> Answers:
 
 
 def _classifier(run: Run, requests: Requests) -> Answers:
-  logits = _model(run, lambda config: ClassifierModel(config, 3), _packed(run, requests, "text", length=MAX_LENGTH))
+  batch = _packed(run, requests, *requests[0], length=MAX_LENGTH)  # a text or a pair
+  logits = _model(run, lambda config: ClassifierModel(config, 3), batch)
   probabilities = _softmax(logits)
   return {"probabilities": probabilities, "label": [LABELS[i] for i in probabilities.argmax(1)]}
 
@@ -252,3 +253,6 @@ FORMS = {
   )
 }
 assert set(FORMS) == set(registry.exports())
+PAIR = dataclasses.replace(
+  FORMS["classifier"], name="pair", data=FORMS["classifier"].data | {"text_columns": "review,summary"}
+)
