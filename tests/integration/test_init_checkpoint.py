@@ -12,7 +12,7 @@ import pytest
 
 from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig, load_model_config
 from albert.convert.run import convert
-from albert.data.manifest import Manifest
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask
@@ -85,6 +85,9 @@ def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_p
     vocab_size=TINY_MODEL.vocab_size,
     num_documents=1,
     num_tokens=1,
+    shards=tuple(
+      ShardInfo(path.name, 24, path.stat().st_size, file_sha256(str(path))) for path in (tmp_path / "shards").iterdir()
+    ),
   )
   manifest.save(str(tmp_path / "shards"))
   weights = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS)
