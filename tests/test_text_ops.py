@@ -211,3 +211,10 @@ def test_too_short_to_pack() -> None:
     pack_single(ids, 2)
   with pytest.raises(UserError, match=r"max_length=4: too short"):
     pack_pair(ids, ids, 4)
+
+
+def test_sentencepiece_is_given_short_runs_of_unknown_characters(spm_model: str) -> None:
+  """Its op takes minutes for a run of a megabyte; tests/test_text_offsets.py compares the tokens."""
+  graph = GraphTokenizer(spm_model)
+  shortened = graph._shortened(graph._normalized(tf.constant(["東京" * (1 << 14) + " the", "", "東"])))[0]
+  assert shortened.row_lengths().numpy().tolist() == [64 + len(" the"), 0, 1]
