@@ -92,3 +92,11 @@ def _read(path: str) -> _Manifest | str:
     if name not in manifest.files:
       return f"{MANIFEST} is damaged (it does not list {name})"
   return manifest
+
+
+def describe_damage(path: str) -> str | None:
+  """As find_damage, for a directory that is renamed whatever is wrong with it."""
+  try:
+    return find_damage(path)
+  except (UserError, RunError) as error:
+    return str(error)

@@ -28,7 +28,7 @@ from albert.data.manifest import file_sha256
 from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.training import cluster
-from albert.training.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, find_damage
+from albert.training.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
 from albert.training.metrics_log import say
 
 BEST = "best.json"
@@ -66,14 +66,6 @@ def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> 
       shape_and_slices=[""] * len(names),
       tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
-
-
-def _sync_file(path: str) -> None:
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
 
 
 def _upload_file(source: str, target: str) -> dict[str, Any]:
@@ -182,7 +174,8 @@ class CheckpointManager:
     entries = {}
     for name in files.listdir(staging):
       path = os.path.join(staging, name)
-      _sync_file(path)
+      with files.open_file(path) as file:
+        files.sync(file)
       entries[name] = {"bytes": files.size(path), "sha256": file_sha256(path)}
     files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
     self.check_lock()  # writing takes long
@@ -212,7 +205,7 @@ class CheckpointManager:
     """Gives a directory that has the name of the checkpoint to be written another name, and says so."""
     path = self.path(step)
     if files.exists(path):
-      damage = _damage_or_fault(path)
+      damage = describe_damage(path)
       kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
       files.replace(path, kept)
       say(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
@@ -374,14 +367,6 @@ class CheckpointManager:
     for name in [MANIFEST, *names]:
       files.remove(files.join(path, name))
     files.remove_tree(path)
-
-
-def _damage_or_fault(path: str) -> str | None:
-  """As find_damage, for a directory that is renamed whatever is wrong with it."""
-  try:
-    return find_damage(path)
-  except (UserError, RunError) as error:
-    return str(error)
 
 
 def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:
