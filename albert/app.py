@@ -154,7 +154,7 @@ def _ending(error: BaseException) -> tuple[int | None, str]:
       f"error: standard output: cannot write it ({error.strerror}): redirect it to where there is space",
     )
   if not isinstance(error, UserError | RunError):
-    found = file_errors.fault_of(error) or _memory_error(error)
+    found = file_errors.fault_of(error) or _memory_error(error) or file_errors.fault_of_temporary_directory(error)
     if found is None:
       return None, ""
     error = found

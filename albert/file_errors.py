@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 
 from albert import files, local_files
 from albert.errors import RunError, UserError
@@ -11,6 +12,7 @@ from albert.errors import RunError, UserError
 _LONGEST_REASON = 300
 # How Python shows bytes of names that are no UTF-8.
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
+_BYTES_TO_TRY = 64 << 10
 _LATER = "run the same command again once the cause is mended; what is finished is kept"
 
 
@@ -49,3 +51,24 @@ def _fault_of_system(error: OSError) -> UserError | RunError:
       raise OSError(error.errno, error.strerror, os.fsdecode(path))
   except (UserError, RunError) as fault:
     return fault
+
+
+def fault_of_temporary_directory(error: BaseException) -> RunError | None:
+  """The line for an error of TensorFlow on a machine whose temporary directory cannot be written; None for any other.
+
+  tf.function writes the code that it generates there. Where it cannot, it goes on without, and stops later with an
+  error that does not say why.
+  """
+  if not type(error).__module__.startswith("tensorflow"):
+    return None
+  try:
+    with tempfile.TemporaryFile() as file:
+      file.write(bytes(_BYTES_TO_TRY))
+      file.flush()
+  except OSError as reason:
+    where = tempfile.tempdir or "TMPDIR"  # None where Python found no directory that can be written
+    return RunError(
+      f"{where}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space there, or set "
+      "TMPDIR"
+    )
+  return None

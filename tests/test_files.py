@@ -299,6 +299,16 @@ def test_faults_of_tensorflow_and_of_the_system() -> None:
   assert "caf\udce9: this name or text has bytes that are no UTF-8" in str(file_errors.fault_of(caught.value))
 
 
+def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+  error = tf.errors.InvalidArgumentError(None, None, "iterating over a symbolic tf.Tensor is not allowed")
+  assert file_errors.fault_of_temporary_directory(error) is None
+  broken = mock.Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+  monkeypatch.setattr(file_errors.tempfile, "TemporaryFile", broken)
+  fault = file_errors.fault_of_temporary_directory(error)
+  assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", str(fault))
+  assert file_errors.fault_of_temporary_directory(ValueError("not TensorFlow's")) is None
+
+
 def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):
   (tmp_path / "kept").mkdir()
   (tmp_path / "kept" / "file").write_text("x")
