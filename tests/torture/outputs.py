@@ -56,11 +56,22 @@ def difference_of_files(a: Path, b: Path) -> str | None:
   return f"files that differ: {different}" if different else None
 
 
-def difference_of_runs(a: Path, b: Path) -> str | None:
-  """None if two runs of a run_*.py script left the same checkpoints, logs, results and predictions, else one line."""
+def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
+  """None if two runs of a run_*.py script left the same checkpoints, logs, results and predictions, else one line.
+
+  Args:
+    a, b: the directories of the runs.
+    stopped_at: the step at which a signal stopped `a`. If it lies between two lines of metrics.jsonl, the second one
+      is not compared: it averages the steps after the stop alone.
+  """
   if found := leftovers(a):
     return f"left over: {found}"
-  return _difference_of_checkpoints(a, b) or _difference_of_results(a, b)
+  return _difference_of_checkpoints(a, b) or _difference_of_results(a, b, stopped_at)
+
+
+def last_step(run: Path) -> int:
+  """The step of the newest checkpoint of a run, 0 if there is none."""
+  return max((int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")), default=0)
 
 
 def _difference_of_checkpoints(a: Path, b: Path) -> str | None:
@@ -78,13 +89,13 @@ def _difference_of_checkpoints(a: Path, b: Path) -> str | None:
   return None if states[1] else "no checkpoint"
 
 
-def _difference_of_results(a: Path, b: Path) -> str | None:
+def _difference_of_results(a: Path, b: Path, stopped_at: int) -> str | None:
   names = [{path.name for path in run.iterdir()} for run in (a, b)]
   if names[0] != names[1]:
     return f"files of only one of them: {sorted(names[0] ^ names[1])}"
   for name in sorted(names[0] - _NOT_COMPARED):
     if name in _LOGS:
-      is_equal = log_lines(a / name) == log_lines(b / name)
+      is_equal = _without_line_of(stopped_at, log_lines(a / name)) == _without_line_of(stopped_at, log_lines(b / name))
     elif (a / name).is_dir():
       is_equal = difference_of_files(a / name, b / name) is None
     else:
@@ -92,6 +103,12 @@ def _difference_of_results(a: Path, b: Path) -> str | None:
     if not is_equal:
       return f"{name} differs"
   return None
+
+
+def _without_line_of(step: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+  """Without the line that averages the steps around `step`, unless a line ends there."""
+  later = [line["step"] for line in lines if line["step"] >= step]
+  return [line for line in lines if not step or line["step"] != min(later, default=0) or line["step"] == step]
 
 
 def _content(run: Path, name: str) -> bytes:

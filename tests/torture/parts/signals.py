@@ -173,6 +173,9 @@ def _stopped_in(context: Context, references: _References, command: Command, ind
       time.sleep(again)
       process.send_signal(number)
     finished, what = process.finish(), f"signal {number} after {moment:.2f} seconds, again after {again}"
+  if finished.code != 0 and command.difference is outputs.difference_of_runs:
+    compare = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
+    command = dataclasses.replace(command, difference=compare)
   wrong = _wrong_stop(finished, number) or _again(context, command, output, reference, cut=finished.code != 0)
   return wrong and f"{what}: {wrong}"
 
