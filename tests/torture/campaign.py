@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
-import json
 import os
 import pkgutil
 import platform
@@ -23,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from albert import files
 from tests.torture import parts
 from tests.torture.workplace import ROOT, Workplace
 
@@ -278,6 +278,9 @@ def run(
         directory.mkdir(parents=True)
         context = Context(seed, share, directory, places)
         results.append(run_part(name, cases_of(name), context, jobs=jobs))
+        if output_file:  # after each part: a campaign takes long
+          values = as_json(results, seed=seed, share=share, jobs=jobs)
+          files.write_json(output_file, values)
         if results[-1].failures:
           code = 1
           log(f"{name}: its files are left in {directory}")
@@ -287,9 +290,6 @@ def run(
       shutil.rmtree(root)
   except KeyboardInterrupt:
     code = 130
-  if output_file:
-    values = as_json(results, seed=seed, share=share, jobs=jobs)
-    Path(output_file).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
   print(table(results), end="", flush=True)
   print(f"repeat it with --seed={seed} --share={share:g}")
   return code
