@@ -19,6 +19,7 @@ def main(argv: list[str]) -> int:
   parser.add_argument("--seed", type=int, help="of every random draw (default: a random one, which is printed)")
   parser.add_argument("--share", type=float, default=1.0, help="share of the full campaign's cases (default: 1)")
   parser.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
+  parser.add_argument("--only", default="", help="run only the cases whose group contains this text (default: all)")
   parser.add_argument("--work_dir", default="", help="directory for the files (default: a temporary one)")
   parser.add_argument("--output_file", default="", help="JSON file for the results, with versions and the machine")
   values = parser.parse_args(argv)
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     seed=secrets.randbelow(10**6) if values.seed is None else values.seed,
     share=values.share,
     jobs=values.jobs,
+    only=values.only,
     work_dir=values.work_dir,
     output_file=values.output_file,
   )

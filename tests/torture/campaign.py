@@ -155,12 +155,12 @@ def run_case(case: Case, places: Workplace) -> Outcome:
 
 
 def run_part(
-  name: str, make_cases: Callable[[Context], Iterator[Case]], context: Context, *, jobs: int = 1
+  name: str, make_cases: Callable[[Context], Iterator[Case]], context: Context, *, jobs: int = 1, only: str = ""
 ) -> PartResult:
-  """Runs the cases of a part: `jobs` at a time, then those that need this process one by one."""
+  """Runs the cases of a part whose group contains `only`: `jobs` at a time, then those that need this process."""
   started = time.monotonic()
   try:
-    cases = list(make_cases(context))
+    cases = [case for case in make_cases(context) if only in case.group]
   except (Exception, SystemExit) as error:
     traceback.print_exc()
     outcome = Outcome("making the cases", "cases(context)", _one_line(error), time.monotonic() - started)
@@ -263,7 +263,14 @@ def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int
 
 
 def run(
-  names: Sequence[str], *, seed: int, share: float = 1.0, jobs: int = 2, work_dir: str = "", output_file: str = ""
+  names: Sequence[str],
+  *,
+  seed: int,
+  share: float = 1.0,
+  jobs: int = 2,
+  only: str = "",
+  work_dir: str = "",
+  output_file: str = "",
 ) -> int:
   """Runs parts, prints the table on stdout, and returns the exit code: 1 if a case failed."""
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
@@ -277,7 +284,7 @@ def run(
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         context = Context(seed, share, directory, places)
-        results.append(run_part(name, cases_of(name), context, jobs=jobs))
+        results.append(run_part(name, cases_of(name), context, jobs=jobs, only=only))
         if output_file:  # after each part: a campaign takes long
           values = as_json(results, seed=seed, share=share, jobs=jobs)
           files.write_json(output_file, values)

@@ -43,6 +43,12 @@ def test_what_fails_is_reported_with_exit_code_1(monkeypatch, tmp_path, capsys):
   assert "FAILED kills: bad: raises: FileNotFoundError at test_campaign.py" in printed.err
   assert "no such file" in printed.err
   assert "FAILED kills: bad: exits: SystemExit" in printed.out
+  assert main([*arguments, "--share=0.5", "--only=goo"]) == 0  # the bad ones are left out
+  assert "| all   |       |     2 |      2 |" in capsys.readouterr().out
+  assert main([*arguments, "--only=nothing of this name"]) == 1
+  assert "making the cases" in capsys.readouterr().out
+  assert main([*arguments, "--share=0.5"]) == 1
+  capsys.readouterr()
   values = json.loads((tmp_path / "a.json").read_text())
   assert (values["seed"], values["parts"]["kills"]["tried"], values["parts"]["kills"]["passed"]) == (7, 5, 2)
   assert {"python", "numpy"} < set(values["versions"])
