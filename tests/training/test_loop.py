@@ -115,6 +115,7 @@ def test_steps_per_loop_changes_nothing(input_file, tmp_path):
   assert largest_difference(one, many) == 0
 
 
+@pytest.mark.slow
 def test_dropout_makes_runs_depend_on_the_seed_alone(input_file, tmp_path):
   model = dataclasses.replace(TINY_MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
   first = train(input_file, tmp_path / "first", model=model)
