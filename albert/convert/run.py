@@ -51,6 +51,7 @@ def convert(
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
         files.write_atomically(files.join(staging, VOCABULARY), file.read())
+    files.sync_tree(staging)
     try:
       files.replace(staging, output_dir)
     except (UserError, RunError):

@@ -70,6 +70,7 @@ def export(
   try:
     with files.naming(target):  # TensorFlow writes here, too
       _write(staging, name, source, choice, servable, formats)
+    files.sync_tree(staging)
     target = _rename(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -282,6 +283,23 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
     convert(source, str(tmp_path / "out"), target)
   assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
   convert(source, str(tmp_path / "out"), target)
+
+
+def test_every_file_is_on_the_disk_before_the_directory_has_its_name(tmp_path, monkeypatch):
+  source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
+  synced: set[int] = set()
+  fsync = os.fsync
+
+  def sync(descriptor: int) -> None:
+    if not (tmp_path / "out").exists():
+      synced.add(os.fstat(descriptor).st_ino)
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", sync)
+  convert(source, str(tmp_path / "out"), "tf1")
+  names = {path.name: path.stat().st_ino for path in (tmp_path / "out").iterdir()}
+  assert {"model.ckpt.index", "albert_config.json"} < set(names)
+  assert [name for name, inode in names.items() if inode not in synced] == []
 
 
 def test_another_process_may_convert_to_the_same_place(tmp_path, monkeypatch):
