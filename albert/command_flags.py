@@ -21,34 +21,32 @@ _SHOWN = 200
 _MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
-class _IntegerParser(flags.IntegerParser):
-  """A whole number in a range."""
+class _NumberParser(flags.ArgumentParser):
+  """A number in a range; a subclass says how it is read, and what it is called."""
+
+  kind: str
+  convert: Callable[[Any], Any]  # of absl's parser
 
   def __init__(self, allowed: Range):
     super().__init__()
     self._range = allowed
 
-  def parse(self, argument: str | int) -> int:
+  def parse(self, argument: str | float) -> Any:
     try:
-      value = int(self.convert(argument))
+      value = self.convert(argument)
     except ValueError as error:
-      raise ValueError("must be a whole number") from error
-    return _in_range(value, self._range)
+      raise ValueError(f"must be {self.kind}") from error
+    if violation := self._range.violation(value):
+      raise ValueError(f"must be {violation}")
+    return value
 
 
-class _FloatParser(flags.FloatParser):
-  """A finite number in a range."""
+class _IntegerParser(_NumberParser, flags.IntegerParser):
+  kind = "a whole number"
 
-  def __init__(self, allowed: Range):
-    super().__init__()
-    self._range = allowed
 
-  def parse(self, argument: str | float) -> float:
-    try:
-      value = float(self.convert(argument))
-    except ValueError as error:
-      raise ValueError("must be a number") from error
-    return _in_range(value, self._range)
+class _FloatParser(_NumberParser, flags.FloatParser):
+  kind = "a number"
 
 
 class _SwitchParser(flags.BooleanParser):
@@ -71,12 +69,6 @@ class _TextParser(flags.ArgumentParser):
 
   def flag_type(self) -> str:
     return "string"
-
-
-def _in_range(value: Any, allowed: Range) -> Any:
-  if violation := allowed.violation(value):
-    raise ValueError(f"must be {violation}")
-  return value
 
 
 def define(

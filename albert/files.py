@@ -215,7 +215,7 @@ def sync(file: BinaryIO) -> None:
 
 def sync_tree(directory: str) -> None:
   """Flushes each file below a directory down to the disk, before it is renamed. Raises as `sync`."""
-  for folder, _, names in os.walk(directory):  # nothing of a remote file system, which does so by itself
+  for folder, _, names in os.walk(directory):  # finds nothing at a remote path; remote files are synced when closed
     for name in names:
       with open_file(os.path.join(folder, name)) as file:
         sync(file)
@@ -303,8 +303,7 @@ def _remove_leftovers_once(path: str) -> None:
 def write_atomically(path: str, data: bytes | str) -> None:
   """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8.
 
-  What a process that was killed was writing in the same directory is deleted, so that no command leaves it there for
-  ever.
+  When this process first writes in a directory, it deletes the staging files that killed processes have left there.
 
   Raises:
     UserError: the path or its rights are wrong.

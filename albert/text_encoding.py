@@ -13,7 +13,8 @@ _MARKS = {
   codecs.BOM_UTF16_LE: "UTF-16",
   codecs.BOM_UTF16_BE: "UTF-16",
 }
-# Bytes at the start of a file in which a regular pattern of zeros means an encoding.
+# How many bytes at the start of a file are searched, at most and at least, for the zeros that UTF-16 and UTF-32 have
+# beside Latin letters.
 _LOOKED_AT = 64
 _FEWEST = 4
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from albert.config import ModelConfig
+from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.data.records import RecordWriter, encode_example
 
 SEQ_LENGTH = 16
@@ -88,3 +92,20 @@ def write_shards(
         number += 1
     paths.append(path)
   return paths
+
+
+def write_manifest(directory: Path, paths: Sequence[str], sizes: Sequence[int], **changes: Any) -> Manifest:
+  """What data preparation would write beside shards of these numbers of examples, with `changes` of its fields."""
+  listed = zip(paths, sizes, strict=True)
+  manifest = Manifest(
+    kind="pretraining",
+    settings={},
+    vocab_sha256="0" * 64,
+    vocab_size=VOCAB_SIZE,
+    num_documents=1,
+    num_tokens=1,
+    shards=tuple(ShardInfo(Path(p).name, n, Path(p).stat().st_size, file_sha256(p)) for p, n in listed),
+  )
+  manifest = dataclasses.replace(manifest, **changes)
+  manifest.save(str(directory))
+  return manifest

@@ -190,11 +190,8 @@ def _checked(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> di
   """
   in_range = []
   for feature in features:
-    values = batch[feature.name]
-    if feature.dtype == "float32":
-      in_range.append(tf.reduce_all((values >= 0.0) & (values <= 1.0)))  # false for NaN
-    else:
-      in_range.append(tf.reduce_all((values >= 0) & (values < (feature.limit or np.iinfo(np.int32).max))))
+    values, (low, high) = batch[feature.name], feature.bounds
+    in_range.append(tf.reduce_all((values >= low) & (values <= high)))  # false for NaN
   check = tf.debugging.Assert(tf.reduce_all(tf.stack(in_range)), ["a value of a record is out of its range"])
   with tf.control_dependencies([check]):
     return {name: tf.identity(values) for name, values in batch.items()}
@@ -221,15 +218,16 @@ def first_example(path: str) -> dict[str, np.ndarray]:
 
 def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
   """UserError naming file, record and feature if `record` does not have the lengths and ranges of `features`."""
-  example = records.decode_example(record, f"{path}, record {number} (counted from 0)")
+  where = f"{path}, record {number} (counted from 0)"
+  example = records.decode_example(record, where)
   for feature in features:
     found = len(example[feature.name]) if feature.name in example else 0
     if found != feature.length:
       raise UserError(
-        f"{path}, record {number} (counted from 0): {feature.name} has {found} values, expected {feature.length}; "
+        f"{where}: {feature.name} has {found} values, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
-    _check_range(f"{path}, record {number} (counted from 0)", feature, example[feature.name])
+    _check_range(where, feature, example[feature.name])
 
 
 def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
@@ -237,16 +235,13 @@ def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
   found = "texts" if values.dtype == object else values.dtype.name
   if feature.dtype != found:
     raise UserError(f"{where}: {feature.name} holds {found}, expected {feature.dtype}: write the shards again")
-  if feature.dtype == "float32":
-    wrong, expected = ~((values >= 0) & (values <= 1)), "from 0 to 1"
-  else:
-    limit = feature.limit or np.iinfo(np.int32).max
-    wrong, expected = (values < 0) | (values >= limit), f"from 0 to {limit - 1}"
+  low, high = feature.bounds
+  wrong = ~((values >= low) & (values <= high))  # true for NaN
   if wrong.any():
     index = int(wrong.argmax())
     raise UserError(
-      f"{where}: {feature.name}[{index}] is {values[index]}, it must be {expected}: give the shards of this model and "
-      "vocabulary (--vocab_size, --type_vocab_size), or write them again"
+      f"{where}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of this "
+      "model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
     )
 
 

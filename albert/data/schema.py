@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from albert.ranges import INT32_MAX
+
 # Positions in one record; the names are the original scripts', so that their shards train here too.
 INPUT_IDS = "input_ids"
 INPUT_MASK = "input_mask"
@@ -36,6 +38,13 @@ class FeatureSpec:
       raise ValueError(f"feature {self.name}: dtype must be int64 or float32, got {self.dtype!r}")
     if self.length < 1:
       raise ValueError(f"feature {self.name}: length must be >= 1, got {self.length}")
+
+  @property
+  def bounds(self) -> tuple[int, int]:
+    """The least and the greatest value."""
+    if self.dtype == "float32":
+      return 0, 1
+    return 0, (self.limit or INT32_MAX) - 1
 
 
 def pretraining_features(

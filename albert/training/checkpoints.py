@@ -171,12 +171,9 @@ class CheckpointManager:
 
   def _rename(self, staging: str, step: int) -> None:
     """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""
-    entries = {}
-    for name in files.listdir(staging):
-      path = os.path.join(staging, name)
-      with files.open_file(path) as file:
-        files.sync(file)
-      entries[name] = {"bytes": files.size(path), "sha256": file_sha256(path)}
+    files.sync_tree(staging)
+    paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
+    entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
     files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
     self.check_lock()  # writing takes long
     self._rename_existing(step)

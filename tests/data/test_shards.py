@@ -11,37 +11,16 @@ from pathlib import Path
 import pytest
 
 from albert.data import records
-from albert.data.manifest import Manifest, ShardInfo
 from albert.data.shards import CACHE_NAME, Shards, open_shards, stat_shards
 from albert.errors import UserError
 from albert.files import stat_globs
-from tests.synthetic import VOCAB_SIZE, write_shards
+from tests.synthetic import write_manifest, write_shards
 
 SIZES = [3, 5, 2, 4]
 
 
 def sha256(path: str | Path) -> str:
   return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def write_manifest(directory: Path, paths: list[str], **changes: object) -> Manifest:
-  """What data preparation would write beside the shards."""
-  shards = tuple(
-    ShardInfo(Path(path).name, size, Path(path).stat().st_size, sha256(path))
-    for path, size in zip(paths, SIZES, strict=True)
-  )
-  manifest = Manifest(
-    kind="pretraining",
-    settings={"compress": False},
-    vocab_sha256="0" * 64,
-    vocab_size=VOCAB_SIZE,
-    num_documents=1,
-    num_tokens=1,
-    shards=shards,
-  )
-  manifest = dataclasses.replace(manifest, **changes)  # type: ignore[arg-type]
-  manifest.save(str(directory))
-  return manifest
 
 
 def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
@@ -70,9 +49,9 @@ def test_the_manifest_and_the_files_themselves_tell_the_same(tmp_path: Path, sca
   assert (read.counts, read.compressed) == (tuple(SIZES), (compress,) * 4)
   assert read.sha256 == tuple(map(sha256, paths))
   assert len(scans) == 4
-  write_manifest(tmp_path, paths, settings={"compress": compress})
+  write_manifest(tmp_path, paths, SIZES, settings={"compress": compress})
   assert open_globs(f"{tmp_path}/*.tfrecord") == read
-  write_manifest(tmp_path, paths, settings={})  # does not say whether they are compressed
+  write_manifest(tmp_path, paths, SIZES, settings={})  # does not say whether they are compressed
   assert open_globs(f"{tmp_path}/*.tfrecord") == read
   assert len(scans) == 4
 
@@ -101,7 +80,7 @@ def test_hashes_that_cannot_be_kept_are_a_warning(tmp_path: Path, capsys: pytest
 
 def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
-  write_manifest(tmp_path, paths)
+  write_manifest(tmp_path, paths, SIZES)
   assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)  # part of the shards, on purpose
   Path(paths[3]).unlink()
   for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {d}/part-0?.tfrecord"):
@@ -116,7 +95,7 @@ def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out
 def test_a_copy_of_a_shard_is_refused(tmp_path: Path, with_manifest: bool, capsys: pytest.CaptureFixture[str]) -> None:
   paths = write_shards(tmp_path, SIZES)
   if with_manifest:
-    write_manifest(tmp_path, paths)
+    write_manifest(tmp_path, paths, SIZES)
   shutil.copy(paths[1], tmp_path / "part-01 (copy).tfrecord")
   with pytest.raises(UserError, match=r"part-01\.tfrecord is a copy of .*part-01 \(copy\)\.tfrecord .*leave one"):
     open_globs(f"{tmp_path}/*.tfrecord")
@@ -125,7 +104,7 @@ def test_a_copy_of_a_shard_is_refused(tmp_path: Path, with_manifest: bool, capsy
 
 def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
-  manifest = write_manifest(tmp_path, paths)
+  manifest = write_manifest(tmp_path, paths, SIZES)
   unhashed = tuple(dataclasses.replace(shard, sha256="") for shard in manifest.shards)
   dataclasses.replace(manifest, shards=(dataclasses.replace(unhashed[0], examples=30), *unhashed[1:])).save(
     str(tmp_path)
@@ -142,7 +121,7 @@ def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> No
 
 def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
-  write_manifest(tmp_path, paths)
+  write_manifest(tmp_path, paths, SIZES)
   assert list(stat_shards(f"{tmp_path}/*", flag="--input_file")) == paths
   with pytest.raises(UserError, match=r"--input_file: .*manifest.json describes shards, and is none: .*\*\.tfrecord"):
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
@@ -160,14 +139,14 @@ def test_a_changed_count_among_the_kept_hashes_is_counted_again(tmp_path: Path) 
 
 
 def test_a_manifest_without_shards_is_refused(tmp_path: Path) -> None:
-  write_manifest(tmp_path, write_shards(tmp_path, SIZES), shards=())
+  write_manifest(tmp_path, write_shards(tmp_path, SIZES), SIZES, shards=())
   with pytest.raises(UserError, match=r"manifest\.json lists no shards: restore it"):
     open_globs(f"{tmp_path}/*.tfrecord")
 
 
 def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
-  write_manifest(tmp_path, paths)
+  write_manifest(tmp_path, paths, SIZES)
   values = json.loads((tmp_path / "manifest.json").read_text())
   del values["shards"][1]
   (tmp_path / "manifest.json").write_text(json.dumps(values))

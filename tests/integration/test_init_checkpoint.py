@@ -12,13 +12,12 @@ import pytest
 
 from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig, load_model_config
 from albert.convert.run import convert
-from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
 from tests.golden.make_tiny_albert import random_weights
-from tests.synthetic import TINY_MODEL, write_shards
+from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
 WEIGHTS = random_weights(TINY_MODEL, 5)
 
@@ -77,19 +76,8 @@ def test_a_model_that_differs_where_shapes_do_not_tell_is_refused(tmp_path, form
 
 
 def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_path):
-  write_shards(tmp_path / "shards", [24])
-  manifest = Manifest(
-    kind="pretraining",
-    settings={},
-    vocab_sha256=hashlib.sha256(b"the shards'").hexdigest(),
-    vocab_size=TINY_MODEL.vocab_size,
-    num_documents=1,
-    num_tokens=1,
-    shards=tuple(
-      ShardInfo(path.name, 24, path.stat().st_size, file_sha256(str(path))) for path in (tmp_path / "shards").iterdir()
-    ),
-  )
-  manifest.save(str(tmp_path / "shards"))
+  paths = write_shards(tmp_path / "shards", [24])
+  write_manifest(tmp_path / "shards", paths, [24], vocab_sha256=hashlib.sha256(b"the shards'").hexdigest())
   weights = write_tf1(tmp_path / "tf1", TINY_MODEL, WEIGHTS)
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the weights'")
   run = estimator(tmp_path, weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -16,9 +15,8 @@ from absl.testing import flagsaver
 
 import run_pretraining
 from albert import cli
-from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import UserError
-from tests.synthetic import TINY_MODEL_FLAGS, VOCAB_SIZE, write_shards
+from tests.synthetic import TINY_MODEL_FLAGS, write_manifest, write_shards
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--log_every_steps=2"]
@@ -44,20 +42,9 @@ def run(*argv: str) -> None:
     run_pretraining.main()
 
 
-def write_manifest(shards: Path, **changes: object) -> None:
-  listed = tuple(
-    ShardInfo(p.name, n, p.stat().st_size, "") for p, n in zip(sorted(shards.iterdir()), [12, 9], strict=True)
-  )
-  manifest = Manifest(
-    kind="pretraining",
-    settings={"sentence_prediction": "sop"},
-    vocab_sha256="0" * 64,
-    vocab_size=VOCAB_SIZE,
-    num_documents=3,
-    num_tokens=100,
-    shards=listed,
-  )
-  dataclasses.replace(manifest, **changes).save(str(shards))
+def describe_shards(shards: Path, **changes: object) -> None:
+  paths = sorted(map(str, shards.iterdir()))
+  write_manifest(shards, paths, [12, 9], settings={"sentence_prediction": "sop"}, **changes)
 
 
 def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
@@ -211,12 +198,12 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "sequences of 16 tokens, the model has 8 positions",
   ),
   "other vocabulary": (
-    lambda s: write_manifest(s, vocab_size=99),
+    lambda s: describe_shards(s, vocab_size=99),
     ["--do_train", "--input_file={s}/*.tfrecord"],
     "a vocabulary of 99 pieces, the model has vocab_size 61",
   ),
   "other sentence loss": (
-    write_manifest,
+    describe_shards,
     ["--do_train", "--input_file={s}/*.tfrecord", "--sentence_prediction=nsp"],
     "says the shards hold sop",
   ),

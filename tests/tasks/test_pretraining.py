@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from albert import files
 from albert.config import ModelConfig, PretrainingConfig
-from albert.data.manifest import Manifest, ShardInfo, file_sha256
+from albert.data.manifest import ShardInfo
 from albert.data.shards import open_shards
 from albert.errors import UserError
 from albert.tasks.pretraining import PretrainingTask, encode_with_masks
 from albert.tokenization import MASK_ID, Tokenizer
 from tests.remote_files import RemoteFiles, gfile_of
-from tests.synthetic import TINY_MODEL, write_shards
+from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -73,15 +73,7 @@ def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, n
 
 def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
   write_shards(tmp_path, [5])
-  manifest = Manifest(
-    kind="pretraining",
-    settings={},
-    vocab_sha256="0" * 64,
-    vocab_size=TINY_MODEL.vocab_size,
-    num_documents=1,
-    num_tokens=1,
-  )
-  manifest.save(str(tmp_path))
+  manifest = write_manifest(tmp_path, [], [])
   config = PretrainingConfig(input_file=str(tmp_path / "*.tfrecord"), spm_model_file=str(spm_model))
   with pytest.raises(UserError, match=r"is not the vocabulary that .*manifest\.json was made with"):
     PretrainingTask(TINY_MODEL, config)
@@ -105,20 +97,7 @@ def cut(shards: Path) -> None:
 )
 @pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
 def test_shards_must_be_those_of_their_manifest(tmp_path, flag, change, message):
-  listed = tuple(
-    ShardInfo(Path(path).name, size, Path(path).stat().st_size, file_sha256(path))
-    for path, size in zip(write_shards(tmp_path, [5, 4]), [5, 4], strict=True)
-  )
-  manifest = Manifest(
-    kind="pretraining",
-    settings={},
-    vocab_sha256="0" * 64,
-    vocab_size=TINY_MODEL.vocab_size,
-    num_documents=1,
-    num_tokens=1,
-    shards=listed,
-  )
-  manifest.save(str(tmp_path))
+  write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
   change(tmp_path)
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(**{flag: str(tmp_path / "*.tfrecord")}))
   with pytest.raises(UserError, match=message):
@@ -136,16 +115,7 @@ def remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) ->
   shards = [
     ShardInfo(SHARD.format(i).rpartition("/")[2], 5 + i % 2, len(content), f"{i:064x}") for i in range(NUM_SHARDS)
   ]
-  manifest = Manifest(
-    kind="pretraining",
-    settings=settings,
-    vocab_sha256="0" * 64,
-    vocab_size=TINY_MODEL.vocab_size,
-    num_documents=1,
-    num_tokens=1,
-    shards=tuple(shards),
-  )
-  manifest.save(str(tmp_path))
+  write_manifest(tmp_path, [], [], settings=settings, shards=tuple(shards))
   contents = {SHARD.format(i): content for i in range(num_real)}
   contents["mem://bucket/shards/manifest.json"] = (tmp_path / "manifest.json").read_bytes()
   return RemoteFiles(contents, {SHARD.format(i): len(content) for i in range(num_real, NUM_SHARDS)})

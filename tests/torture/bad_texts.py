@@ -148,7 +148,7 @@ def _examples(directory: Path) -> tuple[int, int] | None:
 
 
 def tables(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
-  """TSV, CSV and JSON lines of a custom task: classes, and numbers to predict."""
+  """Tables (TSV, CSV, JSON lines) of a custom task, for classification and for regression."""
   for _ in range(number):
     name, file, data, line, given = _bad_table(rng)
     names = (file, f"line {line}") if line else (file,)

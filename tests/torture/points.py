@@ -57,7 +57,7 @@ def count(path: str) -> None:
 
 
 def interrupt(phase: str, at: int, number: int, again_after: float | None) -> None:
-  """Sends this process a signal when a phase is entered for the `at`-th time, and again some seconds later."""
+  """Sends this process a signal when it enters a phase for the `at`-th time, and again `again_after` seconds later."""
   left = [at]
   pid = os.getpid()
 

@@ -34,7 +34,7 @@ class shared(cached_property[Value]):
 
 
 class Runs:
-  """The shared files and runs. Nobody may change them: copy what a case damages or goes on with.
+  """The shared files and runs. A case must not change them: it copies what it damages or resumes.
 
   The methods named after commands return the command without its output directory's other flags: each adds --output_dir
   and the flags that it is given, which come last and so decide.

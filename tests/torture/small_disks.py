@@ -36,7 +36,7 @@ def enter_namespace() -> None:
 
 
 class SmallDisk:
-  """A file system in memory, mounted on a directory, which is made; a context manager that unmounts it."""
+  """A tmpfs of limited size, mounted on a new directory. As a context manager it is unmounted at the end."""
 
   def __init__(self, path: Path, kib: int = _LARGE):
     self.path = path

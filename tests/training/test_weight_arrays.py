@@ -203,7 +203,7 @@ def test_damaged_indexes_of_safetensors(tmp_path: Path, index: str, message: str
 
 
 def npy(array: np.ndarray, shape: tuple[int, ...] | None = None) -> bytes:
-  """A .npy file, whose header may lie about the shape."""
+  """The bytes of a .npy file. If `shape` is given, its header states that shape instead of the array's own."""
   file = io.BytesIO()
   header = np.lib.format.header_data_from_array_1_0(array) | ({"shape": shape} if shape else {})
   np.lib.format.write_array_header_1_0(file, header)

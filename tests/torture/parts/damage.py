@@ -450,23 +450,12 @@ def _command(context: Context, run: Path, name: str, damage: str, number: int) -
 
 
 def _write_shards(context: Context, name: str, *, compress: bool, manifest: bool) -> Path:
-  from albert.data.manifest import Manifest, ShardInfo, file_sha256
-  from tests.synthetic import VOCAB_SIZE, write_shards
+  from tests.synthetic import write_manifest, write_shards
 
-  directory = context.directory / name
-  paths = write_shards(directory, [9, 7, 8], compress=compress)
+  directory, sizes = context.directory / name, [9, 7, 8]
+  paths = write_shards(directory, sizes, compress=compress)
   if manifest:
-    infos = zip(paths, (9, 7, 8), strict=True)
-    shards = tuple(ShardInfo(Path(p).name, n, Path(p).stat().st_size, file_sha256(p)) for p, n in infos)
-    Manifest(
-      kind="pretraining",
-      settings={"compress": compress},
-      vocab_sha256="0" * 64,
-      vocab_size=VOCAB_SIZE,
-      num_documents=1,
-      num_tokens=1,
-      shards=shards,
-    ).save(str(directory))
+    write_manifest(directory, paths, sizes, settings={"compress": compress})
   return directory
 
 

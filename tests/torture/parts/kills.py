@@ -71,7 +71,7 @@ class Kill:
 
 
 def at_call(rng: random.Random, target: str, calls: int, within: float = 0.02, **more: Any) -> Kill:
-  """A kill at one of the first `calls` calls of a function."""
+  """A SIGKILL when a function is called for the n-th time, n drawn from 1 to `calls`."""
   when = more.pop("when", None) or rng.choice(_WHEN)
   fault = {"target": target, "number": rng.randint(1, calls), "when": when, **more}
   if when == "within":
