@@ -8,9 +8,9 @@ from __future__ import annotations
 
 
 def main() -> None:
-  from albert import cli, runs  # TensorFlow: late, so that --help is quick
+  from albert import cli, several_runs  # TensorFlow: late, so that --help is quick
 
-  runs.run(*cli.task_and_config("pretraining"))
+  several_runs.run(*cli.task_and_config("pretraining"))
 
 
 def run() -> None:

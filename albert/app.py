@@ -19,9 +19,11 @@ from typing import NoReturn
 from absl import app as absl_app
 from absl import flags, logging
 
-from albert import command_flags, command_help, file_errors, startup
+from albert import command_help, startup
 from albert.command_help import HelpPage
+from albert.config import command_flags
 from albert.errors import RunError, Stopped, UserError
+from albert.io import file_errors
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2

@@ -13,23 +13,26 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files, output_files
-from albert.config import RunConfig, TrainConfig
+from albert.config.run import RunConfig, TrainConfig
 from albert.data.source import Data, Reader
-from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
-from albert.evaluation.evaluator import Evaluator
+from albert.io import files
+from albert.io.lost_processes import is_lost_process
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
+from albert.runs import curves, output_files, run_directory
+from albert.runs.directory_lock import DirectoryLock
+from albert.runs.evaluation_log import EvaluationLog
+from albert.runs.metrics_log import MetricsLog, format_metrics, say
 from albert.tasks.base import Outputs, Task
-from albert.training import checkpoints, curves, run_directory, strategy
-from albert.training.cluster import Cluster, is_lost_process
-from albert.training.evaluation_log import EvaluationLog
-from albert.training.initial_weights import claim as claim_weights
+from albert.training import strategy
+from albert.training.cluster import Cluster
+from albert.training.evaluator import Evaluator
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
-from albert.training.metrics_log import MetricsLog, format_metrics, say
 from albert.training.model_weights import load_initial_weights, load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
+from albert.weights import checkpoints
+from albert.weights.initial_weights import claim as claim_weights
 
 
 class Estimator:

@@ -18,16 +18,18 @@ import msgspec
 import numpy as np
 from absl import flags
 
-from albert import app, command_flags, files, json_values
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import MAX_BATCH_SIZE, Range
 from albert.errors import RunError, UserError
 from albert.export import hashes
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
-from albert.input_lines import windows
-from albert.json_values import shown
+from albert.io import files, json_values
+from albert.io.input_lines import windows
+from albert.io.json_values import shown
+from albert.io.progress import Progress
+from albert.io.text_encoding import check_first_line
 from albert.predict_requests import AUTO, JSON, LINES, TSV, Parser, Request
-from albert.progress import Progress
-from albert.ranges import MAX_BATCH_SIZE, Range
-from albert.text_encoding import check_first_line
 
 # Batches of lines that are there already, which are sorted by length together.
 _WINDOW_BATCHES = 32

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
-from albert.json_values import encoded, parse_object, shown
+from albert.io.json_values import encoded, parse_object, shown
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 _BOM = b"\xef\xbb\xbf"

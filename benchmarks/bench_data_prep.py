@@ -33,15 +33,17 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
-from albert import app, files  # noqa: E402
+from albert import app  # noqa: E402
 from albert.data import masking  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
-from albert.tokenization import MASK_ID  # noqa: E402
-from albert.workers import Workers  # noqa: E402
-from data_prep import create_pretraining_data, merging, preparation, shards, spills  # noqa: E402
+from albert.io import files  # noqa: E402
+from albert.io.workers import Workers  # noqa: E402
+from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
+from data_prep import create_pretraining_data, preparation, shards  # noqa: E402
 from data_prep.corpus import plan_units  # noqa: E402
-from data_prep.job import Job  # noqa: E402
+from data_prep.runners import merging, spills  # noqa: E402
+from data_prep.runners.job import Job  # noqa: E402
 
 FLAGS = flags.FLAGS
 # Stages of the work, each with the functions whose time it is, and those that they call for another stage.

@@ -24,14 +24,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import Config, named_model  # noqa: E402
+from albert.config.base import Config  # noqa: E402
+from albert.config.model import named_model  # noqa: E402
 from albert.data.examples import Examples  # noqa: E402
 from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
-from albert.tasks.glue_data import Rows  # noqa: E402
-from albert.tasks.glue_specs import ClassifierConfig  # noqa: E402
-from albert.tasks.race_data import RaceConfig  # noqa: E402
-from albert.tasks.squad_data import SquadConfig  # noqa: E402
+from albert.tasks.glue.data import Rows  # noqa: E402
+from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
+from albert.tasks.race.data import RaceConfig  # noqa: E402
+from albert.tasks.squad.data import SquadConfig  # noqa: E402
 
 if TYPE_CHECKING:  # the workers import this module, and would wait for TensorFlow, as those of a run do not
   from albert.tasks.finetuning import FinetuningTask

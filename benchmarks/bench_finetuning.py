@@ -28,13 +28,14 @@ import tensorflow as tf  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import OptimizerConfig, TrainConfig, named_model  # noqa: E402
+from albert.config.model import named_model  # noqa: E402
+from albert.config.run import OptimizerConfig, TrainConfig  # noqa: E402
 from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
 from albert.data.source import Reader  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
-from albert.tasks.glue import make_task  # noqa: E402
-from albert.tasks.glue_specs import ClassifierConfig  # noqa: E402
+from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
+from albert.tasks.glue.task import make_task  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
 
 FLAGS = flags.FLAGS

@@ -27,17 +27,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 from absl import flags  # noqa: E402
 
-from albert import app, files  # noqa: E402
-from albert.config import OptimizerConfig, PretrainingConfig, TrainConfig, named_model  # noqa: E402
+from albert import app  # noqa: E402
+from albert.config.model import named_model  # noqa: E402
+from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig  # noqa: E402
 from albert.data.source import Reader  # noqa: E402
 from albert.errors import UserError  # noqa: E402
+from albert.io import files  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
+from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
 from albert.tasks.pretraining import PretrainingTask  # noqa: E402
 from albert.training import strategy as strategies  # noqa: E402
-from albert.training.checkpoints import CheckpointManager  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
-from albert.training.metrics_log import MetricsLog  # noqa: E402
+from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
 
 FLAGS = flags.FLAGS

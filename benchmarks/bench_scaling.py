@@ -19,10 +19,11 @@ sys.path.insert(0, str(ROOT))
 
 from absl import flags  # noqa: E402
 
-from albert import app, figures  # noqa: E402
-from albert.config import MODELS, ModelConfig  # noqa: E402
+from albert import app  # noqa: E402
+from albert.config.model import MODELS, ModelConfig  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.experiments import costs  # noqa: E402
+from albert.io import figures  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import OURS, Peer, without_dropout  # noqa: E402
 

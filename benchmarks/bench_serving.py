@@ -182,10 +182,10 @@ def prepare(directory: Path) -> int:
   """Writes a checkpoint of random weights, its SavedModels and its transformers directory. Returns vocab_size."""
   import sentencepiece
 
-  from albert.config import named_model
-  from albert.convert.run import convert
-  from albert.export.run import export
-  from albert.training.checkpoints import write_bundle
+  from albert.config.model import named_model
+  from albert.convert.convert_checkpoint import convert
+  from albert.export.export_model import export
+  from albert.weights.checkpoints import write_bundle
   from tests.conftest import english_like_documents, train_small_model
   from tests.golden.make_tiny_albert import random_weights
 

@@ -27,8 +27,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags  # noqa: E402
 
-from albert import app, files  # noqa: E402
+from albert import app  # noqa: E402
 from albert.errors import RunError, UserError  # noqa: E402
+from albert.io import files  # noqa: E402
 from tests.parity.rows import Row, Unavailable  # noqa: E402
 
 FLAGS = flags.FLAGS

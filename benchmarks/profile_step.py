@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import MODELS  # noqa: E402
+from albert.config.model import MODELS  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import arguments, parse_shape, without_dropout  # noqa: E402

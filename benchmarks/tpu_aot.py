@@ -29,7 +29,7 @@ os.environ.update(ENVIRONMENT)  # before TensorFlow loads libtpu
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.config import MODELS  # noqa: E402
+from albert.config.model import MODELS  # noqa: E402
 from albert.errors import RunError, UserError  # noqa: E402
 from benchmarks.tpu import report, search  # noqa: E402
 from benchmarks.tpu.chips import CHIPS, NUM_CORES  # noqa: E402

@@ -18,9 +18,9 @@ from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from albert import files
 from albert.errors import UserError
-from albert.tokenization import UNK_ID
+from albert.io import files
+from albert.tokenization.tokenizer import UNK_ID
 from data_prep import text_checks
 from data_prep.segments import Documents, Rules, cut_long_sentences
 from data_prep.text_files import cut_line, is_packed
@@ -39,7 +39,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class SupportsEncode(Protocol):
-  """What is needed of albert.tokenization.Tokenizer."""
+  """What is needed of albert.tokenization.tokenizer.Tokenizer."""
 
   @property
   def word_starts(self) -> np.ndarray: ...

@@ -19,16 +19,19 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, command_flags, files
-from albert.config_fields import Config, define_field, option_fields
+from albert import app
+from albert.config import command_flags
+from albert.config.base import Config, define_field, option_fields
+from albert.config.ranges import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
-from albert.ranges import default_processes
-from albert.tokenization import Tokenizer
-from albert.workers import Workers
-from data_prep import local_runner, preparation, text_checks
-from data_prep.job import Job, Runner, Workspace, make_manifest, resume
+from albert.io import files
+from albert.io.workers import Workers
+from albert.tokenization.tokenizer import Tokenizer
+from data_prep import preparation, text_checks
 from data_prep.preparation import Settings
+from data_prep.runners import local as local_runner
+from data_prep.runners.job import Job, Runner, Workspace, make_manifest, resume
 
 FLAGS = flags.FLAGS
 # What follows after -- on the command line.
@@ -119,7 +122,7 @@ def _runner() -> Runner:
       raise UserError(f"{_beam_flags[0]!r} follows after --, which is for --runner=beam alone")
     return local_runner.RUNNER
   try:
-    from data_prep import beam_runner
+    from data_prep.runners import beam as beam_runner
   except ImportError as error:
     raise UserError(
       f"--runner=beam needs Apache Beam ({error}): pip install -c constraints/beam.txt -e '.[beam]'"

@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from albert import files
 from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
+from albert.io import files
 from data_prep.corpus import Range, Unit, read_range
 from data_prep.text_files import is_packed
 

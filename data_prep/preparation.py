@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert.config_fields import Config, option
+from albert.config.base import Config, option
+from albert.config.ranges import INT64_MAX
 from albert.data import masking, random_streams
 from albert.errors import UserError
-from albert.ranges import INT64_MAX
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from data_prep import inputs, segments, shards
 from data_prep.corpus import Counts, Unit, join_documents, load_documents
-from data_prep.spills import Spill, SpillWriter
+from data_prep.runners.spills import Spill, SpillWriter
 
 _BATCH_TOKENS = 1 << 18
 _MAX_STREAMS = 1 << 16

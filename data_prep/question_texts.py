@@ -21,9 +21,12 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
 from albert.errors import UserError
-from albert.tasks import race_data, squad_data
+from albert.io import files
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
 from data_prep.prose import split_sentences
 
 FLAGS = flags.FLAGS

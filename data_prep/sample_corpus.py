@@ -23,10 +23,12 @@ from collections.abc import Iterable, Iterator
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
-from albert.progress import Progress
-from albert.ranges import MAX_PROCESSES, Range, default_processes
+from albert.io import files
+from albert.io.progress import Progress
 from data_prep.prose import docstring_sentences, is_heading, is_list_heading, sentence_key
 
 FLAGS = flags.FLAGS

@@ -1,7 +1,8 @@
 """From sorted runs of instances to globally shuffled shards, in bounded memory.
 
 Every instance has a random 64-bit key; the order of the keys is the order of the examples, and equal numbers of
-consecutive examples make the shards. A shard is a merge of sorted runs (data_prep.spills) from its first example on.
+consecutive examples make the shards. A shard is a merge of sorted runs (data_prep.runners.spills), from its first
+example on.
 
 An instance is a few words (uint16, or uint32 for vocabularies over 65,536 pieces): number of tokens, number
 of predictions, column of the second segment, label; the tokens; the predictions' positions; their labels.
@@ -17,11 +18,11 @@ import numpy as np
 from albert.data import schema
 from albert.data.manifest import ShardInfo
 from albert.data.masking import MaskedTokens
-from albert.data.records import RecordWriter, encode_batch
 from albert.errors import RunError, UserError
-from data_prep import spills
+from albert.io.records import RecordWriter, encode_batch
+from data_prep.runners import spills
+from data_prep.runners.spills import RunPart, Spill
 from data_prep.segments import Tokens
-from data_prep.spills import RunPart, Spill
 
 _BATCH = 1024
 _HEADER_WORDS = 4

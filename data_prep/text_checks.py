@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert import files, json_values
 from albert.errors import UserError
-from albert.tokenization import UNK_ID, Tokenizer
+from albert.io import files, json_values
+from albert.tokenization.tokenizer import UNK_ID, Tokenizer
 
 #: How much of a file's text `check_head` looks at.
 HEAD_BYTES = 64 << 10

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from albert import files
 from albert.errors import UserError
+from albert.io import files
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
 
 _BYTE_ORDER_MARK = "\ufeff"

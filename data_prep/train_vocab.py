@@ -22,12 +22,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import sentencepiece
 from absl import flags
 
-from albert import app, command_flags, files
-from albert.directory_lock import DirectoryLock
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import INT64_MAX, Range
 from albert.errors import UserError
-from albert.progress import Progress
-from albert.ranges import INT64_MAX, Range
-from albert.tokenization import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
+from albert.io import files
+from albert.io.progress import Progress
+from albert.runs.directory_lock import DirectoryLock
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
 from data_prep import text_checks
 from data_prep.text_files import cut_line, open_text_lines
 

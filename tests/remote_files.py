@@ -91,5 +91,5 @@ class _File(io.BytesIO):
 
 
 def gfile_of(remote: RemoteFiles) -> Callable[[], RemoteFiles]:
-  """What takes the place of albert.files._gfile."""
+  """What takes the place of albert.io.files._gfile."""
   return lambda: remote

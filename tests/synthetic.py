@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.data.manifest import Manifest, ShardInfo, file_sha256
-from albert.data.records import RecordWriter, encode_example
+from albert.io.records import RecordWriter, encode_example
 
 SEQ_LENGTH = 16
 PREDICTIONS = 3

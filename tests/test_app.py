@@ -217,7 +217,7 @@ def test_signals(body, code, lines, tmp_path):
       "error: b: cannot use it (No space left on device): run",
     ),
     (
-      "from albert import files; files.open_file('/dev/full', 'wb').write(b'x' * 99999)",
+      "from albert.io import files; files.open_file('/dev/full', 'wb').write(b'x' * 99999)",
       1,
       "error: /dev/full: cannot write it (No space",
     ),

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import pytest
 
-from albert import files, input_lines, predict
+from albert import predict
 from albert.errors import UserError
 from albert.export import hashes
+from albert.io import files, input_lines
 from albert.predict import Model, Parser, Request
 
 ROOT = Path(__file__).parents[1]

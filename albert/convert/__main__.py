@@ -11,9 +11,11 @@ import os
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
 from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
 from albert.errors import UserError
+from albert.io import files
 
 
 def define_flags() -> None:
@@ -51,7 +53,7 @@ def main() -> None:
   for name in ("init_checkpoint", "output_dir", "format"):
     if not getattr(values, name):
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.convert.run import convert  # TensorFlow: late, so that --help is quick
+  from albert.convert.convert_checkpoint import convert  # TensorFlow: late, so that --help is quick
 
   report = convert(
     values.init_checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from albert.output_files import CONVERSION
+from albert.runs.output_files import CONVERSION
 
 FORMATS = ("albert", "tf1", "huggingface")
 # Classes of transformers that config.json may name.

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from albert import files
 from albert.convert.formats import POOLED
 from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
-from albert.models.weight_names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
-from albert.tokenization import CLS_ID, PAD_ID, SEP_ID
-from albert.training.weight_arrays import SAFETENSORS
+from albert.io import files
+from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
+from albert.weights.arrays import SAFETENSORS
+from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 # Fields of ours that mean the same there.

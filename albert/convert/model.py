@@ -9,18 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from albert import files
-from albert.config import ModelConfig, load_model_config
+from albert.config.model import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
-from albert.models.weight_names import (
-  POOLER,
-  encoder_shapes,
-  heads,
-  huggingface_group,
-  huggingface_groups_agree,
-)
-from albert.training.weight_files import FLAG, WeightFile, open_weights
+from albert.io import files
+from albert.weights.files import FLAG, WeightFile, open_weights
+from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
 
 _GROUP = re.compile(r"/group_(\d+)/")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from albert import files
 from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
-from albert.training.checkpoints import CheckpointManager, write_bundle
+from albert.io import files
+from albert.weights.checkpoints import CheckpointManager, write_bundle
 
 PREFIX = "model.ckpt"
 

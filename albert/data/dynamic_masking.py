@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data import masking, random_streams, schema
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 
 _CHANGED = (schema.INPUT_IDS, schema.MASKED_LM_POSITIONS, schema.MASKED_LM_IDS, schema.MASKED_LM_WEIGHTS)
 _READ = (*_CHANGED, schema.INPUT_MASK)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from albert.data import records
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.tokenization import PAD_ID, SEP_ID
+from albert.io import records
+from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 
 # N examples, Q sequences, T tokens; in a batch: B examples, K sequences of each, S tokens of each sequence.
 

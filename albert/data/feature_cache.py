@@ -16,12 +16,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from albert import files, json_values
-from albert.data import records
 from albert.data.examples import Examples, concatenate
 from albert.errors import UserError
-from albert.progress import Progress
-from albert.workers import Workers
+from albert.io import files, json_values, records
+from albert.io.progress import Progress
+from albert.io.workers import Workers
 
 # Raised when the same key gives other examples than before.
 _FORMAT_VERSION = 2

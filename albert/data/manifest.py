@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from albert import files, json_values
 from albert.errors import UserError
+from albert.io import files, json_values
 
 FILE_NAME = "manifest.json"
 # The key of a hash of all other values.

@@ -1,11 +1,14 @@
-"""Ids of texts -> [CLS] a [SEP] b [SEP], for many at once. `albert/text_ops.py` does the same inside a graph."""
+"""Ids of texts -> [CLS] a [SEP] b [SEP], for many texts at once.
+
+`albert/tokenization/graph.py` does the same in the TensorFlow graph.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization import CLS_ID, SEP_ID
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 # N texts (or pairs), T tokens of all texts, P tokens of all packed sequences.
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert.data import records
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.schema import FeatureSpec
 from albert.data.shards import Shards
 from albert.data.source import Data, Reader
 from albert.errors import UserError
+from albert.io import records
 
 # Shards read in turn, and examples permuted together: a mixture of about WINDOW examples of INTERLEAVED_SHARDS
 # shards is random enough for shards that were not shuffled when they were written (the original's are not).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from albert.ranges import INT32_MAX
+from albert.config.ranges import INT32_MAX
 
 # Positions in one record; the names are the original scripts', so that their shards train here too.
 INPUT_IDS = "input_ids"

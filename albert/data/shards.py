@@ -16,13 +16,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from albert import files
-from albert.data import records
 from albert.data.content import DataContent, FileContent
 from albert.data.manifest import FILE_NAME, Manifest, ShardInfo
 from albert.errors import RunError, UserError
-from albert.progress import Progress
-from albert.workers import Workers
+from albert.io import files, records
+from albert.io.progress import Progress
+from albert.io.workers import Workers
 
 # Maximum size ratio between the largest and the smallest partition of the shards.
 _MOST_UNEVEN = 1.1

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from albert import files, json_values
+from albert.config.ranges import as_float32
 from albert.errors import UserError
-from albert.json_values import shown
-from albert.ranges import as_float32
-from albert.text_encoding import check_first_line
+from albert.io import files, json_values
+from albert.io.json_values import shown
+from albert.io.text_encoding import check_first_line
 
 # What a text may hold in a CSV file, in characters; the csv module's own limit is 131,072.
 _LARGEST_FIELD = 2**31 - 1

@@ -12,9 +12,11 @@ import sys
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
+from albert.io import files
 
 _COMMAND = "ensemble"
 

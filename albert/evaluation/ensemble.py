@@ -9,8 +9,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from albert import files, output_files
 from albert.errors import UserError
+from albert.io import files
+from albert.runs import output_files
 from albert.tasks import registry
 
 # What the runs of an ensemble must have in common.

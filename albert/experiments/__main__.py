@@ -13,12 +13,14 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
 from albert.experiments.plan import Inputs, Plan, Task
 from albert.experiments.scales import SCALES, Scale
-from albert.ranges import MAX_PROCESSES, Range
+from albert.io import files
 
 # Task of GLUE -> score, metric.
 _GLUE = {
@@ -102,7 +104,7 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   if values.race_dir:
     questions["race_file"] = files.join(values.race_dir, "dev")
   if values.spm_model_file:
-    from albert.tokenization import Tokenizer
+    from albert.tokenization.tokenizer import Tokenizer
 
     vocab_size = Tokenizer(values.spm_model_file).vocab_size
   inputs = Inputs(

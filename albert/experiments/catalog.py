@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from albert import files, json_values
-from albert.config import MODELS, config_names, configs_directory, from_dict, named_model
+from albert.config.base import from_dict
+from albert.config.model import MODELS, named_model
+from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
-from albert.json_values import shown
+from albert.io import files, json_values
+from albert.io.json_values import shown
 
 _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"

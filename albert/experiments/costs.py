@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from albert.config import ModelConfig
-from albert.models.weight_names import encoder_shapes, num_parameters
+from albert.config.model import ModelConfig
+from albert.weights.names import encoder_shapes, num_parameters
 
 # The part of a large matrix product's speed that a whole training step reaches, about.
 _EFFICIENCY = 0.5

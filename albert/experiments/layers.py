@@ -14,7 +14,9 @@ import msgspec
 import numpy as np
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
+from albert.io import files
 
 FILE_NAME = "layers.json"
 _EXAMPLES = 64
@@ -51,12 +53,12 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   Raises:
     UserError: no such checkpoint or shards, or they do not fit.
   """
-  from albert.config import load_model_config
-  from albert.data import records
+  from albert.config.model import load_model_config
   from albert.errors import UserError
+  from albert.io import records
   from albert.models.encoder import Encoder
-  from albert.training.warm_start import warm_start
-  from albert.training.weight_files import open_weights
+  from albert.weights.files import open_weights
+  from albert.weights.warm_start import warm_start
 
   file = open_weights(checkpoint, flag="--checkpoint")
   if not file.config_file:

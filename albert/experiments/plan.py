@@ -14,12 +14,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert import files, output_files
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
 from albert.experiments.catalog import ADDITIONAL, DATA, LAYERS, MAIN, Experiment, Variant
 from albert.experiments.scales import Scale
+from albert.io import files
+from albert.runs import output_files
 
 HELDOUT = "heldout"
 # Score -> the metric of run_pretraining that it is.

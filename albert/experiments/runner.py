@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from albert import files, json_values, output_files
-from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
 from albert.experiments.plan import Cell, Plan, Step
-from albert.training import log_lines
+from albert.io import files, json_values
+from albert.runs import log_lines, output_files
+from albert.runs.directory_lock import DirectoryLock
 
 ROWS = "results.jsonl"
 _COMMANDS = "log.txt"

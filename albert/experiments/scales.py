@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from albert.config import ModelConfig, from_dict, named_model
+from albert.config.base import from_dict
+from albert.config.model import ModelConfig, named_model
 from albert.errors import UserError
 from albert.experiments.catalog import Variant
 

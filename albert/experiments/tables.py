@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert import figures, files
 from albert.experiments import layers
 from albert.experiments.catalog import LAYERS, Experiment
 from albert.experiments.plan import Plan
+from albert.io import figures, files
 
 TABLE, NUMBERS, FIGURE = "table.md", "numbers.csv", "figure.png"
 TITLES = {

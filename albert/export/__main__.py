@@ -14,12 +14,13 @@ from typing import Any
 
 from absl import flags
 
-from albert import app, command_flags
-from albert.config import Config, FinetuningConfig
-from albert.config_fields import define_field
+from albert import app
+from albert.config import command_flags
+from albert.config.base import Config, define_field
+from albert.config.ranges import INT64_MAX, Range
+from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.export.formats import EXTRA_FORMATS, PRECISIONS
-from albert.ranges import INT64_MAX, Range
 from albert.tasks import registry
 
 # Settings of the text that every form has.
@@ -71,7 +72,7 @@ def main() -> None:
   for name in ("checkpoint", "output_dir"):
     if not values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.export.run import export  # TensorFlow: late, so that --help is quick
+  from albert.export.export_model import export  # TensorFlow: late, so that --help is quick
 
   directory = export(
     values.checkpoint,

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from albert.config import OptimizerConfig, from_dict
+from albert.config.base import from_dict
+from albert.config.run import OptimizerConfig
 from albert.export.description import EXAMPLES, Arrays, Description, format_json, rest_answer, rest_request
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.servable import Servable

@@ -14,7 +14,7 @@ from albert.export.description import Arrays
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.servable import Servable
 from albert.export.signatures import text_inputs
-from albert.tokenization import MASK_ID, UNK_ID
+from albert.tokenization.tokenizer import MASK_ID, UNK_ID
 
 # B rows, S sequence.
 

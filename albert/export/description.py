@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert import files, json_values
-from albert.export.choice import Choice
+from albert.export.registry import Choice
 from albert.export.servable import Servable
 from albert.export.source import Source
+from albert.io import files, json_values
 
 EXAMPLES = "examples"
 # Numbers of an example in a card or file: enough to compare with, few enough to read.

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from albert import files, json_values
 from albert.data.manifest import checksum_of, file_sha256
 from albert.errors import UserError
+from albert.io import files, json_values
 
 _FILES, _CHECKSUM = "files", "checksum"
 # What is loaded: folder -> its files; None for all.

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert import files
 from albert.errors import RunError, UserError
 from albert.export import checks
 from albert.export.description import Arrays
 from albert.export.formats import EXTRA_FORMATS, ONNX, TFLITE, TFLITE_INT8
 from albert.export.servable import Servable
 from albert.export.signatures import TOKEN_INPUTS, numbers_function
+from albert.io import files
 
 Runner = Callable[[Arrays], dict[str, np.ndarray]]
 

@@ -11,8 +11,8 @@ import os
 
 from tensorflow.core.protobuf import saved_model_pb2
 
-from albert import files
 from albert.errors import RunError
+from albert.io import files
 
 ALLOWED_OPS = frozenset({
   "AddV2", "All", "ArgMax", "Assert", "AssignVariableOp", "BatchMatMulV2", "BiasAdd", "BroadcastTo", "Cast",

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert.config import Config
+from albert.config.base import Config
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.export.encoder import ServedEncoder
-from albert.export.layout import Layout, Packed, Tokens, real_tokens, trim, with_a_row
+from albert.export.network.encoder import ServedEncoder
+from albert.export.network.layout import Layout, Packed, Tokens, real_tokens, trim, with_a_row
 from albert.export.source import Source
-from albert.models.weight_names import NO_POOLER
-from albert.text_ops import GraphTokenizer
+from albert.tokenization.graph import GraphTokenizer
+from albert.weights.names import NO_POOLER
 
 # B batch, K texts of one field, S sequence.
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert import json_values
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.export.layout import Tokens
+from albert.export.network.layout import Tokens
 from albert.export.servable import Answers, Field, Servable
+from albert.io import json_values
 
 TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from albert import files, output_files
-from albert.config import ModelConfig, load_model_config
+from albert.config.model import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
-from albert.models.weight_names import POOLER, encoder_shapes, heads, huggingface_groups_agree
-from albert.training import checkpoints
-from albert.training.weight_files import WeightFile, open_weights
+from albert.io import files
+from albert.runs import output_files
+from albert.weights import checkpoints
+from albert.weights.files import WeightFile, open_weights
+from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 
 FLAG = "--checkpoint"
 _STEP = re.compile(r"(?:^|/)step-(\d+)$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.encoder import Encoder
 from albert.models.heads import LinearHead

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from albert.models.embeddings import Embeddings

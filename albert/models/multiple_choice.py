@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.classifier import ClassifierModel
 
 # B batch, K options, S sequence.

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import OptimizerConfig
+from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.adamw import EXCLUDED, AdamW
 from albert.optimizers.lamb import LAMB

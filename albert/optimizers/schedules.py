@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import OptimizerConfig
+from albert.config.ranges import as_float32
+from albert.config.run import OptimizerConfig
 from albert.errors import UserError
-from albert.ranges import as_float32
 
 # The batch that the paper's learning rate belongs to (ALBERT, section 4.1).
 REFERENCE_BATCH_SIZE = 4096

@@ -9,9 +9,11 @@ if __name__ == "__main__":  # before the other imports, so that a signal during 
 
 from absl import flags
 
-from albert import app, command_flags, files
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import Range
 from albert.errors import UserError
-from albert.ranges import Range
+from albert.io import files
 from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 

@@ -6,11 +6,11 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from albert import output_files
 from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.markup import escaped
 from albert.report.records import Examples, RunRecord, Seeds
+from albert.runs import output_files
 
 # The browser itself refuses what would load anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

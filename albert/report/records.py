@@ -11,9 +11,9 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
-from albert import files, output_files
 from albert.errors import UserError
-from albert.training import log_lines
+from albert.io import files
+from albert.runs import log_lines, output_files
 
 _PICTURES = ("confusion_matrix_", "scatter_")
 _CONTENTS = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)

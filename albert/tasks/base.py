@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.data.source import Data
+from albert.tokenization.vocabulary import VocabularyId
 
 # Name of the metric of the whole loss, the sum of its terms.
 LOSS = "loss"
@@ -37,13 +38,6 @@ class Forward(NamedTuple):
 
   sums: dict[str, Sum]
   outputs: dict[str, tf.Tensor]
-
-
-class VocabularyId(NamedTuple):
-  """A vocabulary: SHA-256 of its SentencePiece model, in hex, and what the user gave it with, for errors."""
-
-  sha256: str
-  name: str
 
 
 class Task(abc.ABC):

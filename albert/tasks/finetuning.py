@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert import files, output_files
-from albert.config import FinetuningConfig, ModelConfig
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig
 from albert.data.batches import ExampleData
 from albert.data.content import DataContent, FileContent
 from albert.data.examples import Examples
@@ -20,8 +20,11 @@ from albert.data.manifest import cached_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
 from albert.errors import UserError
-from albert.tasks.base import LOSS, Batch, Task, VocabularyId
-from albert.tokenization import Tokenizer
+from albert.io import files
+from albert.runs import output_files
+from albert.tasks.base import LOSS, Batch, Task
+from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.vocabulary import VocabularyId
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 # Heads of pretraining, which fine-tuning leaves behind.

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from albert import figures, files, output_files
 from albert.data import tables
 from albert.errors import UserError
-from albert.json_values import without_surrogates
+from albert.io import figures, files
+from albert.io.json_values import without_surrogates
+from albert.runs import output_files
 
 _ID, _LABEL, _PREDICTION, _PROBABILITY = "id", "label", "prediction", "probability_"
 _MOST_MISTAKES = 1000

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files, output_files
-from albert.config import ModelConfig, PretrainingConfig
-from albert.data import pipeline, records
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
+from albert.data import pipeline
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
@@ -21,9 +21,12 @@ from albert.data.schema import FeatureSpec, pretraining_features
 from albert.data.shards import open_shards, stat_shards
 from albert.data.source import Data
 from albert.errors import UserError
+from albert.io import files, records
 from albert.models.heads import PretrainingModel
-from albert.tasks.base import Batch, Forward, Outputs, Sum, Task, VocabularyId
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
+from albert.runs import output_files
+from albert.tasks.base import Batch, Forward, Outputs, Sum, Task
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
+from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"

@@ -7,8 +7,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert.config import Config, ModelConfig, PretrainingConfig
-from albert.tasks import glue_specs, race_data, squad_data
+from albert.config.base import Config
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
+from albert.tasks.glue import specs
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -71,37 +75,37 @@ TASKS: dict[str, Entry] = {
     PretrainingConfig,
     "albert.tasks.pretraining:PretrainingTask",
     exports={
-      "fill_mask": Export("albert.export.pretraining:FillMask"),
-      "sentence_order": Export("albert.export.pretraining:SentenceOrder", ("sentence_prediction",)),
-      "embeddings": Export("albert.export.pretraining:Embeddings"),
+      "fill_mask": Export("albert.export.forms.pretraining:FillMask"),
+      "sentence_order": Export("albert.export.forms.pretraining:SentenceOrder", ("sentence_prediction",)),
+      "embeddings": Export("albert.export.forms.pretraining:Embeddings"),
     },
   ),
   "classifier": Entry(
-    glue_specs.ClassifierConfig,
-    "albert.tasks.glue:make_task",
-    recipe=glue_specs.recipe_name,
-    ensemble="albert.tasks.glue_files:ensemble",
+    specs.ClassifierConfig,
+    "albert.tasks.glue.task:make_task",
+    recipe=specs.recipe_name,
+    ensemble="albert.tasks.glue.results:ensemble",
     exports={
-      "classifier": Export("albert.export.classifier:Classifier", _CLASSIFIER_SETTINGS),
-      "regression": Export("albert.export.classifier:Regression", _CLASSIFIER_SETTINGS),
+      "classifier": Export("albert.export.forms.classifier:Classifier", _CLASSIFIER_SETTINGS),
+      "regression": Export("albert.export.forms.classifier:Regression", _CLASSIFIER_SETTINGS),
     },
   ),
   "squad": Entry(
     squad_data.SquadConfig,
-    "albert.tasks.squad:make_task",
+    "albert.tasks.squad.task:make_task",
     recipe=squad_data.recipe_name,
-    ensemble="albert.tasks.squad_files:ensemble",
+    ensemble="albert.tasks.squad.results:ensemble",
     exports={
-      "squad_v1": Export("albert.export.squad:SquadV1", _SQUAD_SETTINGS),
-      "squad_v2": Export("albert.export.squad:SquadV2", _SQUAD_SETTINGS),
+      "squad_v1": Export("albert.export.forms.squad:SquadV1", _SQUAD_SETTINGS),
+      "squad_v2": Export("albert.export.forms.squad:SquadV2", _SQUAD_SETTINGS),
     },
   ),
   "race": Entry(
     race_data.RaceConfig,
-    "albert.tasks.race:RaceTask",
+    "albert.tasks.race.task:RaceTask",
     recipe=lambda config: "race",
-    ensemble="albert.tasks.race_files:ensemble",
-    exports={"race": Export("albert.export.race:MultipleChoice", ("max_qa_length",))},
+    ensemble="albert.tasks.race.results:ensemble",
+    exports={"race": Export("albert.export.forms.multiple_choice:MultipleChoice", ("max_qa_length",))},
   ),
 }
 

@@ -15,28 +15,10 @@ from typing import Annotated, Any
 import msgspec
 import tensorflow as tf
 
-from albert import json_values
 from albert.errors import RunError, UserError
+from albert.io import json_values
+from albert.io.lost_processes import is_lost_process, reason
 
-# What TensorFlow raises if another process, or the host of a TPU, does not answer any more.
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
-# A worker or TPU that was restarted at once answers, but does not know what it was told before. TensorFlow raises other
-# errors then, with one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
-_RESTARTED = (
-  "context_id",
-  "device incarnation",
-  "halted unexpectedly",
-  "not been initialized",
-  "neither a type of a primitive operation nor a name of a function registered",
-  "preempted",
-  "primary device is not remote",
-  "relevant tensor remote_handle",
-  "socket closed",
-  "tpu is unhealthy",
-  "unknown device",
-  "worker was restarted",
-)
-_LONGEST_REASON = 200
 _TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
 
@@ -67,17 +49,6 @@ def addresses() -> list[str]:
   if kind not in jobs or not 0 <= index < len(jobs[kind]):
     raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {kind} {index}, is none of its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
-
-
-def is_lost_process(error: tf.errors.OpError) -> bool:
-  """Whether TensorFlow raised this error because another process or a TPU is gone or was restarted."""
-  return isinstance(error, LOST) or any(text in str(error).lower() for text in _RESTARTED)
-
-
-def reason(error: Exception) -> str:
-  """The first line of what TensorFlow says."""
-  line = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
-  return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
 class Cluster:

@@ -14,15 +14,15 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import TrainConfig
+from albert.config.run import TrainConfig
 from albert.errors import RunError, Stopped
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
+from albert.runs.metrics_log import MetricsLog, say
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
-from albert.training.checkpoints import GLOBAL_STEP, CheckpointManager
 from albert.training.cluster import Cluster
-from albert.training.metrics_log import MetricsLog, say
+from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 
 GRAD_NORM = "grad_norm"
 # A call of the host on the device lasts about this long at most, so that a signal is soon heard.

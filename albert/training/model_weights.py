@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tf_keras as keras
 
-from albert.config import RunConfig
+from albert.config.run import RunConfig
 from albert.errors import UserError
+from albert.runs import run_directory
+from albert.runs.metrics_log import say
 from albert.tasks.base import Task
-from albert.training import checkpoints, run_directory, warm_start
-from albert.training.checkpoints import CheckpointManager
-from albert.training.metrics_log import say
+from albert.weights import checkpoints, warm_start
+from albert.weights.checkpoints import CheckpointManager
 
 
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert import files, json_values, output_files
-from albert.config import RunConfig
+from albert.config.run import RunConfig
 from albert.data.manifest import cached_sha256
 from albert.errors import UserError
+from albert.io import files, json_values
+from albert.runs import output_files, run_directory
 from albert.tasks.base import Task
-from albert.training import run_directory
 
 _REMEDY = "give another file as --predictions_file, or move that one away"
 

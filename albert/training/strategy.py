@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig, TrainConfig
+from albert.config.model import ModelConfig
+from albert.config.ranges import INT32_MAX
+from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
-from albert.models.weight_names import encoder_shapes, num_parameters
-from albert.ranges import INT32_MAX
+from albert.io.lost_processes import LOST, reason
+from albert.runs.metrics_log import say
 from albert.training import cluster
-from albert.training.metrics_log import say
+from albert.weights.names import encoder_shapes, num_parameters
 
 _BYTES_OF_FLOAT32 = 4
 # A TPU's host that does not answer in this time is not there.
@@ -164,9 +166,9 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   say(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
-  except cluster.LOST as error:
+  except LOST as error:
     raise RunError(
-      f"the processes of TF_CONFIG cannot reach each other ({cluster.reason(error)}): check that all of them run and "
+      f"the processes of TF_CONFIG cannot reach each other ({reason(error)}): check that all of them run and "
       "that their ports are open, then start all of them again"
     ) from error
 
@@ -202,7 +204,7 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except Exception as error:  # of the resolver's clients (urllib, Google's), of sockets, of TensorFlow
     raise UserError(
-      f"--tpu={config.tpu}: cannot reach that TPU ({cluster.reason(error)}); give its name or grpc:// address, or "
+      f"--tpu={config.tpu}: cannot reach that TPU ({reason(error)}); give its name or grpc:// address, or "
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"
     ) from error
   return tf.distribute.TPUStrategy(resolver)

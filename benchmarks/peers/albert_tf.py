@@ -16,7 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.model import ModelConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask

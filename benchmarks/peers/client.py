@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from albert.config import ModelConfig, named_model
+from albert.config.model import ModelConfig, named_model
 from albert.errors import RunError, UserError
 from benchmarks.machine import KERNELS
 from benchmarks.peers.protocol import READY

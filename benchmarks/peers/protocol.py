@@ -15,7 +15,7 @@ READY = "ready"
 
 
 def parser() -> argparse.ArgumentParser:
-  """What client.Peer passes on; `config` holds the fields of albert.config.ModelConfig."""
+  """What client.Peer passes on; `config` holds the fields of albert.config.model.ModelConfig."""
   parser = argparse.ArgumentParser()
   parser.add_argument("--config", type=json.loads, required=True)
   for name in ("batch_size", "length", "predictions", "threads"):

@@ -19,7 +19,8 @@ import tf_keras as keras
 from tensorflow.python.eager import tape
 from tensorflow.python.ops import resource_variable_ops
 
-from albert.config import MODELS, ModelConfig, OptimizerConfig, TrainConfig
+from albert.config.model import MODELS, ModelConfig
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.data.source import Data, Reader
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule

@@ -11,7 +11,8 @@ from typing import Any
 
 import sentencepiece
 
-from albert.config import FinetuningConfig, ModelConfig, PretrainingConfig
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig, PretrainingConfig
 from albert.data.pipeline import ShardData, Shards
 from albert.data.source import Data
 from albert.tasks import registry
@@ -29,7 +30,7 @@ class Program:
 
   Attributes:
     step: a key of STEPS.
-    model: a name of albert.config.MODELS.
+    model: a name of albert.config.model.MODELS.
     length: S, tokens in a sequence.
     recompute_grad, gradient_accumulation_steps: the flags of these names.
     one_hot: look words up by a product with a one-hot matrix instead of a gather.

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from albert.tokenization import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from tests.benchmarks import scripts
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import MODELS, ModelConfig, OptimizerConfig, TrainConfig
+from albert.config.model import MODELS, ModelConfig
+from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule

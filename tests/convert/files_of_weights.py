@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from albert.config import ModelConfig
-from albert.models.weight_names import to_huggingface
+from albert.config.model import ModelConfig
+from albert.weights.names import to_huggingface
 
 CONFIG = ModelConfig(
   vocab_size=41,

@@ -15,12 +15,12 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from albert.config import load_model_config
-from albert.convert import run as convert_run
-from albert.convert.run import convert
+from albert.config.model import load_model_config
+from albert.convert import convert_checkpoint as convert_run
+from albert.convert.convert_checkpoint import convert
 from albert.errors import RunError, UserError
-from albert.models.weight_names import heads
-from albert.training.weight_files import open_weights
+from albert.weights.files import open_weights
+from albert.weights.names import heads
 from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
 from tests.file_limits import file_size_limit
 from tests.golden.make_tiny_albert import batch, random_weights

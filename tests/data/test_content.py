@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from albert import json_values
 from albert.data.content import DataContent, FileContent
+from albert.io import json_values
 
 
 def content(*letters: str, prefix: str = "") -> DataContent:

@@ -11,20 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert import files
-from albert.config import ModelConfig, PretrainingConfig
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
 from albert.data import pipeline, schema
 from albert.data.dynamic_masking import DynamicMasking, restored
 from albert.data.shards import open_shards
 from albert.data.source import Reader
 from albert.errors import UserError
+from albert.io import files
 from albert.tasks.pretraining import PretrainingTask
-from albert.tokenization import MASK_ID, Tokenizer
+from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from data_prep import preparation
 from data_prep.corpus import Counts, plan_units
 from data_prep.create_pretraining_data import prepare
-from data_prep.job import Job
 from data_prep.preparation import Settings, UnitMaker
+from data_prep.runners.job import Job
 from data_prep.shards import unpack
 from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert import files
-from albert.data import records
 from albert.data.batches import BatchPlan, ExampleData
 from albert.data.examples import Examples, concatenate
 from albert.data.feature_cache import make_examples
 from albert.data.source import Reader
+from albert.io import files, records
 
 ALONE = Reader(index=0, count=1, num_replicas=1)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert import text_ops
 from albert.data import packing
 from albert.errors import UserError
+from albert.tokenization import graph as text_ops
 
 CLS, SEP = 2, 3
 

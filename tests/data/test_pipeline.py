@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from albert.data import pipeline
-from albert.data.records import RecordWriter, decode_example, encode_example
 from albert.data.schema import pretraining_features
 from albert.data.shards import Shards, open_shards
 from albert.data.source import Reader
 from albert.errors import UserError
+from albert.io.records import RecordWriter, decode_example, encode_example
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, example_numbers, write_shards
 
 FEATURES = pretraining_features(SEQ_LENGTH, PREDICTIONS)

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.create_pretraining_data import prepare
 from tests.conftest import english_like_documents
-from tests.data_prep.jobs import contents, make_job, make_units_small
+from tests.data_prep.runners.jobs import contents, make_job, make_units_small
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albert.data import records, schema
+from albert.data import schema
 from albert.data.manifest import Manifest, file_sha256
-from albert.tokenization import normalize_text
+from albert.io import records
+from albert.tokenization.tokenizer import normalize_text
 from data_prep import create_pretraining_data
 from data_prep.create_pretraining_data import prepare
 from data_prep.preparation import Settings
 from tests.conftest import english_like_documents
-from tests.data_prep.jobs import contents, make_job
+from tests.data_prep.runners.jobs import contents, make_job
 
 pytestmark = pytest.mark.usefixtures("small_units")
 

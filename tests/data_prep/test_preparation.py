@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from data_prep import preparation
 from data_prep.corpus import Counts, plan_units
 from data_prep.preparation import Settings, UnitMaker, UnitTask
-from data_prep.spills import Spill
+from data_prep.runners.spills import Spill
 
 
 @pytest.mark.parametrize(

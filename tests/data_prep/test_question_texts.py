@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from data_prep import question_texts
-from tests.tasks.race_folders import made_up_race
-from tests.tasks.squad_files import made_up_squad
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
 
 
 def _run(**flags: str) -> subprocess.CompletedProcess[str]:

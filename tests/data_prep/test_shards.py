@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert import files
-from albert.data import records
 from albert.data.masking import MaskedTokens, Spans
 from albert.errors import RunError, UserError
-from albert.workers import Workers
-from data_prep import merging, shards, spills
+from albert.io import files, records
+from albert.io.workers import Workers
+from data_prep import shards
+from data_prep.runners import merging, spills
+from data_prep.runners.spills import Spill, SpillWriter
 from data_prep.segments import Tokens
-from data_prep.spills import Spill, SpillWriter
 
 WORDS = np.dtype("<u2")
 S, P = 12, 4

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from albert.directory_lock import DirectoryLock
 from albert.errors import UserError
-from albert.tokenization import SPECIAL_PIECES, Tokenizer, normalize_text
+from albert.runs.directory_lock import DirectoryLock
+from albert.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer, normalize_text
 from data_prep import train_vocab
 from data_prep.train_vocab import sample_lines, train_model
 from tests.conftest import english_like_documents

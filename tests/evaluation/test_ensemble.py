@@ -14,7 +14,7 @@ import pytest
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
 from albert.tasks.predictions import Predictions, write_predictions
-from tests.tasks.glue_archive import rows_of
+from tests.tasks.glue.archive import rows_of
 
 ROOT = Path(__file__).parents[2]
 

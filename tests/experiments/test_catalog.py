@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.config import named_model
+from albert.config.model import named_model
 from albert.errors import UserError
 from albert.experiments import catalog, costs
 from albert.experiments.scales import SCALES

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert.config import ModelConfig
-from albert.directory_lock import DirectoryLock
+from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
 from albert.experiments.plan import Cell, Inputs, Plan, Result, Step, Task
 from albert.experiments.scales import SCALES
+from albert.runs.directory_lock import DirectoryLock
 
 _VARIANTS = [
   Variant(name=name, model="albert_base", fields={}, data={}, x=x, paper={"sop": 86.5})

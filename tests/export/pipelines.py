@@ -14,20 +14,21 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.data.examples import EXAMPLE_INDEX, Examples
 from albert.data.packing import pack_pair, pack_single
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
-from albert.tasks import registry, squad_predictions
+from albert.tasks import registry
 from albert.tasks.pretraining import encode_with_masks
-from albert.tasks.race_data import ChoiceQuestion
-from albert.tasks.race_features import RaceFeaturizer
-from albert.tasks.squad_data import Paragraph, Question
-from albert.tasks.squad_features import SquadFeaturizer
-from albert.tokenization import CLS_ID, MASK_ID, SEP_ID, Tokenizer
-from albert.training.checkpoints import CheckpointManager
+from albert.tasks.race.data import ChoiceQuestion
+from albert.tasks.race.features import RaceFeaturizer
+from albert.tasks.squad import predictions as squad_predictions
+from albert.tasks.squad.data import Paragraph, Question
+from albert.tasks.squad.features import SquadFeaturizer
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import assign, pretraining_model
 

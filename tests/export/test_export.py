@@ -18,9 +18,9 @@ import tensorflow as tf
 from albert import predict
 from albert.errors import RunError, UserError
 from albert.export import warmup
+from albert.export.export_model import _rename, export
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import ops_of
-from albert.export.run import _rename, export
 from albert.export.source import open_source
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import plain_texts, requests_of

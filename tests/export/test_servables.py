@@ -16,15 +16,15 @@ import tensorflow as tf
 from albert.errors import RunError, UserError
 from albert.export import checks, mobile
 from albert.export.card import write_card
-from albert.export.choice import choose
 from albert.export.description import describe
+from albert.export.registry import choose
 from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
 from albert.export.source import open_source
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
 from tests.export.requests import plain_texts, requests_of
 from tests.golden.make_tiny_albert import random_weights
-from tests.test_tokenization import random_texts
+from tests.tokenization.test_tokenizer import random_texts
 
 TOLERANCE = 1e-5
 _made: dict[str, Made] = {}

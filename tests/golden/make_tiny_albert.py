@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from albert.config import ModelConfig
-from albert.models.weight_names import encoder_shapes, heads
+from albert.config.model import ModelConfig
+from albert.weights.names import encoder_shapes, heads
 from tests.reference.albert import Reference
 from tests.reference.training import train
 

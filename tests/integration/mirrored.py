@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def pretraining(input_file: str) -> Task:
   """The task on shards."""
-  from albert.config import PretrainingConfig
+  from albert.config.run import PretrainingConfig
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL
 
@@ -24,7 +24,7 @@ def pretraining(input_file: str) -> Task:
 
 def finetuning(directory: str) -> Task:
   """The toy task on a directory with its data and spiece.model."""
-  from albert.config import FinetuningConfig
+  from albert.config.run import FinetuningConfig
   from tests.synthetic import TINY_MODEL
   from tests.tasks.toy import ToyTask
 
@@ -38,7 +38,7 @@ def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
 
   In fine-tuning, several devices use gradient checkpointing, which is to change nothing either.
   """
-  from albert.config import OptimizerConfig, RunConfig, TrainConfig
+  from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator
 
   task = {"pretraining": pretraining, "finetuning": finetuning}[kind](source)

@@ -22,10 +22,10 @@ from sklearn import metrics
 import run_classifier
 from albert import cli
 from albert.errors import UserError
-from albert.training.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
-from tests.tasks.glue_archive import edit, rows_of, write_archive
+from tests.tasks.glue.archive import edit, rows_of, write_archive
 
 ROOT = Path(__file__).parents[2]
 STEPS = 6

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig, load_model_config
-from albert.convert.run import convert
+from albert.config.model import ModelConfig, load_model_config
+from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask

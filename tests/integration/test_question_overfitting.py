@@ -12,8 +12,8 @@ import sentencepiece
 import run_race
 import run_squad
 from tests.script_flags import run_script, script_flags
-from tests.tasks.race_folders import made_up_race
-from tests.tasks.squad_files import made_up_squad
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
 
 pytestmark = pytest.mark.slow
 V2 = "--version_2_with_negative"

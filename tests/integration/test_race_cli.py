@@ -18,10 +18,10 @@ import tensorflow as tf
 import run_race
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
-from albert.training.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
-from tests.tasks.race_folders import made_up_race
+from tests.tasks.race.folders import made_up_race
 
 STEPS = 4
 

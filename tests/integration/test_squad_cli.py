@@ -21,15 +21,15 @@ import tensorflow as tf
 import run_squad
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
-from albert.export.choice import choose
+from albert.export.registry import choose
 from albert.export.source import open_source
 from albert.metrics import squad
-from albert.training.checkpoints import CheckpointManager
+from albert.weights.checkpoints import CheckpointManager
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.golden.make_tiny_albert import random_weights
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
-from tests.tasks.squad_files import made_up_squad, squad_file
+from tests.tasks.squad.question_files import made_up_squad, squad_file
 
 ROOT = Path(__file__).parents[2]
 STEPS = 4

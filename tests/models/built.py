@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.encoder import Encoder
 from albert.models.heads import PretrainingModel
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.encoder import Encoder
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import encoder

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import ModelConfig, PretrainingConfig
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.models.heads import LinearHead
 from albert.tasks.pretraining import PretrainingTask

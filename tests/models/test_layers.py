@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from tests.golden.make_tiny_albert import batch, random_weights

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
-from albert.models.weight_names import encoder_shapes
+from albert.weights.names import encoder_shapes
 
 CONFIG = ModelConfig(
   vocab_size=37,

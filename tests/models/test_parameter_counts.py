@@ -7,7 +7,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from albert.config import MODELS, ModelConfig, named_model
+from albert.config.model import MODELS, ModelConfig, named_model
 from albert.models.heads import PretrainingModel
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import OptimizerConfig, PretrainingConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.models.classifier import ClassifierModel
 from albert.models.heads import LinearHead
 from albert.models.multiple_choice import MultipleChoiceModel

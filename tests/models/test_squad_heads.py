@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.squad_heads import SquadV1Model, SquadV2Head, SquadV2Model
-from albert.models.weight_names import encoder_shapes, heads
 from albert.training.strategy import set_precision
+from albert.weights.names import encoder_shapes, heads
 
 CONFIG = ModelConfig(
   vocab_size=37,

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from albert.models.heads import LinearHead
 from albert.optimizers.adamw import EXCLUDED, AdamW
 from albert.optimizers.lamb import LAMB

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import OptimizerConfig
+from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.adamw import AdamW
 from albert.optimizers.factory import make_optimizer

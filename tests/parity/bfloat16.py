@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config import ModelConfig, OptimizerConfig, PretrainingConfig
+from albert.config.model import ModelConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.clipping import clip_by_global_norm, densify
 from albert.optimizers.factory import make_optimizer

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.config import ModelConfig, load_model_config
+from albert.config.model import ModelConfig, load_model_config
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.schedules import WarmupPolynomialDecay
-from albert.training.weight_files import open_weights
+from albert.weights.files import open_weights
 from tests.golden import make_tiny_albert
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert.config import ModelConfig, load_model_config
-from albert.convert.run import convert
+from albert.config.model import ModelConfig, load_model_config
+from albert.convert.convert_checkpoint import convert
 from albert.models.heads import LinearHead
 from albert.models.squad_heads import P_MASK, SquadV2Model
-from albert.models.weight_names import POOLER, encoder_shapes
-from albert.training.weight_files import open_weights
+from albert.weights.files import open_weights
+from albert.weights.names import POOLER, encoder_shapes
 from tests.convert.files_of_weights import write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import assign, encoder, pretraining_model

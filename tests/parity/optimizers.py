@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from albert.config import OptimizerConfig
+from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 from albert.optimizers.adamw import AdamW
 from albert.optimizers.factory import make_optimizer

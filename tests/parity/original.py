@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from albert.config import OptimizerConfig, PretrainingConfig, TrainConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.loop import Trainer

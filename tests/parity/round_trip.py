@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from albert.convert.run import convert
-from albert.training.weight_files import open_weights
+from albert.convert.convert_checkpoint import convert
+from albert.weights.files import open_weights
 from tests.convert.files_of_weights import CONFIG, write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.parity.rows import Row

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from albert.config import ModelConfig
-from albert.convert.run import convert
-from albert.tokenization import CLS_ID, SEP_ID, Tokenizer
+from albert.config.model import ModelConfig
+from albert.convert.convert_checkpoint import convert
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.convert.files_of_weights import write_tf1
 from tests.golden.make_tiny_albert import random_weights
 from tests.parity import huggingface

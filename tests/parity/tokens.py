@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from albert.tokenization import Tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents
 from tests.parity.rows import Row
-from tests.test_text_ops import code_point_texts, differences, repeated_texts
-from tests.test_tokenization import TEXTS, random_texts
+from tests.tokenization.test_graph import code_point_texts, differences, repeated_texts
+from tests.tokenization.test_tokenizer import TEXTS, random_texts
 
 
 def recorded_rows(tokenization_file: str, spm_model_file: str) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 
 # B batch, S sequence, P predictions, E embedding, H hidden, N heads, D = H / N head size, V vocabulary.
 

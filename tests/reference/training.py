@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.config import ModelConfig
+from albert.config.model import ModelConfig
 from tests.reference.albert import Reference
 from tests.reference.optimizers import Optimizer, clip_by_global_norm
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.tasks import glue_files, predictions
-from albert.tasks.glue_specs import SPECS
+from albert.tasks import predictions
+from albert.tasks.glue import results as glue_files
+from albert.tasks.glue.specs import SPECS
 from albert.tasks.predictions import Predictions
-from tests.tasks.glue_archive import rows_of
+from tests.tasks.glue.archive import rows_of
 
 CLASSES = Predictions(
   ["a", "b", "c", "d"],

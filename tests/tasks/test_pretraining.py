@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert import files
-from albert.config import ModelConfig, PretrainingConfig
+from albert.config.model import ModelConfig
+from albert.config.run import PretrainingConfig
 from albert.data.manifest import ShardInfo
 from albert.data.shards import open_shards
 from albert.errors import UserError
+from albert.io import files
 from albert.tasks.pretraining import PretrainingTask, encode_with_masks
-from albert.tokenization import MASK_ID, Tokenizer
+from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from tests.remote_files import RemoteFiles, gfile_of
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 

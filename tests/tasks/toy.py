@@ -9,15 +9,16 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert import files
-from albert.config import FinetuningConfig, ModelConfig
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig
 from albert.data.examples import Examples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.source import Data
+from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks.base import Batch, Forward, Outputs, Sum
 from albert.tasks.finetuning import LOSS, FinetuningTask
-from albert.tokenization import CLS_ID, SEP_ID
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 WORD = 7
 

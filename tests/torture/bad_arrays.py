@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert.data.records import RecordWriter, encode_example
+from albert.io.records import RecordWriter, encode_example
 from tests.synthetic import VOCAB_SIZE, example
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace

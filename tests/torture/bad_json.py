@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.tasks.race_folders import passage
+from tests.tasks.race.folders import passage
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace
 

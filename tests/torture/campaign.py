@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from albert import files
+from albert.io import files
 from tests.torture import parts
 from tests.torture.workplace import ROOT, Workplace
 

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from albert import directory_lock, files, processes
+from albert.io import files, processes
+from albert.runs import directory_lock
 from tests.torture import outputs
 from tests.torture.campaign import Context
 

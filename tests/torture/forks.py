@@ -33,14 +33,14 @@ PRELOADED = (
   "sklearn.metrics",
   "sentencepiece",
   "albert.cli",
-  "albert.convert.run",
-  "albert.export.run",
+  "albert.convert.convert_checkpoint",
+  "albert.export.export_model",
   "albert.predict",
-  "albert.runs",
-  "albert.tasks.glue",
+  "albert.several_runs",
+  "albert.tasks.glue.task",
   "albert.tasks.pretraining",
-  "albert.tasks.race",
-  "albert.tasks.squad",
+  "albert.tasks.race.task",
+  "albert.tasks.squad.task",
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert import files
+from albert.io import files
 
 # What tells how fast a run was, or when.
 _TIMES = ("examples_per_second", "seconds", "time")

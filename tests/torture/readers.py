@@ -9,18 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from albert import files, output_files, predict, recipes
-from albert.config import ModelConfig, load_model_config
-from albert.data import examples, feature_cache, manifest, records, shards, tables
+from albert import predict
+from albert.config import recipes
+from albert.config.model import ModelConfig, load_model_config
+from albert.data import examples, feature_cache, manifest, shards, tables
 from albert.experiments.runner import ROWS
 from albert.export.formats import DESCRIPTION
+from albert.io import files, records
 from albert.report.page import make_page
 from albert.report.records import read_runs
-from albert.tasks import predictions, race_data, squad_data
-from albert.tokenization import Tokenizer
-from albert.training import checkpoints, log_lines
+from albert.runs import log_lines, output_files
+from albert.tasks import predictions
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
+from albert.tokenization.tokenizer import Tokenizer
 from albert.training.prediction_sources import PredictionSources
-from albert.training.weight_files import open_weights
+from albert.weights import checkpoints
+from albert.weights.files import open_weights
 from data_prep.text_files import open_text_lines
 from tests.report.run_files import make_run
 

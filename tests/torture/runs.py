@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import TINY_MODEL_FLAGS
-from tests.tasks.glue_archive import write_archive
-from tests.tasks.race_folders import made_up_race
-from tests.tasks.squad_files import made_up_squad
+from tests.tasks.glue.archive import write_archive
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
 
 if TYPE_CHECKING:
   from tests.torture.workplace import Finished

@@ -132,8 +132,8 @@ def _install(calls: tuple[int, ...], number: int) -> None:
 
 
 def fail_reads(below: str, number: int, after: int) -> None:
-  """Reading a file below a directory through albert.files returns the error `number`, after so many reads."""
-  from albert import local_files
+  """Reading a file below a directory through albert.io.files returns the error `number`, after so many reads."""
+  from albert.io import local_files
 
   left = [after]
   readinto, readall = local_files._LocalFile.readinto, local_files._LocalFile.readall

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError
-from albert.training.cluster import Cluster, is_lost_process
+from albert.io.lost_processes import is_lost_process
+from albert.training.cluster import Cluster
 
 
 class FakeTPU(tf.distribute.TPUStrategy):

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.directory_lock import DirectoryLock
 from albert.errors import RunError, UserError
 from albert.estimator import Estimator
 from albert.optimizers.factory import make_optimizer
+from albert.runs.directory_lock import DirectoryLock
 from albert.tasks.pretraining import PretrainingTask
-from albert.training.checkpoints import CheckpointManager
 from albert.training.loop import Trainer
+from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
 from tests.optimizers.test_factory import has_addons

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config import ModelConfig, TrainConfig
+from albert.config.model import ModelConfig
+from albert.config.run import TrainConfig
 from albert.data.batches import ExampleData
 from albert.data.examples import Examples
 from albert.data.pipeline import ShardData

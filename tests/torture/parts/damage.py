@@ -263,7 +263,7 @@ def _read_checkpoint(run: Path) -> tuple[list[str], Any]:
   """What a resumed run starts from: the step and its tensors."""
   import tensorflow as tf
 
-  from albert.training.checkpoints import CheckpointManager
+  from albert.weights.checkpoints import CheckpointManager
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
@@ -287,7 +287,7 @@ def _older_checkpoints(run: Path) -> list[Any]:
 
 def _read_best(run: Path) -> tuple[list[str], Any]:
   """The checkpoint that is evaluated with --select_checkpoint=best. A line says which, so another one is not silent."""
-  from albert.training.checkpoints import CheckpointManager
+  from albert.weights.checkpoints import CheckpointManager
   from tests.synthetic import TINY_MODEL
 
   manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
@@ -350,7 +350,7 @@ def _read_features(directory: Path) -> tuple[list[str], Any]:
 
 def _read_weights(directory: Path) -> tuple[list[str], Any]:
   """All weights of a directory, as --init_checkpoint gives them, with the vocabulary's hash."""
-  from albert.training.weight_files import open_weights
+  from albert.weights.files import open_weights
 
   weights = open_weights(str(directory))
   config = weights.config()
@@ -374,8 +374,8 @@ def _read_exported(directory: Path) -> tuple[list[str], Any]:
 
 def _read_vocabulary(run: Path) -> tuple[list[str], Any]:
   """The vocabulary beside a run's weights, as a later command takes it: compared with the hash in config.json."""
-  from albert.tokenization import Tokenizer
-  from albert.training.weight_files import open_weights
+  from albert.tokenization.tokenizer import Tokenizer
+  from albert.weights.files import open_weights
 
   weights = open_weights(str(run))
   vocabulary = weights.vocabulary
@@ -388,8 +388,7 @@ def _read_vocabulary(run: Path) -> tuple[list[str], Any]:
 
 def _read_logs(run: Path) -> tuple[list[str], Any]:
   """The logs of a run, as the report and a resumed run read them. What a log says is its own: any value is right."""
-  from albert import output_files
-  from albert.training import log_lines
+  from albert.runs import log_lines, output_files
 
   for name in (output_files.METRICS, output_files.EVALUATIONS):
     log_lines.read(str(run / name))

@@ -19,7 +19,7 @@ from typing import Any
 
 import sentencepiece
 
-from albert.training.checkpoints import find_damage
+from albert.weights.checkpoints import find_damage
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.small_disks import SmallDisk, can_fail_calls, can_mount
@@ -42,7 +42,7 @@ class Command:
     cases: of each kind, in the full campaign.
     moments: of failure in a case.
     replaced: files that the command replaces; something is there before it.
-    inputs: a directory that it reads through albert.files; None if reading is not tried.
+    inputs: a directory that it reads through albert.io.files; None if reading is not tried.
     prints: standard output goes to a file on the disk.
     has_workers: writing is not made to fail: the pipes to its worker processes would fail, too, as no disk does.
   """

@@ -21,7 +21,7 @@ from tests.torture import outputs
 from tests.torture.campaign import Case, Context, log
 from tests.torture.workplace import Running, Workplace
 
-_SAVE = "albert.training.checkpoints:CheckpointManager"
+_SAVE = "albert.weights.checkpoints:CheckpointManager"
 _WHEN = ("before", "after", "within")
 
 
@@ -180,8 +180,8 @@ def _saving(rng: random.Random) -> Kill:
   if rng.random() < 0.4:
     return Kill(watched=("checkpoints/.step-*.tmp", rng.randint(1, 2), rng.uniform(0, 0.01)), is_certain=False)
   return _any_of(
-    _call("albert.training.checkpoints:write_bundle", 3, 0.005),
-    _call("albert.training.checkpoints:file_sha256", 8, when="before"),
+    _call("albert.weights.checkpoints:write_bundle", 3, 0.005),
+    _call("albert.weights.checkpoints:file_sha256", 8, when="before"),
     _call(f"{_SAVE}._rename", 3, 0.01, when="within"),
     _call("os:replace", 3, contains="/checkpoints/step-", when="before"),
     _call("os:replace", 3, contains="/checkpoints/step-", when="after"),
@@ -189,29 +189,27 @@ def _saving(rng: random.Random) -> Kill:
 
 
 _START = _any_of(
-  _call("albert.directory_lock:DirectoryLock.acquire"),
-  _call("albert.training.run_directory:claim"),
-  _call("albert.training.run_directory:write_environment"),
-  _call("albert.training.metrics_log:MetricsLog.__init__", when="before"),
+  _call("albert.runs.directory_lock:DirectoryLock.acquire"),
+  _call("albert.runs.run_directory:claim"),
+  _call("albert.runs.run_directory:write_environment"),
+  _call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
   _call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),
   lambda rng: Kill(share=rng.uniform(0, 0.15), fresh=True, is_certain=False),
 )
-_EVALUATION = _call("albert.evaluation.evaluator:Evaluator.evaluate", 3, 1.0)
-_RECORDING = _any_of(
-  _call(f"{_SAVE}.record_evaluation", 2), _call("albert.training.evaluation_log:EvaluationLog.add", 2)
-)
+_EVALUATION = _call("albert.training.evaluator:Evaluator.evaluate", 3, 1.0)
+_RECORDING = _any_of(_call(f"{_SAVE}.record_evaluation", 2), _call("albert.runs.evaluation_log:EvaluationLog.add", 2))
 _END = _any_of(
-  _call("albert.training.curves:draw_curves", 1, 0.3),
+  _call("albert.runs.curves:draw_curves", 1, 0.3),
   _call("os:replace", 1, contains="eval_results.json", when="before"),
   _call("os:replace", 1, contains="eval_results.json", when="after"),
-  _call("albert.files:write_json", 1, contains="eval_results.json"),
+  _call("albert.io.files:write_json", 1, contains="eval_results.json"),
 )
 _RESUMING = (
-  ("albert.training.checkpoints:restore", 0.05),
+  ("albert.weights.checkpoints:restore", 0.05),
   (f"{_SAVE}.remove_leftovers", 0.01),
   (f"{_SAVE}.latest", 0.02),
-  ("albert.training.metrics_log:MetricsLog.__init__", 0.01),
-  ("albert.training.evaluation_log:EvaluationLog.__init__", 0.01),
+  ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
+  ("albert.runs.evaluation_log:EvaluationLog.__init__", 0.01),
 )
 
 

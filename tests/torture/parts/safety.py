@@ -111,8 +111,8 @@ def _of_shards(directory: Path, form: str, outside: Outside) -> None:
 
 
 def _of_checkpoint(directory: Path, form: str, outside: Outside) -> None:
-  from albert.config import ModelConfig
-  from albert.training.checkpoints import CheckpointManager
+  from albert.config.model import ModelConfig
+  from albert.weights.checkpoints import CheckpointManager
 
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
@@ -124,7 +124,7 @@ def _of_checkpoint(directory: Path, form: str, outside: Outside) -> None:
 
 
 def _of_index(directory: Path, form: str, outside: Outside) -> None:
-  from albert.training.weight_files import open_weights
+  from albert.weights.files import open_weights
 
   name = outside.named(directory, form)
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
@@ -150,8 +150,8 @@ def _of_seeds(directory: Path, form: str, outside: Outside) -> None:
 
 
 def _of_best(directory: Path, form: str, outside: Outside) -> None:
-  from albert.config import ModelConfig
-  from albert.training.checkpoints import CheckpointManager
+  from albert.config.model import ModelConfig
+  from albert.weights.checkpoints import CheckpointManager
 
   name = outside.named(directory, form)
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
@@ -225,9 +225,9 @@ def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], 
 
 def _links_are_not_followed(context: Context, number: int) -> str | None:
   """Deleting and replacing end at a link: what it leads to stays."""
-  from albert import files
-  from albert.config import ModelConfig
-  from albert.training.checkpoints import CheckpointManager
+  from albert.config.model import ModelConfig
+  from albert.io import files
+  from albert.weights.checkpoints import CheckpointManager
 
   root = context.new_directory("links")
   outside, directory = root / "outside", root / "run"

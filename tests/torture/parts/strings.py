@@ -16,8 +16,11 @@ import numpy as np
 
 from albert.data import tables
 from albert.errors import UserError
-from albert.json_values import without_surrogates
-from albert.tasks import predictions, race_data, squad_data, squad_predictions
+from albert.io.json_values import without_surrogates
+from albert.tasks import predictions
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
+from albert.tasks.squad import predictions as squad_predictions
 from tests.torture.campaign import Case, Context
 from tests.torture.texts import as_read, random_texts
 from tests.torture.workplace import Finished
@@ -219,7 +222,7 @@ def _tokenizers(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
   def graph() -> list[list[Any]]:
     import tensorflow as tf
 
-    from albert.text_offsets import OffsetGraphTokenizer
+    from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 
     with _making:
       tokenizer = OffsetGraphTokenizer(str(context.places.vocabulary))
@@ -232,7 +235,7 @@ def _tokenizers(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
 
   @functools.cache
   def python() -> Any:
-    from albert.tokenization_offsets import OffsetTokenizer
+    from albert.tokenization.offsets import OffsetTokenizer
 
     return OffsetTokenizer(str(context.places.vocabulary))
 

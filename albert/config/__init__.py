@@ -1,0 +1,1 @@
+"""Configuration: frozen, validated dataclasses, their flags, and the recipes in configs/."""

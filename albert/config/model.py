@@ -1,0 +1,114 @@
+"""ALBERT's and BERT's sizes: the config of an encoder, and the named models of the papers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from albert.config import huggingface
+from albert.config.base import MODEL, Config, from_dict, option
+from albert.errors import UserError
+from albert.io import files
+
+# Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
+_ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(Config):
+  """An ALBERT (or BERT) encoder. Field names are those of the original albert_config.json."""
+
+  help_group: ClassVar[str] = MODEL
+
+  vocab_size: int = option(30000, "pieces of the vocabulary", minimum=1)
+  embedding_size: int = option(128, "width E of the factorized embeddings", minimum=1)
+  hidden_size: int = option(768, "width H of the encoder", minimum=1)
+  num_hidden_layers: int = option(12, "encoder layers", minimum=1)
+  num_hidden_groups: int = option(1, "groups of layers that share weights", minimum=1)
+  inner_group_num: int = option(1, "blocks applied one after the other in each layer", minimum=1)
+  num_attention_heads: int = option(12, "attention heads", minimum=1)
+  intermediate_size: int = option(3072, "width of the feed-forward network", minimum=1)
+  hidden_act: str = option("gelu", "feed-forward activation", choices=("gelu", "gelu_erf", "relu"))
+  hidden_dropout_prob: float = option(0.0, "dropout of embeddings and block outputs", minimum=0, below=1)
+  attention_probs_dropout_prob: float = option(0.0, "dropout of attention probabilities", minimum=0, below=1)
+  classifier_dropout_prob: float = option(0.1, "dropout in front of a task head", minimum=0, below=1)
+  max_position_embeddings: int = option(512, "longest sequence", minimum=1)
+  type_vocab_size: int = option(2, "segment types", minimum=1)
+  initializer_range: float = option(0.02, "standard deviation of the truncated normal initializer", above=0)
+  sharing: str = option(
+    "all", "what the layers of a group share (ALBERT, 4.5)", choices=("all", "attention", "ffn", "none")
+  )
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
+    super().__post_init__()
+    if self.hidden_size % self.num_attention_heads:
+      raise UserError(
+        f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads}), got {self.hidden_size}"
+      )
+    if self.num_hidden_groups > self.num_hidden_layers:
+      raise UserError(
+        f"num_hidden_groups must be at most num_hidden_layers ({self.num_hidden_layers}), got {self.num_hidden_groups}"
+      )
+
+  @property
+  def num_attention_groups(self) -> int:
+    """Distinct sets of attention weights."""
+    return self.num_hidden_groups if self.sharing in ("all", "attention") else self.num_hidden_layers
+
+  @property
+  def num_ffn_groups(self) -> int:
+    """Distinct sets of feed-forward weights."""
+    return self.num_hidden_groups if self.sharing in ("all", "ffn") else self.num_hidden_layers
+
+
+# Fields of a model that belong to how it is trained, not to what its weights are.
+REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range")
+
+
+def _encoder(hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **others: Any) -> ModelConfig:
+  return ModelConfig(
+    hidden_size=hidden_size,
+    num_hidden_layers=num_hidden_layers,
+    num_attention_heads=num_attention_heads,
+    intermediate_size=4 * hidden_size,
+    **others,
+  )
+
+
+def _named_models() -> dict[str, ModelConfig]:
+  # ALBERT, table 1. albert_tiny is ours: small enough to pretrain on a laptop in minutes.
+  sizes = {
+    "tiny": (256, 4, 4),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
+    "xlarge": (2048, 24, 16),
+    "xxlarge": (4096, 12, 64),
+  }
+  dropout: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+  models = {}
+  for name, size in sizes.items():
+    models[f"albert_{name}"] = models[f"albert_{name}_v2"] = _encoder(*size)  # v2 trains without dropout
+    v1_dropout = {} if name == "xxlarge" else dropout
+    models[f"albert_{name}_v1"] = _encoder(*size, **v1_dropout)
+  for name, size in {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}.items():
+    models[f"bert_{name}"] = _encoder(*size, embedding_size=size[0], sharing="none", **dropout)
+  return models
+
+
+MODELS: dict[str, ModelConfig] = _named_models()
+
+
+def named_model(name: str) -> ModelConfig:
+  """The config of `name`. UserError, with the known names, for another."""
+  if name not in MODELS:
+    raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")
+  return MODELS[name]
+
+
+def load_model_config(path: str) -> ModelConfig:
+  """Reads an albert_config.json (the original's, or a Hugging Face config.json)."""
+  values = files.read_json(path)
+  if huggingface.is_huggingface(values):
+    values = huggingface.in_original_terms(values, source=path)
+  return from_dict(ModelConfig, values, source=path, strict=False)

@@ -1,0 +1,80 @@
+"""One conversion: read, check, write to a staging directory, rename."""
+
+from __future__ import annotations
+
+import os
+
+from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
+from albert.convert.huggingface import write_huggingface
+from albert.convert.model import Line, Model, read_model
+from albert.convert.tf1 import write_albert, write_tf1
+from albert.errors import RunError, UserError
+from albert.io import files
+from albert.runs.output_files import VOCABULARY
+
+
+def convert(
+  path: str,
+  output_dir: str,
+  target: str,
+  *,
+  albert_config_file: str = "",
+  spm_model_file: str = "",
+  architecture: str = "",
+) -> str:
+  """Converts the weights at `path` into `output_dir`, which appears whole or not at all.
+
+  Args:
+    path, albert_config_file, spm_model_file: see model.read_model.
+    output_dir: a directory that doesn't exist or is empty.
+    target: one of FORMATS.
+    architecture: one of ARCHITECTURES, or empty; for huggingface.
+  Returns:
+    The report: a header, then a line per weight, tab-separated: source, target, shape, SHA-256 of its bytes.
+  Raises:
+    UserError: bad input, an output_dir that holds something, a model that the format cannot hold.
+  """
+  if target not in FORMATS:
+    raise UserError(f"--format={target}: must be one of {', '.join(FORMATS)}")
+  if architecture and (target != "huggingface" or architecture not in ARCHITECTURES):
+    raise UserError(f"--architecture={architecture}: is for --format=huggingface, one of {', '.join(ARCHITECTURES)}")
+  output_dir = output_dir.rstrip("/")
+  _check_empty(output_dir)
+  model = read_model(path, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
+  files.remove_leftovers(os.path.dirname(output_dir) or ".")
+  staging = files.staging_path(output_dir)
+  try:
+    files.makedirs(staging)
+    with files.naming(output_dir):  # TensorFlow writes here, too
+      report = _report(_write(model, staging, target, architecture))
+    files.write_atomically(files.join(staging, REPORT), report)
+    if model.vocabulary:
+      with files.open_file(model.vocabulary) as file:
+        files.write_atomically(files.join(staging, VOCABULARY), file.read())
+    files.sync_tree(staging)
+    try:
+      files.replace(staging, output_dir)
+    except (UserError, RunError):
+      _check_empty(output_dir)  # another process may have written there meanwhile
+      raise
+  except BaseException:
+    files.discard(staging)
+    raise
+  return report
+
+
+def _check_empty(output_dir: str) -> None:
+  if files.exists(output_dir) and (not files.is_dir(output_dir) or files.listdir(output_dir)):
+    raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
+
+
+def _write(model: Model, directory: str, target: str, architecture: str) -> list[Line]:
+  if target == "huggingface":
+    return write_huggingface(model, directory, architecture)
+  return write_tf1(model, directory) if target == "tf1" else write_albert(model, directory)
+
+
+def _report(lines: list[Line]) -> str:
+  rows = ["source\ttarget\tshape\tsha256"]
+  rows += [f"{row.source}\t{row.target}\t{'x'.join(map(str, row.shape))}\t{row.sha256}" for row in lines]
+  return "\n".join(rows) + "\n"

@@ -1,0 +1,1 @@
+"""The network as it is served: encoder and heads as constants of a graph."""

@@ -1,0 +1,49 @@
+"""The small heads on the encoder, as they are served: those of `albert.models.heads`, in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from albert.config.model import ModelConfig
+from albert.export.network.encoder import ACTIVATIONS, Dense, LayerNorm, constant
+
+# B batch, M tokens of a sequence, E embedding, H hidden, V vocabulary.
+
+
+class LinearHead(tf.Module):
+  """float32 [..., H] -> logits [..., classes].
+
+  Args:
+    weights: by the original's names.
+    prefix: of the head's names; "" for a classifier.
+  """
+
+  def __init__(self, weights: Mapping[str, np.ndarray], prefix: str = ""):
+    super().__init__(name="head")
+    self.output_weights = constant(weights[f"{prefix}output_weights"], "output_weights")
+    self.output_bias = constant(weights[f"{prefix}output_bias"], "output_bias")
+
+  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.bias_add(tf.matmul(x, self.output_weights, transpose_b=True), self.output_bias)
+
+
+class MaskedLMHead(tf.Module):
+  """float32 [B, M, H] -> logits over the vocabulary [B, M, V]."""
+
+  def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], word_embeddings: tf.Variable):
+    super().__init__(name="predictions")
+    self._config = config
+    self._activation = ACTIVATIONS[config.hidden_act]
+    self.transform = Dense.load(weights, "cls/predictions/transform/dense")
+    self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
+    self.output_bias = constant(weights["cls/predictions/output_bias"], "output_bias")
+    self.word_embeddings = word_embeddings
+
+  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    flat = tf.reshape(x, [-1, self._config.hidden_size])
+    flat = self.layer_norm(self._activation(self.transform(flat)))
+    logits = tf.nn.bias_add(tf.matmul(flat, self.word_embeddings, transpose_b=True), self.output_bias)
+    return tf.reshape(logits, [tf.shape(x)[0], tf.shape(x)[1], self._config.vocab_size])

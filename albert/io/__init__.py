@@ -1,0 +1,1 @@
+"""Files, JSON, TFRecords, worker processes and progress lines. Nothing here knows ALBERT."""

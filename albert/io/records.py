@@ -1,0 +1,394 @@
+"""TFRecord files of tf.train.Example messages, without TensorFlow.
+
+Files and messages are those TensorFlow reads and writes. A file is written under a staging name and renamed when it is
+complete; both checksums of every record are checked when it is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import io
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import google_crc32c
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.message import DecodeError
+
+from albert.errors import UserError
+from albert.io import files
+
+_HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
+_FOOTER = struct.Struct("<I")  # checksum of the record
+_GZIP_MAGIC = b"\x1f\x8b"
+_FLUSH_BYTES = 1 << 20
+_GZIP_LEVEL = 6
+
+
+# ---- messages --------------------------------------------------------------------------------------
+
+
+# tf.train.Example (tensorflow/core/example/example.proto) under a package of its own.
+_EXAMPLE_PROTO = """
+name: "albert/data/example.proto" package: "albert.data" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature"
+  oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
+          type_name: ".albert.data.BytesList" }
+  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
+          type_name: ".albert.data.FloatList" }
+  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE oneof_index: 0
+          type_name: ".albert.data.Int64List" }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE
+          type_name: ".albert.data.Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry"
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+            type_name: ".albert.data.Feature" }
+    options { map_entry: true }
+  }
+}
+message_type {
+  name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE
+          type_name: ".albert.data.Features" }
+}
+"""
+
+
+def _example_class() -> Any:
+  """Builds the message class in a private pool, so that importing TensorFlow later cannot clash."""
+  file = text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
+  pool = descriptor_pool.DescriptorPool()
+  pool.AddSerializedFile(file.SerializeToString())
+  return message_factory.GetMessageClass(pool.FindMessageTypeByName("albert.data.Example"))
+
+
+_Example = _example_class()
+
+
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+  """Serializes one tf.train.Example; the same features always give the same bytes.
+
+  Args:
+    features: name -> one-dimensional array: integers and booleans become int64 values, floats become
+      float32, bytes (dtype S or object) stay bytes.
+  """
+  example = _Example()
+  for name, values in features.items():
+    array = np.asarray(values)
+    feature = example.features.feature[name]
+    if array.dtype.kind in "iub":
+      feature.int64_list.value.extend(array.astype(np.int64).ravel().tolist())
+    elif array.dtype.kind == "f":
+      feature.float_list.value.extend(array.ravel().tolist())
+    elif array.dtype.kind in "SO":
+      feature.bytes_list.value.extend(array.ravel().tolist())
+    else:
+      raise TypeError(f"feature {name}: no TFRecord type for dtype {array.dtype}")
+  return cast("bytes", example.SerializeToString(deterministic=True))
+
+
+def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
+  """Parses one tf.train.Example into name -> int64, float32 or object (bytes) array, one-dimensional.
+
+  Args:
+    record: a serialized message.
+    where: file and number of the record, for the error.
+  Raises:
+    UserError: when the record is no tf.train.Example.
+  """
+  example = _Example()
+  try:
+    example.ParseFromString(record)
+  except DecodeError as error:
+    raise UserError(
+      f"{where or 'a record'}: its {len(record)} bytes are no tf.train.Example: give files that data preparation made"
+    ) from error
+  types = {"int64_list": np.int64, "float_list": np.float32, "bytes_list": object}
+  features = {}
+  for name, feature in example.features.feature.items():
+    kind = feature.WhichOneof("kind") or "int64_list"
+    features[name] = np.array(list(getattr(feature, kind).value), dtype=types[kind])
+  return features
+
+
+@functools.lru_cache(maxsize=65536)
+def _varint(value: int) -> bytes:
+  """`value` >= 0 in the base-128 form of protocol buffers."""
+  parts = bytearray()
+  while value > 127:
+    parts.append(value & 127 | 128)
+    value >>= 7
+  parts.append(value)
+  return bytes(parts)
+
+
+@functools.lru_cache(maxsize=65536)
+def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
+  """What stands before the packed values of a feature: the tags and lengths of the messages around them."""
+  packed = b"\x0a" + _varint(num_bytes)
+  values = (b"\x12" if kind == "f" else b"\x1a") + _varint(len(packed) + num_bytes) + packed
+  key = name.encode("utf-8")
+  entry = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(values) + num_bytes) + values
+  return b"\x0a" + _varint(len(entry) + num_bytes) + entry
+
+
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Integers >= 0 [N] as varints end to end (uint8), and where each one ends [N]."""
+  sizes: np.ndarray = np.ones(values.size, np.int64)
+  longest, limit = 1, 128
+  greatest = int(values.max(initial=0))
+  while greatest >= limit:
+    sizes += values >= limit
+    longest, limit = longest + 1, limit << 7
+  ends = np.cumsum(sizes)
+  data = np.empty(int(ends[-1]), np.uint8)
+  chosen: np.ndarray = values
+  place: np.ndarray = ends - sizes
+  for index in range(longest):
+    more = sizes > index + 1
+    data[place + index] = (chosen >> (7 * index) & 127).astype(np.uint8) | more.astype(np.uint8) << 7
+    chosen, place, sizes = chosen[more], place[more], sizes[more]
+  return data, ends
+
+
+def _packed_rows(values: np.ndarray) -> list[bytes]:
+  """The packed values of each row of a [B, L] array: float32 as they are, integers as varints."""
+  num_rows, width = values.shape
+  if values.dtype.kind == "f":
+    data, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
+  elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:
+    data, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
+  else:
+    flat, ends = _varints(values.ravel())
+    data, bounds = flat.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
+  return [data[start:end] for start, end in itertools.pairwise(bounds.tolist())]
+
+
+def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
+  """Serializes B examples of the same shape at once; record i equals `encode_example` of row i.
+
+  Args:
+    features: name -> [B, L] array of integers >= 0 or floats, L >= 1 (L may differ between features).
+  """
+  columns: list[list[bytes]] = []
+  for name in sorted(features):  # the order in which protobuf writes a map deterministically
+    values = features[name]
+    if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "iubf":
+      raise ValueError(f"feature {name}: expected a [B, L] array of numbers, got {values.dtype} {values.shape}")
+    if values.dtype.kind == "i" and values.min(initial=0) < 0:
+      raise ValueError(f"feature {name}: a negative value ({values.min()})")
+    kind = "f" if values.dtype.kind == "f" else "i"
+    packed = _packed_rows(values)
+    columns += [[_feature_prefix(name, kind, len(data)) for data in packed], packed]
+  bodies = map(b"".join, zip(*columns, strict=True))
+  return [b"\x0a" + _varint(len(body)) + body for body in bodies]
+
+
+# ---- files -----------------------------------------------------------------------------------------
+
+
+def _masked_crc(data: bytes) -> int:
+  """CRC-32C, rotated and offset as the TFRecord format has it."""
+  crc = google_crc32c.value(data)
+  return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@functools.lru_cache(maxsize=4096)
+def _header(length: int) -> bytes:
+  return _HEADER.pack(length, _masked_crc(struct.pack("<Q", length)))
+
+
+class _HashingFile:
+  """Passes bytes on to a file, counting and hashing what it is given."""
+
+  def __init__(self, file: BinaryIO):
+    self._file = file
+    self.num_bytes = 0
+    self.sha256 = hashlib.sha256()
+
+  def write(self, data: bytes) -> int:
+    self._file.write(data)
+    self.sha256.update(data)
+    self.num_bytes += len(data)
+    return len(data)
+
+  def flush(self) -> None:
+    self._file.flush()
+
+
+class RecordWriter:
+  """Writes a TFRecord file: under a staging name, renamed to `path` on a clean exit, removed on an error.
+
+  GZIP output carries neither name nor time, so equal records give equal files. After the clean exit
+  `num_records`, `num_bytes` (size of the file) and `sha256` (hex, of the file) describe it.
+  """
+
+  def __init__(self, path: str, *, compress: bool = False):
+    self.path = path
+    self.num_records = 0
+    self.num_bytes = 0
+    self.sha256 = ""
+    self._staging = files.staging_path(path)
+    self._file = files.open_file(self._staging, "wb")
+    self._hashing = _HashingFile(self._file)
+    self._gzip = (
+      gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=cast("Any", self._hashing), mtime=0)
+      if compress
+      else None
+    )
+    self._pending: list[bytes] = []
+    self._pending_bytes = 0
+
+  def write(self, record: bytes) -> None:
+    """Adds one record."""
+    self._pending += (_header(len(record)), record, _FOOTER.pack(_masked_crc(record)))
+    self._pending_bytes += len(record)
+    self.num_records += 1
+    if self._pending_bytes >= _FLUSH_BYTES:
+      self._flush()
+
+  def _flush(self) -> None:
+    (self._gzip or self._hashing).write(b"".join(self._pending))
+    self._pending.clear()
+    self._pending_bytes = 0
+
+  def __enter__(self) -> RecordWriter:
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    try:
+      if kind is None:
+        self._flush()
+        if self._gzip:
+          self._gzip.close()
+        files.sync(self._file)
+      self._file.close()
+      if kind is None:
+        files.replace(self._staging, self.path)
+        self.num_bytes = self._hashing.num_bytes
+        self.sha256 = self._hashing.sha256.hexdigest()
+    finally:
+      if files.exists(self._staging):
+        files.discard(self._staging)
+
+
+def _is_gzip(start: bytes) -> bool:
+  # The first two bytes of a record's length may read like gzip's magic: a header whose checksum holds wins.
+  plain = len(start) == _HEADER.size and start == _header(_HEADER.unpack(start)[0])
+  return start.startswith(_GZIP_MAGIC) and not plain
+
+
+def is_gzip(path: str) -> bool:
+  """True for a file that RecordWriter wrote with compress=True. Opens the file."""
+  with files.open_file(path) as file:
+    return _is_gzip(file.read(_HEADER.size))
+
+
+def _damaged(path: str, record: int, what: str) -> UserError:
+  return UserError(
+    f"{path}: record {record} (counted from 0) is damaged: {what}: "
+    "make this file again (rerun data preparation) or restore it from a copy"
+  )
+
+
+def read_records(path: str) -> Iterator[bytes]:
+  """Yields the records of a TFRecord file, plain or GZIP (told by its first bytes).
+
+  Raises:
+    UserError: naming the file and the record when the file ends inside it or a checksum does not hold.
+  """
+  with files.open_file(path) as file:
+    start = file.read(_HEADER.size)
+    file.seek(0)
+    yield from _records_of(gzip.GzipFile(fileobj=file) if _is_gzip(start) else file, path)
+
+
+def _records_of(stream: Any, path: str) -> Iterator[bytes]:
+  """The records of an open file; `path` is for errors."""
+  record = 0
+  while True:
+    try:
+      header = stream.read(_HEADER.size)
+      if not header:
+        return
+      yield _read_body(cast("BinaryIO", stream), header, path, record)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+      raise _damaged(path, record, f"its GZIP stream is broken ({error})") from error
+    record += 1
+
+
+def _read_body(stream: BinaryIO, header: bytes, path: str, record: int) -> bytes:
+  if len(header) < _HEADER.size:
+    raise _damaged(path, record, "the file ends inside its header")
+  length = _HEADER.unpack(header)[0]
+  if header != _header(length):
+    raise _damaged(path, record, "the checksum of its length does not hold")
+  body = stream.read(length + _FOOTER.size)
+  if len(body) < length + _FOOTER.size:
+    raise _damaged(path, record, f"the file ends after {len(body)} of its {length + _FOOTER.size} bytes")
+  data = body[:length]
+  if _FOOTER.unpack(body[length:])[0] != _masked_crc(data):
+    raise _damaged(path, record, "the checksum of its data does not hold")
+  return data
+
+
+class _HashingReader(io.RawIOBase):
+  """Reads a file and hashes every byte that is read."""
+
+  def __init__(self, file: BinaryIO):
+    self._file = file
+    self.num_bytes = 0
+    self.sha256 = hashlib.sha256()
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    self.sha256.update(data)
+    self.num_bytes += len(data)
+    return len(data)
+
+
+class RecordFileInfo(NamedTuple):
+  """What reading a whole TFRecord file tells: number of records, size in bytes, SHA-256 of the file, whether GZIP."""
+
+  num_records: int
+  num_bytes: int
+  sha256: str
+  is_gzip: bool
+
+
+def scan(path: str) -> RecordFileInfo:
+  """Counts the records of a file and hashes it, in one pass; every checksum is checked on the way.
+
+  Raises:
+    UserError: as read_records.
+  """
+  with files.open_file(path) as file:
+    hashing = _HashingReader(file)
+    buffered = io.BufferedReader(hashing, _FLUSH_BYTES)
+    is_gzip = _is_gzip(buffered.peek(_HEADER.size)[: _HEADER.size])
+    stream = gzip.GzipFile(fileobj=buffered, mode="rb") if is_gzip else buffered
+    num_records = sum(1 for _ in _records_of(stream, path))
+  return RecordFileInfo(num_records, hashing.num_bytes, hashing.sha256.hexdigest(), is_gzip)

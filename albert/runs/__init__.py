@@ -1,0 +1,1 @@
+"""What a run leaves in its output_dir: names of files, lock, metrics, evaluations and curves."""

@@ -1,0 +1,1 @@
+"""Text classification and regression: GLUE, and tasks of one's own."""

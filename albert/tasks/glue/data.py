@@ -1,0 +1,185 @@
+"""The files of a GLUE task, or of one like it -> rows of texts and labels. Says whose file it is if not the task's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from albert.data import tables
+from albert.data.tables import Table
+from albert.errors import UserError
+from albert.io import files
+from albert.tasks.glue.specs import (
+  CUSTOM,
+  PLAIN,
+  SPECS,
+  ClassifierConfig,
+  FileFormat,
+  TaskSpec,
+  canonical_name,
+  custom_spec,
+  parse_labels,
+  tasks_of_header,
+  text_columns,
+)
+
+
+class Row(NamedTuple):
+  """One example: `second` is None where there is no pair; `label` is the class, or the number of a regression."""
+
+  first: str
+  second: str | None
+  label: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(Sequence[Row]):
+  """N examples, column by column, so that a chunk is pickled quickly.
+
+  Attributes:
+    ids: of the rows.
+    first: the text, or the first of each pair.
+    second: the second of each pair; None where there are no pairs.
+    labels: int32 [N], or float32 [N] of a regression; zeros where there are none.
+  """
+
+  ids: Sequence[str]
+  first: Sequence[str]
+  second: Sequence[str] | None
+  labels: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.first)
+
+  @overload
+  def __getitem__(self, index: int) -> Row: ...
+  @overload
+  def __getitem__(self, index: slice) -> Rows: ...
+  def __getitem__(self, index: int | slice) -> Row | Rows:
+    second = None if self.second is None else self.second[index]
+    if isinstance(index, slice):
+      assert not isinstance(second, str)
+      return Rows(self.ids[index], self.first[index], second, self.labels[index])
+    assert second is None or isinstance(second, str)
+    return Row(self.first[index], second, self.labels[index].item())
+
+
+def make_spec(config: ClassifierConfig) -> TaskSpec:
+  """The task that the flags ask for.
+
+  Raises:
+    UserError: an unknown task, labels or a formulation that are not the task's.
+  """
+  name = canonical_name(config.task_name)
+  if name == CUSTOM:
+    text_columns(config)  # checked before a file is read
+    spec = custom_spec(config, _labels_of(config))
+  else:
+    spec = SPECS[name]
+    if config.labels and parse_labels(config.labels) != spec.labels:
+      raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
+  if config.formulation not in (PLAIN, spec.formulation):
+    others = [other.name for other in SPECS.values() if other.formulation == config.formulation]
+    raise UserError(f"--formulation={config.formulation} is for {', '.join(others)}, not for {name}")
+  return spec
+
+
+def _labels_of(config: ClassifierConfig) -> tuple[str, ...]:
+  """The labels of a custom task: those given, or those of its training file."""
+  labels = parse_labels(config.labels)
+  if labels or config.regression:
+    return labels
+  if not config.train_file:
+    raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
+  if not files.exists(config.train_file):
+    raise UserError(f"--train_file={config.train_file}: no such file")
+  return tuple(read_labels(config.train_file, config.label_column))
+
+
+def find_file(data_dir: str, folder: str, name: str) -> str | None:
+  """`name` in `folder` of data_dir, or in data_dir itself; None if it is in neither."""
+  for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
+    if data_dir and files.exists(path):
+      return path
+  return None
+
+
+def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[Rows, Sequence[int]]:
+  """Reads a file of a task.
+
+  Args:
+    path: of the file.
+    file: how it is laid out; without a label column, labels are zeros.
+    spec: of the task.
+  Returns: the rows, and the lines left out as damaged (see FileFormat).
+  Raises:
+    UserError: a file of another task, an unknown label, what is no number, an empty field, an id that comes twice,
+      or what tables.read_table raises; with file and line.
+  """
+  _check_owner(path, file, spec)
+  names = [*file.texts, *filter(None, (file.label, file.id))]
+  header = None if file.has_header else file.columns
+  table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
+  texts = [table.columns[name] if file.allows_empty_texts else table.texts(name) for name in file.texts]
+  ids = table.unique(file.id) if file.id else [str(row) for row in range(len(table))]
+  rows = Rows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels(table, file, spec))
+  return rows, table.damaged_lines
+
+
+def read_labels(path: str, column: str) -> list[str]:
+  """The different labels of a custom task's file, sorted: as numbers if all are whole numbers, else as text.
+
+  Raises:
+    UserError: an empty label, only one label, or so many that the column cannot be one of labels.
+  """
+  table = tables.read_table(path, [column])
+  found = {value.strip() for value in table.texts(column)}
+  for row, value in enumerate(table.columns[column]):
+    tables.check_name(table.where(row), column, value.strip())
+  if len(found) < 2:
+    raise UserError(f"{path}: column {column!r} holds {len(found)} label(s), {sorted(found)}: a task needs two or more")
+  if len(found) > max(100, len(table) // 10):
+    raise UserError(
+      f"{path}: column {column!r} holds {len(found)} different labels in {len(table)} rows: give --regression if they "
+      "are numbers, the right --label_column, or --labels if they are meant"
+    )
+  return sorted(found, key=int) if all(_is_whole(label) for label in found) else sorted(found)
+
+
+def _is_whole(label: str) -> bool:
+  return label.removeprefix("-").isdecimal() and label.isascii()
+
+
+def _check_owner(path: str, file: FileFormat, spec: TaskSpec) -> None:
+  """Refuses a file whose first line is that of other tasks' files."""
+  if not file.columns:
+    return
+  header = tables.read_header(path)
+  if file.has_header and header == list(file.columns):
+    return
+  owners = tasks_of_header(header)
+  if owners and (spec.name not in owners or not file.has_header):
+    expected = f"{', '.join(file.columns)}" if file.has_header else f"none, but {len(file.columns)} columns"
+    raise UserError(
+      f"{path}, line 1: this is the header of a file of {' or '.join(owners)}, not of {spec.name}'s {file.name} "
+      f"(which has {expected}): check --task_name and --data_dir"
+    )
+
+
+def _labels(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
+  if not file.label:
+    return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)
+  if spec.is_regression:
+    return table.numbers(file.label, spec.low, spec.high)
+  first = table.columns[file.label][0].strip() if len(table) else ""
+  if first not in spec.labels and file.columns:
+    owners = [name for name in tasks_of_header(file.columns) if name != spec.name and first in SPECS[name].labels]
+    if owners:
+      raise UserError(
+        f"{table.where(0)}: {file.label} {first!r} is one of {' or '.join(owners)}, not of {spec.name} "
+        f"({', '.join(spec.labels)}): check --task_name and --data_dir"
+      )
+  return table.codes(file.label, spec.labels)

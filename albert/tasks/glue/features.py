@@ -1,0 +1,51 @@
+"""Rows of texts -> Examples: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`. Needs no TensorFlow: many processes run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert.data.examples import Examples
+from albert.data.packing import pack_pair, pack_single
+from albert.tasks.glue.data import Rows
+from albert.tokenization.tokenizer import Tokenizer
+
+LABEL_IDS = "label_ids"
+SCORES = "scores"
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(model_file: str, do_lower_case: bool, convert_quotes: bool) -> Tokenizer:
+  return Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Featurizer:
+  """Makes Examples of a chunk of rows; picklable.
+
+  Attributes:
+    spm_model_file, do_lower_case, convert_quotes: see Tokenizer.
+    max_seq_length: longest sequence; of a pair the longer text is cut (see pack_pair).
+  """
+
+  spm_model_file: str
+  do_lower_case: bool
+  convert_quotes: bool
+  max_seq_length: int
+
+  def __call__(self, rows: Rows) -> Examples:
+    """One sequence a row. The labels are label_ids int32 [N], or scores float32 [N] where rows have such."""
+    ids, lengths = self.pack(rows.first, rows.second)
+    name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
+    return Examples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
+
+  def pack(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of all sequences end to end, int32, and the length of each."""
+    tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
+    encoded = tokenizer.encode_batch_flat(first)
+    if second is None:
+      return pack_single(encoded, self.max_seq_length)
+    return pack_pair(encoded, tokenizer.encode_batch_flat(second), self.max_seq_length)

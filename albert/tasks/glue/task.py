@@ -1,0 +1,344 @@
+"""Classification and regression of texts and pairs: the tasks of GLUE, and the user's own."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.model import ModelConfig
+from albert.data.examples import OPTION_MASK, Examples
+from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.data.source import Data
+from albert.errors import UserError
+from albert.io import files
+from albert.models.classifier import ClassifierModel
+from albert.tasks import predictions
+from albert.tasks.base import Batch, Forward, Outputs, Sum
+from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.glue import groups, specs
+from albert.tasks.glue import results as glue_files
+from albert.tasks.glue.data import Rows, find_file, make_spec, read_rows
+from albert.tasks.glue.features import LABEL_IDS, SCORES, Featurizer
+from albert.tasks.glue.groups import IS_RIGHT, GroupFeaturizer, Groups
+from albert.tasks.glue.specs import CUSTOM, PLAIN, ClassifierConfig, Submission, TaskSpec
+from albert.tasks.predictions import Predictions
+
+# B batch, C classes, K sequences of an example, S sequence.
+
+# The logit that a row without rivals is measured against, and that of what is not there.
+_NO_RIVAL, _ABSENT = 0.0, -1e9
+
+
+class TextTask(FinetuningTask):
+  """What classification and regression have in common: files, rows, metrics, what is written.
+
+  Args:
+    config: its labels are those of the spec.
+    spec: of the task.
+  """
+
+  name = "classifier"
+  config: ClassifierConfig
+
+  def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
+    super().__init__(model_config, config)
+    self.spec = spec
+    dev = {DEV: next(iter(spec.dev.values()), spec.train)} if config.eval_file else spec.dev
+    self._formats = {split: file for split, file in {TRAIN: spec.train, **dev}.items() if file is not None}
+    self.submissions = _submissions(spec, config)
+    self._formats |= {split: submission.source for split, submission in self.submissions.items()}
+    self.evaluation_splits = [split for split in dev if split in self._formats]
+    first_split = f"{next(iter(dev))}_" if len(dev) > 1 else ""
+    self.best_metric = first_split + spec.metrics[0]
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the task, its formulation and its labels."""
+    return super().checkpoint_settings() | {
+      "task_name": self.spec.model_of or self.spec.name,
+      "formulation": self.config.formulation,
+      "labels": specs.format_labels(self.spec.labels),
+    }
+
+  def head_settings(self) -> dict[str, Any]:
+    """Adds the labels and the formulation; a head of another task with the same labels may be taken over."""
+    settings = self.checkpoint_settings()
+    return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
+
+  def feature_settings(self, split: str) -> dict[str, Any]:
+    """The columns that are read."""
+    file = self._formats[split]
+    return {"texts": file.texts, "label": file.label, "id": file.id}
+
+  def data_files(self, split: str) -> Sequence[str]:
+    """The split's file: the one that a flag gives, or the task's own in data_dir."""
+    config, spec = self.config, self.spec
+    if split not in self._formats:
+      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
+    flag = {TRAIN: "train_file"}.get(split, "predict_file" if split in self.submissions else "eval_file")
+    given = getattr(config, flag)
+    if given:
+      if not files.exists(given):
+        raise UserError(f"--{flag}={given}: no such file")
+      return [given]
+    if spec.name == CUSTOM:
+      raise UserError(f"--{flag} is missing: the {split} set of a custom task")
+    if not config.data_dir:
+      raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
+    folder, name = self._folder(split), self._formats[split].name
+    path = find_file(config.data_dir, folder, name)
+    if path is None:
+      raise UserError(
+        f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
+        f"{files.join(config.data_dir, name)} is there: give the folder of {spec.name}, or --{flag}"
+      )
+    return [path]
+
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads the files of each split. UserError also if there is no development set to evaluate on."""
+    if evaluate and not self.evaluation_splits:
+      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    super().check_inputs(train=train, evaluate=evaluate, predict=predict)
+
+  def evaluation_data(self) -> dict[str, Data]:
+    """The development sets. UserError if the task has none."""
+    self.check_inputs(train=False, evaluate=True, predict=False)
+    return super().evaluation_data()
+
+  def prediction_splits(self) -> Sequence[str]:
+    """The test sets; of an optional one, only if its file is there."""
+    return [
+      split for split, submission in self.submissions.items() if not submission.is_optional or self._has_files(split)
+    ]
+
+  def _folder(self, split: str) -> str:
+    submission = self.submissions.get(split)
+    return (submission.folder if submission else "") or self.spec.folder
+
+  def rows(self, split: str) -> Rows:
+    """The rows of a split's file."""
+    path = self.data_files(split)[0]
+    rows, damaged = read_rows(path, self._formats[split], self.spec)
+    if damaged:
+      print(
+        f"warning: {path}: {len(damaged)} lines have another number of columns and are left out, the first one is line "
+        f"{damaged[0]}",
+        file=sys.stderr,
+      )
+    return rows
+
+  def raw_examples(self, split: str) -> Sequence[Any]:
+    """The rows."""
+    return self.rows(split)
+
+  def raw_rows(self, split: str) -> Rows:
+    """The rows that the examples of a split were made of."""
+    raw = self.raw(split)
+    assert isinstance(raw, Rows | Groups)
+    return raw.rows if isinstance(raw, Groups) else raw
+
+  def featurizer(self, split: str) -> Callable[[Any], Examples]:
+    """Texts -> ids."""
+    del split
+    return self._pairs()
+
+  def _pairs(self) -> Featurizer:
+    config = self.config
+    return Featurizer(config.spm_model_file, config.do_lower_case, config.convert_quotes, config.max_seq_length)
+
+  def build_model(self) -> keras.Model:
+    """A built ClassifierModel."""
+    model = ClassifierModel(self.model_config, self.num_logits())
+    ids = tf.zeros([1, 2], tf.int32)
+    model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
+    return model
+
+  def num_logits(self) -> int:
+    """One for each class."""
+    return len(self.spec.labels)
+
+  @abc.abstractmethod
+  def scores(self, outputs: Outputs) -> np.ndarray:
+    """The outputs of forward -> the scores of Predictions."""
+
+  def predictions(self, split: str, outputs: Outputs) -> Predictions:
+    """What the model predicts for the examples in `outputs`, with their labels if the file has them."""
+    rows, places = self.raw_rows(split), outputs["example_index"]
+    labels = rows.labels[places] if self._formats[split].label else None
+    return Predictions([rows.ids[i] for i in places], self.spec.labels, self.scores(outputs), labels)
+
+  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+    """The task's metrics; of classes also the accuracy of always giving the most frequent one."""
+    return glue_files.metrics_of(self.spec, self.predictions(split, outputs))
+
+  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+    """Writes predictions, the most confident mistakes, and a picture."""
+    result, rows = self.predictions(split, outputs), self.raw_rows(split)
+    columns = [column for column in (rows.first, rows.second) if column is not None]
+    texts = [
+      (name, [column[i] for i in outputs["example_index"]])
+      for name, column in zip(self._formats[split].texts, columns, strict=True)
+    ]
+    predictions.write_predictions(directory, split, result)
+    predictions.write_mistakes(directory, split, result, texts)
+    predictions.draw_predictions(directory, split, result)
+
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """For each test set its predictions, and its submission if there is one."""
+    paths: list[str] = []
+    splits = self.prediction_splits()
+    if predictions_file and len(splits) > 1:
+      raise UserError(
+        f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
+        f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
+      )
+    for split in splits:
+      paths.append(predictions_file or predictions.predictions_path(directory, split))
+      name = self.submissions[split].name
+      if name:
+        own = predictions.companion_path(predictions_file, "submission") if predictions_file else ""
+        paths.append(own or files.join(directory, name))
+    return paths
+
+  def predict(
+    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
+    """Writes predictions of the test sets, and submissions to gluebenchmark.com."""
+    del model
+    paths = self.prediction_files(directory, predictions_file)
+    remaining = iter(paths)
+    for split in self.prediction_splits():
+      submission = self.submissions[split]
+      result = self.predictions(split, run(self.data(split)))
+      predictions.write_predictions(directory, split, result, next(remaining))
+      if submission.name:
+        glue_files.write_submission(directory, self.spec, submission, result, next(remaining))
+    return paths
+
+  def _has_files(self, split: str) -> bool:
+    return find_file(self.config.data_dir, self._folder(split), self._formats[split].name) is not None
+
+
+class ClassificationTask(TextTask):
+  """One of several classes for each row."""
+
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+    """Cross entropy; outputs the logits [B, C]."""
+    logits = model(batch, seed=seed)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
+    return Forward({LOSS: _mean(losses, batch)}, {"logits": logits})
+
+  def scores(self, outputs: Outputs) -> np.ndarray:
+    """Probabilities [N, C]."""
+    logits = outputs["logits"].astype(np.float64)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+class RegressionTask(TextTask):
+  """A number for each row."""
+
+  def num_logits(self) -> int:
+    """One: the number."""
+    return 1
+
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+    """Mean squared error; outputs the values [B]."""
+    values = model(batch, seed=seed)[:, 0]
+    return Forward({LOSS: _mean(tf.square(values - batch[SCORES]), batch)}, {"values": values})
+
+  def scores(self, outputs: Outputs) -> np.ndarray:
+    """The values [N]."""
+    return outputs["values"]
+
+
+class CompetitionTask(TextTask):
+  """A row is right if it beats its rivals (see glue_groups).
+
+  Each sequence has a logit, and the softmax over the row and its rivals is the probability of being right. A row
+  without rivals is measured against the logit 0. The loss is the cross entropy of whether the row is right: of two
+  sequences it is the pairwise ranking loss, and where a row is wrong, one of its rivals is right.
+  """
+
+  grouped: ClassVar[bool] = True
+
+  def num_logits(self) -> int:
+    """One for each sequence."""
+    return 1
+
+  def _right(self) -> int:
+    return self.spec.labels.index(self.spec.right_label)
+
+  def feature_settings(self, split: str) -> dict[str, Any]:
+    """Adds the formulation."""
+    return super().feature_settings(split) | {"formulation": self.config.formulation}
+
+  def data_files(self, split: str) -> Sequence[str]:
+    """The split's file, and QNLI's training file if it is there."""
+    own = super().data_files(split)
+    if self.config.formulation != specs.RANKING or split == TRAIN:
+      return own
+    training = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, self._formats[TRAIN].name)
+    return [*own, training] if training and files.exists(training) else own
+
+  def raw_examples(self, split: str) -> Sequence[Any]:
+    """The rows with their rivals."""
+    rows = self.rows(split)
+    if self.config.formulation == specs.SPANS:
+      return groups.group_candidates(rows, self._right())
+    others = self.rows(TRAIN) if len(self.data_files(split)) > 1 else None
+    return groups.group_questions(rows, self._right(), others)
+
+  def featurizer(self, split: str) -> Callable[[Any], Examples]:
+    """Texts -> ids, a sequence for each rival."""
+    del split
+    return GroupFeaturizer(self._pairs())
+
+  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+    """Cross entropy of being right; outputs log_probabilities [B, 2] of being wrong and right."""
+    mask = batch[OPTION_MASK]  # [B, K]
+    length = tf.shape(batch[INPUT_IDS])[2]
+    flat = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
+    logits = tf.reshape(model(flat, seed=seed), tf.shape(mask))
+    logits = tf.where(mask > 0, logits, _ABSENT)
+    is_alone = tf.reduce_sum(mask, axis=1, keepdims=True) < 2
+    rivals = tf.concat([logits[:, 1:], tf.where(is_alone, _NO_RIVAL, _ABSENT)], axis=1)
+    wrong = tf.reduce_logsumexp(rivals, axis=1)
+    log_probabilities = tf.nn.log_softmax(tf.stack([wrong, logits[:, 0]], axis=1))
+    losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
+    return Forward({LOSS: _mean(losses, batch)}, {"log_probabilities": log_probabilities})
+
+  def scores(self, outputs: Outputs) -> np.ndarray:
+    """Probabilities [N, 2], in the order of the labels."""
+    probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
+    return probabilities if self._right() == 1 else probabilities[:, ::-1]
+
+
+def _mean(losses: tf.Tensor, batch: Batch) -> Sum:
+  """The mean of losses [B] over the examples that are no padding."""
+  weights = batch[EXAMPLE_WEIGHT]
+  return Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+
+
+def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
+  """What to predict. A file of the user's is submitted if the task has one test set."""
+  if not config.predict_file:
+    return spec.submissions
+  first = next(iter(spec.submissions.values()))
+  return {TEST: Submission(first.name if len(spec.submissions) == 1 else "", first.source)}
+
+
+def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
+  """The task that the flags ask for, with its model, loss and files."""
+  spec = make_spec(config)
+  config = dataclasses.replace(config, task_name=spec.name, labels=specs.format_labels(spec.labels))
+  if config.formulation != PLAIN:
+    return CompetitionTask(model_config, config, spec)
+  return (RegressionTask if spec.is_regression else ClassificationTask)(model_config, config, spec)

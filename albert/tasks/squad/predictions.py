@@ -1,0 +1,280 @@
+"""From scores of tokens to answers: n-best lists, the unanswerable, ensembles, and the official files.
+
+An answer is always a piece of the paragraph, character for character.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from albert.data.examples import EXAMPLE_INDEX, Examples
+from albert.errors import UserError
+from albert.io import files, json_values
+from albert.tasks.predictions import companion_path
+from albert.tasks.squad.data import Question
+from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
+
+# N windows, S tokens of the longest, K starts with M ends each.
+
+Outputs = Mapping[str, np.ndarray]
+# Question's index -> its candidates.
+Candidates = dict[int, list["Candidate"]]
+NbestEntry = dict[str, Any]
+
+# A text may stand in several places: so many spans are kept for each of the texts wanted.
+_SPANS_PER_TEXT = 4
+TEXT, PROBABILITY = "text", "probability"
+
+
+class Candidate(NamedTuple):
+  """A span of a paragraph: its characters, and the scores of its start and its end."""
+
+  char_start: int
+  char_end: int
+  start_score: float
+  end_score: float
+
+
+class _NbestEntry(msgspec.Struct):
+  """What is read of an entry of an n-best file."""
+
+  text: str
+  probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadPredictions:
+  """What a model answers.
+
+  Attributes:
+    nbest: question id -> entries with text, probability (softmax over the list) and the scores of start and end, the
+      best first; texts differ. Empty if there is no span at all.
+    null_odds: question id -> log odds that there is no answer; None for SQuAD v1.1.
+  """
+
+  nbest: dict[str, list[NbestEntry]]
+  null_odds: dict[str, float] | None = None
+
+  def best_texts(self) -> dict[str, str]:
+    """Question id -> the best text; "" without any."""
+    return {question: entries[0][TEXT] if entries else "" for question, entries in self.nbest.items()}
+
+  def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
+    """Question id -> the answer; "" where null_odds are above the threshold."""
+    texts = self.best_texts()
+    if self.null_odds is None:
+      return texts
+    return {question: "" if self.null_odds[question] > null_threshold else text for question, text in texts.items()}
+
+
+class _Window(NamedTuple):
+  """The tokens of one window: [T] each."""
+
+  row: int
+  question: int
+  is_answer: np.ndarray  # bool: of the paragraph
+  is_best_context: np.ndarray  # bool
+  char_starts: np.ndarray
+  char_ends: np.ndarray
+
+
+def _windows(outputs: Outputs, examples: Examples) -> Iterator[_Window]:
+  for row, window in enumerate(outputs[EXAMPLE_INDEX]):
+    tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
+    features = {name: values[tokens] for name, values in examples.token_features.items()}
+    is_answer = features[P_MASK] == 0
+    is_answer[0] = False  # [CLS]
+    question = int(examples.labels[QUESTION_INDEX][window])
+    yield _Window(row, question, is_answer, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS])
+
+
+def candidates_v1(outputs: Outputs, examples: Examples, *, num_spans: int, max_answer_length: int) -> Candidates:
+  """The best spans of each question, from start_logits and end_logits [N, S].
+
+  Of all spans of at most max_answer_length tokens; a start counts in the window that shows most around it.
+  """
+  found: Candidates = {}
+  for window in _windows(outputs, examples):
+    spans = found.setdefault(window.question, [])
+    places = np.flatnonzero(window.is_answer)
+    if not len(places):
+      continue
+    first, size = places[0], len(places)  # the paragraph's tokens are side by side
+    tokens = slice(first, first + size)
+    starts = np.where(window.is_best_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
+    ends = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
+    later = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)  # [size, length - 1]
+    totals = (starts[:, None] + later).ravel()
+    for best in _largest(totals, num_spans):
+      start, length = divmod(int(best), max_answer_length)
+      if np.isfinite(totals[best]):
+        spans.append(_candidate(window, first + start, first + start + length, starts[start], ends[start + length]))
+  return found
+
+
+def candidates_v2(outputs: Outputs, examples: Examples, *, max_answer_length: int) -> Candidates:
+  """The spans of each question's beams.
+
+  Args:
+    outputs: start_log_probs, start_positions [N, K], end_log_probs, end_positions [N, K, M].
+    examples: the windows.
+    max_answer_length: in tokens.
+  """
+  found: Candidates = {}
+  for window in _windows(outputs, examples):
+    spans = found.setdefault(window.question, [])
+    starts = outputs["start_positions"][window.row]
+    ends = outputs["end_positions"][window.row]
+    last = len(window.is_answer) - 1  # outputs of short windows are padded
+    is_start = (starts <= last) & (window.is_answer & window.is_best_context)[np.minimum(starts, last)]
+    is_end = (ends <= last) & window.is_answer[np.minimum(ends, last)]
+    lengths = ends - starts[:, None] + 1
+    for k, m in np.argwhere(is_start[:, None] & is_end & (lengths >= 1) & (lengths <= max_answer_length)):
+      scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
+      spans.append(_candidate(window, starts[k], ends[k, m], *scores))
+  return found
+
+
+def _candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> Candidate:
+  return Candidate(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+  """Places of the `count` largest values, in no order."""
+  return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
+
+
+def lowest_null_logits(outputs: Outputs, examples: Examples) -> dict[int, float]:
+  """Question's index -> the lowest of its windows' null_logits [N]: one window with an answer is enough."""
+  lowest: dict[int, float] = {}
+  for window, value in zip(outputs[EXAMPLE_INDEX], outputs["null_logits"], strict=True):
+    question = int(examples.labels[QUESTION_INDEX][window])
+    lowest[question] = min(lowest.get(question, np.inf), float(value))
+  return lowest
+
+
+def predictions_v1(
+  questions: Sequence[Question], outputs: Outputs, examples: Examples, *, n_best_size: int, max_answer_length: int
+) -> SquadPredictions:
+  """Answers to the questions of which `outputs` has windows, all n-best entries with start_logit and end_logit."""
+  num_spans = _SPANS_PER_TEXT * n_best_size
+  found = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
+  return SquadPredictions(_nbest(questions, found, n_best_size, "logit"))
+
+
+def predictions_v2(
+  questions: Sequence[Question], outputs: Outputs, examples: Examples, *, n_best_size: int, max_answer_length: int
+) -> SquadPredictions:
+  """Answers to the questions of which `outputs` has windows, entries with start_log_prob and end_log_prob."""
+  found = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
+  lowest = lowest_null_logits(outputs, examples)
+  null_odds = {questions[index].id: lowest[index] for index in sorted(lowest)}
+  return SquadPredictions(_nbest(questions, found, n_best_size, "log_prob"), null_odds)
+
+
+def _nbest(
+  questions: Sequence[Question], found: Candidates, n_best_size: int, kind: str
+) -> dict[str, list[NbestEntry]]:
+  nbest = {}
+  for index in sorted(found):
+    question = questions[index]
+    entries: list[NbestEntry] = []
+    texts: set[str] = set()
+    for candidate in sorted(found[index], key=lambda c: -(c.start_score + c.end_score)):
+      text = question.paragraph.context[candidate.char_start : candidate.char_end]
+      if text and text not in texts:
+        texts.add(text)
+        scores = {f"start_{kind}": candidate.start_score, f"end_{kind}": candidate.end_score}
+        entries.append({TEXT: text, PROBABILITY: candidate.start_score + candidate.end_score} | scores)
+      if len(entries) == n_best_size:
+        break
+    for entry, probability in zip(entries, _softmax([entry[PROBABILITY] for entry in entries]), strict=True):
+      entry[PROBABILITY] = probability
+    nbest[question.id] = entries
+  return nbest
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+  if not scores:
+    return []
+  exponentials = np.exp(np.array(scores) - max(scores))
+  return [float(value) for value in exponentials / exponentials.sum()]
+
+
+def average(members: Sequence[SquadPredictions]) -> SquadPredictions:
+  """The ensemble (ALBERT, section 4.9): means of the probabilities of answers and of the null odds.
+
+  An answer that a member does not list has probability 0 there. Entries have text and probability.
+
+  Raises:
+    UserError: the members are of other questions, or of both versions of SQuAD.
+  """
+  first = members[0]
+  for number, member in enumerate(members[1:], start=2):
+    others = first.nbest.keys() ^ member.nbest.keys()
+    if others:
+      raise UserError(
+        f"member {number} of the ensemble is of other questions than member 1, such as {min(others)}: give "
+        "predictions of one file"
+      )
+    if (first.null_odds is None) != (member.null_odds is None):
+      raise UserError(f"member {number} of the ensemble is of another version of SQuAD than member 1: give one kind")
+  nbest: dict[str, list[NbestEntry]] = {}
+  for question in first.nbest:
+    sums: dict[str, float] = {}
+    for member in members:
+      for entry in member.nbest[question]:
+        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
+    best = sorted(sums.items(), key=lambda item: -item[1])
+    nbest[question] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best]
+  odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not odds:
+    return SquadPredictions(nbest)
+  return SquadPredictions(nbest, {question: sum(o[question] for o in odds) / len(odds) for question in odds[0]})
+
+
+def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
+  """Kind -> path of the files of a split: predictions, nbest_predictions, null_odds.
+
+  With a `predictions_file` that one, and nbest_NAME and null_odds_NAME beside it.
+  """
+  if predictions_file:
+    nbest, null_odds = (companion_path(predictions_file, kind) for kind in ("nbest", "null_odds"))
+    return {"predictions": predictions_file, "nbest_predictions": nbest, "null_odds": null_odds}
+  end = f"_{split}.json" if split else ".json"
+  return {kind: files.join(directory, kind + end) for kind in ("predictions", "nbest_predictions", "null_odds")}
+
+
+def write(
+  directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
+) -> list[str]:
+  """Writes the official files of a split ("": no suffix; see `paths`), and returns their paths."""
+  path = paths(directory, split, predictions_file)
+  contents: list[tuple[str, dict[str, Any]]] = [
+    (path["predictions"], predictions.answers(null_threshold)),
+    (path["nbest_predictions"], predictions.nbest),
+  ]
+  if predictions.null_odds is not None:
+    contents.append((path["null_odds"], predictions.null_odds))
+  for name, content in contents:
+    files.write_json(name, content)
+  return [name for name, _ in contents]
+
+
+def read(directory: str, split: str) -> SquadPredictions:
+  """What `write` wrote. UserError if it is not there."""
+  path = paths(directory, split)
+  remedy = "predict again"
+  nbest = files.read_json(path["nbest_predictions"], remedy=remedy)
+  json_values.convert(path["nbest_predictions"], nbest, dict[str, list[_NbestEntry]], remedy)
+  null_odds = None
+  if files.exists(path["null_odds"]):
+    null_odds = files.read_json(path["null_odds"], dict[str, float], remedy)
+    if null_odds.keys() != nbest.keys():
+      raise UserError(f"{path['null_odds']}: holds other questions than {path['nbest_predictions']}: {remedy}")
+  return SquadPredictions(nbest, null_odds)

@@ -1,0 +1,90 @@
+"""Runs a model over data sets: metrics, and the outputs that predictions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.data.examples import EXAMPLE_INDEX
+from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.source import Data
+from albert.io.lost_processes import is_lost_process
+from albert.tasks.base import Batch, Outputs, Task
+from albert.training.accumulators import Accumulator
+
+
+class Evaluator:
+  """Evaluates one model as often as asked. Make it in the strategy's scope."""
+
+  def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, batch_size: int):
+    self.task = task
+    self.model = model
+    self.strategy = strategy
+    self.batch_size = batch_size
+    self.accumulator = Accumulator(task.metric_names())
+    self._splits: dict[str, Data] | None = None
+
+  @tf.function(reduce_retracing=True)
+  def _step(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
+    def replica_step(batch: Batch) -> dict[str, tf.Tensor]:
+      result = self.task.forward(self.model, batch, None)
+      self.accumulator.add(result.sums)
+      if not result.outputs:
+        return {}
+      return result.outputs | {name: batch[name] for name in (EXAMPLE_INDEX, EXAMPLE_WEIGHT)}
+
+    return self.strategy.run(replica_step, args=(next(batches),))
+
+  def run(self, data: Data, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
+    """The loss and the metrics of forward over `data`, and its outputs [N, ...] in the order of the examples.
+
+    The outputs, if there are any, hold example_index, too. One whose size differs from batch to batch is padded
+    with zeros. `max_steps` > 0 reads only so many batches; the outputs then hold the examples of these.
+    """
+    dataset = data.evaluation_batches(batch_size=self.batch_size)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    batches = iter(self.strategy.experimental_distribute_dataset(dataset.with_options(options)))
+    num_steps = -(-data.num_examples // self.batch_size)
+    gathered: list[dict[str, np.ndarray]] = []
+    try:
+      for _ in range(min(num_steps, max_steps or num_steps)):
+        outputs = self._step(batches)
+        gathered.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+      if not is_lost_process(error):
+        data.explain_failure()
+      raise
+    return self.task.with_loss(self.accumulator.result_and_reset()), _in_order(gathered)
+
+  def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, Outputs]]:
+    """Metrics of all splits of the task, and the outputs of each."""
+    metrics: dict[str, float] = {}
+    all_outputs: dict[str, Outputs] = {}
+    if self._splits is None:
+      self._splits = self.task.evaluation_data()
+    for split, data in self._splits.items():
+      means, outputs = self.run(data, max_steps)
+      means |= self.task.evaluation_metrics(split, outputs)
+      prefix = f"{split}_" if len(self._splits) > 1 else ""
+      metrics |= {prefix + name: value for name, value in means.items()}
+      all_outputs[split] = outputs
+    return metrics, all_outputs
+
+
+def _in_order(gathered: list[dict[str, np.ndarray]]) -> Outputs:
+  """The outputs of all batches, in the order of their examples, without padding rows."""
+  if not gathered or not gathered[0]:
+    return {}
+  kept = [batch[EXAMPLE_WEIGHT] > 0 for batch in gathered]
+  place = np.argsort(np.concatenate([b[EXAMPLE_INDEX][rows] for b, rows in zip(gathered, kept, strict=True)]))
+  outputs = {}
+  for name in sorted(gathered[0].keys() - {EXAMPLE_WEIGHT}):
+    values = [batch[name][rows] for batch, rows in zip(gathered, kept, strict=True)]
+    shape = np.max([value.shape[1:] for value in values], axis=0)
+    padded = [np.pad(v, [(0, 0), *((0, int(s - n)) for s, n in zip(shape, v.shape[1:], strict=True))]) for v in values]
+    outputs[name] = np.concatenate(padded)[place]
+  return outputs

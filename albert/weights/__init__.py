@@ -1,0 +1,1 @@
+"""Weights in files: variable names, checkpoints, and the formats of other libraries."""

@@ -1,0 +1,102 @@
+"""Whether a checkpoint directory holds what was written: manifest.json gives the size and SHA-256 of each file."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from albert.data.manifest import file_sha256
+from albert.errors import RunError, UserError
+from albert.io import files, json_values
+
+PREFIX = "weights"
+MANIFEST = "manifest.json"
+MODEL_CONFIG = "albert_config.json"
+_DATA_FILE = re.compile(rf"^{PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
+
+
+class _FileEntry(msgspec.Struct):
+  """What the manifest says of a file."""
+
+  bytes: json_values.Count
+  sha256: str
+
+
+class _Manifest(msgspec.Struct):
+  """manifest.json of a checkpoint."""
+
+  step: json_values.Count
+  files: dict[json_values.FileName, _FileEntry]
+
+
+def find_damage(path: str, step: int | None = None) -> str | None:
+  """What is wrong with a checkpoint directory, compared with its manifest; None if nothing is.
+
+  Args:
+    path: of the directory.
+    step: that the checkpoint must be of; None for any.
+  Raises:
+    UserError, RunError: a file is there and cannot be read, because of its rights or of the disk. That is no damage:
+      the checkpoint may be intact, and an older one must not be used in its place without a word of the user's.
+  """
+  if not files.exists(path):
+    return "it is missing"
+  if not files.is_dir(path):
+    return "it is not a directory"
+  try:
+    with files.naming(path, "read"):
+      names = files.listdir(path)
+    if MANIFEST not in names:
+      return f"no {MANIFEST}, so it was never finished"
+    return _compare(path, step)
+  except (UserError, RunError) as error:
+    raise type(error)(
+      f"{error}; if it cannot be made readable, move {path} away, and an older checkpoint is used"
+    ) from error
+
+
+def _compare(path: str, step: int | None) -> str | None:
+  manifest = _read(path)
+  if isinstance(manifest, str):
+    return manifest
+  if step is not None and manifest.step != step:
+    return f"{MANIFEST} is of step {manifest.step}, so it was renamed or copied from there"
+  for name, entry in manifest.files.items():
+    file = files.join(path, name)
+    if not files.exists(file):
+      return f"{name} is missing"
+    if not files.is_regular(file):
+      return f"{name} is not a regular file"
+    if files.size(file) != entry.bytes:
+      return f"{name} has {files.size(file)} bytes instead of {entry.bytes}"
+    if file_sha256(file) != entry.sha256:
+      return f"{name} is damaged (its SHA-256 differs from the manifest's)"
+  return None
+
+
+def _read(path: str) -> _Manifest | str:
+  """The manifest, or what is wrong with it."""
+  where = files.join(path, MANIFEST)
+  if not files.is_regular(where):
+    return f"{MANIFEST} is not a regular file"
+  with files.open_file(where) as file:
+    data = file.read()
+  try:
+    manifest = json_values.parse(MANIFEST, data, _Manifest)
+  except UserError as error:
+    return f"{MANIFEST} is damaged ({error})"
+  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
+  needed = [f"{PREFIX}.data-{part:05d}-of-{counts[0]:05d}" for part in range(counts[0])] if counts else []
+  for name in (f"{PREFIX}.index", *(needed or [f"{PREFIX}.data-00000-of-00001"]), MODEL_CONFIG):
+    if name not in manifest.files:
+      return f"{MANIFEST} is damaged (it does not list {name})"
+  return manifest
+
+
+def describe_damage(path: str) -> str | None:
+  """As find_damage, for a directory that is renamed whatever is wrong with it."""
+  try:
+    return find_damage(path)
+  except (UserError, RunError) as error:
+    return str(error)

@@ -1,0 +1,210 @@
+"""The names and shapes of all weights: as the original calls them, and as Hugging Face's transformers does.
+
+Plain tables, no TensorFlow: what counts parameters, reads or writes another library's files asks here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from albert.config.model import ModelConfig
+
+# V vocabulary, E embedding, H hidden, I intermediate, C classes.
+
+_TRANSFORMER = "bert/encoder/transformer"
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+# What AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification of transformers have none of.
+NO_POOLER = (
+  "no pooler (as transformers' AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification), which "
+  "this needs: give weights with one, such as AlbertModel's, AlbertForPreTraining's or the original's"
+)
+PROJECTION = ("bert/encoder/embedding_hidden_mapping_in/kernel", "bert/encoder/embedding_hidden_mapping_in/bias")
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+
+
+def _dense(name: str, size_in: int, size_out: int) -> dict[str, tuple[int, ...]]:
+  return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
+
+
+def _layer_norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+  return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+
+
+def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+  """Original name -> shape of every weight of the embeddings, the layers and the pooler."""
+  width, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+  shapes: dict[str, tuple[int, ...]] = {
+    WORD_EMBEDDINGS: (config.vocab_size, width),
+    "bert/embeddings/token_type_embeddings": (config.type_vocab_size, width),
+    "bert/embeddings/position_embeddings": (config.max_position_embeddings, width),
+    **_layer_norm("bert/embeddings/LayerNorm", width),
+  }
+  if width != hidden:
+    shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", width, hidden)
+  for i in range(config.inner_group_num):
+    for g in range(config.num_attention_groups):
+      block = f"{_TRANSFORMER}/group_{g}/inner_group_{i}"
+      for part in ("self/query", "self/key", "self/value", "output/dense"):
+        shapes |= _dense(f"{block}/attention_1/{part}", hidden, hidden)
+      shapes |= _layer_norm(f"{block}/LayerNorm", hidden)
+    for g in range(config.num_ffn_groups):
+      block = f"{_TRANSFORMER}/group_{g}/inner_group_{i}"
+      shapes |= _dense(f"{block}/ffn_1/intermediate/dense", hidden, inner)
+      shapes |= _dense(f"{block}/ffn_1/intermediate/output/dense", inner, hidden)
+      shapes |= _layer_norm(f"{block}/LayerNorm_1", hidden)
+  return shapes | _dense("bert/pooler/dense", hidden, hidden)
+
+
+def huggingface_group(layer: int, config: ModelConfig) -> int:
+  """The group of a layer in transformers, whose division of floats differs from floor(i * G / L) for a few L, G."""
+  return int(layer / (config.num_hidden_layers / config.num_hidden_groups))
+
+
+def huggingface_groups_agree(config: ModelConfig) -> bool:
+  """True if transformers gives every layer the group that the original does."""
+  layers, groups = config.num_hidden_layers, config.num_hidden_groups
+  return all(huggingface_group(i, config) == i * groups // layers for i in range(layers))
+
+
+def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
+  """Numbers that weights of these shapes hold."""
+  total = 0
+  for shape in shapes.values():
+    size = 1
+    for length in shape:
+      size *= length
+    total += size
+  return total
+
+
+class Head(NamedTuple):
+  """A task head: shapes by the original's names (None: any number of classes), and the transformers class with it."""
+
+  shapes: dict[str, tuple[int | None, ...]]
+  huggingface: str
+
+
+def heads(config: ModelConfig) -> dict[str, Head]:
+  """Every head the original has, by a name of ours."""
+  vocab, width, hidden = config.vocab_size, config.embedding_size, config.hidden_size
+  masked_lm: dict[str, tuple[int | None, ...]] = {
+    "cls/predictions/output_bias": (vocab,),
+    **_dense("cls/predictions/transform/dense", hidden, width),
+    **_layer_norm("cls/predictions/transform/LayerNorm", width),
+  }
+  span: dict[str, tuple[int | None, ...]] = {
+    **_dense("start_logits/dense", hidden, 1),
+    **_dense("end_logits/dense_0", 2 * hidden, hidden),
+    **_layer_norm("end_logits/LayerNorm", hidden),
+    **_dense("end_logits/dense_1", hidden, 1),
+    **_dense("answer_class/dense_0", 2 * hidden, hidden),
+    "answer_class/dense_1/kernel": (hidden, 1),
+  }
+  return {
+    "masked_lm": Head(masked_lm, "AlbertForMaskedLM"),
+    "sentence": Head(_linear("cls/seq_relationship/", 2, hidden), "AlbertForPreTraining"),
+    "classifier": Head(_linear("", None, hidden), "AlbertForSequenceClassification"),
+    "squad": Head(_linear("cls/squad/", 2, hidden), "AlbertForQuestionAnswering"),
+    # transformers has these modules in its XLNet, under these names, but no ALBERT class that holds them.
+    "squad_v2": Head(span, "AlbertModel"),
+  }
+
+
+def _linear(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[int | None, ...]]:
+  return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
+
+
+# Modules: their parameters are kernel and bias, or gamma and beta.
+_MODULES = {
+  "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
+  "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
+  "bert/pooler/dense": "albert.pooler",
+  "cls/predictions/transform/dense": "predictions.dense",
+  "cls/predictions/transform/LayerNorm": "predictions.LayerNorm",
+  **{
+    name: name.replace("/", ".")
+    for name in (
+      "start_logits/dense",
+      "end_logits/dense_0",
+      "end_logits/LayerNorm",
+      "end_logits/dense_1",
+      "answer_class/dense_0",
+      "answer_class/dense_1",
+    )
+  },
+}
+_BLOCK_MODULES = {
+  "attention_1/self/query": "attention.query",
+  "attention_1/self/key": "attention.key",
+  "attention_1/self/value": "attention.value",
+  "attention_1/output/dense": "attention.dense",
+  "LayerNorm": "attention.LayerNorm",
+  "ffn_1/intermediate/dense": "ffn",
+  "ffn_1/intermediate/output/dense": "ffn_output",
+  "LayerNorm_1": "full_layer_layer_norm",
+}
+# Single arrays, kept as they are: tables, and the [classes, H] weights of linear heads.
+_ARRAYS = {
+  **{
+    f"bert/embeddings/{kind}_embeddings": f"albert.embeddings.{kind}_embeddings.weight"
+    for kind in ("word", "token_type", "position")
+  },
+  "cls/predictions/output_bias": "predictions.bias",
+  **{
+    f"{ours}output_{kind}": f"{theirs}.{parameter}"
+    for ours, theirs in (("cls/seq_relationship/", "sop_classifier.classifier"), ("", "classifier"),
+                         ("cls/squad/", "qa_outputs"))
+    for kind, parameter in (("weights", "weight"), ("bias", "bias"))
+  },
+}  # fmt: skip
+_ARRAYS_BACK = {theirs: ours for ours, theirs in _ARRAYS.items()}
+_MODULES_BACK = {theirs: ours for ours, theirs in _MODULES.items()}
+_BLOCK_MODULES_BACK = {theirs: ours for ours, theirs in _BLOCK_MODULES.items()}
+_BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
+_BLOCK_BACK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
+
+
+class Translated(NamedTuple):
+  """A weight's name in the other library, and whether its matrix is transposed there."""
+
+  name: str
+  transposed: bool
+
+
+def to_huggingface(name: str) -> Translated | None:
+  """The transformers name of an original one, or None."""
+  if name in _ARRAYS:
+    return Translated(_ARRAYS[name], False)
+  module, _, parameter = name.rpartition("/")
+  if parameter not in ("kernel", "bias", "gamma", "beta"):
+    return None
+  suffix = "weight" if parameter in ("kernel", "gamma") else "bias"
+  block = _BLOCK.match(module)
+  if block:
+    inside = _BLOCK_MODULES.get(block.group(3))
+    theirs = inside and f"albert.encoder.albert_layer_groups.{block.group(1)}.albert_layers.{block.group(2)}.{inside}"
+  else:
+    theirs = _MODULES.get(module)
+  return Translated(f"{theirs}.{suffix}", parameter == "kernel") if theirs else None
+
+
+def from_huggingface(name: str) -> Translated | None:
+  """The original's name of a transformers one (with `albert.` in front where it belongs), or None."""
+  if name in _ARRAYS_BACK:
+    return Translated(_ARRAYS_BACK[name], False)
+  module, _, parameter = name.rpartition(".")
+  if parameter not in ("weight", "bias"):
+    return None
+  block = _BLOCK_BACK.match(module)
+  if block:
+    inside = _BLOCK_MODULES_BACK.get(block.group(3))
+    ours = inside and f"{_TRANSFORMER}/group_{block.group(1)}/inner_group_{block.group(2)}/{inside}"
+  else:
+    ours = _MODULES_BACK.get(module)
+  if not ours:
+    return None
+  is_norm = "LayerNorm" in ours.rpartition("/")[2]
+  if parameter == "weight":
+    return Translated(f"{ours}/{'gamma' if is_norm else 'kernel'}", not is_norm)
+  return Translated(f"{ours}/{'beta' if is_norm else 'bias'}", False)

@@ -1,0 +1,95 @@
+"""Flags: ranges, texts, and what is said of a flag that is given twice."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from albert.config import command_flags
+from albert.config.ranges import Range
+
+
+@pytest.fixture
+def defined():
+  """Defines a flag of each kind; they are gone afterwards."""
+  command_flags.define("int", "a_count", None, "", allowed=Range(1))
+  command_flags.define("float", "a_share", None, "", allowed=Range(minimum=0, below=1))
+  command_flags.define("float", "a_limit", None, "", allowed=Range(-2, 0.99995))
+  command_flags.define("bool", "a_switch", None, "")
+  command_flags.define("str", "a_path", None, "")
+  try:
+    yield
+  finally:
+    for name in ("a_count", "a_share", "a_limit", "a_switch", "a_path"):
+      delattr(flags.FLAGS, name)
+
+
+def parse(*words: str) -> None:
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS([sys.argv[0], *words], known_only=True)
+
+
+@pytest.mark.usefixtures("defined")
+@pytest.mark.parametrize(
+  ("word", "message"),
+  [
+    ("--a_count=0", "must be at least 1"),
+    ("--a_count=2147483648", "must be at most 2147483647"),
+    ("--a_count=1e3", "must be a whole number"),
+    (f"--a_count={'9' * 5000}", "must be a whole number"),
+    ("--a_share=nan", "must be a finite number"),
+    ("--a_share=inf", "must be a finite number"),
+    ("--a_share=1e999", "must be a finite number"),
+    ("--a_share=0.99999999999", "must be below 1 in float32"),
+    ("--a_share=many", "must be a number"),
+    ("--a_limit=1e308", "must be a finite number in float32"),
+    ("--a_limit=-2.5", "must be at least -2"),
+    ("--a_path= \t", "must be more than white space"),
+    ("--a_path=caf\udce9", "must be UTF-8"),
+    ("--a_path=a\0b", "must be without NUL characters"),
+  ],
+)
+def test_a_value_that_no_flag_may_have(word: str, message: str):
+  with pytest.raises(flags.IllegalFlagValueError) as caught:
+    parse(word)
+  assert command_flags.shortened(str(caught.value)).endswith(message)
+
+
+@pytest.mark.usefixtures("defined")
+@pytest.mark.parametrize(
+  ("word", "value"),
+  [
+    ("--a_count=2147483647", 2147483647),
+    ("--a_share=-0.0", 0.0),
+    ("--a_share=1e-400", 0.0),
+    ("--a_limit=0.99995", 0.99995),
+    ("--a_path=", ""),
+    ("--a_path=with white space", "with white space"),
+  ],
+)
+def test_a_value_at_the_end_of_the_range(word: str, value: object):
+  with flagsaver.flagsaver():
+    flags.FLAGS.unparse_flags()
+    flags.FLAGS([sys.argv[0], word], known_only=True)
+    assert flags.FLAGS[word[2:].split("=", maxsplit=1)[0]].value == value
+
+
+@pytest.mark.usefixtures("defined")
+@pytest.mark.parametrize(
+  ("words", "warned"),
+  [
+    (["--a_count=1", "--a_count=2"], ["--a_count=2 holds"]),
+    (["--a_count", "1", "--a_count", "2"], ["--a_count 2 holds"]),
+    (["--a_switch", "--noa_switch"], ["--noa_switch holds"]),
+    (["--a_count=1", "--a_count=1"], []),
+    ([], []),
+    (["--a_path=--a_count=3", "--a_count=1"], []),
+  ],
+)
+def test_a_flag_that_is_given_twice(words: list[str], warned: list[str]):
+  found = command_flags.repeated(["program", *words])
+  assert [line.split(" times: ", 1)[1] for line in found] == warned

@@ -1,0 +1,137 @@
+"""Configs: ranges, JSON both ways, named models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from albert.config.base import from_dict
+from albert.config.model import MODELS, ModelConfig, load_model_config, named_model
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.errors import UserError
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_named_models_survive_json(name):
+  config = named_model(name)
+  assert from_dict(ModelConfig, json.loads(json.dumps(config.to_dict())), source="test") == config
+
+
+@pytest.mark.parametrize(
+  ("name", "layers", "hidden", "heads", "ffn", "embedding", "sharing", "dropout"),
+  [
+    ("albert_base", 12, 768, 12, 3072, 128, "all", 0.0),
+    ("albert_base_v1", 12, 768, 12, 3072, 128, "all", 0.1),
+    ("albert_base_v2", 12, 768, 12, 3072, 128, "all", 0.0),
+    ("albert_large_v1", 24, 1024, 16, 4096, 128, "all", 0.1),
+    ("albert_xlarge", 24, 2048, 16, 8192, 128, "all", 0.0),
+    ("albert_xxlarge_v1", 12, 4096, 64, 16384, 128, "all", 0.0),
+    ("bert_large", 24, 1024, 16, 4096, 1024, "none", 0.1),
+    ("bert_xlarge", 24, 2048, 32, 8192, 2048, "none", 0.1),
+  ],
+)
+def test_named_models_are_the_papers(name, layers, hidden, heads, ffn, embedding, sharing, dropout):
+  config = named_model(name)
+  found = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size)
+  assert found == (layers, hidden, heads, ffn)
+  assert (config.embedding_size, config.sharing) == (embedding, sharing)
+  assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == dropout
+
+
+def test_an_unknown_model_is_told_the_known_ones():
+  with pytest.raises(UserError, match="--model=albert_huge: unknown model; known: albert_tiny"):
+    named_model("albert_huge")
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: OptimizerConfig(learning_rate=0.0), "learning_rate must be above 0, got 0.0"),
+    (lambda: OptimizerConfig(learning_rate=float("nan")), "learning_rate must be a finite number, got nan"),
+    (lambda: TrainConfig(num_train_epochs=float("inf")), "num_train_epochs must be a finite number, got inf"),
+    (lambda: OptimizerConfig(learning_rate=1e308), "learning_rate must be a finite number in float32, got 1e[+]308"),
+    (lambda: OptimizerConfig(epsilon=1e-50), "epsilon must be above 0 in float32, got 1e-50"),
+    (lambda: OptimizerConfig(beta_2=1 - 1e-12), "beta_2 must be below 1 in float32, got 0.999999999999"),
+    (lambda: ModelConfig(hidden_size=2**31), "hidden_size must be at most 2147483647, got 2147483648"),
+    (lambda: RunConfig(output_dir=" "), "output_dir must be more than white space, got ' '"),
+    (
+      lambda: RunConfig(output_dir="x", num_runs=5, train=TrainConfig(seed=2**31 - 3)),
+      "num_runs=5 with seed=2147483645: the last seed exceeds 2147483647",
+    ),
+    (lambda: OptimizerConfig(beta_1=1.0), "beta_1 must be below 1, got 1.0"),
+    (lambda: OptimizerConfig(optimizer="sgd"), "optimizer must be one of lamb, adamw, tfa_lamb, got 'sgd'"),
+    (lambda: TrainConfig(train_batch_size=0), "train_batch_size must be at least 1, got 0"),
+    (lambda: TrainConfig(tpu="x", distribution_strategy="mirrored"), "--tpu=x needs --distribution_strategy=tpu"),
+    (lambda: ModelConfig(hidden_size=100), r"hidden_size must be a multiple of num_attention_heads \(12\), got 100"),
+    (lambda: ModelConfig(num_hidden_groups=13), r"num_hidden_groups must be at most num_hidden_layers \(12\)"),
+    (lambda: ModelConfig(hidden_act="swish"), "hidden_act must be one of gelu, gelu_erf, relu"),
+  ],
+)
+def test_a_value_out_of_range_names_the_field_the_value_and_the_range(make, message):
+  with pytest.raises(UserError, match=message):
+    make()
+
+
+@pytest.mark.parametrize(
+  ("given", "meant"),
+  [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), (None, "gelu")],
+)
+def test_activations_of_a_hugging_face_config(tmp_path: Path, given: str | None, meant: str):
+  """transformers calls the exact GELU "gelu", the original so calls its approximation."""
+  path = tmp_path / "config.json"
+  values = {"model_type": "albert", "num_attention_heads": 8} | ({"hidden_act": given} if given else {})
+  path.write_text(json.dumps(values))
+  config = load_model_config(str(path))
+  assert (config.hidden_act, config.num_attention_heads) == (meant, 8)
+  assert (config.hidden_size, config.intermediate_size) == (4096, 16384)  # its defaults
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    ({"model_type": "bert"}, r"config\.json: model_type is 'bert', not 'albert'"),
+    ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, ALBERT's is 1e-12"),
+    ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),
+  ],
+)
+def test_a_hugging_face_config_that_is_not_alberts(tmp_path: Path, values: dict[str, object], message: str):
+  path = tmp_path / "config.json"
+  path.write_text(json.dumps({"model_type": "albert", **values}))
+  with pytest.raises(UserError, match=message):
+    load_model_config(str(path))
+
+
+def test_the_originals_config_with_its_unknown_keys_is_accepted(tmp_path: Path):
+  path = tmp_path / "albert_config.json"
+  path.write_text(json.dumps({"hidden_size": 48, "num_attention_heads": 4, "net_structure_type": 0, "gap_size": 0}))
+  config = load_model_config(str(path))
+  assert (config.hidden_size, config.vocab_size) == (48, 30000)
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ('{\n"hidden_size": }', "line 2: not JSON"),
+    ('{"hidden_size": "big"}', "hidden_size must be of type int, got 'big'"),
+    ('{"hidden_size": 1%s}' % ("0" * 400), r"\$\.hidden_size holds a number that is too long: '1000"),
+    ('{"initializer_range": 1%s}' % ("0" * 400), r"\$\.initializer_range holds a number that is too long"),
+    ('{"hidden_size": 7.5}', "hidden_size must be of type int, got 7.5"),
+    ("[1]", r"must hold a JSON object, holds \[1\]"),
+    ('{"hidden_dropout_prob": 1}', "hidden_dropout_prob must be below 1, got 1.0"),
+  ],
+)
+def test_a_bad_config_file_is_named(tmp_path: Path, text, message):
+  path = tmp_path / "albert_config.json"
+  path.write_text(text)
+  with pytest.raises(UserError, match=message) as caught:
+    load_model_config(str(path))
+  assert str(path) in str(caught.value)
+
+
+def test_identity_leaves_out_what_changes_nothing_learned():
+  one = TrainConfig(log_every_steps=7, save_checkpoints_steps=9)
+  assert one.identity() == TrainConfig().identity()
+  assert TrainConfig(seed=7).identity() != TrainConfig().identity()

@@ -1,0 +1,33 @@
+"""Jobs of data preparation on a few short files, and what they leave, for several test modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data_prep import corpus
+from data_prep.create_pretraining_data import Job
+from data_prep.preparation import Settings
+
+SETTINGS = Settings(max_seq_length=32, dupe_factor=3)
+
+
+def make_job(text: str | list[str], spm_model: str, output_dir: Path, **changes: object) -> Job:
+  inputs = tuple([text] if isinstance(text, str) else text)
+  values = {"settings": SETTINGS, "num_shards": 3, **changes}
+  return Job(inputs=inputs, output_dir=str(output_dir), spm_model_file=spm_model, **values)  # type: ignore[arg-type]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+  return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Units of half a short file each, in this process. (Processes of a pool take the units they are given.)"""
+  plan = corpus.plan_units
+
+  def plan_small(paths: list[str], *, with_donors: bool) -> object:
+    return plan(paths, with_donors=with_donors, unit_bytes=4096)
+
+  monkeypatch.setattr("data_prep.runners.local.plan_units", plan_small)

@@ -1,0 +1,332 @@
+"""Apache Beam's DirectRunner makes the very shards that one machine makes. Needs the beam extra."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.data.manifest import ShardInfo
+from albert.errors import RunError, UserError
+from albert.io import files
+from data_prep.create_pretraining_data import Job, prepare
+from data_prep.preparation import Settings
+from data_prep.runners.job import check_shards
+from tests.conftest import english_like_documents
+
+try:
+  from data_prep.runners import beam as beam_runner
+except ImportError:
+  beam_runner = None  # type: ignore[assignment]
+
+needs_beam = pytest.mark.skipif(beam_runner is None, reason="needs Apache Beam: the beam extra")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+  """Three files of documents, the last one of very few."""
+  documents = english_like_documents(420, seed=8)
+  directory = tmp_path / "corpus"
+  directory.mkdir()
+  for index, (first, last) in enumerate([(0, 200), (200, 415), (415, 420)]):
+    text = "".join("\n".join(document) + "\n\n" for document in documents[first:last])
+    (directory / f"{index}.txt").write_text(text, encoding="utf-8")
+  return directory
+
+
+def job(tmp_path: Path, name: str, inputs: list[Path], spm_model: str, num_shards: int = 5, **settings: Any) -> Job:
+  return Job(
+    inputs=tuple(map(str, sorted(inputs))),
+    output_dir=str(tmp_path / name),
+    spm_model_file=spm_model,
+    settings=Settings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
+    num_shards=num_shards,
+  )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+  return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **settings: Any) -> None:
+  prepare(job(tmp_path, "local", inputs, spm_model, **settings))
+  prepare(job(tmp_path, "beam", inputs, spm_model, **settings), beam_runner.make_runner())
+  local, beam = contents(tmp_path / "local"), contents(tmp_path / "beam")
+  assert len(local) == 6
+  assert local == beam
+
+
+@needs_beam
+@pytest.mark.parametrize(
+  "settings",
+  [
+    {"sentence_prediction": "sop"},
+    {"sentence_prediction": "nsp"},
+    {"sentence_prediction": "none"},
+    {"sentence_prediction": "none", "input_format": "full_sentences"},
+  ],
+  ids=lambda settings: "-".join(settings.values()),
+)
+def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
+  # Many small stretches and bundles, so that nothing arrives in the order it was made.
+  monkeypatch.setattr(beam_runner, "num_stretches", lambda job: 13)
+  monkeypatch.setattr(beam_runner, "_GATHERED_BYTES", 1000)
+  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
+
+
+@needs_beam
+def test_packed_files_are_read_by_whole_files(tmp_path, corpus, spm_model):
+  path = corpus / "1.txt"
+  with gzip.open(corpus / "1.txt.gz", "wb") as file:
+    file.write(path.read_bytes())
+  path.unlink()
+  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model)
+
+
+@needs_beam
+def test_a_finished_run_is_not_done_again_and_a_damaged_one_is_mended(tmp_path, corpus, spm_model, capsys):
+  made = job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
+  prepare(made, beam_runner.make_runner())
+  before = contents(tmp_path / "beam")
+  prepare(made)  # the runner is no part of what the shards depend on
+  assert "complete; all 5 shards verify" in capsys.readouterr().out
+  (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
+  prepare(made, beam_runner.make_runner())
+  assert contents(tmp_path / "beam") == before
+
+
+BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
+  "not UTF-8": (b"One sentence here.\nAnother \xff one.\n", {}, r"0\.txt, line 2: not UTF-8 text"),
+  "too little": (b"A few words here.\nAnd some more.\n", {"num_shards": 50}, r"--num_shards=50: the text gives \d+ ex"),
+  "nothing": (b"word\n", {}, "no example in 1 documents of"),
+  "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
+}
+
+
+@needs_beam
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_bad_input_is_the_line_of_the_local_run(tmp_path, spm_model, case):
+  text, settings, message = BAD_INPUT[case]
+  path = tmp_path / "0.txt"
+  path.write_bytes(text)
+  lines = []
+  for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
+    with pytest.raises(UserError, match=message) as caught:
+      prepare(job(tmp_path, name, [path], spm_model, **settings), **options)
+    lines.append(str(caught.value))
+    assert all(path.name.startswith(".preparation-") for path in (tmp_path / name).iterdir())
+  assert lines[0] == lines[1]
+
+
+@needs_beam
+@pytest.mark.parametrize(
+  "settings",
+  [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
+  ids=lambda settings: "-".join(settings.values()),
+)
+def test_neighbours_do_not_come_from_packed_files(tmp_path, spm_model, settings):
+  path = tmp_path / "0.txt.gz"
+  path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
+  with pytest.raises(UserError, match=r"0\.txt\.gz is packed: with --runner=beam, nsp and full_sentences take"):
+    prepare(job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
+
+
+def script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subprocess.CompletedProcess[str]:
+  command = [
+    sys.executable,
+    "-m",
+    "data_prep.create_pretraining_data",
+    f"--input_file={corpus}/*",
+    f"--output_dir={output}",
+    f"--spm_model_file={spm_model}",
+    "--max_seq_length=48",
+    "--dupe_factor=2",
+    "--num_shards=5",
+    "--num_processes=1",
+    *flags,
+  ]
+  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+@needs_beam
+@pytest.mark.slow
+def test_beams_own_flags_pass_through(tmp_path, corpus, spm_model):
+  prepare(job(tmp_path, "local", list(corpus.iterdir()), spm_model))
+  flags = ["--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
+  done = script(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
+  assert done.returncode == 0, done.stderr
+  assert contents(tmp_path / "local") == contents(tmp_path / "beam")
+  done = script(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
+  assert done.returncode != 0
+  assert "NoSuchRunner" in done.stderr
+
+
+def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
+  done = script(corpus, tmp_path / "out", spm_model, "--", "--project=p")
+  assert done.returncode == 2
+  assert done.stderr == "error: '--project=p' follows after --, which is for --runner=beam alone\n"
+
+
+@pytest.mark.skipif(beam_runner is not None, reason="Apache Beam is installed")
+def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model):
+  done = script(corpus, tmp_path / "out", spm_model, "--runner=beam")
+  assert done.returncode == 2
+  assert done.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
+
+
+# ---- the launching machine's checks --------------------------------------------------------------------
+
+
+def result_of(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
+  """Shards of some sizes, as a runner would report them."""
+  made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=Settings(), num_shards=3)
+  infos = [ShardInfo(made.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
+  for info in infos:
+    (tmp_path / info.file).write_bytes(b"0123456789")
+  return made, infos
+
+
+def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
+  made, infos = result_of(tmp_path, [3, 3, 4])
+  check_shards(made, infos, 10)
+  for wrong, num_examples, message in (
+    (infos[:2], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
+    ([*infos, infos[2]], 10, "4 shards instead of 3"),
+    ([infos[0], infos[0], infos[2]], 10, "3 shards instead of 3"),
+    (infos, 20, "10 examples in the shards, and the text gave 20"),
+    (
+      [infos[0], *(dataclasses.replace(i, examples=n) for i, n in zip(infos[1:], (4, 3), strict=True))],
+      10,
+      "should ha",
+    ),
+    ([*infos[:2], dataclasses.replace(infos[2], bytes=11)], 10, "00002-of-00003.tfrecord is not there with its 11 byt"),
+  ):
+    with pytest.raises(RunError, match=message) as caught:
+      check_shards(made, wrong, num_examples)
+    assert "no manifest was written" in str(caught.value)
+  (tmp_path / infos[1].file).unlink()
+  with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is not there with its 10 bytes"):
+    check_shards(made, infos, 10)
+
+
+LOST: dict[str, str] = {
+  "Units": r"0\.txt: the text from byte \d+ to \d+ is missing in the examples",
+  "twice": "is there twice in the examples",
+  "Sort": "examples in the shards, and the text gave",
+  "Write shards": "4 shards instead of 5",
+  "Check input": "lost the work on 1 of 3 files",
+  "List shards": "0 shards instead of 5|ended .* without a result",
+}
+
+
+@needs_beam
+@pytest.mark.parametrize("step", LOST)
+def test_a_runner_that_loses_work_ends_in_one_line(tmp_path, corpus, spm_model, monkeypatch, step):
+  """The step loses an element, as a runner does that loses a bundle."""
+  monkeypatch.setattr(beam_runner, "num_stretches", lambda job: 13)
+  map_of, flat_map = beam_runner.beam.Map, beam_runner.beam.FlatMap
+  if step in ("Units", "twice"):
+    sources = beam_runner._sources
+
+    def changed(job):
+      found = sources(job)
+      return [*found[:1], *found[2:]] if step == "Units" else [*found, found[1]]
+
+    plan = functools.partial(beam_runner.corpus.plan_units, unit_bytes=4096)
+    monkeypatch.setattr(beam_runner.corpus, "plan_units", plan)
+    monkeypatch.setattr(beam_runner, "_sources", changed)
+  elif step == "Sort":
+    sort = beam_runner.sort_stretch
+    monkeypatch.setattr(beam_runner, "sort_stretch", lambda s, *rest: [] if s[0] == 4 else sort(s, *rest))
+  else:
+    name = {"Write shards": "write_shard", "Check input": "check_input", "List shards": "write_shard"}[step]
+    function = getattr(beam_runner, name)
+    is_lost = (lambda element: True) if step == "List shards" else (lambda element: element[0] == 1)
+
+    def losing(transform, *arguments):
+      if transform is function:
+        return flat_map(lambda element, *rest: [] if is_lost(element) else [function(element, *rest)], *arguments)
+      return map_of(transform, *arguments)
+
+    monkeypatch.setattr(beam_runner.beam, "Map", losing)
+  with pytest.raises(RunError, match=LOST[step]):
+    prepare(job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
+  assert not (tmp_path / "beam" / "manifest.json").exists()
+
+
+@needs_beam
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_launching_machine_reads_no_text_and_a_change_is_found(tmp_path, corpus, spm_model, monkeypatch, packed):
+  """The pipeline is built without opening an input; a file that changes between two steps is refused."""
+  path = corpus / "1.txt"
+  if packed:
+    data = path.read_bytes()
+    path.unlink()
+    path = corpus / "1.txt.gz"
+    path.write_bytes(gzip.compress(data, 0))
+  before = path.read_bytes()
+  check = beam_runner.inputs.check_file
+
+  def change_first(task):
+    path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
+    return check(task)
+
+  monkeypatch.setattr(beam_runner.inputs, "check_file", change_first)
+  with pytest.raises(UserError, match=f"{path} changed while it was being read"):
+    prepare(job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
+  assert not [name for name in (tmp_path / "beam").iterdir() if not name.name.startswith(".preparation-")]
+  monkeypatch.undo()
+  path.write_bytes(before)
+  made = job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
+  monkeypatch.setattr(files, "open_file", refuse_inputs(files.open_file, corpus))
+  beam_runner.build(beam_runner.beam.Pipeline(), made, b"", str(tmp_path / "result.json"))
+  monkeypatch.undo()
+  manifest = prepare(made, beam_runner.make_runner())
+  path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
+  with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
+    prepare(made, beam_runner.make_runner())
+  assert sorted(p.name for p in (tmp_path / "beam").iterdir()) == ["manifest.json", *(s.file for s in manifest.shards)]
+
+
+def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:
+  def opening(path: str, mode: str = "rb") -> Any:
+    assert Path(path).parent != corpus
+    return open_file(path, mode)
+
+  return opening
+
+
+@needs_beam
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    (["--runner=Nope"], "Beam's flags after --: Unexpected pipeline runner: Nope. Valid values are"),
+    (["--runner=no.such.Runner"], "Beam's flags after --: "),
+    (["--runer=DirectRunner"], "'--runer=DirectRunner' is none of them: did you mean --runner?"),
+    (["--runner=FlinkRunner", "--flink_mastr=h:1"], "did you mean --flink_master?"),
+    (["--direct_num_workers=many"], "argument --direct_num_workers: invalid int value: 'many'"),
+    (["--runner=DataflowRunner"], "Missing required option: project."),
+    (["stray"], "'stray' is none of them"),
+  ],
+)
+def test_wrong_flags_of_beam_are_one_line(flags: list[str], message: str) -> None:
+  with pytest.raises(UserError) as caught:
+    beam_runner.make_runner(tuple(flags))
+  assert message in str(caught.value)
+
+
+@needs_beam
+def test_right_flags_of_beam_are_taken() -> None:
+  beam_runner.make_runner(("--direct_num_workers=2", "--runner=DirectRunner"))
+  # A server of Flink has flags of its own.
+  beam_runner.make_runner(
+    ("--runner=FlinkRunner", "--flink_master=host:1", "--object_reuse", "--an_option_of_the_server=1")
+  )

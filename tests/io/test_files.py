@@ -1,0 +1,318 @@
+"""Files: globs, atomic writing, errors; a remote path goes through tf.io.gfile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+from albert.errors import RunError, UserError
+from albert.io import file_errors, files, processes
+from tests.file_limits import file_size_limit
+
+
+def test_expand_globs(tmp_path: Path) -> None:
+  for name in ("b.txt", "a.txt", "c.text", "odd[1].txt"):
+    (tmp_path / name).write_text("x")
+  (tmp_path / "sub").mkdir()
+  (tmp_path / "sub" / "d.txt").write_text("x")
+  paths = files.expand_globs(f"{tmp_path}/b.txt, {tmp_path}/*.txt,{tmp_path}/**/d.txt,{tmp_path}/odd[1].txt")
+  assert [os.path.relpath(path, tmp_path) for path in paths] == ["a.txt", "b.txt", "odd[1].txt", "sub/d.txt"]
+
+
+def test_expand_globs_errors(tmp_path: Path) -> None:
+  (tmp_path / "empty").touch()
+  (tmp_path / "full").write_text("x")
+  with pytest.raises(UserError, match="--train_file is empty"):
+    files.expand_globs(" , ", flag="--train_file")
+  with pytest.raises(UserError, match=re.escape(f"--input_file: '{tmp_path}/absent*' matches no file")):
+    files.expand_globs(f"{tmp_path}/full,{tmp_path}/absent*")
+  with pytest.raises(UserError, match=f"{tmp_path}/empty is empty"):
+    files.expand_globs(f"{tmp_path}/*")
+  with pytest.raises(UserError, match=f"{tmp_path} is a directory"):
+    files.expand_globs(str(tmp_path))
+
+
+def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
+  """Each file once, under the name without links; two links to the directory itself give 2^40 names to glob.glob."""
+  (tmp_path / "b" / "c").mkdir(parents=True)
+  (tmp_path / ".hidden").mkdir()
+  for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
+    (tmp_path / name).write_text("x")
+  for name in ("again", "b/once", "b/c/more", "b/c/most"):
+    (tmp_path / name).symlink_to(tmp_path)
+  (tmp_path / "b" / "loop").symlink_to("loop")
+  outside = tmp_path.parent / f"{tmp_path.name}-outside"
+  outside.mkdir()
+  (outside / "d.txt").write_text("x")
+  (tmp_path / "outside").symlink_to(outside)
+
+  def found(pattern: str) -> list[str]:
+    return [os.path.relpath(path, tmp_path) for path in files.expand_globs(f"{tmp_path}/{pattern}")]
+
+  assert found("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
+  assert found("b/**/c/*.txt") == ["b/c/c.txt"]
+  assert found("**/c/**/*.txt") == [
+    "b/c/c.txt",
+    *(f"b/c/more/{name}" for name in ("a.txt", "b/b.txt", "outside/d.txt")),
+  ]
+  assert found("*/d.txt") == ["outside/d.txt"]
+  (tmp_path / "gone.txt").symlink_to(tmp_path / "target")
+  with pytest.raises(UserError, match=r"gone.txt: is a link to .*target, which cannot be read \(No such file"):
+    files.expand_globs(f"{tmp_path}/*.txt")
+  with pytest.raises(UserError, match=r"b/loop: is a link to loop, which cannot be read \(Too many levels"):
+    files.expand_globs(f"{tmp_path}/b/lo*")
+
+
+def test_pipes_sockets_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+  os.mkfifo(tmp_path / "pipe.txt")
+  with socket.socket(socket.AF_UNIX) as server:
+    server.bind(str(tmp_path / "socket.txt"))
+  for path, kind in ((tmp_path / "pipe.txt", "pipe"), (tmp_path / "socket.txt", "socket"), ("/dev/null", "device")):
+    for attempt in (files.open_file, files.expand_globs, files.read_json):
+      with pytest.raises(UserError, match=f"{path} is a {kind}, not a regular file: "):
+        attempt(str(path))
+  with pytest.raises(UserError, match=r"pipe.txt is a pipe"):
+    files.expand_globs(f"{tmp_path}/*.txt")
+  writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_bytes(b"text"))
+  writer.start()
+  with files.open_file(str(tmp_path / "pipe.txt"), or_pipe=True) as file:
+    assert file.read() == b"text"
+  writer.join()
+
+
+def test_write_atomically(tmp_path: Path) -> None:
+  path = tmp_path / "file"
+  files.write_atomically(str(path), "é")
+  assert path.read_bytes() == b"\xc3\xa9"
+  files.write_atomically(str(path), b"\x00")
+  assert path.read_bytes() == b"\x00"
+  assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("failing", ["open", "write", "fsync", "replace"])
+def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+  path = tmp_path / "file"
+  path.write_text("before")
+  fail = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+  if failing != "write":
+    monkeypatch.setattr(os, failing, fail)
+  with file_size_limit(3) if failing == "write" else contextlib.nullcontext(), pytest.raises(RunError) as caught:
+    files.write_atomically(str(path), "after")
+  reason = os.strerror(errno.EFBIG if failing == "write" else errno.ENOSPC)
+  assert str(caught.value) == (
+    f"{path}: cannot write it ({reason}): run the same command again once the cause is mended"
+  )
+  assert path.read_text() == "before"
+  assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("read", ["size", "all", "gzip"])
+def test_a_fault_while_a_file_is_read_names_it(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+  path = "/proc/self/mem"  # opens, and cannot be read at 0: EIO
+  with files.open_file(path) as file, pytest.raises(RunError) as caught:
+    gzip.GzipFile(fileobj=file).read() if read == "gzip" else file.read(3) if read == "size" else file.read()
+  assert str(caught.value).startswith(f"{path}: cannot read it ({os.strerror(errno.EIO)}): run the same command")
+
+
+def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """As workers in containers have it: each is process 1."""
+  monkeypatch.setattr(os, "getpid", lambda: 1)
+  path = str(tmp_path / "file")
+  failures: list[BaseException] = []
+
+  def write(number: int) -> None:
+    try:
+      for _ in range(25):
+        files.write_atomically(path, f"{number}" * 1000)
+    except BaseException as error:
+      failures.append(error)
+
+  threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert failures == []
+  content = (tmp_path / "file").read_text()
+  assert content == content[0] * 1000
+  assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_long_name_has_a_staging_name(tmp_path: Path) -> None:
+  for name in ("n" * 250, "é" * 120):
+    files.write_atomically(str(tmp_path / name), "x")
+    assert (tmp_path / name).read_text() == "x"
+
+
+def test_only_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
+  ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True)
+  here, dead = processes.host_key(), int(ended.stdout)
+  left = [f".a.{here}-{dead}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
+  kept = [
+    f".a.{here}-{os.getpid()}-0123456789ab.tmp",  # being written
+    ".c.00000000-1-0123456789ab.tmp",  # of another host, today
+    f"a.{here}-{dead}-0123456789ab.tmp",
+    f".a.{dead}.tmp",
+    ".mine.tmp",
+  ]
+  for name in [*left, *kept]:
+    (tmp_path / name).write_text("x")
+  directory = tmp_path / f".step-4.{here}-{dead}-ba9876543210.tmp"
+  (directory / "sub").mkdir(parents=True)
+  os.utime(tmp_path / left[1], (0, time.time() - 2 * 24 * 3600))
+  files.remove_leftovers(str(tmp_path))
+  assert sorted(os.listdir(tmp_path)) == sorted(kept)
+  files.remove_leftovers(str(tmp_path / "absent"))
+
+
+def test_writing_removes_what_a_killed_process_was_writing_there(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  monkeypatch.setattr(processes, "has_ended", lambda key, pid: pid == 7)
+  for pid in (7, 8):
+    (tmp_path / f".model.{processes.host_key()}-{pid}-0123456789ab.tmp").write_text("half")
+  files.write_atomically(str(tmp_path / "model"), "whole")
+  assert sorted(os.listdir(tmp_path)) == [f".model.{processes.host_key()}-8-0123456789ab.tmp", "model"]
+
+
+def test_a_leftover_that_cannot_be_removed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """As in a directory of temporary files that several users, or processes that start together, clean."""
+  names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]
+  for name in names:
+    (tmp_path / name).write_text("x")
+  monkeypatch.setattr(processes, "has_ended", lambda key, pid: True)
+
+  def refuse(path: str) -> None:
+    if ".a." in path:
+      raise PermissionError(1, "Operation not permitted")
+    os.unlink(path)
+
+  monkeypatch.setattr(files, "remove", refuse)
+  files.remove_leftovers(str(tmp_path))
+  assert os.listdir(tmp_path) == names[:1]
+
+
+def test_errors_name_the_path(tmp_path: Path) -> None:
+  with pytest.raises(UserError, match=f"{tmp_path}/absent: cannot read it"):
+    files.open_file(str(tmp_path / "absent"))
+  with pytest.raises(UserError, match=f"{tmp_path}/absent/file: cannot write it"):
+    files.open_file(str(tmp_path / "absent" / "file"), "wb")
+  (tmp_path / "file").touch()
+  with pytest.raises(UserError, match=f"{tmp_path}/file/sub: cannot make this directory"):
+    files.makedirs(str(tmp_path / "file" / "sub"))
+  with pytest.raises(ValueError, match="mode 'r' lacks 'b'"):
+    files.open_file(str(tmp_path / "file"), "r")
+
+
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_local_and_remote_alike(tmp_path: Path, scheme: str) -> None:
+  """TensorFlow's in-memory file system stands for a remote one."""
+  root = files.join(f"ram://{tmp_path.name}" if scheme else str(tmp_path), "dir")
+  files.makedirs(files.join(root, "sub"))
+  path = files.join(root, "sub", "file")
+  assert files.is_remote(path) == bool(scheme)
+  files.write_atomically(path, b"some bytes")
+  assert files.exists(path)
+  assert files.is_dir(root)
+  assert not files.is_dir(path)
+  assert files.size(path) == 10
+  assert files.listdir(root) == ["sub"]
+  assert files.expand_globs(files.join(root, "sub", "f*")) == [path]
+  with files.open_file(path) as file:
+    file.seek(5)
+    assert file.read(3) == b"byt"
+  files.replace(path, files.join(root, "moved"))
+  assert files.listdir(root) == ["moved", "sub"]
+  files.remove(files.join(root, "moved"))
+  assert not files.exists(files.join(root, "moved"))
+  files.remove_tree(root)
+  files.remove_tree(root)
+  assert not files.exists(root)
+  assert not tf.io.gfile.exists(root)
+
+
+def test_join() -> None:
+  assert files.join("gs://bucket/", "a", "b") == "gs://bucket/a/b"
+  assert files.join("dir", "a", "b") == os.path.join("dir", "a", "b")
+
+
+def test_local_paths_need_no_tensorflow(tmp_path: Path) -> None:
+  code = (
+    "import sys\nfrom albert.io import files\n"
+    f"files.write_atomically({str(tmp_path / 'x')!r}, 'x')\nsys.exit('tensorflow' in sys.modules)"
+  )
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Exit code 1 and not 2: the path is right, and the same command may succeed later."""
+  for number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
+    error = OSError(number, os.strerror(number))
+    monkeypatch.setattr(os, "open", mock.Mock(side_effect=error))
+    monkeypatch.setattr(os, "makedirs", mock.Mock(side_effect=error))
+    for attempt in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
+      with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):
+        attempt()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+  ("path", "kind", "message"),
+  [
+    ("gs://no-bucket/file", RunError, "Error executing an HTTP request: libcurl code"),
+    ("nfs://host/file", UserError, "File system scheme 'nfs' not implemented (file: 'nfs://host/file'): give a path"),
+  ],
+)
+def test_a_remote_file_system_that_does_not_answer(path: str, kind: type, message: str) -> None:
+  with pytest.raises(tf.errors.OpError) as caught:
+    files.exists(path)
+  fault = file_errors.fault_of(caught.value)
+  assert type(fault) is kind
+  assert str(fault).startswith(message)
+
+
+def test_faults_of_tensorflow_and_of_the_system() -> None:
+  assert file_errors.fault_of(ValueError("No space left on device")) is None
+  assert file_errors.fault_of(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
+  full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
+  assert type(file_errors.fault_of(full)) is RunError
+  absent = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
+  assert type(file_errors.fault_of(absent)) is UserError
+  renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
+  assert str(file_errors.fault_of(renamed)).startswith("b: cannot use it (No space left on device): run the same")
+  assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")
+  with pytest.raises(UnicodeEncodeError) as caught:
+    tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
+  assert "caf\udce9: this name or text has bytes that are no UTF-8" in str(file_errors.fault_of(caught.value))
+
+
+def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+  error = tf.errors.InvalidArgumentError(None, None, "iterating over a symbolic tf.Tensor is not allowed")
+  assert file_errors.fault_of_temporary_directory(error) is None
+  broken = mock.Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+  monkeypatch.setattr(file_errors.tempfile, "TemporaryFile", broken)
+  fault = file_errors.fault_of_temporary_directory(error)
+  assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", str(fault))
+  assert file_errors.fault_of_temporary_directory(ValueError("not TensorFlow's")) is None
+
+
+def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):
+  (tmp_path / "kept").mkdir()
+  (tmp_path / "kept" / "file").write_text("x")
+  (tmp_path / "link").symlink_to("kept")
+  files.remove_tree(str(tmp_path / "link"))
+  assert (tmp_path / "kept" / "file").read_text() == "x"
+  assert not (tmp_path / "link").is_symlink()

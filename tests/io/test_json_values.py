@@ -1,0 +1,134 @@
+"""The reader of JSON: every fault is one line that names the file, the place in it, the value and the remedy."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from albert.errors import UserError
+from albert.io import files, json_values
+
+HEAD = '{"step": 1, "files": '
+
+
+class Entry(msgspec.Struct):
+  bytes: int
+  sha256: str
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True):
+  step: int
+  files: dict[str, Entry]
+  rows: list[list[int]] = []
+  kind: Literal["a", "b"] = "a"
+  count: Annotated[int, msgspec.Meta(ge=0)] = 0
+  share: float | None = None
+  counts: dict[str, list[dict[str, int]]] = {}
+
+
+FAULTS = {
+  "empty": ("", "F: not JSON (it is empty): mend it"),
+  "syntax, one line": ('{"step": }', "F: not JSON (Expecting value, column 10): mend it"),
+  "syntax, several lines": ('{"step":\n 1,}', "F, line 2: not JSON (*, column *): mend it"),
+  "not UTF-8": (b'{"step":\n "\xff"}', "F, line 2: not UTF-8 (byte 3 of the line is 0xff): mend it"),
+  "not UTF-8, after a byte order mark": (b'\xef\xbb\xbf"\xff"', "F: not UTF-8 (byte 2 of the line is 0xff): mend it"),
+  "a number": ("5", "F: must hold a JSON object, holds 5: mend it"),
+  "null": ("null", "F: must hold a JSON object, holds null: mend it"),
+  "a list": ("[]", "F: must hold a JSON object, holds []: mend it"),
+  "unclosed lists": ("[" * 100_000, "F: lists or objects are nested too deeply: mend it"),
+  "unclosed objects": ('{"a":' * 100_000, "F: lists or objects are nested too deeply: mend it"),
+  "deep": (
+    '{"a": ' + "[" * 100 + "]" * 100 + "}",
+    "F: lists or objects are nested too deeply (more than 100 levels): mend it",
+  ),
+  "NaN": (
+    HEAD + '{"a b": {"bytes": [1, NaN]}}}',
+    "F: $.files['a b'].bytes[1] must be a finite number, it is NaN: mend it",
+  ),
+  "infinity": ("-Infinity", "F: must be a finite number, it is -Infinity: mend it"),
+  "overflow": ('{"share": -1e999}', "F: $.share must be a finite number, it is -1e999: mend it"),
+  "5,000 digits": ('{"step": ' + "1" * 5000 + "}", "F: $.step holds a number that is too long: '1111*...: mend it"),
+  "65 bits": (f"[{2**64}]", "F: $[0] holds a number that is too long: '18446744073709551616': mend it"),
+  "key twice": (HEAD + '{"x": {"bytes": 1, "bytes": 2}}}', "F: $.files.x has the key 'bytes' twice: mend it"),
+  "missing": ("{}", "F lacks 'step': mend it"),
+  "missing inside": (HEAD + '{"x": {"bytes": 1}}}', "F: $.files.x lacks 'sha256': mend it"),
+  "unknown": (HEAD + '{}, "more": 1}', "F: has the unknown key 'more': mend it"),
+  "true for a number": ('{"step": true, "files": {}}', "F: $.step must be a whole number, it is true: mend it"),
+  "a float for an integer": ('{"step": 1.0, "files": {}}', "F: $.step must be a whole number, it is 1.0: mend it"),
+  "the second of two": (
+    HEAD + '{"x": {"bytes": 1, "sha256": "x"}, "y/z": {"bytes": 1, "sha256": 5}}}',
+    "F: $.files['y/z'].sha256 must be a text, it is 5: mend it",
+  ),
+  "in a list": (HEAD + '{}, "rows": [[1], [2, "3"]]}', "F: $.rows[1][1] must be a whole number, it is '3': mend it"),
+  "in lists and objects": (
+    HEAD + '{}, "counts": {"u": [{"v": 1}], "w": [{}, {"x": 0, "y": null}]}}',
+    "F: $.counts.w[1].y must be a whole number, it is null: mend it",
+  ),
+  "below its range": (HEAD + '{}, "count": -1}', "F: $.count must be a whole number >= 0, it is -1: mend it"),
+  "or null": (HEAD + '{}, "share": "x"}', "F: $.share must be a number or null, it is 'x': mend it"),
+  "a choice": (HEAD + '{}, "kind": "c"}', "F: $.kind is 'c', which is none of its possible values: mend it"),
+  "a long value": (HEAD + '"' + "y" * 999 + '"}', "F: $.files must be an object, it is 'yyy*...: mend it"),
+}
+
+
+def _matches(text: str, pattern: str) -> bool:
+  """As a shell pattern, but for brackets."""
+  first, *others = pattern.split("*")
+  if not text.startswith(first) or not text.endswith(pattern.rsplit("*", 1)[-1]):
+    return False
+  return all(part in text for part in others) and (bool(others) or text == pattern)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(name: str) -> None:
+  data, message = FAULTS[name]
+  with pytest.raises(UserError) as caught:
+    json_values.parse("F", data.encode() if isinstance(data, str) else data, Record, "mend it")
+  assert _matches(str(caught.value), message), str(caught.value)
+  assert len(str(caught.value)) < 200
+
+
+def test_a_value_that_is_read() -> None:
+  data = b'\xef\xbb\xbf{"step": 18446744073709551615, "files": {}, "share": 2, "rows": [[1]]}'
+  assert json_values.parse("F", data, Record) == Record(2**64 - 1, {}, rows=[[1]], share=2.0)
+  nested = "[" * 99 + "]" * 99
+  assert json_values.parse("F", '{"a": ' + nested + "}", dict[str, Any]) == {"a": json.loads(nested)}
+  many = json.dumps([[n] for n in range(500)])
+  assert json_values.parse("F", many, list[list[int]]) == json.loads(many)
+
+
+def test_values_are_as_they_were_after_a_fault() -> None:
+  values = {"a": [{"b": 1}, {"b": "x"}], "c": [{"b": 2}]}
+  before = json.dumps(values)
+  with pytest.raises(UserError, match=r"\$\.a\[1\]\.b must be a whole number, it is 'x'"):
+    json_values.convert("F", values, dict[str, list[dict[str, int]]])
+  assert json.dumps(values) == before
+
+
+def test_lone_surrogates_become_replacement_characters() -> None:
+  data = b'{"\\ud800 key": ["a\\udc00", "\\ud83d\\ude00", {"x": "\\uD83D"}]}'
+  found = json_values.parse("F", data, dict[str, Any])
+  assert found == {"\ufffd key": ["a\ufffd", "\U0001f600", {"x": "\ufffd"}]}
+  assert json_values.parse("F", data, dict[str, Any], keep_surrogates=True) == json.loads(data)
+  assert json_values.parse("TF_CONFIG", '["\udcff"]', list[str]) == ["\ufffd"]
+
+
+def test_nan_of_earlier_versions_is_null_where_it_may_be() -> None:
+  data = b'{"a": NaN, "b": [-Infinity, 1.5]}'
+  assert json_values.parse("F", data, dict[str, Any], nan_is_null=True) == {"a": None, "b": [None, 1.5]}
+  with pytest.raises(UserError, match=r"\$\.c must be a finite number, it is 1e999"):
+    json_values.parse("F", b'{"a": NaN, "c": 1e999}', dict[str, Any], nan_is_null=True)
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+  path = str(tmp_path / "a.json")
+  files.write_json(path, {"loss": math.nan, "all": [1.5, (math.inf, -math.inf)], "step": 3, "é": "\ud800"})
+  assert files.read_json(path) == {"loss": None, "all": [1.5, [None, None]], "step": 3, "é": "\ufffd"}
+  assert files.read_json(path, dict[str, Any], "mend it") == files.read_json(path)
+  with pytest.raises(UserError, match=r"a\.json: \$\.loss must be a whole number, it is null: delete it$"):
+    files.read_json(path, dict[str, int], "delete it")

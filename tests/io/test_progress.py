@@ -1,0 +1,59 @@
+"""Progress: plain lines where stderr is no terminal, a bar where it is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from albert.io.progress import Progress
+
+fcntl = pytest.importorskip("fcntl", reason="pseudo-terminals are a POSIX thing")
+
+
+def test_plain_lines_carry_share_rate_and_time_left(
+  capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+  now = 100.0
+  monkeypatch.setattr("time.monotonic", lambda: now)
+  with Progress(4000, " examples", "writing", interval=10) as progress:
+    now += 9
+    progress.update(100)  # too early for a line
+    now += 11
+    progress.update(900)
+    now += 60
+    progress.update(3000)
+  assert capsys.readouterr().err.splitlines() == [
+    "writing: 25%, 1.00k of 4.00k examples in 00:20 (50 examples/s), 01:00 left",
+    "writing: 100%, 4.00k of 4.00k examples in 01:20 (50 examples/s)",
+    "writing: 100%, 4.00k of 4.00k examples in 01:20 (50 examples/s)",
+  ]
+
+
+def test_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+  with Progress(0, "B", "reading"):
+    pass
+  assert capsys.readouterr().err.startswith("reading: 100%, 0 of 0B")
+
+
+def test_bar_on_a_terminal() -> None:
+  code = "from albert.io.progress import Progress\nwith Progress(10, 'B', 'reading') as p:\n  p.update(10)"
+  import pty
+  import termios
+
+  terminal, stderr = pty.openpty()
+  fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+  process = subprocess.Popen([sys.executable, "-c", code], stderr=stderr)
+  os.close(stderr)
+  shown = b""
+  try:
+    while block := os.read(terminal, 1024):
+      shown += block
+  except OSError:  # Linux's way of saying that the other end is closed
+    pass
+  assert process.wait() == 0
+  assert re.search(rb"reading: 100%\|.*10\.0/10\.0", shown)

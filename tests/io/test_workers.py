@@ -1,0 +1,120 @@
+"""The pool: every task once, bounded look-ahead, errors passed on, no orphans."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from albert.errors import RunError, UserError
+from albert.io.workers import Workers
+
+_offset = 0
+
+
+def _start(offset: int) -> None:
+  global _offset  # noqa: PLW0603 - what the initializer leaves in its process
+  _offset = offset
+
+
+def _add(value: int) -> int:
+  return value + _offset
+
+
+def _fail(value: int) -> int:
+  raise UserError(f"value {value} is bad")
+
+
+def _die(value: int) -> int:
+  os.kill(os.getpid(), signal.SIGKILL)
+  return value
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_every_task_once(num_processes: int) -> None:
+  with Workers(num_processes, _start, (100,)) as workers:
+    assert sorted(workers.map(_add, range(20))) == [(i, i + 100) for i in range(20)]
+
+
+def test_look_ahead_is_bounded_in_number_and_bytes() -> None:
+  taken = 0
+
+  def tasks() -> Iterator[int]:
+    nonlocal taken
+    for value in range(20):
+      taken += 1
+      yield value
+
+  with Workers(2, _start, (0,)) as workers:
+    results = workers.map(_add, tasks())
+    next(results)
+    assert taken <= 4
+    results.close()
+    taken = 0
+    results = workers.map(_add, tasks(), lambda task: 1 << 30)
+    next(results)
+    assert taken == 1
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_errors_come_back(num_processes: int) -> None:
+  with pytest.raises(UserError, match="value 3 is bad"), Workers(num_processes, _start, (0,)) as workers:
+    list(workers.map(_fail, [3]))
+
+
+def test_a_worker_that_dies_is_told() -> None:
+  with pytest.raises(RunError, match="a worker process died"), Workers(2, _start, (0,)) as workers:
+    list(workers.map(_die, [1, 2]))
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+  script = tmp_path / "parent.py"
+  script.write_text(
+    textwrap.dedent("""
+      import os, sys, time
+      from albert.io.workers import Workers
+
+      def work(directory):
+        open(os.path.join(directory, str(os.getpid())), "w").close()
+        time.sleep(60)
+
+      def start():
+        pass
+
+      if __name__ == "__main__":
+        with Workers(2, start) as workers:
+          list(workers.map(work, [sys.argv[1]] * 2))
+    """)
+  )
+  pids_dir = tmp_path / "pids"
+  pids_dir.mkdir()
+  environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+  parent = subprocess.Popen([sys.executable, str(script), str(pids_dir)], env=environment)
+  pids: list[int] = []
+  deadline = time.monotonic() + 60
+  while len(pids) < 2 and time.monotonic() < deadline:
+    time.sleep(0.05)
+    pids = [int(path.name) for path in pids_dir.iterdir()]
+  parent.kill()
+  parent.wait()
+  while any(map(_is_running, pids)) and time.monotonic() < deadline:
+    time.sleep(0.05)
+  assert len(pids) == 2
+  assert not any(map(_is_running, pids))
+
+
+def _is_running(pid: int) -> bool:
+  """False for a process that has ended, waited for or not."""
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  stat = Path(f"/proc/{pid}/stat")
+  return not (stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z")

@@ -1,0 +1,199 @@
+"""The lock on a directory: one owner at a time, free again when its owner is killed."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from albert.errors import RunError, UserError
+from albert.io import files
+from albert.runs import directory_lock
+from albert.runs.directory_lock import DirectoryLock
+
+
+@pytest.fixture
+def fast(monkeypatch):
+  """Heartbeats in milliseconds."""
+  monkeypatch.setattr(directory_lock, "RENEWAL_SECONDS", 0.05)
+  monkeypatch.setattr(directory_lock, "STALE_SECONDS", 0.4)
+  monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.02)
+  monkeypatch.setattr(directory_lock, "_POLL_SECONDS", 0.02)
+
+
+@pytest.fixture(params=["flock", "no flock", "object store"])
+def directory(request, tmp_path: Path, fast, monkeypatch) -> str:
+  """A directory on each kind of file system; TensorFlow's in-memory one stands for an object store."""
+  if request.param == "object store":
+    return f"ram://{tmp_path.name}/run"
+  if request.param == "no flock":
+
+    def fail(descriptor: int, operation: int) -> None:
+      raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+  return str(tmp_path / "run")
+
+
+def test_one_owner_at_a_time_and_the_message_names_it(directory):
+  with DirectoryLock(directory, "training") as lock:
+    message = rf"{directory}: process {os.getpid()} on host .* is training there since .*: wait for it, stop it"
+    with pytest.raises(UserError, match=message):
+      DirectoryLock(directory, "training").acquire()
+    lock.check()
+  assert files.listdir(directory) == []
+  with DirectoryLock(directory, "training"):  # the next one in the same process
+    pass
+  lock.acquire()
+  lock.check()
+  lock.release()
+
+
+def test_threads_that_start_together_leave_one_owner(directory):
+  outcomes: list[DirectoryLock | UserError] = []
+
+  def start() -> None:
+    lock = DirectoryLock(directory, "training")
+    try:
+      lock.acquire()
+      outcomes.append(lock)
+    except UserError as error:
+      outcomes.append(error)
+
+  threads = [threading.Thread(target=start) for _ in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  time.sleep(0.3)  # renewals: of heartbeats written at the same moment the last one stays
+  owners = [outcome for outcome in outcomes if isinstance(outcome, DirectoryLock)]
+  assert len(outcomes) == 8
+  assert owners
+  still = []
+  for lock in owners:
+    try:
+      lock.check()
+      still.append(lock)
+    except RunError:
+      pass
+  for lock in owners:
+    lock.release()
+  assert len(still) == 1
+
+
+_OWNER = """
+import sys, time
+from albert import directory_lock
+if sys.argv[2] == "no flock":
+  directory_lock.DirectoryLock._flock = lambda self: False
+  directory_lock.SETTLE_SECONDS = 0.01
+directory_lock.DirectoryLock(sys.argv[1], "training").acquire()
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["flock", "no flock"])
+def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, kind, monkeypatch):
+  path = str(tmp_path / "run")
+  owner = subprocess.Popen([sys.executable, "-c", _OWNER, path, kind], stdout=subprocess.PIPE, text=True)
+  assert owner.stdout is not None
+  assert owner.stdout.readline() == "locked\n"
+  if kind == "flock":
+    with pytest.raises(UserError, match=f"process {owner.pid} on host"):
+      DirectoryLock(path, "training").acquire()
+  else:
+    monkeypatch.setattr(DirectoryLock, "_flock", lambda self: False)
+    monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
+  owner.send_signal(signal.SIGKILL)
+  owner.wait()
+  assert files.exists(files.join(path, ".lock"))
+  started = time.monotonic()
+  with DirectoryLock(path, "training") as lock:
+    lock.check()
+  assert time.monotonic() - started < 10  # not the minutes of a heartbeat
+
+
+def abandoned(path: str) -> None:
+  """The lock file of an owner on another host that is gone."""
+  values = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
+  files.makedirs(path)
+  files.write_atomically(files.join(path, ".lock"), json.dumps(values))
+
+
+def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, fast, capsys):
+  path = f"ram://{tmp_path.name}/run"
+  abandoned(path)
+  started = time.monotonic()
+  with DirectoryLock(path, "training") as lock:
+    lock.check()
+  assert time.monotonic() - started > 0.4
+  assert "process 7 on host elsewhere is training there since then (run_x.py), or was" in capsys.readouterr().err
+
+
+def test_clocks_do_not_matter(tmp_path, fast, monkeypatch):
+  """The owner's clock is a day ahead, and this one's goes backwards."""
+  path = f"ram://{tmp_path.name}/run"
+  with DirectoryLock(path, "training"):
+    clock = iter(range(10**9, 0, -3600))
+    monkeypatch.setattr(time, "time", lambda: float(next(clock)))
+    with pytest.raises(UserError, match="is training there"):
+      DirectoryLock(path, "training").acquire()
+
+
+def test_who_lost_the_lock_is_told_before_it_saves(tmp_path, fast):
+  path = f"ram://{tmp_path.name}/run"
+  suspended = DirectoryLock(path, "training")
+  suspended.acquire()
+  abandoned(path)  # by a process that thought this one was gone
+  with pytest.raises(RunError, match=r"process 7 on host elsewhere is training there.*stopped without saving"):
+    suspended.check()
+  suspended.release()
+  assert files.listdir(path) == [".lock"]  # the other one's
+
+
+def test_who_lost_the_lock_file_stops_and_leaves_the_other_ones_alone(tmp_path):
+  path = str(tmp_path / "run")
+  first = DirectoryLock(path, "training")
+  first.acquire()
+  os.remove(first.path)
+  with pytest.raises(RunError, match=r"somebody removed .*\.lock, so another process may be training there"):
+    first.check(read=False)
+  with DirectoryLock(path, "training") as second:
+    with pytest.raises(RunError, match="stopped without saving"):
+      first.check()
+    first.release()
+    second.check()
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+  (tmp_path / "run" / ".lock").mkdir(parents=True)
+  with pytest.raises(UserError, match=r"\.lock: cannot write it \(Is a directory\)"):
+    DirectoryLock(str(tmp_path / "run"), "training").acquire()
+
+
+@pytest.mark.parametrize("failing", ["open", "pwrite"])
+def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, failing: str):
+  original, path = getattr(os, failing), tmp_path / ".lock"
+
+  def fail(file, *arguments):
+    if failing == "pwrite" or file == str(path):
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return original(file, *arguments)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, failing, fail)
+    with pytest.raises(RunError, match=rf"^{path}: cannot .* \(No space left on device\): run the same command again"):
+      DirectoryLock(str(tmp_path), "training").acquire()
+  assert not path.exists()
+  with DirectoryLock(str(tmp_path), "training"):
+    assert path.exists()

@@ -1,0 +1,92 @@
+"""metrics.jsonl goes on where a killed run's last checkpoint stands."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from albert.runs import curves
+from albert.runs.evaluation_log import EvaluationLog
+from albert.runs.metrics_log import MetricsLog, read_metrics
+from tests.file_limits import file_size_limit
+
+
+def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=40)
+  for step in (10, 20, 30):
+    log.write(step, {"loss": 1.0 / step})
+  log.close()
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
+    f.write('{"step": 40, "lo')  # cut off by a kill
+  log = MetricsLog(str(tmp_path), first_step=20, total_steps=40)
+  log.write(30, {"loss": 7.0})
+  log.close()
+  assert read_metrics(str(tmp_path)) == [
+    {"step": 10, "loss": 0.1},
+    {"step": 20, "loss": 0.05},
+    {"step": 30, "loss": 7.0},
+  ]
+
+
+def test_a_run_goes_on_without_the_events_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+  values = {f"loss_{number}": 0.5 for number in range(20)}
+  with file_size_limit(900):  # more than two lines of metrics.jsonl, less than the events of two steps
+    log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+    log.write(1, values)
+    log.write(2, values)
+    log.close()
+  warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+  assert [line.partition(")")[0] for line in warnings] == [
+    f"warning: {tmp_path}/tensorboard: cannot write TensorBoard's events (File too large"
+  ]
+  assert read_metrics(str(tmp_path)) == [{"step": step, **values} for step in (1, 2)]
+
+
+def test_curves_are_a_png(tmp_path: Path):
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+  for step in (1, 2, 3):
+    log.write(step, {"masked_lm_loss": 3.0 - step, "masked_lm_accuracy": 0.1 * step, "learning_rate": 0.1})
+  log.close()
+  path = curves.draw_curves(str(tmp_path))
+  assert path is not None
+  assert Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_are_outdated_where_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
+  assert not curves.are_outdated(str(tmp_path))  # nothing to draw
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+  assert curves.are_outdated(str(tmp_path))
+  picture = curves.draw_curves(str(tmp_path))
+  assert picture is not None
+  assert not curves.are_outdated(str(tmp_path))
+  os.utime(picture, ns=(1, 1))
+  assert curves.are_outdated(str(tmp_path))
+
+
+def test_no_metrics_no_curves(tmp_path: Path):
+  assert curves.draw_curves(str(tmp_path)) is None
+
+
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
+  """A run that diverges leaves JSON that any reader takes; earlier versions wrote NaN."""
+  log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
+  log.write(1, {"loss": 2.0})
+  log.write(2, {"loss": math.nan})
+  log.close()
+  assert (tmp_path / "metrics.jsonl").read_text().splitlines()[1] == '{"step": 2, "loss": null}'
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
+    f.write('{"step": 3, "loss": -Infinity}\n')
+  assert [line["loss"] for line in read_metrics(str(tmp_path))] == [2.0, None, None]
+  assert curves.draw_curves(str(tmp_path)) is not None
+
+
+def test_an_evaluation_without_a_number_is_the_worst(tmp_path: Path):
+  log = EvaluationLog(str(tmp_path), first_step=0, metric="loss", higher_is_better=False)
+  for step, loss in enumerate([2.0, math.nan, 1.0, math.nan, math.nan]):
+    log.add(step, {"loss": loss})
+    assert log.evaluations_since_best == [0, 1, 0, 1, 2][step]
+  again = EvaluationLog(str(tmp_path), first_step=9, metric="loss", higher_is_better=False)
+  assert again.evaluations_since_best == 2

@@ -1,0 +1,302 @@
+"""Files of every task of GLUE, by their published layout; custom tasks; and what is refused, with file and line."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.errors import UserError
+from albert.tasks.glue import specs
+from albert.tasks.glue.data import Rows, find_file, read_labels, read_rows
+from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
+from tests.tasks.glue.archive import LABELS, edit, file_names, write_archive
+
+ALL_FILES = [(spec.name, file.name) for spec in SPECS.values() for file in spec.formats()]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+  return write_archive(tmp_path_factory.mktemp("glue"), [*LABELS, "STS-B", "diagnostic"], num_rows=11)
+
+
+def read(directory: Path, task: str, name: str) -> Rows:
+  spec = SPECS[task]
+  file = next(file for file in spec.formats() if file.name == name)
+  folder = "diagnostic" if name == "diagnostic.tsv" else spec.folder
+  path = find_file(str(directory), folder, name)
+  assert path is not None
+  return read_rows(path, file, spec)[0]
+
+
+@pytest.mark.parametrize(("task", "name"), ALL_FILES)
+def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> None:
+  rows = read(archive, task, name)
+  assert len(rows) == (44 if name == "train.tsv" else 11)
+  assert all(rows.first)
+  assert len(set(rows.ids)) == len(rows)
+  spec = SPECS[task]
+  is_single = task in ("CoLA", "SST-2")
+  assert (rows.second is None) == is_single
+  if "test" in name or name == "diagnostic.tsv":
+    assert not rows.labels.any()
+  elif task == "STS-B":
+    assert rows.labels.dtype == np.float32
+    assert rows.labels[:4].tolist() == [0.0, 2.5, 5.0, 0.0]
+  else:
+    assert rows.labels.dtype == np.int32
+    assert [spec.labels[label] for label in rows.labels[:3]] == [
+      LABELS[task][index % len(LABELS[task])] for index in range(3)
+    ]
+
+
+def test_the_specs_name_all_files_and_no_others() -> None:
+  for task in [*LABELS, "STS-B"]:
+    own = {file.name for file in SPECS[task].formats()} - {"diagnostic.tsv"}
+    assert own == set(file_names(task))
+
+
+def test_the_site_takes_these_files() -> None:
+  names = {name: [submission.name for submission in spec.submissions.values()] for name, spec in SPECS.items()}
+  assert names.pop("MNLI") == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
+  assert names == {name: [f"{name}.tsv"] for name in names}
+
+
+def test_metrics_are_those_of_glue() -> None:
+  assert {name: set(spec.metrics) for name, spec in SPECS.items() if spec.metrics != ("accuracy",)} == {
+    "CoLA": {"matthews_corrcoef", "accuracy"},
+    "MRPC": {"f1", "accuracy"},
+    "QQP": {"f1", "accuracy"},
+    "STS-B": {"pearson", "spearman"},
+  }
+
+
+@pytest.mark.parametrize(
+  ("given", "expected"),
+  [("cola", "CoLA"), ("STS_B", "STS-B"), ("sst2", "SST-2"), ("mnli", "MNLI"), ("Custom", "custom")],
+)
+def test_names_of_tasks_may_be_spelled_otherwise(given: str, expected: str) -> None:
+  assert canonical_name(given) == expected
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [("", "--task_name is missing; tasks: CoLA, "), ("snli", "--task_name=snli: unknown task; .*AX")],
+)
+def test_unknown_names_list_the_known_ones(given: str, message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    canonical_name(given)
+
+
+def test_the_folder_of_the_task_is_found_too(archive: Path) -> None:
+  folder = archive / "RTE"
+  assert find_file(str(folder), "RTE", "dev.tsv") == str(folder / "dev.tsv")
+  assert find_file(str(folder), "RTE", "nothing.tsv") is None
+  assert find_file("", "RTE", "dev.tsv") is None
+
+
+FAULTS: dict[str, tuple[str, str, int, Callable[[str], str], str]] = {
+  "unknown label": (
+    "RTE",
+    "dev.tsv",
+    4,
+    lambda line: line[:-1] + "x",
+    r"dev\.tsv, line 4: label 'entailmenx' is no",
+  ),
+  "not a number": (
+    "STS-B",
+    "dev.tsv",
+    3,
+    lambda line: line + "a",
+    r"dev\.tsv, line 3: score '2\.500a' is not a number",
+  ),
+  "beyond the scale": ("STS-B", "train.tsv", 3, lambda line: line[:-5] + "7.5", r"line 3: score 7\.5 is not between 0"),
+  "empty text": ("SST-2", "dev.tsv", 5, lambda line: "\t" + line[-1], r"dev\.tsv, line 5: column 'sentence' is empty"),
+  "duplicate id": (
+    "WNLI",
+    "test.tsv",
+    5,
+    lambda line: "1" + line[1:],
+    r"test\.tsv, line 5: index '1' is that of line 3",
+  ),
+  "a column less": ("CoLA", "train.tsv", 2, lambda line: line.replace("\t", " ", 1), r"line 2: 3 columns instead of 4"),
+  "damage where none is known": (
+    "MNLI",
+    "train.tsv",
+    9,
+    lambda line: "cut",
+    r"train\.tsv, line 9: 1 columns instead of",
+  ),
+  "a label of another task": (
+    "WNLI",
+    "dev.tsv",
+    2,
+    lambda line: line[:-1] + "entailment",
+    r"dev\.tsv, line 2: label 'entailment' is one of RTE, not of WNLI \(0, 1\): check --task_name",
+  ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
+  task, name, line, change, message = FAULTS[case]
+  write_archive(tmp_path, [task], num_rows=11)
+  edit(tmp_path / task / name, line, change)
+  with pytest.raises(UserError, match=message):
+    read(tmp_path, task, name)
+
+
+@pytest.mark.parametrize(
+  ("task", "other", "name", "message"),
+  [
+    ("CoLA", "SST-2", "train.tsv", r"line 1: .* header of a file of SST-2, not of CoLA's train\.tsv \(which has none"),
+    ("SST-2", "CoLA", "train.tsv", r"line 1: no column 'sentence'; there are: source0, 0, "),
+    (
+      "SST-2",
+      "RTE",
+      "dev.tsv",
+      r"line 1: .* header of a file of RTE or WNLI, not of SST-2's dev\.tsv \(.*sentence, lab",
+    ),
+    ("RTE", "STS-B", "test.tsv", r"line 1: .* header of a file of STS-B, not of RTE's test\.tsv"),
+    ("QNLI", "RTE", "train.tsv", r"line 1: .* header of a file of RTE or WNLI, not of QNLI's train\.tsv"),
+    ("RTE", "RTE", "test.tsv", r"no column 'label'; there are: index, sentence1, sentence2"),
+  ],
+)
+def test_a_file_of_another_task_is_refused(archive: Path, task: str, other: str, name: str, message: str) -> None:
+  spec = SPECS[task]
+  wanted = "dev.tsv" if task == other else name
+  file = next(file for file in spec.formats() if file.name == wanted)
+  with pytest.raises(UserError, match=message):
+    read_rows(str(archive / other / name), file, spec)
+
+
+def test_cut_rows_of_qqp_are_left_out_and_told(tmp_path: Path) -> None:
+  write_archive(tmp_path, ["QQP"], num_rows=600)
+  path = tmp_path / "QQP" / "train.tsv"
+  edit(
+    path,
+    100,
+    lambda line: line.replace("question", "ques\ntion") if "question" in line else line[:30] + "\n" + line[30:],
+  )
+  file = SPECS["QQP"].train
+  assert file is not None
+  rows, damaged = read_rows(str(path), file, SPECS["QQP"])
+  assert (len(rows), list(damaged)) == (2399, [100, 101])
+  edit(path, 300, lambda line: "cut")
+  with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
+    read_rows(str(path), file, SPECS["QQP"])
+
+
+def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:
+  write_archive(tmp_path, ["QQP"], num_rows=11)
+  path = tmp_path / "QQP" / "test.tsv"
+  edit(path, 4, lambda line: line.rsplit("\t", 1)[0] + "\t")
+  assert read(tmp_path, "QQP", "test.tsv").second[2] == ""  # type: ignore[index]
+
+
+def test_chunks_keep_their_rows() -> None:
+  rows = Rows(["a", "b", "c"], ["x", "y", "z"], ["1", "2", "3"], np.array([0, 1, 0], np.int32))
+  chunk = pickle.loads(pickle.dumps(rows[1:]))
+  assert (chunk.ids, chunk.first, chunk.second, chunk.labels.tolist()) == (["b", "c"], ["y", "z"], ["2", "3"], [1, 0])
+  assert rows[1] == ("y", "2", 1)
+  assert [row.first for row in rows] == ["x", "y", "z"]
+
+
+def custom(**options: object) -> ClassifierConfig:
+  return ClassifierConfig(task_name="custom", **{"text_columns": "a,b", **options})  # type: ignore[arg-type]
+
+
+def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
+  path = tmp_path / "mine.csv"
+  path.write_text('key,b,a,kind\nk1,"two, too",one,no\nk2,four,three,yes\n', encoding="utf-8")
+  labels = read_labels(str(path), "kind")
+  assert labels == ["no", "yes"]
+  spec = custom_spec(custom(label_column="kind", id_column="key"), labels)
+  assert spec.metrics == ("accuracy", "f1", "matthews_corrcoef")
+  rows, _ = read_rows(str(path), spec.dev["dev"], spec)
+  assert (rows.ids, rows.first, rows.second) == (["k1", "k2"], ["one", "three"], ["two, too", "four"])
+  assert rows.labels.tolist() == [0, 1]
+  rows, _ = read_rows(str(path), spec.submissions["test"].source, spec)
+  assert rows.labels.tolist() == [0, 0]
+
+
+def test_labels_that_are_whole_numbers_are_sorted_as_such(tmp_path: Path) -> None:
+  path = tmp_path / "t.tsv"
+  path.write_text("label\n" + "".join(f"{label}\n" for label in (10, 9, -1, 10)), encoding="utf-8")
+  assert read_labels(str(path), "label") == ["-1", "9", "10"]
+
+
+def test_a_column_of_many_values_is_no_label(tmp_path: Path) -> None:
+  path = tmp_path / "t.tsv"
+  path.write_text("label\n" + "".join(f"{label / 7}\n" for label in range(300)), encoding="utf-8")
+  with pytest.raises(
+    UserError, match=r"t\.tsv: column 'label' holds 300 different labels in 300 rows: give --regression"
+  ):
+    read_labels(str(path), "label")
+  path.write_text("label\na\na\n", encoding="utf-8")
+  with pytest.raises(UserError, match=r"holds 1 label\(s\), \['a'\]: a task needs two or more"):
+    read_labels(str(path), "label")
+
+
+def test_custom_regression() -> None:
+  spec = custom_spec(custom(regression=True, text_columns="a"), [])
+  assert spec.is_regression
+  assert spec.metrics == ("pearson", "spearman")
+  assert spec.train == FileFormat("", (), ("a",), "label")
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"text_columns": ""}, "--text_columns=: a custom task needs the column of its text"),
+    ({"text_columns": "a,b,c"}, "--text_columns=a,b,c: a custom task needs"),
+    ({"text_columns": "a,label"}, "name a column twice: a, label, label"),
+    ({"text_columns": "a", "id_column": "a"}, "name a column twice: a, label, a"),
+  ],
+)
+def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    custom_spec(custom(**options), ["x", "y"])
+
+
+@pytest.mark.parametrize(
+  ("text", "labels"),
+  [
+    ("", ()),
+    ("b, a", ("b", "a")),
+    ('["x, y", "z"]', ("x, y", "z")),
+    ("[0],[1]", None),
+    ("a,a", None),
+    ("a", None),
+    ("a,,b", None),
+  ],
+)
+def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
+  if labels is None:
+    with pytest.raises(UserError, match="--labels="):
+      specs.parse_labels(text)
+  else:
+    assert specs.parse_labels(text) == labels
+    assert specs.parse_labels(specs.format_labels(labels)) == labels
+
+
+@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR")
+@pytest.mark.parametrize(
+  ("task", "sizes"),
+  [
+    ("CoLA", [8551, 1043, 1063]),
+    ("SST-2", [67349, 872, 1821]),
+    ("STS-B", [5749, 1500, 1379]),
+    ("RTE", [2490, 277, 3000]),
+    ("WNLI", [635, 71, 146]),
+    ("MRPC", [3667, 408, 1725]),
+    ("AX", [1104]),
+  ],
+)
+def test_the_published_files_themselves(task: str, sizes: list[int]) -> None:
+  directory = Path(os.environ["ALBERT_DATA_DIR"], "glue")
+  assert [len(read(directory, task, file.name)) for file in SPECS[task].formats()] == sizes

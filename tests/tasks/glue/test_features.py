@@ -1,0 +1,107 @@
+"""Rows of texts as Examples: against the tokenizer row by row, the graph that serves, and in several processes."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.data import feature_cache
+from albert.data.feature_cache import make_examples
+from albert.tasks.glue.data import Rows
+from albert.tasks.glue.features import Featurizer
+from albert.tasks.glue.groups import Group, GroupFeaturizer, Groups
+from albert.tokenization import graph as text_ops
+from albert.tokenization.tokenizer import Tokenizer
+from tests.conftest import english_like_documents
+
+TEXTS = [" ".join(document) for document in english_like_documents(40, seed=2)]
+SECOND = ["", *reversed(TEXTS[1:])]
+MAX_LENGTH = 40
+
+
+def make_rows(labels: np.ndarray, second: list[str] | None = SECOND) -> Rows:
+  return Rows([str(i) for i in range(len(TEXTS))], TEXTS, second, labels)
+
+
+def sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
+  return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
+  rows = make_rows(np.arange(40, dtype=np.int32) % 3)
+  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(rows)
+  tokenizer = Tokenizer(spm_model)
+  for got, first, second in zip(sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True):
+    a, b = tokenizer.encode(first), tokenizer.encode(second)
+    while len(a) + len(b) > MAX_LENGTH - 3:
+      (a if len(a) > len(b) else b).pop()
+    assert got == [2, *a, 3, *b, 3]
+  assert examples.sequence_counts.tolist() == [1] * 40
+  assert examples.labels["label_ids"].tolist() == rows.labels.tolist()
+
+
+def test_single_texts_and_scores(spm_model: str) -> None:
+  rows = make_rows(np.linspace(0, 5, 40, dtype=np.float32), None)
+  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(rows)
+  tokenizer = Tokenizer(spm_model)
+  expected = [[2, *tokenizer.encode(text)[: MAX_LENGTH - 2], 3] for text in TEXTS]
+  assert sequences(examples.input_ids, examples.sequence_lengths) == expected
+  np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
+
+
+def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
+  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
+  batch = examples.padded(np.arange(40), length=MAX_LENGTH)
+  graph = text_ops.GraphTokenizer(spm_model)
+  served = text_ops.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
+  for name, values in served.items():
+    np.testing.assert_array_equal(values.numpy(), batch[name])
+
+
+def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
+  groups = Groups(
+    Rows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
+    [Group("Who sold it?", ("Nobody sold it.", "The captain."), True), Group("And the garden?", ("Yes.",), False)],
+  )
+  pairs = Featurizer(spm_model, True, False, MAX_LENGTH)
+  examples = GroupFeaturizer(pairs)(groups[:])
+  plain = pairs(
+    Rows(
+      ["", "", ""],
+      ["Who sold it?", "Who sold it?", "And the garden?"],
+      ["Nobody sold it.", "The captain.", "Yes."],
+      np.zeros(3, np.int32),
+    )
+  )
+  np.testing.assert_array_equal(examples.input_ids, plain.input_ids)
+  np.testing.assert_array_equal(examples.sequence_lengths, plain.sequence_lengths)
+  assert examples.sequence_counts.tolist() == [2, 1]
+  assert examples.labels["is_right"].tolist() == [1, 0]
+
+
+def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  featurizer = pickle.loads(pickle.dumps(Featurizer(spm_model, True, False, MAX_LENGTH)))
+  monkeypatch.setattr(feature_cache, "_SECONDS_OF_ONE", 0.0)  # processes are started however little there is to do
+  started = []
+  workers = feature_cache.Workers
+  monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
+  number = 4_000
+  texts = [text.split(".")[0] for text in TEXTS * (number // len(TEXTS))]
+  rows = Rows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
+  many = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
+  assert started == [2]
+  one = featurizer(rows)
+  np.testing.assert_array_equal(many.input_ids, one.input_ids)
+  np.testing.assert_array_equal(many.labels["label_ids"], one.labels["label_ids"])
+
+
+def test_making_features_needs_no_tensorflow() -> None:
+  code = "import sys, albert.tasks.glue.features, albert.tasks.glue.groups; sys.exit('tensorflow' in sys.modules)"
+  root = Path(__file__).parents[3]
+  assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=60).returncode == 0

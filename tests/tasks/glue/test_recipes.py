@@ -1,0 +1,51 @@
+"""The recipes of GLUE have the paper's numbers, and each task finds its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from albert.tasks.glue.specs import SPECS, ClassifierConfig, recipe_name
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+# Learning rate, batch, dropout of ALBERT, dropout of the classifier, steps, warm-up, longest sequence.
+TABLE = {
+  "CoLA": (1e-5, 16, 0, 0.1, 5336, 320, 512),
+  "STS-B": (2e-5, 16, 0, 0.1, 3598, 214, 512),
+  "SST-2": (1e-5, 32, 0, 0.1, 20935, 1256, 512),
+  "MNLI": (3e-5, 128, 0, 0.1, 10000, 1000, 512),
+  "QNLI": (1e-5, 32, 0, 0.1, 33112, 1986, 512),
+  "QQP": (5e-5, 128, 0.1, 0.1, 14000, 1000, 512),
+  "RTE": (3e-5, 32, 0.1, 0.1, 800, 200, 512),
+  "MRPC": (2e-5, 32, 0, 0.1, 800, 200, 512),
+  "WNLI": (2e-5, 16, 0.1, 0.1, 2000, 250, 512),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
+  recipe = json.loads((CONFIGS / f"{recipe_name(ClassifierConfig(task_name=name))}.json").read_text())
+  model, optimizer, train = recipe["model"], recipe["optimizer"], recipe["train"]
+  assert optimizer["optimizer"] == "adamw"
+  assert recipe["data"]["task_name"] == name
+  assert model["attention_probs_dropout_prob"] == model["hidden_dropout_prob"]
+  assert (
+    optimizer["learning_rate"],
+    train["train_batch_size"],
+    model["hidden_dropout_prob"],
+    model["classifier_dropout_prob"],
+    train["num_train_steps"],
+    optimizer["num_warmup_steps"],
+    recipe["data"]["max_seq_length"],
+  ) == TABLE[name]
+
+
+def test_every_task_finds_a_recipe() -> None:
+  assert set(TABLE) == set(SPECS) - {"AX"}
+  assert recipe_name(ClassifierConfig(task_name="AX")) == "glue_mnli"
+  assert recipe_name(ClassifierConfig(task_name="custom")) == "glue_custom"
+  assert recipe_name(ClassifierConfig()) == ""
+  assert (CONFIGS / "glue_custom.json").exists()

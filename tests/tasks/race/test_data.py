@@ -1,0 +1,202 @@
+"""Reading RACE's folders and JSON lines, and one clear line for what is wrong in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import UserError
+from albert.tasks.race.data import ChoiceQuestion, level_of, option_name, passages_in, read_questions
+from tests.tasks.race.folders import made_up_race
+
+PASSAGE = {
+  "article": "It rained. She took the bus.",
+  "questions": ["She took _ .", "Why?"],
+  "options": [["a cab", "the bus", "a train", "none"], ["rain", "fun"]],
+  "answers": ["B", "A"],
+  "id": "high7.txt",
+}
+ROW = {"id": "one", "article": "It rained.", "question": "Why?", "options": ["rain", "fun", "no"], "answer": "C"}
+
+
+def write_passage(tmp_path: Path, **changes: Any) -> str:
+  folder = tmp_path / "high"
+  folder.mkdir(exist_ok=True)
+  values = {name: value for name, value in (PASSAGE | changes).items() if value is not None}
+  (folder / "7.txt").write_text(json.dumps(values), encoding="utf-8")
+  return str(folder / "7.txt")
+
+
+def write_rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
+  path = tmp_path / "own.jsonl"
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+  return str(path)
+
+
+def test_a_passage(tmp_path: Path) -> None:
+  first, second = read_questions([write_passage(tmp_path)], with_answers=True)
+  article = "It rained. She took the bus."
+  assert first == ChoiceQuestion("high7.txt-0", article, "She took _ .", ("a cab", "the bus", "a train", "none"), 1)
+  assert second == ChoiceQuestion("high7.txt-1", article, "Why?", ("rain", "fun"), 0)
+  assert first.article is second.article
+  assert [level_of(i) for i in (first.id, "middle12.txt-3", "high-school", "own")] == ["high", "middle", "", ""]
+
+
+def test_the_level_is_the_folders_whatever_the_files_name(tmp_path: Path) -> None:
+  paths = []
+  for folder, name in (("high", "asc00000.txt"), ("middle", "a b.txt"), ("high", "middle7.txt"), ("own", "x.txt")):
+    (tmp_path / folder).mkdir(exist_ok=True)
+    paths.append(str(tmp_path / folder / name))
+    Path(paths[-1]).write_text(json.dumps(PASSAGE), encoding="utf-8")
+  questions = read_questions(paths, with_answers=True)[::2]
+  assert [question.id for question in questions] == [
+    "high/asc00000.txt-0", "middle/a b.txt-0", "high/middle7.txt-0", "ownx.txt-0"
+  ]  # fmt: skip
+  assert [level_of(question.id) for question in questions] == ["high", "middle", "high", ""]
+
+
+def test_all_passages_in_one_file_as_the_original_reads_them(tmp_path: Path) -> None:
+  (tmp_path / "high").mkdir()
+  path = tmp_path / "high" / "all.txt"
+  passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
+  lines = "\ufeff" + "\r\n\n".join(json.dumps(values) for values in passages) + "\n"
+  path.write_text(lines, encoding="utf-8", newline="")
+  questions = read_questions([str(path)], with_answers=True)
+  assert [(question.id, question.answer) for question in questions] == [
+    ("high7.txt-0", 1), ("high7.txt-1", 0), ("high/asc1.txt-0", 1), ("high/asc1.txt-1", 0)
+  ]  # fmt: skip
+  assert [level_of(question.id) for question in questions] == ["high"] * 4
+  assert questions[2].article == "Line\nbreaks."
+  one = tmp_path / "all.txt"
+  one.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
+  assert read_questions([str(one)], with_answers=True)[1].id == "high7.txt-1"
+  with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is that of .*7\.txt: question 1"):
+    read_questions([write_passage(tmp_path), str(path)], with_answers=True)
+  for damage, message in (
+    ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
+    (json.dumps(PASSAGE | {"answers": [None, "A"]}), r"all\.txt, line 5: question 1: answer null is none of the opt"),
+    (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: \$\.id must be a text, it is 3"),
+  ):
+    path.write_text(lines + "\n" + damage, encoding="utf-8", newline="")
+    with pytest.raises(UserError, match=message):
+      read_questions([str(path)], with_answers=True)
+
+
+def test_predicting_needs_no_answers(tmp_path: Path) -> None:
+  for changes in ({"answers": None}, {"answers": ["?", "!"]}, {"answers": [None]}):
+    questions = read_questions([write_passage(tmp_path, **changes)], with_answers=False)
+    assert [question.answer for question in questions] == [-1, -1]
+  row = {name: value for name, value in ROW.items() if name != "answer"}
+  assert read_questions([write_rows(tmp_path, row)], with_answers=False)[0].answer == -1
+
+
+def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
+  many = ROW | {"id": "many", "options": [str(n) for n in range(30)], "answer": 28}
+  letters = many | {"id": "letters", "answer": "Z"}
+  unnamed = {name: value for name, value in ROW.items() if name != "id"}
+  path = Path(write_rows(tmp_path, ROW, many, letters, unnamed))
+  path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
+  questions = read_questions([str(path)], with_answers=True)
+  assert [(q.id, len(q.options), q.answer) for q in questions] == [
+    ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)
+  ]  # fmt: skip
+  assert [option_name(place) for place in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"options": None}, r"7\.txt lacks 'options'"),
+    ({"article": None}, r"7\.txt lacks 'article'"),
+    ({"answers": None}, r"7\.txt lacks 'answers'"),
+    ({"article": 3}, r"\$\.article must be a text, it is 3"),
+    ({"questions": "Why?"}, "\\$\\.questions must be a list, it is 'Why\\?'"),
+    ({"answers": ["B"]}, r"7\.txt: 2 questions, 2 lists of options and 1 answers: give one of each"),
+    ({"answers": ["B", "C"]}, r"7\.txt: question 2: answer 'C' is none of the options, which are A to B"),
+    ({"answers": ["E", "A"]}, r"question 1: answer 'E' is none of the options, which are A to D"),
+    ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
+    ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
+    ({"answers": [True, "A"]}, r"question 1: answer true is none"),
+    ({"answers": [None, "A"]}, r"question 1: answer null is none of the options, which are A to D: training"),
+    ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is none of the options, which are A to B"),
+    ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is none of the options"),
+    ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
+    ({"options": [["a", "b"], ["c", 4]]}, r"\$\.options\[1\]\[1\] must be a text, it is 4"),
+    ({"questions": ["a", None]}, r"\$\.questions\[1\] must be a text, it is null"),
+  ],
+)
+def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+  path = write_passage(tmp_path, **changes)
+  with pytest.raises(UserError, match=message) as caught:
+    read_questions([path], with_answers=True)
+  assert path in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("rows", "message"),
+  [
+    ([ROW, ROW], r"own\.jsonl, line 2: id 'one' is that of .*own\.jsonl, line 1 already"),
+    ([ROW, {**ROW, "id": 5}], r"line 2: \$\.id must be a text, it is 5"),
+    ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is none of the options, which are A to C"),
+    ([{**ROW, "answer": 3}], r"line 1: answer 3 is none of the options"),
+    ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training"),
+    ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is none of the options"),
+    ([{name: ROW[name] for name in ("article", "question", "options")}], r"line 1 lacks 'answer': training and eval"),
+    ([{"article": "a", "question": "b", "answer": "A"}], r"line 1 lacks 'options'"),
+    ([{"article": "a"}], r"line 1 lacks 'question'"),
+  ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
+  with pytest.raises(UserError, match=message):
+    read_questions([write_rows(tmp_path, *rows)], with_answers=True)
+
+
+def test_what_is_no_json_is_told_with_its_place(tmp_path: Path) -> None:
+  lines = Path(write_rows(tmp_path, ROW))
+  lines.write_text(lines.read_text() + '{"article": }\n')
+  with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
+    read_questions([str(lines)], with_answers=True)
+  lines.write_bytes(b'{"article": "\xff"}')
+  with pytest.raises(UserError, match=r"own\.jsonl, line 1: not UTF-8 \(byte 14 of the line is 0x"):
+    read_questions([str(lines)], with_answers=True)
+  lines.write_text("[1]\n")
+  with pytest.raises(UserError, match=r"line 1: must hold a JSON object, holds \[1\]"):
+    read_questions([str(lines)], with_answers=True)
+  passage = Path(write_passage(tmp_path))
+  passage.write_text('{"article": "a",\n "questions": [,]}')
+  with pytest.raises(UserError, match=r"7\.txt, line 2: not JSON \(.*, column 16\)"):
+    read_questions([str(passage)], with_answers=True)
+
+
+def test_the_passages_of_a_folder(tmp_path: Path) -> None:
+  root = made_up_race(tmp_path, 3, sets=("train",))
+  found = passages_in(f"{root}/train", "--x")
+  assert [Path(p).parts[-2:] for p in found] == [
+    (folder, f"{n}.txt") for folder in ("high", "middle") for n in range(3)
+  ]
+  assert passages_in(f"{root}/train/high", "--x") == found[:3]
+  assert len(read_questions(found, with_answers=True)) == 12
+  with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
+    passages_in(root, "--x")
+
+
+def test_ids_are_as_a_predictions_file_gives_them_back(tmp_path: Path) -> None:
+  path = tmp_path / "a.jsonl"
+  row = {"article": "", "question": "", "options": ["a", "a"], "answer": 0}  # no passage, no question, equal options
+  path.write_text(json.dumps(row | {"id": " a\u2028"}))
+  assert [question.id for question in read_questions([str(path)], with_answers=True)] == ["a"]
+  for identity, message in ((" ", "'id' is empty"), ("a\nb", r"id 'a\\nb' has a tab or a line end")):
+    path.write_text(json.dumps(row | {"id": identity}))
+    with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {message}"):
+      read_questions([str(path)], with_answers=True)
+  for data, message in ((json.dumps(row).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=message):
+      read_questions([str(path)], with_answers=True)
+  passage = tmp_path / "1.txt"
+  passage.write_bytes(json.dumps({"article": "", "questions": [], "options": [], "answers": []}).encode("utf-16"))
+  with pytest.raises(UserError, match=r"1\.txt is UTF-16: save it as UTF-8"):
+    read_questions([str(passage)], with_answers=True)

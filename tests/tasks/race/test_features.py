@@ -1,0 +1,74 @@
+"""Sequences of options against a plain loop."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.tasks.race.data import ChoiceQuestion, passages_in, read_questions
+from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
+from albert.tokenization.tokenizer import Tokenizer
+from tests.tasks.race.folders import made_up_race
+
+
+@pytest.mark.parametrize(
+  ("question", "option", "text"),
+  [
+    ("Why?", "rain", "Why? rain"),
+    ("She took _ .", "the bus", "She took the bus ."),
+    ("_ and ___ came", "a; b", "a; b and a; b came"),
+    ("it _", r"\1 \g<0>", r"it \1 \g<0>"),
+    ("", "x", " x"),
+  ],
+)
+def test_the_option_stands_in_the_blank(question: str, option: str, text: str) -> None:
+  assert with_option(question, option) == text
+
+
+def test_only_the_article_is_cut_and_question_with_option_keep_their_end(spm_model: str) -> None:
+  article = "the teacher remembered the garden behind the house"
+  long = "why did the old captain of the village carry an orange umbrella and"
+  questions = [
+    ChoiceQuestion("a", article, "who?", ("nobody", "the teacher", long), 1),
+    ChoiceQuestion("b", "", long, ("a", "b")),
+    ChoiceQuestion("c", article, f"{long} _ {long}", ("x", "y"), 1),
+  ]
+  tokenizer = Tokenizer(spm_model)
+  examples = RaceFeaturizer(spm_model, True, False, 24, 15)(questions)
+  assert examples.sequence_counts.tolist() == [3, 2, 2]
+  assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]
+  sequence = 0
+  for question in questions:
+    for option in question.options:
+      tokens = examples.input_ids[examples.token_offsets[sequence] : examples.token_offsets[sequence + 1]].tolist()
+      pair = tokenizer.encode(with_option(question.text, option))[-15:]
+      kept = tokenizer.encode(question.article)[: 24 - 3 - len(pair)]
+      assert tokens == [2, *kept, 3, *pair, 3]
+      assert len(tokens) <= 24
+      sequence += 1
+  assert sequence == len(examples.sequence_lengths)
+
+
+def test_a_pair_longer_than_the_sequence_leaves_the_article_out(spm_model: str) -> None:
+  question = ChoiceQuestion("a", "the garden", "who watched the river and the bridge?", ("nobody", "the captain"), 0)
+  examples = RaceFeaturizer(spm_model, True, False, 9, 128)([question])
+  pair = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
+  assert examples.input_ids[:9].tolist() == [2, 3, *pair[-6:], 3]
+
+
+def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:
+  questions = read_questions(passages_in(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
+  make = pickle.loads(pickle.dumps(RaceFeaturizer(spm_model, True, False, 64, 32)))
+  whole, parts = make(questions), [make(questions[:5]), make(questions[5:])]
+  np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
+  np.testing.assert_array_equal(whole.sequence_lengths, np.concatenate([part.sequence_lengths for part in parts]))
+
+
+def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
+  code = "import sys, albert.tasks.race.features; sys.exit('tensorflow' in sys.modules)"
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,141 @@
+"""Reading SQuAD's files: what they say, and one clear line for what is wrong in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import UserError
+from albert.tasks.squad.data import Answer, read_questions
+from tests.tasks.squad.question_files import qa, squad_file
+
+CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
+
+
+def write(tmp_path: Path, *qas: dict[str, Any]) -> str:
+  return squad_file(tmp_path / "squad.json", [(CONTEXT, list(qas))])
+
+
+def read(*paths: str, version_2: bool = False, with_answers: bool = True) -> Any:
+  return read_questions(paths, version_2=version_2, with_answers=with_answers)
+
+
+def test_questions_of_several_files_in_order(tmp_path: Path) -> None:
+  first = squad_file(
+    tmp_path / "a.json",
+    [
+      (CONTEXT, [qa("a", "When?", CONTEXT, "1978", "in 1978"), qa("b", "Who?", CONTEXT, "Pina Bausch")]),
+      ("A b.", [qa("c", "What?", "A b.", "b")]),
+      ("C d.", []),
+    ],
+  )
+  second = squad_file(tmp_path / "b.json", [("E f.", [qa("d", "f?", "E f.", "f")])])
+  questions = read(first, second)
+  assert [q.index for q in questions] == [0, 1, 2, 3]
+  assert [(q.id, q.text) for q in questions] == [("a", "When?"), ("b", "Who?"), ("c", "What?"), ("d", "f?")]
+  assert questions[0].answers == (Answer("1978", 22), Answer("in 1978", 19))
+  assert questions[0].paragraph is questions[1].paragraph
+  assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+  path = Path(write(tmp_path, qa("a", "When?", CONTEXT, "1978")))
+  path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+  assert len(read(str(path))) == 1
+
+
+def test_unanswerable_questions_of_v2(tmp_path: Path) -> None:
+  path = write(
+    tmp_path,
+    qa("a", "When?", CONTEXT, "1978", is_impossible=False),
+    qa("b", "Why?", CONTEXT, is_impossible=True) | {"plausible_answers": [{"text": "1978", "answer_start": 22}]},
+  )
+  questions = read(path, version_2=True)
+  assert [(q.is_impossible, len(q.answers)) for q in questions] == [(False, 1), (True, 0)]
+
+
+def test_predicting_needs_no_answers_and_takes_either_version(tmp_path: Path) -> None:
+  bare = {"id": "a", "question": "When?"}
+  for version_2 in (False, True):
+    (question,) = read(write(tmp_path, bare), version_2=version_2, with_answers=False)
+    assert (question.answers, question.is_impossible) == ((), False)
+  wrong = qa("a", "When?", CONTEXT, is_impossible=True) | {"answers": [{"text": "x", "answer_start": 99}]}
+  assert len(read(write(tmp_path, wrong), with_answers=False)) == 1
+
+
+def answer(text: str, start: Any) -> dict[str, Any]:
+  return {"answers": [{"text": text, "answer_start": start}]}
+
+
+BAD_QUESTIONS = [
+  (
+    answer("1978", 23),
+    r"answer_start 23 .* points at '978\.', but the answer is '1978', which the paragraph has at 22$",
+  ),
+  (answer("1979", 22), r"points at '1978', but the answer is '1979', which the paragraph does not have$"),
+  (answer("1978", -26), r"question q1: answers\[0\]: answer_start -26 .* points at ''"),
+  (answer(" ", 4), r"question q1: answers\[0\]: the answer is empty"),
+  ({"answers": [*answer("it.", 45)["answers"], *answer("it.", 4500)["answers"]]}, r"answers\[1\]: answer_start 4500"),
+  ({"answers": [{"text": "1978"}]}, r"answers\[0\] lacks 'answer_start'"),
+  (answer("1978", "22"), r"answer_start must be a whole number, it is '22'"),
+  (answer("1978", True), r"answer_start must be a whole number, it is true"),
+  ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
+  ({"answers": "1978"}, "answers must be a list, it is '1978'"),
+  (
+    {"answers": [], "is_impossible": True},
+    r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
+  ),
+  ({"is_impossible": True}, "question q1: is_impossible is true, yet it has answers"),
+  ({"is_impossible": "no"}, "is_impossible must be true or false, it is 'no'"),
+  ({"id": 7}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.id must be a text, it is 7"),
+  ({"id": "q0"}, r"qas\[1\]: id 'q0' is that of .*qas\[0\] already"),
+  ({"question": None}, r"qas\[1\]\.question must be a text, it is null"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_QUESTIONS)
+def test_a_bad_question_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+  path = write(tmp_path, qa("q0", "Who?", CONTEXT, "Pina"), qa("q1", "When?", CONTEXT, "1978") | changes)
+  with pytest.raises(UserError, match=message) as caught:
+    read(path)
+  assert path in str(caught.value)
+
+
+def test_a_file_of_the_other_version_is_told(tmp_path: Path) -> None:
+  with pytest.raises(UserError, match=r"no question says is_impossible, so this is a SQuAD v1\.1 file: leave out"):
+    read(write(tmp_path, qa("a", "When?", CONTEXT, "1978")), version_2=True)
+  with pytest.raises(UserError, match=r"question b has no answer.* \(or is_impossible: true\)"):
+    read(write(tmp_path, qa("b", "Why?", CONTEXT, is_impossible=False)), version_2=True)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ('{"data": [\n  {"title": "x",, }\n]}', r"squad\.json, line 2: not JSON \(.*, column 17\)"),
+    ('{"data": [{"paragraphs": [', r"squad\.json: not JSON \(.*, column 27\)"),
+    ("[]", r"must hold a JSON object, holds \[\]"),
+    ("{}", "lacks 'data': give a file in the form of SQuAD"),
+    ('{"data": {}}', r"data must be a list, it is \{\}"),
+    ('{"data": [3]}', r"data\[0\] must be an object, it is 3"),
+    ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'context'"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', r"data\[0\]\.paragraphs\[0\] lacks 'qas'"),
+    ('{"data": [{"paragraphs": [{"context": "a", "qas": []}]}]}', "no questions"),
+    ('{"data": []}', "no questions"),
+  ],
+)
+def test_a_file_of_another_form_is_told_where(tmp_path: Path, content: str, message: str) -> None:
+  path = tmp_path / "squad.json"
+  path.write_text(content)
+  for with_answers in (True, False):
+    with pytest.raises(UserError, match=message):
+      read(str(path), with_answers=with_answers)
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+  path = tmp_path / "squad.json"
+  path.write_bytes(json.dumps({"data": []}).encode("utf-8") + b"\xff")
+  with pytest.raises(UserError, match=r"not UTF-8 \(byte 13 of the line is 0xff\)"):
+    read(str(path))

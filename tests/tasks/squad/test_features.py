@@ -1,0 +1,244 @@
+"""Windows of questions against a plain loop; answers that come back word for word."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from albert.metrics.squad import evaluate_v1
+from albert.tasks.squad.data import Answer, Paragraph, Question, read_questions
+from albert.tasks.squad.features import (
+  CHAR_ENDS,
+  CHAR_STARTS,
+  END_POSITIONS,
+  IS_IMPOSSIBLE,
+  IS_MAX_CONTEXT,
+  P_MASK,
+  QUESTION_INDEX,
+  START_POSITIONS,
+  SquadFeaturizer,
+  _tokenizer,
+  answer_tokens,
+  gold_texts,
+  max_context_windows,
+  window_starts,
+)
+from albert.tokenization.offsets import OffsetTokenizer, Tokens
+from tests.tasks.squad.question_files import made_up_squad
+
+CLS, SEP = 2, 3
+
+
+def plain_windows(num_tokens: int, room: int, stride: int) -> list[range]:
+  """The windows, one by one."""
+  windows = [range(0, min(room, num_tokens))]
+  while windows[-1].stop < num_tokens:
+    start = windows[-1].start + min(room, stride)
+    windows.append(range(start, min(start + room, num_tokens)))
+  return windows
+
+
+@pytest.mark.parametrize(
+  ("num_tokens", "room", "stride"),
+  [
+    (0, 5, 2),
+    (1, 5, 2),
+    (5, 5, 2),
+    (6, 5, 2),
+    (7, 5, 2),
+    (8, 5, 2),
+    (23, 5, 2),
+    (24, 5, 4),
+    (23, 5, 9),
+    (300, 128, 37),
+  ],
+)
+def test_windows_and_their_best_context(num_tokens: int, room: int, stride: int) -> None:
+  windows = plain_windows(num_tokens, room, stride)
+  starts = window_starts(num_tokens, room, stride)
+  assert starts == [window.start for window in windows]
+  best = max_context_windows(num_tokens, starts, room)
+  for token in range(num_tokens):
+    scores = [
+      (min(token - w.start, w.stop - 1 - token) + 0.01 * len(w), -i) for i, w in enumerate(windows) if token in w
+    ]
+    assert best[token] == -max(scores)[1]
+
+
+def place(context: str, text: str) -> Answer:
+  return Answer(text, context.index(text))
+
+
+CONTEXT = (
+  "In 1999, the teacher of Ávila described the old garden behind the house; nobody remembered the 12,500 letters."
+)
+
+
+@pytest.fixture
+def questions() -> list[Question]:
+  first, second, empty = Paragraph("t", CONTEXT), Paragraph("t", "a short letter from paris"), Paragraph("t", " ")
+  return [
+    Question("a", 0, "when did the teacher describe it?", first, (place(CONTEXT, "1999"),)),
+    Question("b", 1, "how many letters were there in the whole village?", first, (place(CONTEXT, "12,500"),)),
+    Question("c", 2, "?", first, (place(CONTEXT, "garden behind the house"), place(CONTEXT, "garden"))),
+    Question("d", 3, "who?", second, (), True),
+    Question("e", 4, "where from?", second, (place(second.context, "paris"),)),
+    Question("f", 5, "nothing?", empty, (), True),
+  ]
+
+
+def featurizer(spm_model: str, **changes: int) -> SquadFeaturizer:
+  settings = {"max_seq_length": 30, "max_query_length": 8, "doc_stride": 7} | changes
+  return SquadFeaturizer(spm_model, True, False, **settings)
+
+
+# Characters that no token has: zero-width ones, a byte-order mark, control characters, accents of their own.
+UNWRITTEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
+word = st.lists(st.sampled_from((*UNWRITTEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", ".")), min_size=1, max_size=5)
+
+
+@settings(
+  max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(word.map("".join), min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
+def test_answers_of_whole_words_come_back(spm_model: str, words: list[str], gap: str, data: st.DataObject) -> None:
+  context = gap.join(words)
+  first = data.draw(st.integers(0, len(words) - 1))
+  last = data.draw(st.integers(first, len(words) - 1))
+  is_written = [bool(set(words[i]).difference(*UNWRITTEN)) for i in (first, last)]
+  assume(all(is_written))  # a word of such characters alone has no token
+  start = sum(len(text) + len(gap) for text in words[:first])
+  answer = Answer(gap.join(words[first : last + 1]), start)
+  tokens = _tokenizer(spm_model, True, False).encode_with_offsets(context)
+  begin, end = answer_tokens(tokens, answer)
+  assert context[tokens.starts[begin] : tokens.ends[end]] == answer.text
+
+
+def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[Question]) -> None:
+  tokenizer = OffsetTokenizer(spm_model)
+  examples = featurizer(spm_model)(questions)
+  number = 0
+  for question in questions:
+    query = tokenizer.encode(question.text)[:8]
+    ids, starts, ends = tokenizer.encode_with_offsets(question.paragraph.context)
+    windows = plain_windows(len(ids), 30 - 3 - len(query), 7)
+    best = max_context_windows(len(ids), [w.start for w in windows], 30 - 3 - len(query))
+    for index, window in enumerate(windows):
+      tokens = slice(examples.token_offsets[number], examples.token_offsets[number + 1])
+      part = slice(window.start, window.stop)
+      assert examples.input_ids[tokens].tolist() == [CLS, *query, SEP, *ids[part], SEP]
+      outside = [0] * (len(query) + 2)
+      features = {name: values[tokens].tolist() for name, values in examples.token_features.items()}
+      assert features == {
+        P_MASK: [0, *[1] * (len(query) + 1), *[0] * len(window), 1],
+        CHAR_STARTS: [*outside, *starts[part], 0],
+        CHAR_ENDS: [*outside, *ends[part], 0],
+        IS_MAX_CONTEXT: [*outside, *(int(best[t] == index) for t in window), 0],
+      }
+      assert examples.labels[QUESTION_INDEX][number] == question.index
+      number += 1
+  assert number == examples.num_examples
+  assert examples.sequence_lengths.max() == 30
+  assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5
+
+
+def test_labels_point_at_the_first_answer_where_it_is_whole(spm_model: str, questions: list[Question]) -> None:
+  examples = featurizer(spm_model)(questions)
+  labels = examples.labels
+  seen = set()
+  for window in range(examples.num_examples):
+    question = questions[labels[QUESTION_INDEX][window]]
+    begin, end = examples.token_offsets[window : window + 2]
+    starts, ends = examples.token_features[CHAR_STARTS][begin:end], examples.token_features[CHAR_ENDS][begin:end]
+    first, last = labels[START_POSITIONS][window], labels[END_POSITIONS][window]
+    if labels[IS_IMPOSSIBLE][window]:
+      assert first == last == 0
+      for answer in question.answers[:1]:
+        assert not ((starts <= answer.start) & (ends > answer.start)).any() or ends.max() < answer.start + len(
+          answer.text
+        )
+    else:
+      seen.add(question.id)
+      assert question.paragraph.context[starts[first] : ends[last]] == question.answers[0].text
+      assert examples.token_features[P_MASK][begin + first] == examples.token_features[P_MASK][begin + last] == 0
+  assert seen == {"a", "b", "c", "e"}
+  assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
+
+
+def test_every_token_is_at_its_best_in_one_window_of_a_question(spm_model: str, questions: list[Question]) -> None:
+  examples = featurizer(spm_model)(questions)
+  windows = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
+  of_question = examples.labels[QUESTION_INDEX][windows]
+  best = examples.token_features[IS_MAX_CONTEXT] == 1
+  tokenizer = OffsetTokenizer(spm_model)
+  for question in questions:
+    tokens = tokenizer.encode_with_offsets(question.paragraph.context)
+    found = sorted(examples.token_features[CHAR_STARTS][best & (of_question == question.index)].tolist())
+    assert found == tokens.starts.tolist()
+
+
+def test_answers_that_cut_tokens_take_the_whole_token() -> None:
+  # 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13
+  tokens = Tokens(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
+  assert answer_tokens(tokens, Answer("six", 4)) == (2, 2)
+  assert answer_tokens(tokens, Answer("th on", 7)) == (2, 3)
+  assert answer_tokens(tokens, Answer(" sixth ", 3)) == (1, 2)
+  assert answer_tokens(tokens, Answer("the", 0)) == (0, 0)
+  assert answer_tokens(tokens, Answer(" ", 3)) == (1, 1)  # no token of its own: the next one
+  assert answer_tokens(tokens, Answer("!", 13)) == (3, 3)
+  nothing = np.zeros(0, np.int32)
+  assert answer_tokens(Tokens(nothing, nothing, nothing), Answer("x", 0)) is None
+
+
+def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:
+  path = made_up_squad(tmp_path / "squad.json", 21)
+  questions = read_questions([path], version_2=False, with_answers=True)
+  make = pickle.loads(pickle.dumps(featurizer(spm_model)))
+  whole, parts = make(questions), [make(questions[:9]), make(questions[9:])]
+  np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
+  for name, values in whole.labels.items():
+    np.testing.assert_array_equal(values, np.concatenate([part.labels[name] for part in parts]))
+  golds = gold_texts(questions, whole)
+  assert {q.index: q.answers[0].text for q in questions} == golds
+
+
+def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
+  code = "import sys, albert.tasks.squad.features; sys.exit('tensorflow' in sys.modules)"
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
+@pytest.mark.parametrize(
+  ("name", "version_2", "cut"),
+  [
+    ("squad_v1.1_train_subset", False, 42),
+    ("xquad.en", False, 1),
+    ("train-v2.0-first10articles", True, 28),
+    ("dev-v2.0-first8articles", True, 1),
+  ],
+)
+def test_gold_answers_of_real_data_come_back_unless_they_cut_a_word(name: str, version_2: bool, cut: int) -> None:
+  data = Path(os.environ["ALBERT_DATA_DIR"])
+  questions = read_questions([str(data / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
+  vocabulary = str(data / "vocab" / "30k-clean.model")
+  golds = gold_texts(questions, SquadFeaturizer(vocabulary, True, False, 384, 64, 128)(questions))
+  answered = [q for q in questions if q.answers]
+  assert len(golds) == len(answered)
+  wrong = [
+    (q.answers[0], golds[q.index], q.paragraph.context)
+    for q in answered
+    if evaluate_v1({q.id: [q.answers[0].text]}, {q.id: golds[q.index]})["exact"] < 100
+  ]
+  assert len(wrong) == cut
+  for answer, found, context in wrong:
+    end = answer.start + len(answer.text)
+    assert answer.text in found
+    assert context[answer.start - 1 : answer.start + 1].isalnum() or context[end - 1 : end + 1].isalnum()

@@ -1,0 +1,224 @@
+"""Answers from scores: against all spans one by one, the official files, thresholds, ensembles."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert.data.examples import EXAMPLE_INDEX, Examples
+from albert.errors import UserError
+from albert.tasks.squad import predictions as squad_predictions
+from albert.tasks.squad.data import Paragraph, Question
+from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
+from albert.tasks.squad.predictions import SquadPredictions, average, predictions_v1, predictions_v2
+from albert.tokenization.tokenizer import SEP_ID, UNK_ID, Tokenizer
+from tests.conftest import english_like_documents
+
+MAX_LENGTH = 5
+
+
+@pytest.fixture(scope="module")
+def questions() -> list[Question]:
+  paragraphs = [Paragraph("t", " ".join(document)) for document in english_like_documents(6, seed=8)]
+  return [Question(f"q{i}", i, "who forgot the letter?", paragraphs[i // 2]) for i in range(12)]
+
+
+@pytest.fixture(scope="module")
+def examples(spm_model: str, questions: list[Question]) -> Examples:
+  return SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+
+
+def spans(examples: Examples, window: int) -> list[tuple[int, int]]:
+  """All that may be an answer in a window."""
+  tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
+  mask, best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
+  places = [i for i in range(1, len(mask)) if not mask[i]]
+  return [(i, j) for i in places for j in places if i <= j < i + MAX_LENGTH and best[i]]
+
+
+def text_of(examples: Examples, questions: list[Question], window: int, span: tuple[int, int]) -> str:
+  offset = examples.token_offsets[window]
+  start = examples.token_features[CHAR_STARTS][offset + span[0]]
+  end = examples.token_features[CHAR_ENDS][offset + span[1]]
+  return questions[examples.labels["question_index"][window]].paragraph.context[start:end]
+
+
+def best_texts(scored: list[tuple[float, str]], count: int) -> list[tuple[str, float]]:
+  """The best score of each text, the best texts first, without empty ones."""
+  best: dict[str, float] = {}
+  for score, text in scored:
+    if text:
+      best[text] = max(score, best.get(text, -math.inf))
+  return sorted(best.items(), key=lambda item: -item[1])[:count]
+
+
+def check(found: SquadPredictions, expected: dict[str, list[tuple[str, float]]], kind: str) -> None:
+  assert list(found.nbest) == list(expected)
+  for question, entries in found.nbest.items():
+    assert [entry["text"] for entry in entries] == [text for text, _ in expected[question]]
+    scores = [score for _, score in expected[question]]
+    assert [entry[f"start_{kind}"] + entry[f"end_{kind}"] for entry in entries] == pytest.approx(scores, abs=1e-5)
+    exponentials = [math.exp(score - max(scores)) for score in scores]
+    probabilities = [value / sum(exponentials) for value in exponentials]
+    assert [entry["probability"] for entry in entries] == pytest.approx(probabilities, abs=1e-6)
+
+
+def test_the_best_of_all_spans_for_v1(examples: Examples, questions: list[Question]) -> None:
+  rng = np.random.default_rng(0)
+  order = np.arange(examples.num_examples)
+  assert examples.num_examples > 2 * len(questions)
+  starts, ends = rng.standard_normal((2, len(order), 40)).astype(np.float32) * 3
+  outputs = {EXAMPLE_INDEX: order, "start_logits": starts, "end_logits": ends}
+  expected = {}
+  for question in questions:
+    windows = np.flatnonzero(examples.labels["question_index"] == question.index)
+    scored = [
+      (float(starts[w, i] + ends[w, j]), text_of(examples, questions, w, (i, j)))
+      for w in windows
+      for i, j in spans(examples, w)
+    ]
+    expected[question.id] = best_texts(scored, 6)
+  found = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_LENGTH)
+  check(found, expected, "logit")
+  assert found.answers() == {question: entries[0][0] for question, entries in expected.items()}
+  for question in questions:
+    assert found.answers()[question.id] in question.paragraph.context
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lone_space_at_the_end_is_no_part_of_an_answer(spm_model: str, version: int) -> None:
+  """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
+  questions = [Question("q", 0, "what?", Paragraph("t", "nobody sold the letter \u6771"))]
+  examples = SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
+  assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
+  first = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == 16)[0])
+  scores = {(first, space): 3.0, (first, space - 1): 2.0, (first, space + 1): 1.0}
+  length = {"n_best_size": 3, "max_answer_length": 9}
+  if version == 1:
+    starts, ends = np.full((2, 1, 40), -99, np.float32)
+    starts[0, first] = 0
+    for (_, end), score in scores.items():
+      ends[0, end] = score
+    outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": starts, "end_logits": ends}
+    found = predictions_v1(questions, outputs, examples, **length)
+  else:
+    outputs = {
+      EXAMPLE_INDEX: np.zeros(1, int),
+      "start_log_probs": np.zeros([1, 1], np.float32),
+      "start_positions": np.array([[first]]),
+      "end_log_probs": np.array([[list(scores.values())]], np.float32),
+      "end_positions": np.array([[[end for _, end in scores]]]),
+      "null_logits": np.zeros(1, np.float32),
+    }
+    found = predictions_v2(questions, outputs, examples, **length)
+  best, *others = found.nbest["q"]
+  assert (best["text"], others[0]["text"]) == ("letter", "letter \u6771")
+  assert best["probability"] > math.exp(3) / (math.exp(3) + math.exp(1)) - 1e-6
+  assert all(entry["text"] == entry["text"].strip() for entry in found.nbest["q"])
+
+
+def beams(examples: Examples, rng: np.random.Generator, num_starts: int, num_ends: int) -> dict[str, np.ndarray]:
+  """Random beams over all 40 places, also those that no answer may have, and those beyond a short window."""
+  shape = (examples.num_examples, num_starts)
+  return {
+    EXAMPLE_INDEX: np.arange(examples.num_examples),
+    "start_log_probs": -rng.exponential(size=shape).astype(np.float32),
+    "start_positions": rng.integers(0, 40, shape),
+    "end_log_probs": -rng.exponential(size=(*shape, num_ends)).astype(np.float32),
+    "end_positions": rng.integers(0, 40, (*shape, num_ends)),
+    "null_logits": rng.standard_normal(examples.num_examples).astype(np.float32),
+  }
+
+
+def test_the_valid_beams_for_v2(examples: Examples, questions: list[Question]) -> None:
+  outputs = beams(examples, np.random.default_rng(1), 2, 1)
+  expected, odds = {}, {}
+  for question in questions:
+    scored = []
+    windows = np.flatnonzero(examples.labels["question_index"] == question.index)
+    odds[question.id] = float(min(outputs["null_logits"][w] for w in windows))
+    for w in windows:
+      allowed = set(spans(examples, w))
+      for k, start in enumerate(outputs["start_positions"][w]):
+        for m, end in enumerate(outputs["end_positions"][w, k]):
+          if (start, end) in allowed:
+            score = outputs["start_log_probs"][w, k] + outputs["end_log_probs"][w, k, m]
+            scored.append((float(score), text_of(examples, questions, w, (start, end))))
+    expected[question.id] = best_texts(scored, 4)
+  found = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  check(found, expected, "log_prob")
+  assert found.null_odds == odds
+  assert {len(entries) for entries in found.nbest.values()} > {4}  # and fewer, where few beams are valid
+  threshold = float(np.median(list(odds.values())))
+  answers = found.answers(threshold)
+  assert {q for q, answer in answers.items() if not answer} >= {q for q, value in odds.items() if value > threshold}
+  assert {q: a for q, a in answers.items() if a} == {
+    q: expected[q][0][0] for q, value in odds.items() if value <= threshold and expected[q]
+  }
+
+
+def test_a_part_of_the_windows_answers_its_questions_alone(examples: Examples, questions: list[Question]) -> None:
+  outputs = beams(examples, np.random.default_rng(1), 9, 8)
+  rows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
+  some = {name: values[rows] for name, values in outputs.items()}
+  part = predictions_v2(questions, some, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  whole = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  assert list(part.nbest) == ["q3", "q7"]
+  assert all(part.nbest[question] == whole.nbest[question] for question in part.nbest)
+
+
+def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
+  questions = [Question("q", 0, "what?", Paragraph("t", " \n"))]
+  examples = SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  logits = np.zeros((1, 40), np.float32)
+  outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
+  found = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
+  assert (found.nbest, found.answers()) == ({"q": []}, {"q": ""})
+
+
+def entry(text: str, probability: float) -> dict[str, object]:
+  return {"text": text, "probability": probability}
+
+
+def test_an_ensemble_averages_answers_and_null_odds() -> None:
+  first = SquadPredictions({"a": [entry("x", 0.6), entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
+  second = SquadPredictions({"a": [entry("y", 0.7), entry("z", 0.3)], "b": [entry("w", 1.0)]}, {"a": -2.0, "b": 4.0})
+  found = average([first, second])
+  assert [(e["text"], e["probability"]) for e in found.nbest["a"]] == [("y", 0.55), ("x", 0.3), ("z", 0.15)]
+  assert found.null_odds == {"a": -0.5, "b": 1.0}
+  assert found.answers() == {"a": "y", "b": ""}
+  assert found.answers(1.0) == {"a": "y", "b": "w"}
+  assert average([first]).answers() == first.answers()
+
+
+def test_members_of_an_ensemble_must_be_alike() -> None:
+  one = SquadPredictions({"a": [], "b": []})
+  with pytest.raises(UserError, match="member 2 of the ensemble is of other questions than member 1, such as b"):
+    average([one, SquadPredictions({"a": []})])
+  with pytest.raises(UserError, match="member 2 of the ensemble is of another version"):
+    average([one, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
+
+
+def test_the_official_files(tmp_path: Path) -> None:
+  predictions = SquadPredictions({"a": [entry("é", 1.0)], "b": [entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
+  written = squad_predictions.write(str(tmp_path), "", predictions, 0.0)
+  names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
+  assert [Path(path).name for path in written] == names
+  assert [json.loads((tmp_path / name).read_text()) for name in names] == [
+    {"a": "é", "b": ""}, predictions.nbest, {"a": -1.0, "b": 0.5}
+  ]  # fmt: skip
+  assert squad_predictions.read(str(tmp_path), "") == predictions
+  v1 = SquadPredictions({"a": []})
+  assert [Path(p).name for p in squad_predictions.write(str(tmp_path), "dev", v1, 0.0)] == [
+    "predictions_dev.json",
+    "nbest_predictions_dev.json",
+  ]
+  assert squad_predictions.read(str(tmp_path), "dev") == v1
+  (tmp_path / "nbest_predictions_dev.json").write_text('{"a": [{"text": "x"}]}')
+  with pytest.raises(UserError, match=r"nbest_predictions_dev\.json: \$\.a\[0\] lacks 'probability': predict again"):
+    squad_predictions.read(str(tmp_path), "dev")

@@ -1,0 +1,257 @@
+"""albert/several_runs.py: what a command checks before it trains, and several runs of one command."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from albert import several_runs
+from albert.config.run import RunConfig
+from albert.errors import UserError
+from albert.evaluation.ensemble import ensemble
+from albert.runs import output_files, run_directory
+from albert.training.loop import Trainer
+from tests.script_flags import run_script, script_flags
+from tests.synthetic import TINY_MODEL_FLAGS, write_shards
+from tests.tasks.glue.archive import write_archive
+from tests.tasks.squad.question_files import made_up_squad, squad_file
+
+# What a command needs beside the files: little, since it must end before the first step.
+QUICK = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
+QUICK += ["--eval_every_steps=0"]
+CUSTOM = ["--task_name=custom", "--text_columns=text"]
+CHOICE = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain"]}
+
+
+def finetuning_flags(spm_model: str) -> list[str]:
+  """The flags of a small quick run of any fine-tuning script, from random weights."""
+  size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  model = [*TINY_MODEL_FLAGS, f"--vocab_size={size}", "--max_seq_length=32", "--num_processes=1"]
+  return ["--from_scratch", f"--spm_model_file={spm_model}", *model, *QUICK]
+
+
+def write_lines(path: Path, *lines: str) -> str:
+  path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+  return str(path)
+
+
+def write_json_lines(path: Path, *rows: dict[str, object]) -> str:
+  return write_lines(path, *map(json.dumps, rows))
+
+
+# ---- what is wrong is told before the first step ---------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """A command that trains first and can do nothing afterwards.
+
+  Attributes:
+    script: its task.
+    prepare: writes files into a directory, and gives the flags that name them.
+    message: how the command ends.
+  """
+
+  script: str
+  prepare: Callable[[Path], list[str]]
+  message: str
+
+
+def classifier_case(*argv: str, message: str) -> Case:
+  def prepare(directory: Path) -> list[str]:
+    train = write_lines(directory / "train.tsv", "text\tlabel", *["a good one\tyes", "a bad one\tno"] * 4)
+    write_lines(directory / "other.tsv", "sentence\tlabel", "so so\tyes")
+    write_lines(directory / "unknown.tsv", "text\tlabel", "so so\tmaybe")
+    return [*CUSTOM, f"--train_file={train}", *argv]
+
+  return Case("classifier", prepare, message)
+
+
+def squad_case(*argv: str, message: str) -> Case:
+  def prepare(directory: Path) -> list[str]:
+    train = made_up_squad(directory / "train.json", 4)
+    squad_file(directory / "unanswered.json", [("Nobody sold it.", [{"id": "q", "question": "who?"}])])
+    write_lines(directory / "cut.json", '{"data": [')
+    return [f"--train_file={train}", "--max_query_length=12", "--doc_stride=8", *argv]
+
+  return Case("squad", prepare, message)
+
+
+def race_case(*argv: str, message: str) -> Case:
+  def prepare(directory: Path) -> list[str]:
+    train = write_json_lines(directory / "train.jsonl", *[CHOICE | {"answer": n % 2} for n in range(4)])
+    write_json_lines(directory / "far.jsonl", CHOICE | {"answer": "C"})
+    write_json_lines(directory / "one.jsonl", CHOICE | {"options": ["a"]})
+    return [f"--train_file={train}", "--max_qa_length=12", *argv]
+
+  return Case("race", prepare, message)
+
+
+def pretraining_case(*argv: str, message: str) -> Case:
+  def prepare(directory: Path) -> list[str]:
+    write_shards(directory / "train", [8])
+    write_shards(directory / "heldout", [3, 3])
+    damaged = directory / "heldout" / "part-01.tfrecord"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 4
+    damaged.write_bytes(bytes(content))
+    write_lines(directory / "lines.txt", "the [MASK] sold it", "nothing to fill")
+    (directory / "latin.txt").write_bytes("caf\u00e9 [MASK]\n".encode("latin-1"))
+    write_lines(directory / "blank.txt", "", " ")
+    return [f"--input_file={directory}/train/*", *argv]
+
+  return Case("pretraining", prepare, message)
+
+
+LATE = {
+  "classifier, no file to evaluate": classifier_case(
+    "--do_eval", "--eval_file={d}/absent.tsv", message=r"--eval_file=.*absent\.tsv: no such file"
+  ),
+  "classifier, wrong column in the file to evaluate": classifier_case(
+    "--do_eval", "--eval_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'; there are: sentence"
+  ),
+  "classifier, bad label in an evaluation during training": classifier_case(
+    "--eval_every_steps=1", "--eval_file={d}/unknown.tsv", message=r"unknown\.tsv, line 2: label 'maybe' is no label"
+  ),
+  "classifier, wrong column in the file to predict": classifier_case(
+    "--do_predict", "--predict_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'"
+  ),
+  "classifier, several runs": classifier_case(
+    "--do_eval",
+    "--do_predict",
+    "--num_runs=2",
+    "--eval_file={d}/train.tsv",
+    "--predict_file={d}/absent.tsv",
+    message=r"--predict_file=.*absent\.tsv: no such file",
+  ),
+  "squad, no file to predict": squad_case("--do_predict", message=r"--predict_file is missing: the test set"),
+  "squad, no answers to evaluate with": squad_case(
+    "--do_eval", "--eval_file={d}/unanswered.json", message=r"unanswered\.json: .*question q lacks 'answers'"
+  ),
+  "squad, damaged file to predict": squad_case(
+    "--do_predict", "--predict_file={d}/cut.json", message=r"cut\.json, line 2: not JSON"
+  ),
+  "race, bad answer in the file to evaluate": race_case(
+    "--do_eval", "--eval_file={d}/far.jsonl", message=r"far\.jsonl, line 1: answer 'C' is none of the options"
+  ),
+  "race, one option in the file to predict": race_case(
+    "--do_predict", "--predict_file={d}/one.jsonl", message=r"one\.jsonl, line 1: 1 option\(s\): give two or more"
+  ),
+  "pretraining, no shards to evaluate": pretraining_case("--do_eval", message="evaluation needs --eval_input_file"),
+  "pretraining, damaged shard to evaluate": pretraining_case(
+    "--do_eval", "--eval_input_file={d}/heldout/*", message=r"heldout/part-01\.tfrecord.*record \d"
+  ),
+  "pretraining, shards of another length to evaluate": pretraining_case(
+    "--do_eval",
+    "--eval_input_file={d}/long/*",
+    message=r"long/part-00\.tfrecord, record 0 .*has 24 values, expected 16",
+  ),
+  "pretraining, no mask in a line to predict": pretraining_case(
+    "--do_predict", "--predict_file={d}/lines.txt", message=r"lines\.txt, line 2: has no \[MASK\] to fill"
+  ),
+  "pretraining, another encoding of the file to predict": pretraining_case(
+    "--do_predict", "--predict_file={d}/latin.txt", message=r"latin\.txt: not UTF-8 \(byte 4\)"
+  ),
+  "pretraining, nothing to predict": pretraining_case(
+    "--do_predict", "--predict_file={d}/blank.txt", message=r"blank\.txt: no line with \[MASK\]"
+  ),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_comes_after_training_is_checked_before_it(
+  tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+  def fail(*unused: object) -> None:
+    raise AssertionError("training began")
+
+  monkeypatch.setattr(Trainer, "train", fail)
+  case = LATE[name]
+  flags = [word.format(d=tmp_path) for word in case.prepare(tmp_path)]
+  if case.script == "pretraining":
+    size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+    write_shards(tmp_path / "long", [2], length=24)
+    flags = [*TINY_MODEL_FLAGS, *QUICK, *flags]
+    flags += [f"--spm_model_file={spm_model}", f"--vocab_size={size}"] if "--do_predict" in flags else []
+  else:
+    flags = [*finetuning_flags(spm_model), *flags]
+  main = importlib.import_module(f"run_{case.script}").main
+  with script_flags(case.script), pytest.raises(UserError, match=case.message) as caught:
+    run_script(main, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
+  assert "\n" not in str(caught.value)
+  assert not list(tmp_path.glob("run/**/step-*"))
+
+
+def test_whether_an_output_directory_can_be_written_is_known_without_making_it(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  run_directory.check_writable(str(tmp_path / "new" / "run"))
+  assert not (tmp_path / "new").exists()
+  (tmp_path / "file").write_text("")
+  with pytest.raises(UserError, match=r"file/run: cannot be made, since .*/file is not a directory"):
+    run_directory.check_writable(str(tmp_path / "file" / "run"))
+  monkeypatch.setattr("os.access", lambda path, mode: False)
+  with pytest.raises(UserError, match=rf"new/run: {tmp_path} cannot be written to"):
+    run_directory.check_writable(str(tmp_path / "new" / "run"))
+
+
+# ---- several runs, then their ensemble -------------------------------------------------------------
+
+
+def ensemble_case(script: str, directory: Path) -> list[str]:
+  """The flags of a script with files to train on, to evaluate on and to predict."""
+  if script == "classifier":
+    write_archive(directory, ["MRPC"], num_rows=6)
+    return ["--task_name=mrpc", f"--data_dir={directory}"]
+  if script == "squad":
+    train = made_up_squad(directory / "train.json", 6)
+    new = made_up_squad(directory / "new.json", 3, seed=4)
+    argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}"]
+    return [*argv, "--max_query_length=12", "--doc_stride=8"]
+  train = write_json_lines(directory / "train.jsonl", *[CHOICE | {"answer": n % 2} for n in range(4)])
+  new = write_json_lines(directory / "new.jsonl", CHOICE, CHOICE)
+  return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}", "--max_qa_length=12"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("script", "names"),
+  [
+    ("classifier", ["predictions_test.tsv", "MRPC.tsv"]),
+    ("squad", ["predictions.json", "nbest_predictions.json"]),
+    ("race", ["predictions_test.tsv"]),
+  ],
+)
+def test_several_runs_and_their_ensemble_on_a_test_set(
+  tmp_path: Path, spm_model: str, script: str, names: list[str]
+) -> None:
+  flags = [*finetuning_flags(spm_model), *ensemble_case(script, tmp_path), "--do_train", "--do_eval", "--do_predict"]
+  main = importlib.import_module(f"run_{script}").main
+  with script_flags(script):
+    run_script(main, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
+  directories = [str(tmp_path / "runs" / f"run-{seed}") for seed in (5, 6)]
+  assert ensemble(directories, str(tmp_path / "both"))
+  for name in names:
+    assert (tmp_path / "both" / name).stat().st_size > 0
+
+
+def test_of_several_runs_one_without_a_number_is_the_worst(tmp_path: Path) -> None:
+  """Statistics of NaN raise in Python 3.10 to 3.13, and every comparison with it is false."""
+  config = RunConfig(output_dir=str(tmp_path), num_runs=3)
+  task: Any = types.SimpleNamespace(best_metric="loss", higher_is_better=False)
+  results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
+  assert several_runs._summarize(task, config, results) == 9
+  summary = output_files.read_runs(str(tmp_path / "runs.json"))
+  assert summary["best_run"] == "run-9"
+  assert summary["metrics"]["loss"] == dict.fromkeys(several_runs._STATISTICS) | {"values": [None, 0.5, 0.25]}
+  with pytest.raises(UserError, match=r"run-8/eval_results\.json lacks 'loss': delete this file"):
+    several_runs._summarize(task, config, results | {8: {"step": 1}})

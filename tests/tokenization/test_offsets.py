@@ -1,0 +1,188 @@
+"""Tokens and their places: the ids are the tokenizer's, and each place holds what its piece says."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from albert.errors import UserError
+from albert.tokenization.offsets import OffsetTokenizer, Tokens, _origins
+from albert.tokenization.tokenizer import UNK_ID, WORD_START, decompose, normalize_text
+from tests.conftest import SaveModel
+
+PLAIN = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"½東京⁄ßς"]
+WORDS = [("▁the", -2.0), ("▁cat", -2.5), ("▁1999,", -3.0), ("999,", -3.5), ("▁1999", -4.0), ("▁", -5.0), ("ea", -4.0)]
+
+
+def pieces_and_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
+  tokens = tokenizer.encode_with_offsets(text)
+  assert tokens.ids.tolist() == tokenizer.encode(text)
+  return [(tokenizer.piece(int(i)), text[start:end]) for i, start, end in zip(*tokens, strict=True)]
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("The\u00a0 \tcat ", [("▁the", "The"), ("▁cat", "cat")]),
+    ("in 1999, 1999", [("▁", ""), ("i", "i"), ("n", "n"), ("▁1999", "1999"), (",", ","), ("▁1999", "1999")]),
+    ("a1999,b", [("▁", ""), ("a", "a"), ("1", "1"), *[(c, c) for c in "999,b"]]),
+    # Accents go, as one character with the letter or as one of their own; the letter's place holds them.
+    ("éa e\u0301a", [("▁", ""), ("ea", "éa"), ("▁", ""), ("ea", "e\u0301a")]),
+    ("\u0301a", [("▁", ""), ("a", "\u0301a")]),
+    # A character that becomes several is the place of each.
+    ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+    ("8½", [("▁", ""), ("8", "8"), ("1", "½"), ("⁄", "½"), ("2", "½")]),
+    ("İß ΣΑΣ", [("▁", ""), ("i", "İ"), ("ß", "ß"), ("▁", ""), ("<unk>", "ΣΑ"), ("ς", "Σ")]),
+    ("東😀京", [("▁", ""), ("東", "東"), ("<unk>", "😀"), ("京", "京")]),
+    ("▁the", [("▁", ""), ("▁the", "▁the")]),
+    ("", []),
+    (" \u0301 ", []),
+  ],
+)
+def test_places_of_a_model_made_by_hand(save_model: SaveModel, text: str, expected: list[tuple[str, str]]) -> None:
+  assert pieces_and_places(OffsetTokenizer(save_model(WORDS + PLAIN)), text) == expected
+
+
+def test_quotes_that_become_one_character(save_model: SaveModel) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), convert_quotes=True)
+  found = pieces_and_places(tokenizer, "``the'' '''")
+  assert found == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
+
+
+def test_an_unknown_that_ends_in_a_comma_is_split_where_the_comma_is_no_piece(save_model: SaveModel) -> None:
+  tokenizer = OffsetTokenizer(save_model([("▁", -5.0), ("a", -8.0)]))
+  # Neither digits nor the comma are pieces: the <unk> "9," becomes two, each with its own place.
+  assert pieces_and_places(tokenizer, "a 9,") == [
+    ("▁", ""), ("a", "a"), ("▁", ""), ("<unk>", "9"), ("<unk>", ",")
+  ]  # fmt: skip
+
+
+def test_a_long_text_in_parts(spm_model: str, corpus_file: str) -> None:
+  tokenizer = OffsetTokenizer(spm_model)
+  text = " \n".join(Path(corpus_file).read_text(encoding="utf-8").split("\n")[:300])
+  whole = tokenizer.encode_with_offsets(text)
+  assert len(text) > tokenizer._part_chars  # this text is encoded in parts
+  assert whole.ids.tolist() == tokenizer.encode(text)
+  check_places(tokenizer, text, whole)
+
+
+def reference_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, int]]:
+  """Start and end of each token of a text without commas, character by character, from SentencePiece's own spans."""
+  words = [match.span() for match in re.finditer(r"\S+", text)]
+  origins: list[int] = []  # of the characters of the normalized text; -1 for the space between two words
+  for number, (begin, end) in enumerate(words):
+    origins += [-1] if number else []
+    origins += [i for i in range(begin, end) for _ in decompose(ord(text[i]))]
+  word_of = {i: word for word in words for i in range(*word)}
+  written = {i: tokenizer._processor.normalize(f"a{decompose(ord(text[i]))}a")[2:-1] for i in word_of}
+
+  def place(characters: list[int]) -> tuple[int, int]:
+    begin, end = word_of[characters[0]]
+    with_text = [i for i in range(begin, end) if written[i].strip(WORD_START)]
+    start = begin if characters[0] == with_text[0] else characters[0]
+    if characters[-1] == with_text[-1]:
+      return start, end
+    return start, next(i for i in range(characters[-1] + 1, end) if written[i])
+
+  normalized = tokenizer.normalize(text).encode()
+  found: list[tuple[int, int] | None] = []
+  for piece in tokenizer._processor.encode(normalized.decode(), out_type="proto").pieces:
+    span = slice(*(len(normalized[:place].decode()) for place in (piece.begin, piece.end)))
+    own = [i for i in origins[span] if i >= 0 and written[i].strip(WORD_START)]
+    found.append(place(own) if own and piece.surface.strip() and piece.piece != WORD_START else None)
+  places = []
+  for index, span in enumerate(found):
+    before = [other[1] for other in found[:index] if other] or [0]
+    behind = [other[0] for other in found[index:] if other] or before[-1:]
+    places.append(span or (behind[0], before[-1]))
+  return places
+
+
+def check_places(tokenizer: OffsetTokenizer, text: str, tokens: Tokens) -> None:
+  """Places never go back, hold no outer whitespace, and read as their pieces do."""
+  assert np.all(np.diff(tokens.starts) >= 0)
+  assert np.all(np.diff(tokens.ends) >= 0)
+  for i, start, end in zip(*tokens, strict=True):
+    found, piece = text[start:end], tokenizer.piece(int(i)).replace(WORD_START, "")
+    assert found == found.strip()
+    if piece and i != UNK_ID:
+      # SentencePiece composes what we decompose; and a final sigma is one only where it stands.
+      read = tokenizer._processor.normalize(tokenizer.normalize(found)).replace(WORD_START, "")
+      assert piece.replace("ς", "σ") in read.replace("ς", "σ")
+
+
+@functools.cache
+def make_tokenizer(model: str, do_lower_case: bool, convert_quotes: bool = False) -> OffsetTokenizer:
+  return OffsetTokenizer(model, do_lower_case, convert_quotes=convert_quotes)
+
+
+UNUSUAL = ("the ", "cat", "1999,", "2,000,", "é", "e\u0301", "½", "ﬁ", "Σ", "한", "ß", "İ", "…", "``", "''", "東",
+           "\u00a0", "\u200b", "\u200d", "\x01", "\ufeff", "ﷺ", "\u00ad",
+           "\n", " ", "▁", "\u0301", "😀", "\ud800", "¨", "٣", "ｱﾞ")  # fmt: skip
+unusual = st.lists(st.sampled_from(UNUSUAL), max_size=12).map("".join)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.text(max_size=30), unusual), st.booleans(), st.booleans())
+def test_places_in_any_text(spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool) -> None:
+  tokenizer = make_tokenizer(spm_model, do_lower_case, convert_quotes)
+  tokens = tokenizer.encode_with_offsets(text)
+  assert tokens.ids.tolist() == tokenizer.encode(text)
+  check_places(tokenizer, text, tokens)
+
+
+@settings(
+  max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.one_of(st.text(max_size=30), unusual))
+def test_places_equal_a_slow_reference(spm_model: str, text: str) -> None:
+  text = text.replace(",", "")
+  tokenizer = make_tokenizer(spm_model, True)
+  tokens = tokenizer.encode_with_offsets(text)
+  assert list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)) == reference_places(tokenizer, text)
+
+
+def test_every_character_keeps_its_place() -> None:
+  """The lengths that `_origins` reckons with are those of `normalize_text`, for all of Unicode."""
+  for first in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
+    text = "".join(f"a{chr(c)} " for c in range(first, first + 1024))
+    assert len(_origins(text, convert_quotes=False)[0]) == len(normalize_text(text))
+
+
+def test_bytes_for_unknown_characters_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN))
+  monkeypatch.setattr(tokenizer, "_split", lambda surface: ([5, 6], [3, 6]))  # as <0x2C> has six characters
+  with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
+    tokenizer.encode_with_offsets("1999,")
+
+
+def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), False, convert_quotes=True)
+  again = pickle.loads(pickle.dumps(tokenizer))
+  assert type(again) is OffsetTokenizer
+  assert (again.do_lower_case, again.convert_quotes) == (False, True)
+  assert pieces_and_places(again, "``the") == pieces_and_places(tokenizer, "``the")
+
+
+@pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
+def test_places_in_any_text_of_the_original_vocabulary() -> None:
+  model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
+
+  @settings(max_examples=300, deadline=None)
+  @given(st.one_of(st.text(max_size=30), unusual), st.booleans())
+  def check(text: str, do_lower_case: bool) -> None:
+    tokenizer = make_tokenizer(model, do_lower_case)
+    tokens = tokenizer.encode_with_offsets(text)
+    assert tokens.ids.tolist() == tokenizer.encode(text)
+    check_places(tokenizer, text, tokens)
+
+  check()

@@ -1,0 +1,258 @@
+"""--init_checkpoint takes every form of weights, and refuses the rest with the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import save_file
+
+from albert.config.run import PretrainingConfig
+from albert.errors import UserError
+from albert.tasks.pretraining import PretrainingTask
+from albert.weights.checkpoints import CheckpointManager
+from albert.weights.files import open_weights
+from albert.weights.warm_start import warm_start
+from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
+from tests.golden.make_tiny_albert import random_weights
+from tests.models.built import pretraining_model
+
+WEIGHTS = random_weights(CONFIG, 3)
+
+
+def forms(directory: Path) -> dict[str, str]:
+  """Every form that the same weights can have."""
+  bare = huggingface_tensors(WEIGHTS, prefix=False)
+  paths = {
+    "original": write_tf1(directory / "tf1", CONFIG, WEIGHTS),
+    "hub": write_tf1(directory / "hub", CONFIG, WEIGHTS, "module/"),
+    "huggingface": write_huggingface(directory / "hf", CONFIG, huggingface_tensors(WEIGHTS)),
+    "huggingface_bare": write_huggingface(directory / "hf_bare", CONFIG, bare),
+    "safetensors": str(directory / "hf" / "model.safetensors"),
+    "npz_original": str(directory / "original.npz"),
+    "npz_huggingface": str(directory / "huggingface.npz"),
+    "run": str(directory / "run"),
+    "step": str(directory / "run" / "checkpoints" / "step-7"),
+    "sharded": str(directory / "sharded"),
+  }
+  np.savez(paths["npz_original"], **WEIGHTS)
+  np.savez(paths["npz_huggingface"], **bare)
+  CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
+  write_sharded(directory / "sharded")
+  return paths
+
+
+def write_sharded(directory: Path) -> None:
+  directory.mkdir()
+  tensors = huggingface_tensors(WEIGHTS)
+  parts = {
+    "model-00001-of-00002.safetensors": sorted(tensors)[::2],
+    "model-00002-of-00002.safetensors": sorted(tensors)[1::2],
+  }
+  for part, names in parts.items():
+    save_file({name: tensors[name] for name in names}, str(directory / part))
+  weight_map = {name: part for part, names in parts.items() for name in names}
+  (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def test_every_form_gives_the_same_bits(tmp_path):
+  for form, path in forms(tmp_path).items():
+    model = pretraining_model(CONFIG)
+    assert warm_start(path, model.named_weights()) == []
+    for name, variable in model.named_weights().items():
+      assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (form, name)
+
+
+def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
+  manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=2, model_config=CONFIG)
+  for step in (3, 7):
+    manager.save(step, WEIGHTS)
+  (tmp_path / "checkpoints" / "step-7" / "albert_config.json").write_text("{}")
+  assert open_weights(str(tmp_path)).directory.endswith("step-3")
+  message = "step-7: albert_config.json has 2 bytes instead of"
+  assert message in capsys.readouterr().err
+  for path in ("checkpoints/step-7", "checkpoints/step-7/weights", "checkpoints/step-7/weights.index"):
+    with pytest.raises(
+      UserError, match=r"step-7.*: albert_config.json has 2 bytes instead of .*give another checkpoint"
+    ):
+      open_weights(str(tmp_path / path))
+
+
+def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
+  tensors = huggingface_tensors(without_pooler({n: v for n, v in WEIGHTS.items() if "seq_relationship" not in n}))
+  path = write_huggingface(tmp_path / "masked_lm", CONFIG, tensors)
+  unused = PretrainingTask(CONFIG, PretrainingConfig(sentence_prediction="none")).unused_weights
+  assert not PretrainingTask(CONFIG, PretrainingConfig()).unused_weights
+  variables = pretraining_model(CONFIG).named_weights()
+  assert warm_start(path, variables, unused=unused) == []
+  for name, variable in variables.items():
+    truth = np.zeros_like(WEIGHTS[name]) if name.startswith(("bert/pooler/", "cls/seq")) else WEIGHTS[name]
+    assert variable.numpy().tobytes() == truth.tobytes(), name
+  # The next run does not take these zeros for a trained pooler.
+  prefix = write_tf1(tmp_path / "run", CONFIG, {name: variable.numpy() for name, variable in variables.items()})
+  assert not open_weights(prefix).has_pooler
+  remedy = "has no pooler .*AlbertForMaskedLM.*: give weights with one, such as AlbertModel's"
+  with pytest.raises(UserError, match=f"{remedy}.*or leave the sentence loss out with --sentence_prediction=none"):
+    warm_start(path, pretraining_model(CONFIG).named_weights())
+  pooled = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
+  for lacking in (path, prefix):
+    with pytest.raises(UserError, match=remedy) as caught:
+      warm_start(lacking, pooled, ignored=("cls/",))
+    assert "sentence_prediction" not in str(caught.value)
+
+
+def test_half_of_what_the_task_does_not_use_is_an_error(tmp_path):
+  tensors = {n: v for n, v in huggingface_tensors(WEIGHTS).items() if n != "albert.pooler.bias"}
+  path = write_huggingface(tmp_path / "damaged", CONFIG, tensors)
+  with pytest.raises(UserError, match="lacks 1 weights: bert/pooler/dense/bias"):
+    warm_start(path, pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
+
+
+def test_tied_copies_must_be_copies(tmp_path):
+  tensors = huggingface_tensors(WEIGHTS)
+  copies = {
+    "predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"].copy(),
+    "predictions.decoder.bias": tensors["predictions.bias"].copy(),
+    "albert.embeddings.position_ids": np.arange(14)[None],
+  }
+  file = open_weights(write_huggingface(tmp_path / "tied", CONFIG, tensors | copies))
+  assert set(file.names) == set(WEIGHTS)
+  only = {n: v for n, v in (tensors | copies).items() if n != "predictions.bias"}
+  file = open_weights(write_huggingface(tmp_path / "only", CONFIG, only))
+  np.testing.assert_array_equal(file.read("cls/predictions/output_bias"), WEIGHTS["cls/predictions/output_bias"])
+  copies["predictions.decoder.weight"][0, 0] += 1
+  with pytest.raises(UserError, match=r"predictions\.decoder\.weight differs from .*word_embeddings.* ties it to"):
+    open_weights(write_huggingface(tmp_path / "untied", CONFIG, tensors | copies))
+
+
+def test_a_projection_where_there_is_none_to_be_must_be_the_identity(tmp_path):
+  config = dataclasses.replace(CONFIG, embedding_size=20)
+  weights = random_weights(config, 3)
+  name = "albert.encoder.embedding_hidden_mapping_in"
+  identity = {f"{name}.weight": np.eye(20, dtype=np.float32), f"{name}.bias": np.zeros(20, np.float32)}
+  tensors = huggingface_tensors(weights) | identity
+  assert set(open_weights(write_huggingface(tmp_path / "identity", config, tensors)).names) == set(weights)
+  for key in identity:
+    changed = {**tensors, key: tensors[key] + np.float32(0.5)}
+    with pytest.raises(UserError, match=r"is not the identity; ALBERT has no projection where E = H"):
+      open_weights(write_huggingface(tmp_path / key, config, changed))
+
+
+@pytest.mark.parametrize("shape", [(), (20,), (1, 20, 20)])
+def test_a_projection_of_another_rank_has_another_shape(tmp_path, shape):
+  tensors = huggingface_tensors(WEIGHTS)
+  tensors["albert.encoder.embedding_hidden_mapping_in.weight"] = np.zeros(shape, np.float32)
+  path = write_huggingface(tmp_path / "weights", CONFIG, tensors)
+  with pytest.raises(
+    UserError, match="has another shape for 1 weights: bert/encoder/embedding_hidden_mapping_in/kernel"
+  ):
+    warm_start(path, pretraining_model(CONFIG).named_weights())
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
+def test_pickles_are_refused_unread(tmp_path, name):
+  class Bomb:
+    def __reduce__(self):
+      return (Path.touch, (tmp_path / "exploded",))
+
+  (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+  for path in (tmp_path / name, tmp_path):
+    with pytest.raises(UserError, match=r"pickle, which can run any code .*model\.safetensors.*save_pretrained"):
+      open_weights(str(path))
+  assert not (tmp_path / "exploded").exists()
+
+
+def test_object_arrays_are_refused_unread(tmp_path):
+  np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})
+  with pytest.raises(UserError, match=r"x\.npz: is no \.npz file of plain arrays"):
+    open_weights(str(tmp_path / "x.npz"))
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.safetensors"])
+def test_damaged_and_missing_files(tmp_path, name):
+  path = tmp_path / name
+  with pytest.raises(UserError, match="no such file"):
+    open_weights(str(path))
+  path.write_bytes(b"nothing of the kind")
+  with pytest.raises(UserError, match=rf"{name}: is no .* or is damaged"):
+    open_weights(str(path))
+
+
+def test_a_truncated_safetensors_file(tmp_path):
+  path = Path(write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))) / "model.safetensors"
+  path.write_bytes(path.read_bytes()[:-100])
+  with pytest.raises(UserError, match=r"model\.safetensors: is no safetensors file, or is damaged"):
+    open_weights(str(path))
+
+
+def test_a_truncated_checkpoint_of_the_original(tmp_path):
+  prefix = write_tf1(tmp_path / "tf1", CONFIG, WEIGHTS)
+  data = Path(prefix + ".data-00000-of-00001")
+  data.write_bytes(data.read_bytes()[:1000])
+  with pytest.raises(UserError, match=r"cannot read .* the data file is damaged or missing"):
+    warm_start(prefix, pretraining_model(CONFIG).named_weights())
+  Path(prefix + ".index").write_bytes(b"x" * 50)
+  with pytest.raises(UserError, match=r"\.index: is no TensorFlow checkpoint, or is damaged"):
+    open_weights(prefix)
+
+
+def test_a_missing_part_is_named(tmp_path):
+  write_sharded(tmp_path / "sharded")
+  (tmp_path / "sharded" / "model-00002-of-00002.safetensors").unlink()
+  with pytest.raises(UserError, match=r"lists model-00002-of-00002\.safetensors, which is not there"):
+    open_weights(str(tmp_path / "sharded"))
+
+
+def test_another_model_is_refused(tmp_path):
+  save_file({"transformer.wte.weight": np.ones([3, 4], np.float32)}, str(tmp_path / "gpt.safetensors"))
+  with pytest.raises(UserError, match=r"none of its 1 arrays has a name of ALBERT's .*'transformer\.wte\.weight'"):
+    open_weights(str(tmp_path / "gpt.safetensors"))
+
+
+def test_what_has_no_name_of_ours_is_left_over(tmp_path):
+  tensors = huggingface_tensors(WEIGHTS) | {"lm_head.weight": np.ones([2, 3], np.float32)}
+  source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
+  with pytest.raises(UserError, match=r"has unused 1 weights: lm_head\.weight"):
+    warm_start(source, pretraining_model(CONFIG).named_weights())
+
+
+def test_halves_are_read_as_float32(tmp_path):
+  halves = {name: value.astype(np.float16) for name, value in huggingface_tensors(WEIGHTS).items()}
+  file = open_weights(write_huggingface(tmp_path / "hf", CONFIG, halves))
+  value = file.read("bert/pooler/dense/kernel")
+  assert value.dtype == np.float32
+  np.testing.assert_array_equal(value, WEIGHTS["bert/pooler/dense/kernel"].astype(np.float16).astype(np.float32))
+
+
+def test_groups_that_transformers_rounds_otherwise_need_conversion(tmp_path):
+  config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
+  source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
+  with pytest.raises(UserError, match=r"18 layers to 14 groups otherwise .* python -m albert\.convert"):
+    warm_start(source, {"x": tf.Variable(0.0)})
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    (
+      {"num_hidden_layers": 8},
+      "config.json has num_hidden_layers 4, this model has 8; give it as --albert_config_file",
+    ),
+    ({"num_attention_heads": 4}, "config.json has num_attention_heads 5, this model has 4"),
+    ({"hidden_act": "relu"}, "config.json has hidden_act 'gelu', this model has 'relu'"),
+  ],
+)
+def test_a_config_beside_the_weights_must_agree_where_shapes_tell_nothing(tmp_path, changes, message):
+  source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))
+  config = dataclasses.replace(CONFIG, **changes)
+  model = pretraining_model(config)
+  with pytest.raises(UserError, match=message):
+    warm_start(source, model.named_weights(), config=config)
+  if "num_hidden_layers" in changes:
+    assert warm_start(source, model.named_weights(), config=config, from_shallower=True) == []
+  assert warm_start(source, pretraining_model(CONFIG).named_weights(), config=CONFIG) == []

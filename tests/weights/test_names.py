@@ -1,0 +1,98 @@
+"""Names and shapes of weights: the table agrees with the built model, and both directions of it with each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from albert.config.model import MODELS, ModelConfig
+from albert.weights.names import encoder_shapes, from_huggingface, heads, num_parameters, to_huggingface
+from tests.models.built import pretraining_model
+
+CONFIG = ModelConfig(
+  vocab_size=41,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=4,
+  num_hidden_groups=2,
+  inner_group_num=2,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+@pytest.mark.parametrize("embedding_size", [6, 20])
+def test_shapes_are_those_of_the_built_model(sharing, embedding_size):
+  config = dataclasses.replace(CONFIG, sharing=sharing, embedding_size=embedding_size)
+  all_heads = heads(config)
+  expected = encoder_shapes(config) | all_heads["masked_lm"].shapes | all_heads["sentence"].shapes
+  built = {name: tuple(variable.shape) for name, variable in pretraining_model(config).named_weights().items()}
+  assert built == expected
+
+
+@pytest.mark.parametrize(
+  ("name", "count"),
+  [
+    ("albert_base", 11_683_584),
+    ("albert_large", 17_683_968),
+    ("albert_xlarge", 58_724_864),
+    ("albert_xxlarge", 222_595_584),
+  ],
+)
+def test_the_papers_parameters(name, count):
+  assert num_parameters(encoder_shapes(MODELS[name])) == count
+
+
+def test_names_come_back_from_hugging_face():
+  names = [*encoder_shapes(CONFIG), *(name for head in heads(CONFIG).values() for name in head.shapes)]
+  there = {name: to_huggingface(name) for name in names}
+  assert None not in there.values()
+  assert len({translated.name for translated in there.values()}) == len(names)
+  for name, translated in there.items():
+    assert from_huggingface(translated.name) == (name, translated.transposed)
+
+
+@pytest.mark.parametrize(
+  ("ours", "theirs", "transposed"),
+  [
+    ("bert/embeddings/word_embeddings", "albert.embeddings.word_embeddings.weight", False),
+    ("bert/embeddings/LayerNorm/gamma", "albert.embeddings.LayerNorm.weight", False),
+    (
+      "bert/encoder/embedding_hidden_mapping_in/kernel",
+      "albert.encoder.embedding_hidden_mapping_in.weight",
+      True,
+    ),
+    (
+      "bert/encoder/transformer/group_3/inner_group_1/attention_1/output/dense/kernel",
+      "albert.encoder.albert_layer_groups.3.albert_layers.1.attention.dense.weight",
+      True,
+    ),
+    (
+      "bert/encoder/transformer/group_0/inner_group_0/LayerNorm_1/beta",
+      "albert.encoder.albert_layer_groups.0.albert_layers.0.full_layer_layer_norm.bias",
+      False,
+    ),
+    ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight", False),
+    ("cls/squad/output_bias", "qa_outputs.bias", False),
+    ("output_weights", "classifier.weight", False),
+    ("end_logits/LayerNorm/gamma", "end_logits.LayerNorm.weight", False),
+    ("answer_class/dense_1/kernel", "answer_class.dense_1.weight", True),
+  ],
+)
+def test_some_names_by_hand(ours, theirs, transposed):
+  assert to_huggingface(ours) == (theirs, transposed)
+
+
+@pytest.mark.parametrize(
+  "name", ["global_step", "bert/pooler/dense/moment", "x/kernel", "bert/pooler/dense/kernel/adam_m"]
+)
+def test_other_names_have_no_translation(name):
+  assert to_huggingface(name) is None
+
+
+@pytest.mark.parametrize("name", ["albert.embeddings.position_ids", "lm_head.weight", "predictions.decoder.weight"])
+def test_other_libraries_names_have_no_translation(name):
+  assert from_huggingface(name) is None
