@@ -23,7 +23,7 @@ from albert.optimizers.schedules import make_schedule
 from albert.runs import curves, output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.evaluation_log import EvaluationLog
-from albert.runs.metrics_log import MetricsLog, format_metrics, say
+from albert.runs.metrics_log import MetricsLog, format_metrics, log
 from albert.tasks.base import Outputs, Task
 from albert.training import strategy
 from albert.training.cluster import Cluster
@@ -147,14 +147,14 @@ class Estimator:
       if self.cluster.chief_says(is_missing):
         self._evaluate_during_training(first_step, evaluations)  # killed between saving and evaluating
     if first_step >= train.num_train_steps or self._stops_early(evaluations):
-      say(f"{config.output_dir} has all {first_step} steps already: nothing to train")
+      log(f"{config.output_dir} has all {first_step} steps already: nothing to train")
       if self.cluster.is_chief and curves.are_outdated(self.results_dir):
         curves.draw_curves(self.results_dir)
       return
     if config.do_predict:
       prediction_sources_of(self.task, config).check_before_training()
     self._describe(data, train, jit_compile)
-    log = MetricsLog(self.results_dir, first_step=first_step, total_steps=train.num_train_steps)
+    metrics_log = MetricsLog(self.results_dir, first_step=first_step, total_steps=train.num_train_steps)
 
     def evaluate(step: int) -> bool:
       assert evaluations is not None
@@ -164,14 +164,14 @@ class Estimator:
     try:
       batches = iter(self._training_batches(data, train, first_step))
       trainer.train(
-        batches, self.checkpoints, log, make_learning_rate_reader(schedule), evaluate if evaluations else None
+        batches, self.checkpoints, metrics_log, make_learning_rate_reader(schedule), evaluate if evaluations else None
       )
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
       if not is_lost_process(error):
         data.explain_failure()
       raise
     finally:
-      log.close()
+      metrics_log.close()
     self._finish(trainer.step, train)
 
   def _make_trainer(self, train: TrainConfig, schedule: Any, jit_compile: bool) -> Trainer:
@@ -192,7 +192,7 @@ class Estimator:
     """Draws the curves and says where they are."""
     picture = curves.draw_curves(self.results_dir)
     early = f", stopped early ({self.task.best_metric} got no better)" if step < train.num_train_steps else ""
-    say(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
+    log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
 
   def claim_output_dir(self, data: Data) -> TrainConfig:
     """Writes config.json and environment.json, and what the task keeps there.
@@ -279,7 +279,7 @@ class Estimator:
     with self.cluster.watched(self._how_to_go_on):
       paths = list(self.task.predict(self.model, run, self.results_dir, predictions_file))
     for path in paths:
-      say(f"wrote {path}")
+      log(f"wrote {path}")
     return paths
 
   def _training_batches(self, data: Data, train: TrainConfig, first_step: int) -> tf.distribute.DistributedDataset:
@@ -313,7 +313,7 @@ class Estimator:
     """The newest checkpoint that verifies, None in a new output_dir. UserError if all of them are damaged."""
     newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
     for line in skipped:
-      say(f"warning: {line}")
+      log(f"warning: {line}")
     self.cluster.any(False)  # every process has read the directory before the chief changes it
     return newest
 
@@ -326,7 +326,7 @@ class Estimator:
       files.remove_leftovers(self.config.output_dir)
     if newest is not None:
       checkpoints.restore(newest, trainer.state())
-      say(f"resumed from {newest.path}")
+      log(f"resumed from {newest.path}")
     elif self.config.init_checkpoint:
       load_initial_weights(self.task, self.model, self.config)
     if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
@@ -365,13 +365,13 @@ class Estimator:
 
   def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
     results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    say(f"step {step} evaluation  {format_metrics(results)}")
+    log(f"step {step} evaluation  {format_metrics(results)}")
     metric = self.task.best_metric
     self.checkpoints.check_lock()
     if self.cluster.is_chief and self.checkpoints.record_evaluation(
       step, metric, results[metric], higher_is_better=self.task.higher_is_better
     ):
-      say(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
+      log(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
     evaluations.add(step, results)
 
   def _identity(self) -> dict[str, Any]:
@@ -394,7 +394,7 @@ class Estimator:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
     epochs = train.num_train_steps * train.train_batch_size / data.num_examples
     is_compiled = jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
-    say(
+    log(
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self.precision}, {'with' if is_compiled else 'without'} XLA, {self.strategy.num_replicas_in_sync} replica(s)"
     )

@@ -15,7 +15,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import say
+from albert.runs.metrics_log import log
 from albert.tasks.base import Task
 from albert.training import cluster
 from albert.training.prediction_sources import prediction_sources_of
@@ -106,9 +106,9 @@ def _run_one(task: Task, config: RunConfig) -> dict[str, float]:
   estimator = Estimator(task, config)
   if _is_finished(config):
     estimator.claim_output_dir(task.training_data())
-    say(f"{config.output_dir} is done: its results are taken from {path}")
+    log(f"{config.output_dir} is done: its results are taken from {path}")
   else:
-    say(f"run with seed {config.train.seed} in {config.output_dir}")
+    log(f"run with seed {config.train.seed} in {config.output_dir}")
     estimator.train()
     estimator.evaluate()
   if config.do_predict and not prediction_sources_of(task, config).are_complete():

@@ -38,7 +38,7 @@ class MetricsLog:
     with files.open_file(self._path, "ab") as f:
       f.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
     self._events.write(step, metrics)
-    say(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
+    log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
 
   def advance(self, step: int) -> None:
     """Moves the bar of a terminal to `step`."""
@@ -75,7 +75,7 @@ class _Events:
       found = local_files.system_error(error)
       reason = (found and found.strerror) or " ".join(str(error).split())[:300]
       self._writer = None
-      say(
+      log(
         f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training goes on without them "
         f"until it is started again; {output_files.METRICS} has the same numbers"
       )
@@ -108,7 +108,7 @@ def format_metrics(metrics: dict[str, float]) -> str:
   return "  ".join(f"{_SHORT.get(name, name)} {value:.4g}" for name, value in metrics.items())
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
   """A line for the person who watches: on stderr, so that standard output stays for results."""
   tqdm.write(line.rstrip(), file=sys.stderr)  # above a bar, if there is one
   sys.stderr.flush()

@@ -17,7 +17,7 @@ from albert.data.content import DataContent
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import say as log
+from albert.runs.metrics_log import log
 
 
 def claim(

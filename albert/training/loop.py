@@ -18,7 +18,7 @@ from albert.config.run import TrainConfig
 from albert.errors import RunError, Stopped
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
-from albert.runs.metrics_log import MetricsLog, say
+from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
 from albert.training.cluster import Cluster
@@ -150,14 +150,14 @@ class Trainer:
     self,
     batches: Iterator[Batch],
     checkpoints: CheckpointManager,
-    log: MetricsLog,
+    metrics_log: MetricsLog,
     learning_rate: Callable[[int], float],
     evaluate: Callable[[int], bool] | None = None,
   ) -> None:
     """Trains to num_train_steps, logging, saving and evaluating where a step is due.
 
     Args:
-      batches, checkpoints, log: what to read, where to save, where to write metrics.
+      batches, checkpoints, metrics_log: what to read, where to save, where to write metrics.
       learning_rate: step -> the rate to log.
       evaluate: called every eval_every_steps, after the step was saved; True stops the training.
     Raises:
@@ -181,7 +181,7 @@ class Trainer:
         seconds_per_step = seconds / self.cluster.num_processes
         loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
-        log.advance(step)
+        metrics_log.advance(step)
         is_last = step == config.num_train_steps
         is_evaluated = is_evaluation_due(config, step) and evaluate is not None
         is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last or stops > 0
@@ -194,7 +194,7 @@ class Trainer:
             "examples_per_second": (step - logged) * config.train_batch_size / seconds,
           }
           checkpoints.check_lock(read=False)
-          log.write(step, metrics)
+          metrics_log.write(step, metrics)
           logged, started = step, time.monotonic()
         if is_saved:
           if self.cluster.is_chief:
@@ -253,7 +253,7 @@ class _StopRequest:
   def _request(self, number: int, frame: FrameType | None) -> None:
     del frame
     self.requested = number
-    say(f"{signal.Signals(number).name}: saving after the step under way")
+    log(f"{signal.Signals(number).name}: saving after the step under way")
     signal.signal(number, self._previous[number])
 
   def __exit__(self, *unused: object) -> None:

@@ -7,7 +7,7 @@ import tf_keras as keras
 from albert.config.run import RunConfig
 from albert.errors import UserError
 from albert.runs import run_directory
-from albert.runs.metrics_log import say
+from albert.runs.metrics_log import log
 from albert.tasks.base import Task
 from albert.weights import checkpoints, warm_start
 from albert.weights.checkpoints import CheckpointManager
@@ -29,7 +29,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     vocabulary=task.vocabulary(),
   )
   new = kept + replaced
-  say(f"started from {config.init_checkpoint}" + (f"; fresh: {', '.join(new)}" if new else ""))
+  log(f"started from {config.init_checkpoint}" + (f"; fresh: {', '.join(new)}" if new else ""))
 
 
 def load_trained_weights(
@@ -50,18 +50,18 @@ def load_trained_weights(
   run_directory.check_checkpoint_settings(config.output_dir, task.checkpoint_settings())
   chosen, skipped = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
   for line in skipped:
-    say(f"warning: {line}")
+    log(f"warning: {line}")
   if chosen is not None:
     checkpoints.restore(chosen, model.named_weights())
     best = manager.best()
     kinds = [f"the best by {best.metric}"] if best and best.step == chosen.step else []
     kinds += ["the newest"] if chosen.step == max(manager.steps()) else []
-    say(f"{purpose} with {chosen.path} ({', '.join([f'step {chosen.step}', *kinds])})")
+    log(f"{purpose} with {chosen.path} ({', '.join([f'step {chosen.step}', *kinds])})")
     return chosen.step, chosen.path
   if not config.init_checkpoint:
     raise UserError(
       f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
     )
   load_initial_weights(task, model, config)
-  say(f"{purpose} with --init_checkpoint={config.init_checkpoint} (step 0: not trained here)")
+  log(f"{purpose} with --init_checkpoint={config.init_checkpoint} (step 0: not trained here)")
   return 0, config.init_checkpoint

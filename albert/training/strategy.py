@@ -17,7 +17,7 @@ from albert.config.ranges import INT32_MAX
 from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
 from albert.io.lost_processes import LOST, reason
-from albert.runs.metrics_log import say
+from albert.runs.metrics_log import log
 from albert.training import cluster
 from albert.weights.names import encoder_shapes, num_parameters
 
@@ -163,7 +163,7 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
       "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
       "variable TF_CONFIG; it is not set"
     )
-  say(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
+  log(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
   except LOST as error:
@@ -282,7 +282,7 @@ def resolve_jit_compile(
     return False
   if jit_compile == "true":
     if varying_features(element_spec()):
-      say(
+      log(
         "warning: --jit_compile=true compiles the step anew for each length of the batches, up to minutes each; "
         "--pad_to_max_length gives them one length"
       )

@@ -28,7 +28,7 @@ from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 from albert.io.lost_processes import is_lost_process
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.metrics_log import say
+from albert.runs.metrics_log import log
 from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
 
 BEST = "best.json"
@@ -205,7 +205,7 @@ class CheckpointManager:
       damage = describe_damage(path)
       kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
       files.replace(path, kept)
-      say(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
+      log(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that verifies, and a line about each newer one that was skipped."""
@@ -247,7 +247,7 @@ class CheckpointManager:
       kept = files.unused_path(f"{self.directory}.damaged")
       files.replace(self.directory, kept)
       self._damage.clear()
-      say(f"warning: training starts over; the damaged checkpoints are kept in {kept}")
+      log(f"warning: training starts over; the damaged checkpoints are kept in {kept}")
 
   def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
     """The best checkpoint if it verifies, else the newest; and a line about each that was skipped."""
@@ -290,7 +290,7 @@ class CheckpointManager:
       if not is_better and damage is None:
         return False
       if damage is not None:
-        say(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
+        log(f"warning: {self.path(best.step)}, the best so far, cannot be used: {damage}")
     files.write_json(files.join(self.directory, BEST), {"step": step, "metric": metric, "value": value})
     return True
 
@@ -348,7 +348,7 @@ class CheckpointManager:
             self._delete(step)
       elif step not in self._warned:
         self._warned.add(step)
-        say(f"warning: {self.path(step)} is left alone: {damage}")
+        log(f"warning: {self.path(step)} is left alone: {damage}")
 
   def _delete(self, step: int) -> None:
     """Deletes a checkpoint so that a kill in between leaves no damaged one, but what `remove_leftovers` deletes."""

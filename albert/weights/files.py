@@ -13,7 +13,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import say
+from albert.runs.metrics_log import log
 from albert.weights import arrays as weight_arrays
 from albert.weights import checkpoints
 from albert.weights.arrays import Array
@@ -201,7 +201,7 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
       damage = checkpoints.find_damage(files.join(directory, name))
       if damage is None:
         return files.join(directory, name, checkpoints.PREFIX)
-      say(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
+      log(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
     "the output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors or .npz file"

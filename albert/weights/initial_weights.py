@@ -10,7 +10,7 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import say as log
+from albert.runs.metrics_log import log
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightFile, open_weights
 
