@@ -1,4 +1,4 @@
-r"""Fine-tunes on a task of GLUE, or on texts and labels of your own.
+r"""Trains a text classifier or regressor, on a GLUE task or on your own texts and labels.
 
   python run_classifier.py --task_name=MRPC --data_dir=glue_data --init_checkpoint=albert_base \
     --output_dir=run --do_train --do_eval --do_predict
@@ -6,22 +6,7 @@ r"""Fine-tunes on a task of GLUE, or on texts and labels of your own.
 
 from __future__ import annotations
 
-
-def main() -> None:
-  from albert import cli, several_runs  # TensorFlow: late, so that --help is quick
-
-  several_runs.run(*cli.task_and_config("classifier"))
-
-
-def run() -> None:
-  """The console command."""
-  from albert import startup
-
-  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
-  from albert import cli
-
-  cli.run("classifier", main)
-
+from albert import cli
 
 if __name__ == "__main__":
-  run()
+  cli.run("classifier", __doc__)

@@ -1,4 +1,4 @@
-r"""Fine-tunes on questions on paragraphs, SQuAD v1.1 or v2.0.
+r"""Trains a model to find the answer to a question in a paragraph, on SQuAD v1.1 or v2.0.
 
   python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
     --predict_file=dev-v2.0.json --init_checkpoint=albert_base --output_dir=run --do_train --do_eval
@@ -6,22 +6,7 @@ r"""Fine-tunes on questions on paragraphs, SQuAD v1.1 or v2.0.
 
 from __future__ import annotations
 
-
-def main() -> None:
-  from albert import cli, several_runs  # TensorFlow: late, so that --help is quick
-
-  several_runs.run(*cli.task_and_config("squad"))
-
-
-def run() -> None:
-  """The console command."""
-  from albert import startup
-
-  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
-  from albert import cli
-
-  cli.run("squad", main)
-
+from albert import cli
 
 if __name__ == "__main__":
-  run()
+  cli.run("squad", __doc__)

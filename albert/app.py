@@ -80,13 +80,15 @@ def _parse_flags(
   return parsed
 
 
-def _print_help(main: Callable[[], None], help_page: Callable[[], HelpPage] | None, is_full: bool) -> None:
+def _print_help(
+  main: Callable[[], None], help_page: Callable[[], HelpPage] | None, description: str | None, is_full: bool
+) -> None:
   """Prints the help of the command; the full one has absl's own flags, too."""
-  module = sys.modules[main.__module__]
+  module = sys.modules["__main__" if description is not None else main.__module__]
   page = help_page() if help_page else HelpPage(command_help.flags_of(sys.argv[0]))
   if is_full:
     page = HelpPage([*page.flags, *command_help.other_flags(sys.argv[0])], page.notes)
-  print(command_help.render(command_help.program(module), module.__doc__ or "", page), end="")
+  print(command_help.render(command_help.program(module), description or module.__doc__ or "", page), end="")
 
 
 def run(
@@ -94,6 +96,7 @@ def run(
   rest: list[str] | None = None,
   operands: list[str] | None = None,
   help_page: Callable[[], HelpPage] | None = None,
+  description: str | None = None,
 ) -> None:
   """Runs `main()` as the program. What albert.errors defines ends it with one line on stderr.
 
@@ -102,11 +105,12 @@ def run(
     rest: a list that takes the words after "--", for programs that pass them on; None if there may be none.
     operands: a list that takes the words that are no flags, such as directories; None if there may be none.
     help_page: what --help shows of the flags, which are parsed then; None for the flags as they are defined.
+    description: the text at the top of --help; None for the docstring of the module that defines `main`.
   """
 
   logging.set_verbosity(logging.WARNING)  # libraries' chatter
   parse = functools.partial(
-    _parse_flags, rest=rest, operands=operands, show_help=functools.partial(_print_help, main, help_page)
+    _parse_flags, rest=rest, operands=operands, show_help=functools.partial(_print_help, main, help_page, description)
   )
   startup.begin()
   try:

@@ -1,36 +1,47 @@
-"""Runs what a script runs, in the process of the test: the flags of one script at a time."""
+"""Runs the run_* scripts in the test's own process.
+
+absl's flags are global, so the flags of only one script are defined at a time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from absl import flags
 from absl.testing import flagsaver
 
-from albert import cli
+from albert.cli import script
+from albert.cli import script_flags as cli_flags
 
 
-def _forget() -> None:
+def _undefine_flags() -> None:
   for flag in list(flags.FLAGS.flags_by_module_dict().get(sys.argv[0], [])):
     delattr(flags.FLAGS, flag.name)
 
 
 @contextlib.contextmanager
 def script_flags(task_name: str) -> Iterator[None]:
-  """Within it the flags of a task's script are defined, and no other script's."""
-  _forget()
-  cli.define_flags(task_name)
+  """A context in which the flags of one task's script are defined, and no other script's."""
+  _undefine_flags()
+  cli_flags.define_flags(task_name)
   try:
     yield
   finally:
-    _forget()
+    _undefine_flags()
 
 
-def run_script(main: Callable[[], None], *argv: str) -> None:
-  """Parses the flags, which script_flags has defined, and calls main."""
+@contextlib.contextmanager
+def parsed_flags(*argv: str) -> Iterator[None]:
+  """A context in which the flags have the values of a command line; `script_flags` must have defined them."""
   with flagsaver.flagsaver():
     flags.FLAGS.unparse_flags()
     flags.FLAGS(["script.py", *argv])
-    main()
+    yield
+
+
+def run_script(task_name: str, *argv: str) -> None:
+  """Runs the script of a task with these flags; `script_flags` must have defined them."""
+  with parsed_flags(*argv):
+    script.main(task_name)

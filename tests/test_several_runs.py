@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import math
 import types
@@ -184,9 +183,8 @@ def test_what_comes_after_training_is_checked_before_it(
     flags += [f"--spm_model_file={spm_model}", f"--vocab_size={size}"] if "--do_predict" in flags else []
   else:
     flags = [*finetuning_flags(spm_model), *flags]
-  main = importlib.import_module(f"run_{case.script}").main
   with script_flags(case.script), pytest.raises(UserError, match=case.message) as caught:
-    run_script(main, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
+    run_script(case.script, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
   assert "\n" not in str(caught.value)
   assert not list(tmp_path.glob("run/**/step-*"))
 
@@ -235,9 +233,8 @@ def test_several_runs_and_their_ensemble_on_a_test_set(
   tmp_path: Path, spm_model: str, script: str, names: list[str]
 ) -> None:
   flags = [*finetuning_flags(spm_model), *ensemble_case(script, tmp_path), "--do_train", "--do_eval", "--do_predict"]
-  main = importlib.import_module(f"run_{script}").main
   with script_flags(script):
-    run_script(main, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
+    run_script(script, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
   directories = [str(tmp_path / "runs" / f"run-{seed}") for seed in (5, 6)]
   assert ensemble(directories, str(tmp_path / "both"))
   for name in names:

@@ -1,4 +1,3 @@
-"""What the run_* scripts share: flags, --help, and where each setting comes from."""
+"""The command line of the run_* scripts: their flags, their --help, and where the value of each setting comes from."""
 
-from albert.cli.scripts import run as run
-from albert.cli.scripts import task_and_config as task_and_config
+from albert.cli.script import run as run

@@ -19,11 +19,10 @@ import sentencepiece
 import tensorflow as tf
 from sklearn import metrics
 
-import run_classifier
-from albert import cli
+from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
 from albert.weights.checkpoints import CheckpointManager
-from tests.script_flags import run_script, script_flags
+from tests.script_flags import parsed_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
 from tests.tasks.glue.archive import edit, rows_of, write_archive
 
@@ -67,7 +66,7 @@ def common(spm_model: str) -> list[str]:
 
 
 def run(*argv: str) -> None:
-  run_script(run_classifier.main, *argv)
+  run_script("classifier", *argv)
 
 
 def weights(output_dir: Path) -> dict[str, np.ndarray]:
@@ -311,14 +310,15 @@ def test_bad_data_is_one_clear_line(common: list[str], tmp_path: Path, case: str
   write_archive(tmp_path / "glue", [task_name], num_rows=8)
   edit(tmp_path / "glue" / task_name / name, line, change)
 
+  argv = [f"--task_name={task_name}", f"--data_dir={tmp_path / 'glue'}", f"--output_dir={tmp_path / 'run'}"]
+
   def read_data() -> None:
-    task, _ = cli.task_and_config("classifier")
+    task, _ = cli_flags.task_and_config("classifier")
     task.training_data()
     task.evaluation_data()
 
-  argv = [f"--task_name={task_name}", f"--data_dir={tmp_path / 'glue'}", f"--output_dir={tmp_path / 'run'}"]
-  with pytest.raises(UserError, match=message) as caught:
-    run_script(read_data, *common, *argv)
+  with parsed_flags(*common, *argv), pytest.raises(UserError, match=message) as caught:
+    read_data()
   assert "\n" not in str(caught.value)
 
 

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
-import run_pretraining
-from albert import cli
+from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
+from tests.script_flags import parsed_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL_FLAGS, write_manifest, write_shards
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +22,8 @@ TRAIN = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", 
 
 @pytest.fixture(scope="module", autouse=True)
 def _defined_flags():
-  if "output_dir" not in flags.FLAGS:
-    cli.define_flags("pretraining")
+  with script_flags("pretraining"):
+    yield
 
 
 @pytest.fixture
@@ -35,11 +33,7 @@ def shards(tmp_path: Path) -> Path:
 
 
 def run(*argv: str) -> None:
-  """What the script does, in this process."""
-  with flagsaver.flagsaver():
-    flags.FLAGS.unparse_flags()
-    flags.FLAGS(["run_pretraining.py", *argv])
-    run_pretraining.main()
+  run_script("pretraining", *argv)
 
 
 def describe_shards(shards: Path, **changes: object) -> None:
@@ -149,11 +143,9 @@ def test_a_flag_overrides_the_recipe(shards, tmp_path):
       {"task": "pretraining", "model": "albert_tiny", "optimizer": {"learning_rate": 0.5, "num_warmup_steps": 7}}
     )
   )
-  with flagsaver.flagsaver():
-    flags.FLAGS.unparse_flags()
-    argv = [f"--recipe={recipe}", f"--output_dir={tmp_path}", "--learning_rate=0.25", "--hidden_size=64"]
-    flags.FLAGS(["run_pretraining.py", *argv])
-    task, config = cli.task_and_config("pretraining")
+  argv = [f"--recipe={recipe}", f"--output_dir={tmp_path}", "--learning_rate=0.25", "--hidden_size=64"]
+  with parsed_flags(*argv):
+    task, config = cli_flags.task_and_config("pretraining")
   assert (config.optimizer.learning_rate, config.optimizer.num_warmup_steps) == (0.25, 7)
   assert (task.model_config.hidden_size, task.model_config.num_hidden_layers) == (64, 4)
 

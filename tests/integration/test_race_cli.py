@@ -15,7 +15,6 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-import run_race
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
 from albert.weights.checkpoints import CheckpointManager
@@ -61,7 +60,7 @@ def common(spm_model: str) -> list[str]:
 
 
 def run(*argv: str) -> None:
-  run_script(run_race.main, *argv)
+  run_script("race", *argv)
 
 
 def read(path: Path) -> dict[str, Any]:

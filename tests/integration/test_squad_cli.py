@@ -18,7 +18,6 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-import run_squad
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
 from albert.export.registry import choose
@@ -83,7 +82,7 @@ def common(spm_model: str) -> list[str]:
 
 
 def run(*argv: str) -> None:
-  run_script(run_squad.main, *argv)
+  run_script("squad", *argv)
 
 
 def read(path: Path) -> dict[str, Any]:

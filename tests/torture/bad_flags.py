@@ -13,7 +13,7 @@ from typing import Any
 
 from absl import flags
 
-from albert import cli
+from albert.cli import script_flags
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace
 
@@ -63,7 +63,9 @@ class Command:
 
 def commands() -> list[Command]:
   """All commands, with the flags that they define."""
-  found = [Command((script,), _defined(lambda task=task: cli.define_flags(task))) for script, task in TASKS.items()]
+  found = [
+    Command((script,), _defined(lambda task=task: script_flags.define_flags(task))) for script, task in TASKS.items()
+  ]
   for module, define in MODULES.items():
     is_package = not module.startswith("data_prep.") and module != "albert.predict"
     source = importlib.import_module(f"{module}.__main__" if is_package else module)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from albert import app
-from albert.cli import script_help
 from albert.cli.settings import Settings
 from albert.config import command_flags
 from albert.config.base import Config, define_field, option_fields
@@ -42,7 +38,7 @@ def _configs(task_name: str) -> list[type[Config]]:
   return [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[task_name].config_class]
 
 
-def _given(task_name: str) -> dict[str, Any]:
+def given_flags(task_name: str) -> dict[str, Any]:
   """The flags that the command line gives, by name."""
   names = [*_MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
@@ -55,7 +51,7 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
     UserError: a value out of range, an unknown model, a recipe that is not one, data that does not fit, a flag that
       contradicts the run in output_dir.
   """
-  settings = Settings(task_name, _given(task_name))
+  settings = Settings(task_name, given_flags(task_name))
   config = settings.run_config()
   model_file = vocabulary = None
   if config.init_checkpoint and settings.run is None:
@@ -66,10 +62,3 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
   task = registry.make_task(task_name, settings.model_config(model_file), settings.data_config(vocabulary))
   settings.check_data(task.settings())
   return task, config
-
-
-def run(task_name: str, main: Callable[[], None]) -> None:
-  """Starts a script: defines its flags, then runs `main`, with TensorFlow's own start-up chatter off."""
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-  define_flags(task_name)
-  app.run(main, help_page=lambda: script_help.page(task_name, _given(task_name)))

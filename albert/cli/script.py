@@ -1,0 +1,36 @@
+"""The body that all run_* scripts share. Imports nothing heavy, so that --help answers at once."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from albert import startup
+
+
+def run(task_name: str, description: str | None) -> None:
+  """Runs a script as the program: handles signals, parses the flags, calls `main`, and exits.
+
+  Args:
+    task_name: a key of albert.tasks.registry.TASKS.
+    description: the text at the top of --help; a script gives its docstring.
+  """
+  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
+  from albert import app
+  from albert.cli import script_flags, script_help
+
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow prints errors only, no start-up messages
+  script_flags.define_flags(task_name)
+  app.run(
+    functools.partial(main, task_name),
+    help_page=lambda: script_help.page(task_name, script_flags.given_flags(task_name)),
+    description=description,
+  )
+
+
+def main(task_name: str) -> None:
+  """Trains, evaluates and predicts, as the parsed flags say."""
+  from albert import several_runs  # imports TensorFlow, which takes seconds
+  from albert.cli import script_flags
+
+  several_runs.run(*script_flags.task_and_config(task_name))
