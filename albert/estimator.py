@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.run import RunConfig, TrainConfig
-from albert.data.source import Data, Reader
+from albert.data.dataset import Dataset, InputContext
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.io.lost_processes import is_lost_process
@@ -194,7 +194,7 @@ class Estimator:
     early = f", stopped early ({self.task.best_metric} got no better)" if step < train.num_train_steps else ""
     log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
 
-  def claim_output_dir(self, data: Data) -> TrainConfig:
+  def claim_output_dir(self, data: Dataset) -> TrainConfig:
     """Writes config.json and environment.json, and what the task keeps there.
 
     Returns: the training config, with its number of steps.
@@ -273,7 +273,7 @@ class Estimator:
     elif predictions_file:
       predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
 
-    def run(data: Data) -> Outputs:
+    def run(data: Dataset) -> Outputs:
       return self.evaluator.run(data)[1]
 
     with self.cluster.watched(self._how_to_go_on):
@@ -282,13 +282,13 @@ class Estimator:
       log(f"wrote {path}")
     return paths
 
-  def _training_batches(self, data: Data, train: TrainConfig, first_step: int) -> tf.distribute.DistributedDataset:
+  def _training_batches(self, data: Dataset, train: TrainConfig, first_step: int) -> tf.distribute.DistributedDataset:
     def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
       batches = data.training_batches(
         batch_size=train.train_batch_size,
         first_step=first_step,
         seed=train.seed,
-        reader=Reader(
+        context=InputContext(
           context.input_pipeline_id,
           context.num_input_pipelines,
           self.strategy.num_replicas_in_sync,
@@ -302,11 +302,11 @@ class Estimator:
 
     return self.strategy.distribute_datasets_from_function(make)
 
-  def _element_spec(self, data: Data, train: TrainConfig) -> Mapping[str, tf.TensorSpec]:
+  def _element_spec(self, data: Dataset, train: TrainConfig) -> Mapping[str, tf.TensorSpec]:
     """The shapes of the batches to train on."""
     replicas = self.strategy.num_replicas_in_sync
-    reader = Reader(0, strategy.num_hosts(self.strategy), replicas, train.input_parts)
-    batches = data.training_batches(batch_size=train.train_batch_size, first_step=0, seed=train.seed, reader=reader)
+    context = InputContext(0, strategy.num_hosts(self.strategy), replicas, train.input_parts)
+    batches = data.training_batches(batch_size=train.train_batch_size, first_step=0, seed=train.seed, context=context)
     return cast("Mapping[str, tf.TensorSpec]", batches.element_spec)
 
   def _latest_to_resume(self) -> checkpoints.Checkpoint | None:
@@ -390,7 +390,7 @@ class Estimator:
     names = (output_files.EVAL_RESULTS, output_files.CONFIG)
     return all(files.exists(files.join(self.config.output_dir, name)) for name in names)
 
-  def _describe(self, data: Data, train: TrainConfig, jit_compile: bool) -> None:
+  def _describe(self, data: Dataset, train: TrainConfig, jit_compile: bool) -> None:
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
     epochs = train.num_train_steps * train.train_batch_size / data.num_examples
     is_compiled = jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)

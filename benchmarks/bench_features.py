@@ -26,7 +26,7 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.base import Config  # noqa: E402
 from albert.config.model import named_model  # noqa: E402
-from albert.data.examples import Examples  # noqa: E402
+from albert.data.examples import TokenizedExamples  # noqa: E402
 from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
 from albert.tasks.glue.data import Rows  # noqa: E402
@@ -56,7 +56,7 @@ def _repeated(raw: Any, copies: int) -> Any:
 
 
 def _measure(
-  title: str, unit: str, task: FinetuningTask, count: Callable[[Examples], int], processes: Sequence[int]
+  title: str, unit: str, task: FinetuningTask, count: Callable[[TokenizedExamples], int], processes: Sequence[int]
 ) -> None:
   """Prints a row for each number of processes."""
   from albert.tasks.finetuning import TRAIN

@@ -30,8 +30,8 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.model import named_model  # noqa: E402
 from albert.config.run import OptimizerConfig, TrainConfig  # noqa: E402
+from albert.data.dataset import InputContext  # noqa: E402
 from albert.data.pipeline import EXAMPLE_WEIGHT  # noqa: E402
-from albert.data.source import Reader  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
 from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
 from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
@@ -54,7 +54,7 @@ def _task(name: str, *, pad: bool) -> FinetuningTask:
 
 def _batches(task: FinetuningTask) -> Iterator[Any]:
   stream = task.training_data().training_batches(
-    batch_size=FLAGS.batch_size, first_step=0, seed=1, reader=Reader(index=0, count=1, num_replicas=1)
+    batch_size=FLAGS.batch_size, first_step=0, seed=1, context=InputContext(host_index=0, num_hosts=1, num_replicas=1)
   )
   return iter(stream)
 

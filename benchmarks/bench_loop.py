@@ -30,7 +30,7 @@ from absl import flags  # noqa: E402
 from albert import app  # noqa: E402
 from albert.config.model import named_model  # noqa: E402
 from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig  # noqa: E402
-from albert.data.source import Reader  # noqa: E402
+from albert.data.dataset import InputContext  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.optimizers.factory import make_optimizer  # noqa: E402
@@ -67,7 +67,7 @@ def _batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
     batch_size=config.train_batch_size,
     first_step=0,
     seed=config.seed,
-    reader=Reader(index=0, count=1, num_replicas=1),
+    context=InputContext(host_index=0, num_hosts=1, num_replicas=1),
   )
 
 

@@ -23,7 +23,7 @@ from albert.io import files
 from albert.tokenization.tokenizer import UNK_ID
 from data_prep import text_checks
 from data_prep.segments import Documents, Rules, cut_long_sentences
-from data_prep.text_files import cut_line, is_packed
+from data_prep.text_files import cut_line, is_gzip
 
 UNIT_BYTES = 2 << 20
 _BATCH_CHARS = 1 << 18
@@ -197,7 +197,7 @@ def _grouped(paths: list[str], unit_bytes: int) -> Iterator[tuple[tuple[Range, .
   group: list[Range] = []
   size, progress = 0, 0
   for ordinal, path in enumerate(paths):
-    ranges = packed_ranges if is_packed(path) else plain_ranges
+    ranges = packed_ranges if is_gzip(path) else plain_ranges
     for number, (part, read) in enumerate(ranges(path, ordinal, unit_bytes)):
       # A packed file's ranges count as its plain text's would, so that both make the same units.
       nominal = max(0, min(unit_bytes, part.end - number * unit_bytes))
@@ -233,7 +233,7 @@ def read_range(part: Range, unit_bytes: int = UNIT_BYTES) -> tuple[bytes, int, b
 def _count_lines(part: Range, stop: int) -> int:
   """Line ends before byte `stop` of the range's file."""
   with files.open_file(part.path) as file:
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_packed(part.path) else file
+    stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(part.path) else file
     total = 0
     while stop > 0 and (block := stream.read(min(_BLOCK, stop))):
       total += block.count(b"\n")

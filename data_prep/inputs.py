@@ -21,7 +21,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep.corpus import Range, Unit, read_range
-from data_prep.text_files import is_packed
+from data_prep.text_files import is_gzip
 
 _BLOCK = 1 << 20
 
@@ -111,7 +111,7 @@ def check_file(task: FileTask) -> dict[str, Any]:
   )
   with files.open_file(task.path) as file:
     raw = _HashingReader(file)
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", raw)) if is_packed(task.path) else raw)
+    stream = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", raw)) if is_gzip(task.path) else raw)
     try:
       digests, length = _hash_ranges(stream, {*task.ranges, *task.donors})
     except (EOFError, zlib.error, gzip.BadGzipFile):

@@ -19,7 +19,7 @@ _LINES_BETWEEN_REPORTS = 4096
 _MAX_LINE_CHARS = 20_000
 
 
-def is_packed(path: str) -> bool:
+def is_gzip(path: str) -> bool:
   return path.endswith(".gz")
 
 
@@ -48,10 +48,10 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
       packed and not whole.
   """
   with files.open_file(path) as raw:
-    if is_packed(path):
+    if is_gzip(path):
       check_is_gzip(path, raw.read(HEAD_BYTES))
       raw.seek(0)
-    file = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_packed(path) else raw
+    file = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(path) else raw
     lines: Iterator[bytes] | None = None
     reported = 0
     for number in itertools.count(1):

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.content import DataContent
-from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, Examples
+from albert.data.dataset import Dataset, InputContext
+from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.source import Data, Reader
 
 # Batches sorted together. More would save little padding more.
 _WINDOW_BATCHES = 64
@@ -75,14 +75,14 @@ class BatchPlan:
     return stream[first : first + size]
 
 
-class ExampleData(Data):
+class ExampleDataset(Dataset):
   """Examples in memory as a data set.
 
   Args:
     examples: at least one.
     name: for the user.
     token_features: those of the examples that batches carry.
-    grouped: True for examples of several sequences: batches are [B, K, S].
+    multiple_choice: True for examples of several sequences: batches are [B, K, S].
     length: S of every batch, as a TPU wants it; None for the longest sequence of each batch.
     content: the hashes of the files that the examples were made of.
   """
@@ -91,11 +91,11 @@ class ExampleData(Data):
 
   def __init__(
     self,
-    examples: Examples,
+    examples: TokenizedExamples,
     name: str,
     *,
     token_features: Sequence[str] = (),
-    grouped: bool = False,
+    multiple_choice: bool = False,
     length: int | None = None,
     content: DataContent | None = None,
   ):
@@ -104,7 +104,7 @@ class ExampleData(Data):
     self.num_examples = examples.num_examples
     self._name = name
     self._token_features = tuple(token_features)
-    self._num_sequences = int(examples.sequence_counts.max()) if grouped else None
+    self._num_sequences = int(examples.sequence_counts.max()) if multiple_choice else None
     self._length = length
     self._longest = int(examples.longest_sequences.max())
 
@@ -113,12 +113,12 @@ class ExampleData(Data):
     mean = self.examples.longest_sequences.mean()
     return f"{self.num_examples:,} examples of {self._name}, {mean:.0f} tokens long (at most {self._longest})"
 
-  def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
-    """See Data. All parts of a batch have the same length."""
+  def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
+    """See Dataset. All parts of a batch have the same length."""
     plan = BatchPlan(self.examples.longest_sequences, batch_size, seed, sort=self._length is None)
-    share = batch_size // reader.num_replicas
-    replicas = reader.num_replicas // reader.count
-    parts = range(reader.index * replicas, (reader.index + 1) * replicas)
+    share = batch_size // context.num_replicas
+    replicas = context.num_replicas // context.num_hosts
+    parts = range(context.host_index * replicas, (context.host_index + 1) * replicas)
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       step = first_step
@@ -132,7 +132,7 @@ class ExampleData(Data):
     return self._dataset(generate, share)
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
-    """See Data. In order of length, the longest first, so that what does not fit in memory fails at once."""
+    """See Dataset. In order of length, the longest first, so that what does not fit in memory fails at once."""
     order = np.argsort(-self.examples.longest_sequences, kind="stable")
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
@@ -150,7 +150,7 @@ class ExampleData(Data):
     if length is None:
       longest = int(self.examples.longest_sequences[indices].max())
       length = min(-(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE, self._longest)
-    batch = self.examples.padded(
+    batch = self.examples.padded_batch(
       indices, length=length, num_sequences=self._num_sequences, token_features=self._token_features
     )
     return batch | {EXAMPLE_WEIGHT: np.ones(len(indices), np.float32)}

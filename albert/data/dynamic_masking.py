@@ -37,7 +37,7 @@ class DynamicMasking:
   ngram: int
 
   @classmethod
-  def of_vocabulary(cls, tokenizer: Tokenizer, masked_lm_prob: float, ngram: int) -> DynamicMasking:
+  def from_tokenizer(cls, tokenizer: Tokenizer, masked_lm_prob: float, ngram: int) -> DynamicMasking:
     """For shards that were written with the tokenizer's vocabulary."""
     return cls(tokenizer.word_starts, np.flatnonzero(~tokenizer.is_special), masked_lm_prob, ngram)
 
@@ -50,7 +50,7 @@ class DynamicMasking:
       seed: of all masks.
     Returns: those of the features that change.
     """
-    ids = restored(features)
+    ids = unmasked_ids(features)
     is_token = features[schema.INPUT_MASK] > 0  # [B, S]
     flat = ids[is_token]  # [T]
     lengths = is_token.sum(axis=1)
@@ -91,7 +91,7 @@ class DynamicMasking:
     return features | dict(zip(_CHANGED, changed, strict=True))
 
 
-def restored(features: dict[str, np.ndarray]) -> np.ndarray:
+def unmasked_ids(features: dict[str, np.ndarray]) -> np.ndarray:
   """The tokens [B, S] as they were before masks, in an array of its own."""
   ids = features[schema.INPUT_IDS].copy()
   rows, slots = np.nonzero(features[schema.MASKED_LM_WEIGHTS])

@@ -28,7 +28,7 @@ EXAMPLE_INDEX = "example_index"
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class TokenizedExamples:
   """N examples of one or more sequences each (the options of a question, say).
 
   Attributes:
@@ -87,7 +87,7 @@ class Examples:
     ends = self.token_offsets[1:] - 1
     return bool(np.isin(separators, ends, invert=True).any())
 
-  def padded(
+  def padded_batch(
     self,
     indices: np.ndarray,
     *,
@@ -144,7 +144,7 @@ class Examples:
       )
 
   @classmethod
-  def from_record(cls, record: bytes) -> Examples:
+  def from_record(cls, record: bytes) -> TokenizedExamples:
     """The block of examples that a message of to_records holds."""
     values = {
       name: array if array.dtype == np.float32 else array.astype(np.int32)
@@ -165,12 +165,12 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
   return offsets
 
 
-def concatenate(parts: Sequence[Examples]) -> Examples:
+def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
   """The examples of all parts, in order. The parts have the same labels and token features."""
   if not parts:
-    return Examples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
+    return TokenizedExamples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
   first = parts[0]
-  return Examples(
+  return TokenizedExamples(
     np.concatenate([part.input_ids for part in parts]),
     np.concatenate([part.sequence_lengths for part in parts]),
     np.concatenate([part.sequence_counts for part in parts]),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from albert.data.examples import Examples, concatenate
+from albert.data.examples import TokenizedExamples, concatenate
 from albert.errors import UserError
 from albert.io import files, json_values, records
 from albert.io.progress import Progress
@@ -35,18 +35,18 @@ Raw = TypeVar("Raw")
 
 def make_examples(
   raw: Sequence[Raw],
-  featurize: Callable[[Sequence[Raw]], Examples],
+  featurize: Callable[[Sequence[Raw]], TokenizedExamples],
   *,
   name: str,
   key: Mapping[str, Any],
   cache_dir: str,
   num_processes: int = 0,
-) -> Examples:
+) -> TokenizedExamples:
   """`featurize` of all of `raw`, from the cache if it is there.
 
   Args:
     raw: what to make examples of.
-    featurize: chunk of raw -> its Examples. Picklable, and importing its module must not import TensorFlow.
+    featurize: chunk of raw -> its TokenizedExamples. Picklable, and importing its module must not import TensorFlow.
     name: starts the name of the file.
     key: all that the result depends on, as JSON values: hashes of the data and the vocabulary, settings.
     cache_dir: where; empty for no cache.
@@ -80,7 +80,7 @@ class _Footer(msgspec.Struct):
   sha256: str
 
 
-def _write(path: str, examples: Examples) -> None:
+def _write(path: str, examples: TokenizedExamples) -> None:
   digest = hashlib.sha256()
   with records.RecordWriter(path) as writer:
     for record in examples.to_records():
@@ -90,7 +90,7 @@ def _write(path: str, examples: Examples) -> None:
     writer.write(_FOOTER + json.dumps(footer).encode("utf-8"))
 
 
-def _read(path: str) -> Examples:
+def _read(path: str) -> TokenizedExamples:
   """The examples that _write wrote. UserError if the file is damaged in any way."""
   try:
     *content, footer = [*records.read_records(path)] or [b""]
@@ -104,7 +104,7 @@ def _read(path: str) -> Examples:
     digest.update(record)
   if digest.hexdigest() != values.sha256:
     raise UserError("records are missing, doubled or changed")
-  examples = concatenate([Examples.from_record(record) for record in content])
+  examples = concatenate([TokenizedExamples.from_record(record) for record in content])
   if examples.num_examples != values.num_examples:
     raise UserError(f"it holds {examples.num_examples} examples, not {values.num_examples}")
   return examples
@@ -119,10 +119,10 @@ def _warn(line: str) -> None:
 
 
 def _make(
-  raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], Examples], num_processes: int, name: str
-) -> Examples:
+  raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], TokenizedExamples], num_processes: int, name: str
+) -> TokenizedExamples:
   chunks = [(start, raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
-  done: dict[int, Examples] = {}
+  done: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:
     # The first chunk tells how long one takes: a row of CoLA and a question on an article differ a hundredfold.
     started = time.monotonic()
@@ -137,12 +137,12 @@ def _make(
   return concatenate([done[start] for start, _ in chunks])
 
 
-_state: dict[str, Callable[[Any], Examples]] = {}
+_state: dict[str, Callable[[Any], TokenizedExamples]] = {}
 
 
-def _set_featurize(featurize: Callable[[Any], Examples]) -> None:
+def _set_featurize(featurize: Callable[[Any], TokenizedExamples]) -> None:
   _state["featurize"] = featurize
 
 
-def _featurize(task: tuple[int, Any]) -> Examples:
+def _featurize(task: tuple[int, Any]) -> TokenizedExamples:
   return _state["featurize"](task[1])

@@ -29,7 +29,7 @@ _SPANS, _REPLACEMENTS = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Spans:
+class MaskedSpans:
   """Chosen spans, in no particular order; every array is [M].
 
   Attributes:
@@ -53,7 +53,7 @@ class MaskedTokens:
   ids: np.ndarray
   positions: np.ndarray
   labels: np.ndarray
-  spans: Spans
+  spans: MaskedSpans
 
 
 def ngram_probabilities(ngram: int) -> np.ndarray:
@@ -157,7 +157,7 @@ def select_spans(
   keys: np.ndarray,
   *,
   ngram: int,
-) -> Spans:
+) -> MaskedSpans:
   """Chooses non-overlapping n-grams of whole words in every row, until its budget of tokens is spent.
 
   n is drawn with p(n) proportional to 1/n, then a place uniformly. A place where the span would overlap
@@ -212,8 +212,8 @@ def select_spans(
     active = active[(room[active] > 0) & ~full]
     step += 1
   if not chosen:
-    return Spans(*(np.zeros(0, np.int64) for _ in range(5)))
-  return Spans(*(np.concatenate(parts) for parts in zip(*chosen, strict=True)))
+    return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
+  return MaskedSpans(*(np.concatenate(parts) for parts in zip(*chosen, strict=True)))
 
 
 def replace_tokens(

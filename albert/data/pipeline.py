@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert.data.dataset import Dataset, InputContext
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.schema import FeatureSpec
 from albert.data.shards import Shards
-from albert.data.source import Data, Reader
 from albert.errors import UserError
 from albert.io import records
 
@@ -58,12 +58,12 @@ def training_batches(
   batch_size: int,
   first_step: int,
   seed: int,
-  reader: Reader,
+  context: InputContext,
   masking: DynamicMasking | None = None,
 ) -> tf.data.Dataset:
   """The endless training stream of one reader from `first_step` on, a replica's part of a batch after another.
 
-  The shards are dealt to reader.num_parts parts, each a stream of its own. A global batch holds as many examples of
+  The shards are dealt to context.input_parts parts, each a stream of its own. A global batch holds as many examples of
   each part, one part after the other; batches run on over the end of an epoch.
 
   Args:
@@ -72,18 +72,18 @@ def training_batches(
     batch_size: of the global batch.
     first_step: steps done.
     seed: the stream depends on it, on the parts, and on nothing else.
-    reader: whose part of the stream; which of the parts it reads.
+    context: whose part of the stream; which of the parts it reads.
     masking: makes the masks anew, from the seed and from where an example stands in the stream.
   Returns:
-    Batches of batch_size / reader.num_replicas: name -> int32 or float32 [batch, length], and example_weight
+    Batches of batch_size / context.num_replicas: name -> int32 or float32 [batch, length], and example_weight
     float32 [batch].
   """
-  num_parts = reader.num_parts or reader.count
-  per_reader = num_parts // reader.count
-  share, replica_batch = batch_size // num_parts, batch_size // reader.num_replicas
+  num_parts = context.input_parts or context.num_hosts
+  per_reader = num_parts // context.num_hosts
+  share, replica_batch = batch_size // num_parts, batch_size // context.num_replicas
   first_example = first_step * share
   streams = []
-  for part in range(reader.index * per_reader, (reader.index + 1) * per_reader):
+  for part in range(context.host_index * per_reader, (context.host_index + 1) * per_reader):
     part_of_shards = shards.part(part, num_parts)
     stream = training_records(part_of_shards, first_example=first_example, seed=seed)
     streams.append(_numbered(stream, first_example, part, num_parts) if masking else stream)
@@ -245,7 +245,7 @@ def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
     )
 
 
-class ShardData(Data):
+class ShardDataset(Dataset):
   """TFRecord shards as a data set. Each input pipeline reads shards of its own."""
 
   def __init__(self, shards: Shards, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None):
@@ -260,20 +260,20 @@ class ShardData(Data):
     """Numbers of examples and shards."""
     return f"{self.num_examples:,} examples in {len(self.shards.paths)} shards"
 
-  def training_batches(self, *, batch_size: int, first_step: int, seed: int, reader: Reader) -> tf.data.Dataset:
-    """See Data."""
+  def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
+    """See Dataset."""
     return training_batches(
       self.shards,
       self.features,
       batch_size=batch_size,
       first_step=first_step,
       seed=seed,
-      reader=reader,
+      context=context,
       masking=self.masking,
     )
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
-    """See Data."""
+    """See Dataset."""
     return evaluation_batches(self.shards, self.features, batch_size=batch_size)
 
   def explain_failure(self) -> None:

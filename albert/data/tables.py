@@ -50,29 +50,29 @@ class Table:
   def __len__(self) -> int:
     return len(self.line_numbers)
 
-  def where(self, row: int) -> str:
+  def location(self, row: int) -> str:
     """File and line of a row, for an error."""
     return f"{self.path}, line {self.line_numbers[row]}"
 
-  def texts(self, name: str) -> list[str]:
+  def non_empty_texts(self, name: str) -> list[str]:
     """A column none of whose fields is empty. UserError with the line of one that is."""
     values = self.columns[name]
     for row, value in enumerate(values):
       if not value or value.isspace():
-        raise UserError(f"{self.where(row)}: column {name!r} is empty: fill it in or remove the line")
+        raise UserError(f"{self.location(row)}: column {name!r} is empty: fill it in or remove the line")
     return values
 
-  def unique(self, name: str) -> list[str]:
+  def unique_names(self, name: str) -> list[str]:
     """A column, stripped, that names each row. UserError with the line of a field that is empty or came before."""
-    values = [value.strip() for value in self.texts(name)]
+    values = [value.strip() for value in self.non_empty_texts(name)]
     for row, value in enumerate(values):
-      check_name(self.where(row), name, value)
+      check_name(self.location(row), name, value)
     if len(set(values)) < len(values):
       first: dict[str, int] = {}
       for row, value in enumerate(values):
         if value in first:
           raise UserError(
-            f"{self.where(row)}: {name} {value!r} is that of line {self.line_numbers[first[value]]} already: "
+            f"{self.location(row)}: {name} {value!r} is that of line {self.line_numbers[first[value]]} already: "
             "give each row one of its own"
           )
         first[value] = row
@@ -85,7 +85,7 @@ class Table:
       UserError: with the line of what is not a number, is not in low..high, or has a square, which the loss of a
         regression takes, that overflows float32.
     """
-    values = self.texts(name)
+    values = self.non_empty_texts(name)
     numbers = np.empty(len(values), np.float32)
     for row, value in enumerate(values):
       try:
@@ -93,22 +93,24 @@ class Table:
       except ValueError:
         number = math.nan
       if math.isnan(number):
-        raise UserError(f"{self.where(row)}: {name} {shown(value.strip())} is not a number")
+        raise UserError(f"{self.location(row)}: {name} {shown(value.strip())} is not a number")
       if not math.isfinite(as_float32(number * number)):
-        raise UserError(f"{self.where(row)}: {name} {shown(value.strip())} is too large: its square overflows float32")
+        raise UserError(
+          f"{self.location(row)}: {name} {shown(value.strip())} is too large: its square overflows float32"
+        )
       if not low <= number <= high:
-        raise UserError(f"{self.where(row)}: {name} {number:g} is not between {low:g} and {high:g}")
+        raise UserError(f"{self.location(row)}: {name} {number:g} is not between {low:g} and {high:g}")
       numbers[row] = number
     return numbers
 
-  def codes(self, name: str, labels: Sequence[str]) -> np.ndarray:
+  def label_indices(self, name: str, labels: Sequence[str]) -> np.ndarray:
     """A column of labels as their places in `labels`, int32 [N]. UserError with the line of an unknown label."""
     code_of = {label: code for code, label in enumerate(labels)}
     codes = np.empty(len(self), np.int32)
-    for row, value in enumerate(self.texts(name)):
+    for row, value in enumerate(self.non_empty_texts(name)):
       code = code_of.get(value.strip())
       if code is None:
-        raise UserError(f"{self.where(row)}: {name} {value.strip()!r} is no label of this task: {_listed(labels)}")
+        raise UserError(f"{self.location(row)}: {name} {value.strip()!r} is no label of this task: {_listed(labels)}")
       codes[row] = code
     return codes
 

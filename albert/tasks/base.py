@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.source import Data
+from albert.data.dataset import Dataset
 from albert.tokenization.vocabulary import VocabularyId
 
 # Name of the metric of the whole loss, the sum of its terms.
@@ -97,11 +97,11 @@ class Task(abc.ABC):
     """
 
   @abc.abstractmethod
-  def training_data(self) -> Data:
+  def training_data(self) -> Dataset:
     """What to train on."""
 
   @abc.abstractmethod
-  def evaluation_data(self) -> dict[str, Data]:
+  def evaluation_data(self) -> dict[str, Dataset]:
     """Split -> what to evaluate on. Where there are several, `SPLIT_` starts the names of their metrics."""
 
   @abc.abstractmethod
@@ -147,7 +147,7 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions.
 

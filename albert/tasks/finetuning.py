@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
-from albert.data.batches import ExampleData
+from albert.data.batches import ExampleDataset
 from albert.data.content import DataContent, FileContent
-from albert.data.examples import Examples
+from albert.data.dataset import Dataset
+from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
 from albert.data.manifest import cached_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.source import Data
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
@@ -35,7 +35,7 @@ class FinetuningTask(Task):
   """A task whose examples are sequences of tokens held in memory.
 
   A subclass says which files a split has, what a raw example of it is, and how a chunk of raw examples becomes
-  Examples; its model; forward and metrics; and what it writes.
+  TokenizedExamples; its model; forward and metrics; and what it writes.
   """
 
   higher_is_better = True
@@ -44,7 +44,7 @@ class FinetuningTask(Task):
   # Prefixes of the head's weights, by the original's names.
   head_weights: ClassVar[Sequence[str]] = ("output_weights", "output_bias")
   # True for examples of several sequences: batches are [B, K, S].
-  grouped: ClassVar[bool] = False
+  multiple_choice: ClassVar[bool] = False
   # Token features that batches carry.
   token_features: ClassVar[Sequence[str]] = ()
   evaluation_splits: Sequence[str] = (DEV,)
@@ -70,7 +70,7 @@ class FinetuningTask(Task):
       )
     self.fresh_weights = self.head_weights
     self.replaced_weights = self.head_weights if config.fresh_head else ()
-    self._examples: dict[str, Examples] = {}
+    self._examples: dict[str, TokenizedExamples] = {}
     self._content: dict[str, DataContent] = {}
 
   # What a subclass gives:
@@ -84,8 +84,8 @@ class FinetuningTask(Task):
     """The raw examples of a split, in order; called once (see `raw`)."""
 
   @abc.abstractmethod
-  def featurizer(self, split: str) -> Callable[[Sequence[Any]], Examples]:
-    """Chunk of raw examples -> Examples; picklable, in a module that does not import TensorFlow."""
+  def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
+    """Chunk of raw examples -> TokenizedExamples; picklable, in a module that does not import TensorFlow."""
 
   def feature_settings(self, split: str) -> dict[str, Any]:
     """What the features depend on besides the files, the vocabulary and max_seq_length."""
@@ -139,7 +139,7 @@ class FinetuningTask(Task):
       self._content[split] = DataContent(tuple(map(FileContent, names, hashes)))
     return self._content[split]
 
-  def examples(self, split: str) -> Examples:
+  def examples(self, split: str) -> TokenizedExamples:
     """The examples of a split, from the cache if they are there."""
     if split not in self._examples:
       config = self.config
@@ -162,7 +162,7 @@ class FinetuningTask(Task):
       self._check_ids(split, self._examples[split])
     return self._examples[split]
 
-  def _check_ids(self, split: str, examples: Examples) -> None:
+  def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
     """UserError for an id or a segment that the model has no row for: a GPU or TPU would take another row."""
     ids, vocab_size = examples.input_ids, self.model_config.vocab_size
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
@@ -192,22 +192,22 @@ class FinetuningTask(Task):
     for split in splits:
       self.raw(split)
 
-  def data(self, split: str) -> ExampleData:
+  def data(self, split: str) -> ExampleDataset:
     """The data set of a split."""
-    return ExampleData(
+    return ExampleDataset(
       self.examples(split),
       f"{self.name} ({split})",
       content=self.content(split),
       token_features=self.token_features,
-      grouped=self.grouped,
+      multiple_choice=self.multiple_choice,
       length=self.config.max_seq_length if self.config.pad_to_max_length else None,
     )
 
-  def training_data(self) -> Data:
+  def training_data(self) -> Dataset:
     """The training set."""
     return self.data(TRAIN)
 
-  def evaluation_data(self) -> dict[str, Data]:
+  def evaluation_data(self) -> dict[str, Dataset]:
     """The development sets."""
     return {split: self.data(split) for split in self.evaluation_splits}
 

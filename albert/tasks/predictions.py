@@ -48,7 +48,7 @@ class Predictions:
     """The likeliest class int [N], the first of equal ones; or the predicted number [N]."""
     return np.nanargmax(self.scores, axis=1) if self.label_names else self.scores
 
-  def texts(self, values: np.ndarray) -> list[str]:
+  def non_empty_texts(self, values: np.ndarray) -> list[str]:
     """Classes by their names; numbers with all digits of a float32."""
     if self.label_names:
       return [self.label_names[value] for value in values]
@@ -110,13 +110,13 @@ def read_predictions(path: str) -> Predictions:
   if not names:
     if _LABEL in header:
       labels = table.numbers(_LABEL)
-    return Predictions(table.unique(_ID), (), table.numbers(_PREDICTION), labels)
+    return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
   if _LABEL in header:
-    labels = table.codes(_LABEL, names)
+    labels = table.label_indices(_LABEL, names)
   scores = np.stack([_probabilities(table, _PROBABILITY + name) for name in names], axis=1)
   for row in np.flatnonzero(np.isnan(scores).all(axis=1))[:1]:
-    raise UserError(f"{table.where(row)}: has no probability at all")
-  return Predictions(table.unique(_ID), names, scores, labels)
+    raise UserError(f"{table.location(row)}: has no probability at all")
+  return Predictions(table.unique_names(_ID), names, scores, labels)
 
 
 def _probabilities(table: tables.Table, column: str) -> np.ndarray:

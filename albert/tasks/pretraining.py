@@ -14,12 +14,12 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.data import pipeline
+from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
-from albert.data.pipeline import EXAMPLE_WEIGHT, ShardData
+from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.schema import FeatureSpec, pretraining_features
 from albert.data.shards import open_shards, stat_shards
-from albert.data.source import Data
 from albert.errors import UserError
 from albert.io import files, records
 from albert.models.heads import PretrainingModel
@@ -138,7 +138,7 @@ class PretrainingTask(Task):
         f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
         f"{self.model_config.vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"
       )
-    return DynamicMasking.of_vocabulary(
+    return DynamicMasking.from_tokenizer(
       tokenizer,
       config.masked_lm_prob or written.get("masked_lm_prob", _MASKED_LM_PROB),
       config.ngram or written.get("ngram", _NGRAM),
@@ -226,22 +226,22 @@ class PretrainingTask(Task):
     if predict:
       _ = self._masked_lines
 
-  def training_data(self) -> ShardData:
+  def training_data(self) -> ShardDataset:
     """--input_file."""
     return self._training_shards
 
   @functools.cached_property
-  def _training_shards(self) -> ShardData:
+  def _training_shards(self) -> ShardDataset:
     if not self.config.input_file:
       raise UserError("--do_train needs --input_file: the shards to train on")
     return self._shards("input_file", self.masking)
 
-  def evaluation_data(self) -> dict[str, Data]:
+  def evaluation_data(self) -> dict[str, Dataset]:
     """--eval_input_file."""
     return {"heldout": self._heldout_shards}
 
   @functools.cached_property
-  def _heldout_shards(self) -> ShardData:
+  def _heldout_shards(self) -> ShardDataset:
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
     manifest = self._agree_with_manifests(list(self._files("eval_input_file")))
@@ -252,10 +252,10 @@ class PretrainingTask(Task):
       )
     return self._shards("eval_input_file")
 
-  def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardData:
+  def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardDataset:
     stats, config = self._files(flag), self.config
     shards = open_shards(list(stats), stats=stats, patterns=getattr(config, flag), cache_dir=config.cache_dir)
-    return ShardData(shards, self.features(), masking)
+    return ShardDataset(shards, self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:
     """Masked LM, and the sentence loss if there is one."""
@@ -317,7 +317,7 @@ class PretrainingTask(Task):
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Fills the masks of predict_file: writes predictions.tsv, and prints it."""
     del run

@@ -28,7 +28,7 @@ _SPACE, _DROPPED = 1, 2
 _QUOTES = (ord("`"), ord("'"))
 
 
-class PlacedTokens(NamedTuple):
+class RaggedTokensWithOffsets(NamedTuple):
   """The tokens of texts, without [CLS] and [SEP].
 
   Attributes:
@@ -110,7 +110,7 @@ class OffsetGraphTokenizer(GraphTokenizer):
     self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(row[:-1])] for row in splits])
     self._comma_lengths = Replacements.from_rows(splits)
 
-  def tokenize_with_offsets(self, texts: tf.Tensor) -> PlacedTokens:
+  def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """The tokens of texts [B]: ids as of `tokenize`, positions as of `OffsetTokenizer.encode_with_offsets`."""
     normalized = self._normalized(texts)
     shortened, is_kept = self._shortened(normalized)
@@ -143,7 +143,9 @@ class OffsetGraphTokenizer(GraphTokenizer):
     starts = tf.repeat(starts, counts) + inside.flat_values
     lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
     ids = self._comma_replacements(ids, rows)
-    return PlacedTokens(ids, *map(ids.with_flat_values, origins.of_tokens(starts, lengths, ids.value_rowids())))
+    return RaggedTokensWithOffsets(
+      ids, *map(ids.with_flat_values, origins.of_tokens(starts, lengths, ids.value_rowids()))
+    )
 
   def _origins(self, texts: tf.Tensor) -> _Origins:
     """What the characters that SentencePiece writes come from."""

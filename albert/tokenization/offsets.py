@@ -26,7 +26,7 @@ _find_words = re.compile(r"\S+").finditer
 _QUOTES = ("``", "''")
 
 
-class Tokens(NamedTuple):
+class TokensWithOffsets(NamedTuple):
   """The T tokens of a text, without [CLS] and [SEP].
 
   Attributes:
@@ -49,7 +49,7 @@ class OffsetTokenizer(Tokenizer):
     make = functools.partial(OffsetTokenizer, convert_quotes=self.convert_quotes)
     return make, (self.model_file, self.do_lower_case)
 
-  def encode_with_offsets(self, text: str) -> Tokens:
+  def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Ids of the text, and their positions in it.
 
     Raises:
@@ -74,7 +74,7 @@ class OffsetTokenizer(Tokenizer):
         lengths.append(len(surface) - surface.count(WORD_START))
     if not ids:
       nothing = np.zeros(0, np.int32)
-      return Tokens(nothing, nothing, nothing)
+      return TokensWithOffsets(nothing, nothing, nothing)
     written_starts, written_ends = self._written(begins, parts)
     bounds = np.cumsum([0, *lengths])
     if bounds[-1] != len(written_starts):
@@ -87,7 +87,7 @@ class OffsetTokenizer(Tokenizer):
     # Behind the last character a token of space starts where that one ends.
     starts = np.append(starts, ends[-1:] if len(ends) else 0)[bounds[:-1]]
     ends = np.append(0, ends)[bounds[1:]]
-    return Tokens(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
+    return TokensWithOffsets(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
 
   def _parts_with_places(self, normalized: str) -> tuple[list[int], list[str]]:
     """Where each of the parts that encode_batch encodes one by one begins, and the parts."""

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.source import Data
 from albert.io.lost_processes import is_lost_process
 from albert.tasks.base import Batch, Outputs, Task
 from albert.training.accumulators import Accumulator
@@ -25,7 +25,7 @@ class Evaluator:
     self.strategy = strategy
     self.batch_size = batch_size
     self.accumulator = Accumulator(task.metric_names())
-    self._splits: dict[str, Data] | None = None
+    self._splits: dict[str, Dataset] | None = None
 
   @tf.function(reduce_retracing=True)
   def _step(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
@@ -38,7 +38,7 @@ class Evaluator:
 
     return self.strategy.run(replica_step, args=(next(batches),))
 
-  def run(self, data: Data, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
+  def run(self, data: Dataset, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
     """The loss and the metrics of forward over `data`, and its outputs [N, ...] in the order of the examples.
 
     The outputs, if there are any, hold example_index, too. One whose size differs from batch to batch is padded

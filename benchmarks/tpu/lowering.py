@@ -21,7 +21,7 @@ from tensorflow.python.ops import resource_variable_ops
 
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
-from albert.data.source import Data, Reader
+from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Batch
@@ -197,9 +197,9 @@ class Step:
     return str(lowered(stage="stablehlo", platform_name="TPU"))
 
 
-def batch_specs(data: Data, batch_size: int) -> dict[str, tf.TensorSpec]:
+def batch_specs(data: Dataset, batch_size: int) -> dict[str, tf.TensorSpec]:
   """The features of a core's batch, as the input pipeline gives them; a UserError if a size is not known."""
-  batches = data.training_batches(batch_size=batch_size, first_step=0, seed=0, reader=Reader(0, 1, 1))
+  batches = data.training_batches(batch_size=batch_size, first_step=0, seed=0, context=InputContext(0, 1, 1))
   strategy.check_static_shapes(batches.element_spec)
   return dict(batches.element_spec)
 

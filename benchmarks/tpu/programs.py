@@ -13,8 +13,8 @@ import sentencepiece
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, PretrainingConfig
-from albert.data.pipeline import ShardData, Shards
-from albert.data.source import Data
+from albert.data.dataset import Dataset
+from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
 from albert.tasks.pretraining import PretrainingTask
@@ -71,8 +71,8 @@ def write_vocabulary(path: Path, num_pieces: int) -> str:
 
 def _finetuning(
   task: str, file_name: str, contents: Callable[[], str], **settings: Any
-) -> Callable[[ModelConfig, int, Path], tuple[Task, Data]]:
-  def make(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Data]:
+) -> Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]:
+  def make(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
     train_file = directory / file_name
     train_file.write_text(contents(), encoding="utf-8")
     config_class = registry.TASKS[task].config_class
@@ -92,12 +92,12 @@ def _finetuning(
   return make
 
 
-def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Data]:
+def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
   """Batches take their shape from the contract of the shards, so there need be none."""
   del directory
   predictions = Settings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
-  return task, ShardData(Shards(("none.tfrecord",), (1,), (False,), ("",)), task.features())
+  return task, ShardDataset(Shards(("none.tfrecord",), (1,), (False,), ("",)), task.features())
 
 
 def _text() -> str:
@@ -124,7 +124,7 @@ def _race() -> str:
 
 # Step -> (model, sequence length, an empty directory of its own) -> the task, and data whose batches have the shapes
 # that a TPU sees.
-STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Data]]] = {
+STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]] = {
   "pretraining": _pretraining,
   "classification": _finetuning(
     "classifier", "train.tsv", _table(("a", "b", "c")), task_name="custom", text_columns="text"

@@ -36,7 +36,7 @@ from data_prep.preparation import Packed, Settings, UnitMaker
 from data_prep.runners import beam_flags, blocks
 from data_prep.runners.blocks import Block
 from data_prep.runners.job import Job, Made, Runner, UnusableTextError, Workspace, check_counts, check_shards
-from data_prep.text_files import is_packed
+from data_prep.text_files import is_gzip
 
 # Tags of outputs.
 _SUMMARY = "summary"
@@ -217,7 +217,7 @@ def write_shard(
 
 def _sources(job: Job) -> list[Source]:
   """What the machines take up, piece by piece. UserError where neighbours would have to come from packed files."""
-  packed = [(i, path) for i, path in enumerate(job.inputs) if is_packed(path)]
+  packed = [(i, path) for i, path in enumerate(job.inputs) if is_gzip(path)]
   if not packed:
     with_donors = job.settings.sentence_prediction == segments.NSP
     return list(corpus.plan_units(list(job.inputs), with_donors=with_donors))
@@ -227,14 +227,14 @@ def _sources(job: Job) -> list[Source]:
       "they need a document's neighbours; unpack the files, or use sop"
     )
   # Elsewhere what a document gives does not depend on the units.
-  plain = [(i, path) for i, path in enumerate(job.inputs) if not is_packed(path)]
+  plain = [(i, path) for i, path in enumerate(job.inputs) if not is_gzip(path)]
   ranges = [ranged for i, path in plain for ranged in corpus.plain_ranges(path, i)]
   return [*packed, *(Unit(0, (part,), (), read) for part, read in ranges)]
 
 
 def num_stretches(job: Job) -> int:
   """So many that one holds about _STRETCH_BYTES."""
-  text = sum(files.size(path) * (_UNPACKED_FOR_GZIP if is_packed(path) else 1) for path in job.inputs)
+  text = sum(files.size(path) * (_UNPACKED_FOR_GZIP if is_gzip(path) else 1) for path in job.inputs)
   return max(1, round(text * _PACKED_FOR_TEXT * job.settings.dupe_factor / _STRETCH_BYTES))
 
 

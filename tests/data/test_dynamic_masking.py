@@ -14,9 +14,9 @@ import pytest
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.data import pipeline, schema
-from albert.data.dynamic_masking import DynamicMasking, restored
+from albert.data.dataset import InputContext
+from albert.data.dynamic_masking import DynamicMasking, unmasked_ids
 from albert.data.shards import open_shards
-from albert.data.source import Reader
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.pretraining import PretrainingTask
@@ -48,9 +48,9 @@ def _masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int = 3)
 def test_other_masks_over_the_same_text():
   features, masking = _features(40), _masking()
   first, second = (features | masking.mask(features, np.arange(40) + start, seed=3) for start in (0, 40))
-  text = restored(features)
+  text = unmasked_ids(features)
   for masked in (first, second):
-    np.testing.assert_array_equal(restored(masked), text)
+    np.testing.assert_array_equal(unmasked_ids(masked), text)
     assert {name: (v.shape, v.dtype) for name, v in masked.items()} == {
       name: (v.shape, v.dtype) for name, v in features.items()
     }
@@ -85,7 +85,7 @@ def test_shares_over_epochs():
   one = _features(1)
   features = {name: np.repeat(value, epochs, axis=0) for name, value in one.items()}
   masked = features | masking.mask(features, np.arange(epochs), seed=1)
-  text, hidden = restored(features), masked[schema.MASKED_LM_WEIGHTS] > 0
+  text, hidden = unmasked_ids(features), masked[schema.MASKED_LM_WEIGHTS] > 0
   rows, slots = np.nonzero(hidden)
   columns = masked[schema.MASKED_LM_POSITIONS][rows, slots]
   shown, labels = masked[schema.INPUT_IDS][rows, columns], masked[schema.MASKED_LM_IDS][rows, slots]
@@ -126,14 +126,14 @@ def _task(spm_model: str, **config: object) -> PretrainingTask:
 
 
 Batch = dict[str, np.ndarray]
-ONE_READER = Reader(0, 1, 1, 2)
+ONE_HOST = InputContext(0, 1, 1, 2)
 
 
 def _batches(
-  task: PretrainingTask, count: int, first: int, reader: Reader = ONE_READER, batch_size: int = 16
+  task: PretrainingTask, count: int, first: int, context: InputContext = ONE_HOST, batch_size: int = 16
 ) -> list[Batch]:
-  stream = task.training_data().training_batches(batch_size=batch_size, first_step=first, seed=9, reader=reader)
-  return list(stream.take(count * reader.num_replicas // reader.count).as_numpy_iterator())
+  stream = task.training_data().training_batches(batch_size=batch_size, first_step=first, seed=9, context=context)
+  return list(stream.take(count * context.num_replicas // context.num_hosts).as_numpy_iterator())
 
 
 def _assert_equal(one: list[Batch], other: list[Batch]) -> None:
@@ -158,7 +158,7 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   for first in (3, epoch - 1, epoch + 2):
     _assert_equal(_batches(unmasked, 3, first), two_epochs[first : first + 3])
   # Two hosts read what one reads.
-  hosts = [_batches(unmasked, 4, 2, Reader(host, 2, 2, 2)) for host in range(2)]
+  hosts = [_batches(unmasked, 4, 2, InputContext(host, 2, 2, 2)) for host in range(2)]
   joined = [{name: np.concatenate([a[name], b[name]]) for name in a} for a, b in zip(*hosts, strict=True)]
   _assert_equal(joined, two_epochs[2:6])
   # A large batch, which gets its masks alone, holds what small ones do, of which several get theirs together.
@@ -169,7 +169,7 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   # In its second epoch an example has other masks than in the first.
   shown: dict[bytes, list[bytes]] = {}
   for batch in two_epochs:
-    for ids, row in zip(restored(batch), batch[schema.INPUT_IDS], strict=True):
+    for ids, row in zip(unmasked_ids(batch), batch[schema.INPUT_IDS], strict=True):
       shown.setdefault(ids.tobytes(), []).append(row.tobytes())
   assert np.mean([len(set(masked)) == len(masked) for masked in shown.values()]) > 0.95
   tokens = sum(batch[schema.INPUT_MASK].sum() for batch in two_epochs)
@@ -182,7 +182,7 @@ def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: st
   maker = UnitMaker(Settings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
-  starts = DynamicMasking.of_vocabulary(Tokenizer(spm_model), 0.15, 3).word_starts
+  starts = DynamicMasking.from_tokenizer(Tokenizer(spm_model), 0.15, 3).word_starts
   for batch in preparation.make_batches(documents, num_own, maker.settings, maker.random_ids):
     tokens = batch.tokens
     np.testing.assert_array_equal(starts[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
@@ -235,7 +235,7 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
       expected[start + word[0]] = True
   np.testing.assert_array_equal(documents.word_starts, expected)
   # All bytes of a word are hidden, or none, in both ways of masking.
-  dynamic = DynamicMasking.of_vocabulary(tokenizer, 0.3, 3)
+  dynamic = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_hidden = np.zeros(2, int)
   for made in maker.packed(unit):
     if isinstance(made, Counts):
@@ -244,7 +244,7 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
     features = unpack(made.words, starts, settings.max_seq_length, settings.max_predictions_per_seq)
     again = features | dynamic.mask(features, np.arange(starts.size), seed=1)
     for way, masked in enumerate((features, again)):
-      text_ids = restored(masked)
+      text_ids = unmasked_ids(masked)
       for row, length in enumerate(features[schema.INPUT_MASK].sum(axis=1)):
         hidden = set(masked[schema.MASKED_LM_POSITIONS][row][masked[schema.MASKED_LM_WEIGHTS][row] > 0].tolist())
         for word in _words_by_decoding(tokenizer, text_ids[row, 1 : length - 1].tolist()):

@@ -1,4 +1,4 @@
-"""Examples: padding against a plain loop, records, and the plan of batches."""
+"""Tokenized examples: padding against a plain loop, records, and the plan of batches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.data.batches import BatchPlan, ExampleData
-from albert.data.examples import Examples, concatenate
+from albert.data.batches import BatchPlan, ExampleDataset
+from albert.data.dataset import InputContext
+from albert.data.examples import TokenizedExamples, concatenate
 from albert.data.feature_cache import make_examples
-from albert.data.source import Reader
 from albert.io import files, records
 
-ALONE = Reader(index=0, count=1, num_replicas=1)
+ALONE = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 
 
 def sequence(rng: np.random.Generator, length: int) -> list[int]:
@@ -26,7 +26,7 @@ def sequence(rng: np.random.Generator, length: int) -> list[int]:
   return [2, *body[:first], 3, *body[first:], 3]
 
 
-def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[Examples, list[list[list[int]]]]:
+def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[TokenizedExamples, list[list[list[int]]]]:
   rng = np.random.default_rng(seed)
   nested = [
     [sequence(rng, int(rng.integers(5, 40))) for _ in range(rng.integers(1, max_sequences + 1))]
@@ -34,7 +34,7 @@ def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[Exam
   ]
   flat = [tokens for example in nested for tokens in example]
   ids = np.array([token for tokens in flat for token in tokens], np.int32)
-  examples = Examples(
+  examples = TokenizedExamples(
     ids,
     np.array([len(tokens) for tokens in flat], np.int32),
     np.array([len(example) for example in nested], np.int32),
@@ -47,7 +47,7 @@ def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[Exam
 def test_padded_batches_equal_a_plain_loop() -> None:
   examples, nested = make(9, max_sequences=4)
   indices = np.array([7, 0, 3, 3])
-  batch = examples.padded(indices, length=41, num_sequences=5, token_features=["place"])
+  batch = examples.padded_batch(indices, length=41, num_sequences=5, token_features=["place"])
   for row, index in enumerate(indices):
     for column in range(5):
       tokens = nested[index][column] if column < len(nested[index]) else []
@@ -69,7 +69,7 @@ def test_records_and_concatenation_give_the_examples_back(tmp_path: Path) -> Non
   with records.RecordWriter(path) as writer:
     for record in examples.to_records():
       writer.write(record)
-  again = concatenate([Examples.from_record(record) for record in records.read_records(path)])
+  again = concatenate([TokenizedExamples.from_record(record) for record in records.read_records(path)])
   for name in ("input_ids", "sequence_lengths", "sequence_counts"):
     np.testing.assert_array_equal(getattr(again, name), getattr(examples, name))
   assert again.labels.keys() == examples.labels.keys()
@@ -85,7 +85,7 @@ def test_columns_that_disagree_are_refused(
   lengths: list[int], counts: list[int], labels: dict[str, np.ndarray]
 ) -> None:
   with pytest.raises(ValueError):
-    Examples(np.zeros(5, np.int32), np.array(lengths), np.array(counts), labels)
+    TokenizedExamples(np.zeros(5, np.int32), np.array(lengths), np.array(counts), labels)
 
 
 @pytest.mark.parametrize(("num_examples", "batch_size"), [(1000, 8), (37, 8), (5, 8)])
@@ -120,13 +120,13 @@ def test_batches_have_little_padding_and_come_in_no_order_of_length() -> None:
   assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3
 
 
-def read(data: ExampleData, num_batches: int, **arguments: object) -> list[dict[str, np.ndarray]]:
-  values = {"batch_size": 8, "first_step": 0, "seed": 1, "reader": ALONE} | arguments
+def read(data: ExampleDataset, num_batches: int, **arguments: object) -> list[dict[str, np.ndarray]]:
+  values = {"batch_size": 8, "first_step": 0, "seed": 1, "context": ALONE} | arguments
   return list(data.training_batches(**values).take(num_batches).as_numpy_iterator())  # type: ignore[arg-type]
 
 
 def test_a_resumed_stream_goes_on_where_it_stopped() -> None:
-  data = ExampleData(make(50)[0], "test")
+  data = ExampleDataset(make(50)[0], "test")
   whole, resumed = read(data, 12), read(data, 4, first_step=8)
   for before, after in zip(whole[8:], resumed, strict=True):
     assert before.keys() == after.keys()
@@ -135,38 +135,38 @@ def test_a_resumed_stream_goes_on_where_it_stopped() -> None:
 
 
 def test_parts_of_replicas_and_readers_make_up_the_batch() -> None:
-  data = ExampleData(make(50)[0], "test")
+  data = ExampleDataset(make(50)[0], "test")
   whole = read(data, 3)
-  parts = [read(data, 6, reader=Reader(index=index, count=2, num_replicas=4)) for index in range(2)]
+  parts = [read(data, 6, context=InputContext(host_index=index, num_hosts=2, num_replicas=4)) for index in range(2)]
   for step, batch in enumerate(whole):
     own = [parts[index][2 * step + replica] for index in range(2) for replica in range(2)]
     for name in batch:
       np.testing.assert_array_equal(np.concatenate([part[name] for part in own]), batch[name])
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("multiple_choice", [False, True])
 @pytest.mark.parametrize("length", [None, 64])
-def test_evaluation_reads_each_example_once(grouped: bool, length: int | None) -> None:
-  examples, _ = make(21, max_sequences=3 if grouped else 1)
-  data = ExampleData(examples, "test", grouped=grouped, length=length, token_features=["place"])
+def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int | None) -> None:
+  examples, _ = make(21, max_sequences=3 if multiple_choice else 1)
+  data = ExampleDataset(examples, "test", multiple_choice=multiple_choice, length=length, token_features=["place"])
   dataset = data.evaluation_batches(batch_size=8)
   seen: list[int] = []
   for batch in dataset.as_numpy_iterator():
     seen += batch["example_index"][batch["example_weight"] > 0].tolist()
     assert batch["input_ids"].shape[-1] == (length or batch["input_ids"].shape[-1]) <= (length or 40)
-    assert batch["input_ids"].ndim == (3 if grouped else 2)
+    assert batch["input_ids"].ndim == (3 if multiple_choice else 2)
   assert sorted(seen) == list(range(21))
   assert dataset.element_spec["input_ids"].shape[-1] == length
   assert dataset.element_spec["label_ids"] == tf.TensorSpec([8], tf.int32)
 
 
-def featurize(raw: Sequence[int]) -> Examples:
+def featurize(raw: Sequence[int]) -> TokenizedExamples:
   """One token an example."""
   ones = np.ones(len(raw), np.int32)
-  return Examples(np.array(raw, np.int32), ones, ones)
+  return TokenizedExamples(np.array(raw, np.int32), ones, ones)
 
 
-def fail(raw: Sequence[int]) -> Examples:
+def fail(raw: Sequence[int]) -> TokenizedExamples:
   raise AssertionError(f"{len(raw)} examples made again")
 
 
@@ -227,7 +227,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
 ) -> None:
   raw = list(range(1500))
 
-  def examples(function: Callable[[Sequence[int]], Examples]) -> list[int]:
+  def examples(function: Callable[[Sequence[int]], TokenizedExamples]) -> list[int]:
     return make_examples(raw, function, name="n", key={}, cache_dir=str(tmp_path), num_processes=1).input_ids.tolist()
 
   assert examples(featurize) == raw

@@ -111,7 +111,7 @@ def rows(draw_from: st.DrawFn) -> Row:
   return starts, free, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64))
 
 
-def select(batch: list[Row], ngram: int) -> masking.Spans:
+def select(batch: list[Row], ngram: int) -> masking.MaskedSpans:
   return masking.select_spans(
     np.concatenate([row[0] for row in batch]),
     np.concatenate([row[1] for row in batch]),

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from albert.data import pipeline
+from albert.data.dataset import InputContext
 from albert.data.schema import pretraining_features
 from albert.data.shards import Shards, open_shards
-from albert.data.source import Reader
 from albert.errors import UserError
 from albert.io.records import RecordWriter, decode_example, encode_example
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, example_numbers, write_shards
@@ -36,10 +36,10 @@ def numbers(
   return [example_numbers(e["input_ids"][None], e["input_mask"][None])[0] for e in records]
 
 
-def global_batches(shards: Shards, num_batches: int, reader: Reader, first: int = 0) -> list[list[list[int]]]:
+def global_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
   """The example numbers of what a reader gives its replicas: [steps][replicas][examples], for a global batch of 8."""
-  batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, reader=reader)
-  replicas = reader.num_replicas // reader.count
+  batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, context=context)
+  replicas = context.num_replicas // context.num_hosts
   parts = [
     example_numbers(batch["input_ids"], batch["input_mask"])
     for batch in batches.take(num_batches * replicas).as_numpy_iterator()
@@ -94,9 +94,9 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
   shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   seen = []
   for host in range(2):
-    reader = Reader(host, 2, replicas)
+    context = InputContext(host, 2, replicas)
     own = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
-    stream = np.ravel(global_batches(shards, 8, reader)).tolist()  # 16 examples a host and epoch, 4 a step
+    stream = np.ravel(global_batches(shards, 8, context)).tolist()  # 16 examples a host and epoch, 4 a step
     first, second = stream[:16], stream[16:32]
     assert sorted(first) == sorted(second)
     assert first != second
@@ -109,12 +109,12 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
 @pytest.mark.parametrize("first", [0, 5])
 def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
   shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
-  two_hosts = [global_batches(shards, 7, Reader(host, 2, 4, 2), first) for host in range(2)]
+  two_hosts = [global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2)]
   together = [[*one, *other] for one, other in zip(*two_hosts, strict=True)]
-  assert global_batches(shards, 7, Reader(0, 1, 4, 2), first) == together
+  assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == together
   one_device = [[[n for replica in step for n in replica]] for step in together]
-  assert global_batches(shards, 7, Reader(0, 1, 1, 2), first) == one_device
-  assert global_batches(shards, 7, Reader(0, 1, 1), first) != one_device
+  assert global_batches(shards, 7, InputContext(0, 1, 1, 2), first) == one_device
+  assert global_batches(shards, 7, InputContext(0, 1, 1), first) != one_device
 
 
 def test_damage_is_named_by_file_and_record(tmp_path: Path):

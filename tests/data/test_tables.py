@@ -68,8 +68,8 @@ def test_every_form_gives_the_same_columns(tmp_path: Path, name: str, data: byte
 
 def test_a_file_without_header(tmp_path: Path) -> None:
   table = read_table(write(tmp_path, tsv(ROWS)), ["text"], header=HEADER)
-  assert table.texts("text") == [row[1] for row in ROWS]
-  assert table.where(2).endswith("table.tsv, line 3")
+  assert table.non_empty_texts("text") == [row[1] for row in ROWS]
+  assert table.location(2).endswith("table.tsv, line 3")
 
 
 def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
@@ -80,7 +80,9 @@ def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
 
 def test_long_fields_are_read(tmp_path: Path) -> None:
   text = "word " * 50_000
-  assert read_table(write(tmp_path, b'text\n"' + text.encode() + b'"\n', "t.csv"), ["text"]).texts("text") == [text]
+  assert read_table(write(tmp_path, b'text\n"' + text.encode() + b'"\n', "t.csv"), ["text"]).non_empty_texts(
+    "text"
+  ) == [text]
 
 
 def test_json_values_that_are_no_text(tmp_path: Path) -> None:
@@ -93,16 +95,16 @@ def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
   table = read_table(write(tmp_path, tsv([["x", "y", "z"], ["1.5", " b ", "u"], ["-2", "a", "v "]])), ["x", "y", "z"])
   assert table.numbers("x").tolist() == [1.5, -2.0]
   assert table.numbers("x").dtype == np.float32
-  assert table.codes("y", ["a", "b"]).tolist() == [1, 0]
-  assert table.unique("z") == ["u", "v"]
+  assert table.label_indices("y", ["a", "b"]).tolist() == [1, 0]
+  assert table.unique_names("z") == ["u", "v"]
 
 
 def check(read: Table) -> None:
   """Asks each column for what its name says."""
-  read.unique("id")
-  read.texts("text")
+  read.unique_names("id")
+  read.non_empty_texts("text")
   read.numbers("score", 0, 5)
-  read.codes("label", ["no", "yes"])
+  read.label_indices("label", ["no", "yes"])
 
 
 def row(**changes: str) -> bytes:
@@ -199,4 +201,4 @@ def test_a_carriage_return_in_a_row_of_csv(tmp_path: Path) -> None:
 def test_names_that_no_predictions_file_can_hold(tmp_path: Path) -> None:
   (tmp_path / "a.jsonl").write_text('{"id": "1", "a": "x"}\n{"id": "a\\tb", "a": "y"}\n')
   with pytest.raises(UserError, match=r"a\.jsonl, line 2: id 'a\\tb' has a tab or a line end: remove it$"):
-    read_table(str(tmp_path / "a.jsonl"), ["id"]).unique("id")
+    read_table(str(tmp_path / "a.jsonl"), ["id"]).unique_names("id")

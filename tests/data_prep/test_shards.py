@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.masking import MaskedTokens, Spans
+from albert.data.masking import MaskedSpans, MaskedTokens
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.workers import Workers
@@ -47,7 +47,7 @@ def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np
     )
   tokens = Tokens(ids, np.ones(ids.size, bool), np.ones(ids.size, bool), row_splits, b_starts)
   flat = np.concatenate([places + start for places, start in zip(positions, row_splits[:-1], strict=True)])
-  masked = MaskedTokens(ids, flat, np.concatenate(hidden), Spans(*[np.zeros(0, int)] * 5))
+  masked = MaskedTokens(ids, flat, np.concatenate(hidden), MaskedSpans(*[np.zeros(0, int)] * 5))
   words, sizes = shards.pack(tokens, masked, labels, WORDS)
   return words, sizes, expected
 

@@ -15,7 +15,7 @@ import sentencepiece
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.data.examples import EXAMPLE_INDEX, Examples
+from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.data.packing import pack_pair, pack_single
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
@@ -94,13 +94,13 @@ def _texts(requests: Requests, name: str) -> list[str]:
 
 def _batch(ids: np.ndarray, lengths: np.ndarray) -> dict[str, tf.Tensor]:
   """Packed sequences -> a padded batch."""
-  examples = Examples(ids, lengths, np.ones(len(lengths), np.int32))
+  examples = TokenizedExamples(ids, lengths, np.ones(len(lengths), np.int32))
   return _padded(examples)
 
 
-def _padded(examples: Examples, **options: Any) -> dict[str, tf.Tensor]:
+def _padded(examples: TokenizedExamples, **options: Any) -> dict[str, tf.Tensor]:
   length = int(examples.longest_sequences.max())
-  batch = examples.padded(np.arange(examples.num_examples), length=length, **options)
+  batch = examples.padded_batch(np.arange(examples.num_examples), length=length, **options)
   return {name: tf.constant(values) for name, values in batch.items()}
 
 
@@ -168,7 +168,7 @@ def _regression(run: Run, requests: Requests) -> Answers:
   return {"value": np.asarray(_model(run, lambda config: ClassifierModel(config, 1), batch))[:, 0]}
 
 
-def squad_examples(run: Run, requests: Requests) -> tuple[list[Question], Examples]:
+def squad_examples(run: Run, requests: Requests) -> tuple[list[Question], TokenizedExamples]:
   """Questions and their windows."""
   config = run.task_config
   questions = [
@@ -209,7 +209,7 @@ def _squad(run: Run, requests: Requests, *, version_2: bool) -> Answers:
   }
 
 
-def race_examples(run: Run, requests: Requests) -> Examples:
+def race_examples(run: Run, requests: Requests) -> TokenizedExamples:
   """A sequence for each option."""
   questions = [
     ChoiceQuestion(str(i), request["article"], request["question"], tuple(request["options"]))

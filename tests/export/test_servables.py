@@ -282,11 +282,11 @@ def test_ids_are_those_of_training(made: Made) -> None:
   if made.run.form.task == "squad":
     examples = squad_examples(made.run, requests)[1]
     shape = (examples.num_examples, int(examples.longest_sequences.max()))
-    batch = examples.padded(np.arange(shape[0]), length=shape[1])
+    batch = examples.padded_batch(np.arange(shape[0]), length=shape[1])
   elif made.run.form.task == "race":
     examples = race_examples(made.run, requests)
     length, most = int(examples.longest_sequences.max()), int(examples.sequence_counts.max())
-    batch = examples.padded(np.arange(examples.num_examples), length=length, num_sequences=most)
+    batch = examples.padded_batch(np.arange(examples.num_examples), length=length, num_sequences=most)
   else:
     return  # their ids are what the answers are compared by
   for name, values in token_inputs(made.servable, made.texts(requests)).items():

@@ -11,9 +11,9 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
-from albert.data.examples import Examples
+from albert.data.dataset import Dataset
+from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.data.source import Data
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks.base import Batch, Forward, Outputs, Sum
@@ -25,11 +25,11 @@ WORD = 7
 
 @dataclasses.dataclass(frozen=True)
 class Featurizer:
-  """Lines of numbers, the label first -> Examples."""
+  """Converts lines of numbers, of which the first is the label, to TokenizedExamples."""
 
-  def __call__(self, raw: Sequence[list[int]]) -> Examples:
+  def __call__(self, raw: Sequence[list[int]]) -> TokenizedExamples:
     tokens = [[CLS_ID, *line[1:], SEP_ID] for line in raw]
-    return Examples(
+    return TokenizedExamples(
       np.array([token for row in tokens for token in row], np.int32),
       np.array([len(row) for row in tokens], np.int32),
       np.ones(len(raw), np.int32),
@@ -54,7 +54,7 @@ class ToyTask(FinetuningTask):
     with files.open_file(self.data_files(split)[0]) as f:
       return [[int(word) for word in line.split()] for line in f.read().decode().splitlines()]
 
-  def featurizer(self, split: str) -> Callable[[Sequence[list[int]]], Examples]:
+  def featurizer(self, split: str) -> Callable[[Sequence[list[int]]], TokenizedExamples]:
     del split
     return Featurizer()
 
@@ -78,7 +78,7 @@ class ToyTask(FinetuningTask):
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     (path,) = self.prediction_files(directory, predictions_file)
     rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run(self.data("test"))["logits"])]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from albert.tokenization.offsets import OffsetTokenizer, Tokens, _origins
+from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets, _origins
 from albert.tokenization.tokenizer import UNK_ID, WORD_START, decompose, normalize_text
 from tests.conftest import SaveModel
 
@@ -107,7 +107,7 @@ def reference_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, i
   return places
 
 
-def check_places(tokenizer: OffsetTokenizer, text: str, tokens: Tokens) -> None:
+def check_places(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
   """Places never go back, hold no outer whitespace, and read as their pieces do."""
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)

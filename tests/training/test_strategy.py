@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
-from albert.data.batches import ExampleData
-from albert.data.examples import Examples
-from albert.data.pipeline import ShardData
+from albert.data.batches import ExampleDataset
+from albert.data.dataset import Dataset, InputContext
+from albert.data.examples import TokenizedExamples
+from albert.data.pipeline import ShardDataset
 from albert.data.schema import pretraining_features
 from albert.data.shards import open_shards
-from albert.data.source import Data, Reader
 from albert.errors import UserError
 from albert.training import strategy as strategies
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, write_shards
@@ -100,15 +100,15 @@ def test_xla_is_for_batches_of_one_shape(
 ) -> None:
   rows = [np.arange(length) for length in (5, 9, 17)]
   lengths = np.array([len(row) for row in rows], np.int32)
-  examples = Examples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
+  examples = TokenizedExamples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
   shards = open_shards(write_shards(tmp_path, [4]))
-  data: dict[str, Data] = {
-    "finetuning": ExampleData(examples, "toy"),
-    "padded": ExampleData(examples, "toy", length=32),
-    "pretraining": ShardData(shards, pretraining_features(SEQ_LENGTH, PREDICTIONS)),
+  data: dict[str, Dataset] = {
+    "finetuning": ExampleDataset(examples, "toy"),
+    "padded": ExampleDataset(examples, "toy", length=32),
+    "pretraining": ShardDataset(shards, pretraining_features(SEQ_LENGTH, PREDICTIONS)),
   }
   specs = {
-    name: source.training_batches(batch_size=2, first_step=0, seed=1, reader=Reader(0, 1, 1)).element_spec
+    name: source.training_batches(batch_size=2, first_step=0, seed=1, context=InputContext(0, 1, 1)).element_spec
     for name, source in data.items()
   }
   with_device(monkeypatch, capability=(8, 0))

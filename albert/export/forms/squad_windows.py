@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert.export.network.layout import Tokens
 from albert.tokenization.graph import first_tokens
-from albert.tokenization.graph_offsets import PlacedTokens
+from albert.tokenization.graph_offsets import RaggedTokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 # B examples, W windows of all examples, S tokens of the longest, T tokens of all contexts.
@@ -46,7 +46,12 @@ class Windows(NamedTuple):
 
 
 def make_windows(
-  question: tf.RaggedTensor, context: PlacedTokens, *, max_seq_length: int, max_query_length: int, doc_stride: int
+  question: tf.RaggedTensor,
+  context: RaggedTokensWithOffsets,
+  *,
+  max_seq_length: int,
+  max_query_length: int,
+  doc_stride: int,
 ) -> Windows:
   """Windows of questions [B, (tokens)] and contexts; at least one for each example.
 

@@ -123,8 +123,8 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[Rows, Sequen
   names = [*file.texts, *filter(None, (file.label, file.id))]
   header = None if file.has_header else file.columns
   table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
-  texts = [table.columns[name] if file.allows_empty_texts else table.texts(name) for name in file.texts]
-  ids = table.unique(file.id) if file.id else [str(row) for row in range(len(table))]
+  texts = [table.columns[name] if file.allows_empty_texts else table.non_empty_texts(name) for name in file.texts]
+  ids = table.unique_names(file.id) if file.id else [str(row) for row in range(len(table))]
   rows = Rows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels(table, file, spec))
   return rows, table.damaged_lines
 
@@ -136,9 +136,9 @@ def read_labels(path: str, column: str) -> list[str]:
     UserError: an empty label, only one label, or so many that the column cannot be one of labels.
   """
   table = tables.read_table(path, [column])
-  found = {value.strip() for value in table.texts(column)}
+  found = {value.strip() for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
-    tables.check_name(table.where(row), column, value.strip())
+    tables.check_name(table.location(row), column, value.strip())
   if len(found) < 2:
     raise UserError(f"{path}: column {column!r} holds {len(found)} label(s), {sorted(found)}: a task needs two or more")
   if len(found) > max(100, len(table) // 10):
@@ -179,7 +179,7 @@ def _labels(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
     owners = [name for name in tasks_of_header(file.columns) if name != spec.name and first in SPECS[name].labels]
     if owners:
       raise UserError(
-        f"{table.where(0)}: {file.label} {first!r} is one of {' or '.join(owners)}, not of {spec.name} "
+        f"{table.location(0)}: {file.label} {first!r} is one of {' or '.join(owners)}, not of {spec.name} "
         f"({', '.join(spec.labels)}): check --task_name and --data_dir"
       )
-  return table.codes(file.label, spec.labels)
+  return table.label_indices(file.label, spec.labels)

@@ -1,4 +1,5 @@
-"""Rows of texts -> Examples: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`. Needs no TensorFlow: many processes run it."""
+"""Rows of texts -> TokenizedExamples, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`. Worker processes import it without
+TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert.data.examples import Examples
+from albert.data.examples import TokenizedExamples
 from albert.data.packing import pack_pair, pack_single
 from albert.tasks.glue.data import Rows
 from albert.tokenization.tokenizer import Tokenizer
@@ -36,11 +37,11 @@ class Featurizer:
   convert_quotes: bool
   max_seq_length: int
 
-  def __call__(self, rows: Rows) -> Examples:
+  def __call__(self, rows: Rows) -> TokenizedExamples:
     """One sequence a row. The labels are label_ids int32 [N], or scores float32 [N] where rows have such."""
     ids, lengths = self.pack(rows.first, rows.second)
     name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
-    return Examples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
+    return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
 
   def pack(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """The ids of all sequences end to end, int32, and the length of each."""

@@ -18,7 +18,7 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from albert.data.examples import Examples
+from albert.data.examples import TokenizedExamples
 from albert.tasks.glue import wnli_spans
 from albert.tasks.glue.data import Rows
 from albert.tasks.glue.features import Featurizer
@@ -111,11 +111,11 @@ class GroupFeaturizer:
 
   pairs: Featurizer
 
-  def __call__(self, groups: Groups) -> Examples:
+  def __call__(self, groups: Groups) -> TokenizedExamples:
     """A sequence for the row and each rival. The labels are is_right int32 [N]."""
     is_right = np.array([group.is_right for group in groups.groups], np.int32)
     counts = np.array([len(group.seconds) for group in groups.groups], np.int32)
     first = [group.first for group in groups.groups for _ in group.seconds]
     second = [text for group in groups.groups for text in group.seconds]
     ids, lengths = self.pairs.pack(first, second)
-    return Examples(ids, lengths, counts, {IS_RIGHT: is_right})
+    return TokenizedExamples(ids, lengths, counts, {IS_RIGHT: is_right})

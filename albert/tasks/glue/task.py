@@ -13,10 +13,10 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.examples import OPTION_MASK, Examples
+from albert.data.dataset import Dataset
+from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.data.source import Data
 from albert.errors import UserError
 from albert.io import files
 from albert.models.classifier import ClassifierModel
@@ -107,7 +107,7 @@ class TextTask(FinetuningTask):
       raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
     super().check_inputs(train=train, evaluate=evaluate, predict=predict)
 
-  def evaluation_data(self) -> dict[str, Data]:
+  def evaluation_data(self) -> dict[str, Dataset]:
     """The development sets. UserError if the task has none."""
     self.check_inputs(train=False, evaluate=True, predict=False)
     return super().evaluation_data()
@@ -144,7 +144,7 @@ class TextTask(FinetuningTask):
     assert isinstance(raw, Rows | Groups)
     return raw.rows if isinstance(raw, Groups) else raw
 
-  def featurizer(self, split: str) -> Callable[[Any], Examples]:
+  def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
     """Texts -> ids."""
     del split
     return self._pairs()
@@ -208,7 +208,7 @@ class TextTask(FinetuningTask):
     return paths
 
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions of the test sets, and submissions to gluebenchmark.com."""
     del model
@@ -267,7 +267,7 @@ class CompetitionTask(TextTask):
   sequences it is the pairwise ranking loss, and where a row is wrong, one of its rivals is right.
   """
 
-  grouped: ClassVar[bool] = True
+  multiple_choice: ClassVar[bool] = True
 
   def num_logits(self) -> int:
     """One for each sequence."""
@@ -296,7 +296,7 @@ class CompetitionTask(TextTask):
     others = self.rows(TRAIN) if len(self.data_files(split)) > 1 else None
     return groups.group_questions(rows, self._right(), others)
 
-  def featurizer(self, split: str) -> Callable[[Any], Examples]:
+  def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
     """Texts -> ids, a sequence for each rival."""
     del split
     return GroupFeaturizer(self._pairs())

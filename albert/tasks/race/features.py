@@ -1,4 +1,4 @@
-"""Multiple-choice questions -> Examples: `[CLS] article [SEP] question with option [SEP]` for each option.
+"""Multiple-choice questions -> TokenizedExamples: `[CLS] article [SEP] question with option [SEP]` for each option.
 
 Needs no TensorFlow: many processes run it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert.data.examples import Examples
+from albert.data.examples import TokenizedExamples
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 
@@ -49,7 +49,7 @@ class RaceFeaturizer:
   max_seq_length: int
   max_qa_length: int
 
-  def __call__(self, questions: Sequence[ChoiceQuestion]) -> Examples:
+  def __call__(self, questions: Sequence[ChoiceQuestion]) -> TokenizedExamples:
     """The label is label_ids int32 [N], the place of the right option (0 where it is not known)."""
     tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
     places: dict[str, int] = {}
@@ -72,7 +72,7 @@ class RaceFeaturizer:
         blocks += (_CLS, part, _SEP, pair, _SEP)
         lengths.append(len(part) + len(pair) + 3)
     labels = [max(question.answer, 0) for question in questions]
-    return Examples(
+    return TokenizedExamples(
       np.concatenate(blocks),
       np.array(lengths, np.int32),
       np.array([len(question.options) for question in questions], np.int32),

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.data.examples import OPTION_MASK, Examples
+from albert.data.dataset import Dataset
+from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.data.source import Data
 from albert.errors import UserError
 from albert.io import files
 from albert.models.multiple_choice import MultipleChoiceModel
@@ -34,7 +34,7 @@ class RaceTask(FinetuningTask):
 
   name = "race"
   best_metric = "accuracy"
-  grouped: ClassVar[bool] = True
+  multiple_choice: ClassVar[bool] = True
   config: RaceConfig
 
   def feature_settings(self, split: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class RaceTask(FinetuningTask):
     """The questions."""
     return read_questions(self.data_files(split), with_answers=split != TEST)
 
-  def featurizer(self, split: str) -> Callable[[Sequence[Any]], Examples]:
+  def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Questions -> ids, a sequence for each option."""
     del split
     config = self.config
@@ -119,7 +119,7 @@ class RaceTask(FinetuningTask):
     return [predictions_file or predictions.predictions_path(directory, TEST)]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions of the test set."""
     del model

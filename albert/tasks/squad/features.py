@@ -1,4 +1,4 @@
-"""Questions on paragraphs -> Examples: overlapping windows `[CLS] question [SEP] part of the paragraph [SEP]`.
+"""Questions on paragraphs -> TokenizedExamples: overlapping windows `[CLS] question [SEP] part of the paragraph [SEP]`.
 
 Needs no TensorFlow: many processes run it.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert.data.examples import Examples
+from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.data import Answer, Question
-from albert.tokenization.offsets import OffsetTokenizer, Tokens
+from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 # L tokens of a window, P of a paragraph, W windows of a question.
@@ -58,7 +58,7 @@ class SquadFeaturizer:
   max_query_length: int
   doc_stride: int
 
-  def __call__(self, questions: Sequence[Question]) -> Examples:
+  def __call__(self, questions: Sequence[Question]) -> TokenizedExamples:
     """The windows of all questions, in order. The labels are those of a question's first answer."""
     tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
     asked = tokenizer.encode_batch(question.text for question in questions)
@@ -80,7 +80,7 @@ class SquadFeaturizer:
           labels.append((*_positions(answer, start, size, head.shape[1]), question.index))
     return _examples(blocks, lengths, labels)
 
-  def _windows(self, tokens: Tokens, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
+  def _windows(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
     """(first token, rows [5, L] of the paragraph's part) of each window of a question."""
     num_tokens = len(tokens.ids)
     room = self.max_seq_length - query_length - 3
@@ -115,7 +115,7 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
   return np.argmax(np.where((before >= 0) & (after >= 0), scores, -1.0), axis=0)
 
 
-def answer_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int] | None:
+def answer_tokens(tokens: TokensWithOffsets, answer: Answer) -> tuple[int, int] | None:
   """The first and the last token that the answer touches; the next token if it touches none; None without tokens."""
   if not len(tokens.ids):
     return None
@@ -143,10 +143,12 @@ def _head(query: list[int]) -> np.ndarray:
 _TAIL = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
 
 
-def _examples(blocks: list[np.ndarray], lengths: list[int], labels: list[tuple[int, int, int, int]]) -> Examples:
+def _examples(
+  blocks: list[np.ndarray], lengths: list[int], labels: list[tuple[int, int, int, int]]
+) -> TokenizedExamples:
   rows = np.concatenate(blocks, axis=1)
   columns = np.array(labels, np.int32).T
-  return Examples(
+  return TokenizedExamples(
     np.ascontiguousarray(rows[0]),
     np.array(lengths, np.int32),
     np.ones(len(lengths), np.int32),
@@ -155,7 +157,7 @@ def _examples(blocks: list[np.ndarray], lengths: list[int], labels: list[tuple[i
   )
 
 
-def gold_texts(questions: Sequence[Question], examples: Examples) -> dict[int, str]:
+def gold_texts(questions: Sequence[Question], examples: TokenizedExamples) -> dict[int, str]:
   """Question's index -> the text that its labels stand for; questions without an answer in any window are left out."""
   labels = examples.labels
   texts: dict[int, str] = {}

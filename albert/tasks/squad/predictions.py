@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from albert.data.examples import EXAMPLE_INDEX, Examples
+from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tasks.predictions import companion_path
@@ -83,7 +83,7 @@ class _Window(NamedTuple):
   char_ends: np.ndarray
 
 
-def _windows(outputs: Outputs, examples: Examples) -> Iterator[_Window]:
+def _windows(outputs: Outputs, examples: TokenizedExamples) -> Iterator[_Window]:
   for row, window in enumerate(outputs[EXAMPLE_INDEX]):
     tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
@@ -93,7 +93,9 @@ def _windows(outputs: Outputs, examples: Examples) -> Iterator[_Window]:
     yield _Window(row, question, is_answer, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS])
 
 
-def candidates_v1(outputs: Outputs, examples: Examples, *, num_spans: int, max_answer_length: int) -> Candidates:
+def candidates_v1(
+  outputs: Outputs, examples: TokenizedExamples, *, num_spans: int, max_answer_length: int
+) -> Candidates:
   """The best spans of each question, from start_logits and end_logits [N, S].
 
   Of all spans of at most max_answer_length tokens; a start counts in the window that shows most around it.
@@ -117,7 +119,7 @@ def candidates_v1(outputs: Outputs, examples: Examples, *, num_spans: int, max_a
   return found
 
 
-def candidates_v2(outputs: Outputs, examples: Examples, *, max_answer_length: int) -> Candidates:
+def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_length: int) -> Candidates:
   """The spans of each question's beams.
 
   Args:
@@ -149,7 +151,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
   return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
 
 
-def lowest_null_logits(outputs: Outputs, examples: Examples) -> dict[int, float]:
+def lowest_null_logits(outputs: Outputs, examples: TokenizedExamples) -> dict[int, float]:
   """Question's index -> the lowest of its windows' null_logits [N]: one window with an answer is enough."""
   lowest: dict[int, float] = {}
   for window, value in zip(outputs[EXAMPLE_INDEX], outputs["null_logits"], strict=True):
@@ -159,7 +161,12 @@ def lowest_null_logits(outputs: Outputs, examples: Examples) -> dict[int, float]
 
 
 def predictions_v1(
-  questions: Sequence[Question], outputs: Outputs, examples: Examples, *, n_best_size: int, max_answer_length: int
+  questions: Sequence[Question],
+  outputs: Outputs,
+  examples: TokenizedExamples,
+  *,
+  n_best_size: int,
+  max_answer_length: int,
 ) -> SquadPredictions:
   """Answers to the questions of which `outputs` has windows, all n-best entries with start_logit and end_logit."""
   num_spans = _SPANS_PER_TEXT * n_best_size
@@ -168,7 +175,12 @@ def predictions_v1(
 
 
 def predictions_v2(
-  questions: Sequence[Question], outputs: Outputs, examples: Examples, *, n_best_size: int, max_answer_length: int
+  questions: Sequence[Question],
+  outputs: Outputs,
+  examples: TokenizedExamples,
+  *,
+  n_best_size: int,
+  max_answer_length: int,
 ) -> SquadPredictions:
   """Answers to the questions of which `outputs` has windows, entries with start_log_prob and end_log_prob."""
   found = candidates_v2(outputs, examples, max_answer_length=max_answer_length)

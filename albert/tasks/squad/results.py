@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert.data.examples import Examples
+from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.io import files
 from albert.metrics import squad
@@ -70,7 +70,7 @@ def _random_span(question: Question) -> str:
   return context[words[first][0] : words[last][1]]
 
 
-def unaligned(questions: Sequence[Question], examples: Examples) -> list[tuple[Question, str | None]]:
+def unaligned(questions: Sequence[Question], examples: TokenizedExamples) -> list[tuple[Question, str | None]]:
   """Questions whose answer the labels miss, with the text that they stand for, or None: no window has it whole.
 
   Such an answer begins or ends inside a token ("six" of "sixth"), and the labels take the whole token; or it is

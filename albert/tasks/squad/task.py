@@ -11,10 +11,10 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.data.examples import Examples
+from albert.data.dataset import Dataset
+from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.data.source import Data
 from albert.errors import UserError
 from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
@@ -82,7 +82,7 @@ class SquadTask(FinetuningTask):
     version_2 = self.config.version_2_with_negative
     return read_questions(self.data_files(split), version_2=version_2, with_answers=split != TEST)
 
-  def featurizer(self, split: str) -> Callable[[Sequence[Any]], Examples]:
+  def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Questions -> windows."""
     del split
     config = self.config
@@ -95,7 +95,7 @@ class SquadTask(FinetuningTask):
       config.doc_stride,
     )
 
-  def examples(self, split: str) -> Examples:
+  def examples(self, split: str) -> TokenizedExamples:
     """The windows of a split. The first time, tells of answers that the labels miss."""
     is_new = split not in self._examples
     examples = super().examples(split)
@@ -103,7 +103,7 @@ class SquadTask(FinetuningTask):
       self._report_unaligned(split, examples)
     return examples
 
-  def _report_unaligned(self, split: str, examples: Examples) -> None:
+  def _report_unaligned(self, split: str, examples: TokenizedExamples) -> None:
     questions = self.raw(split)
     found = squad_files.unaligned(questions, examples)
     if not found:
@@ -145,7 +145,9 @@ class SquadTask(FinetuningTask):
     """Calls the model in a way that builds all of it."""
 
   @abc.abstractmethod
-  def _predictions(self, questions: Sequence[Question], outputs: Outputs, examples: Examples) -> SquadPredictions:
+  def _predictions(
+    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+  ) -> SquadPredictions:
     """Answers from the outputs of forward."""
 
   def predictions(self, split: str, outputs: Outputs) -> SquadPredictions:
@@ -174,7 +176,7 @@ class SquadTask(FinetuningTask):
     return [path for kind, path in paths.items() if kind != "null_odds" or self.config.version_2_with_negative]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Data], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     del model
@@ -211,7 +213,9 @@ class SquadV1Task(SquadTask):
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
     return Forward(_means({LOSS: losses}, batch), {"start_logits": spans.start, "end_logits": spans.end})
 
-  def _predictions(self, questions: Sequence[Question], outputs: Outputs, examples: Examples) -> SquadPredictions:
+  def _predictions(
+    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+  ) -> SquadPredictions:
     config = self.config
     return squad_predictions.predictions_v1(
       questions, outputs, examples, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length
@@ -255,7 +259,9 @@ class SquadV2Task(SquadTask):
     outputs = found.beams._asdict() | {"null_logits": found.null_logits} if is_evaluation else {}
     return Forward(_means(losses, batch), outputs)
 
-  def _predictions(self, questions: Sequence[Question], outputs: Outputs, examples: Examples) -> SquadPredictions:
+  def _predictions(
+    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+  ) -> SquadPredictions:
     config = self.config
     return squad_predictions.predictions_v2(
       questions, outputs, examples, n_best_size=config.n_best_size, max_answer_length=config.max_answer_length

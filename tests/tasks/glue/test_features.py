@@ -57,7 +57,7 @@ def test_single_texts_and_scores(spm_model: str) -> None:
 
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
   examples = Featurizer(spm_model, True, False, MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
-  batch = examples.padded(np.arange(40), length=MAX_LENGTH)
+  batch = examples.padded_batch(np.arange(40), length=MAX_LENGTH)
   graph = text_ops.GraphTokenizer(spm_model)
   served = text_ops.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
   for name, values in served.items():

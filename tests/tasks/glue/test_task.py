@@ -12,7 +12,7 @@ import sentencepiece
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.data.batches import ExampleData
+from albert.data.batches import ExampleDataset
 from albert.errors import UserError
 from albert.tasks.base import Outputs
 from albert.tasks.glue.specs import ClassifierConfig
@@ -42,7 +42,7 @@ def forward(task: TextTask, split: str) -> tuple[float, Outputs, dict[str, np.nd
   """Mean loss and outputs of a freshly made model over a whole split, and the batch it was given."""
   model = task.build_model()
   data = task.data(split)
-  assert isinstance(data, ExampleData)
+  assert isinstance(data, ExampleDataset)
   (batch,) = data.evaluation_batches(batch_size=data.num_examples + 2)  # two rows of padding
   result = task.forward(model, batch, None)
   loss = float(result.sums["loss"].total / result.sums["loss"].weight)

@@ -31,7 +31,7 @@ from albert.tasks.squad.features import (
   max_context_windows,
   window_starts,
 )
-from albert.tokenization.offsets import OffsetTokenizer, Tokens
+from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from tests.tasks.squad.question_files import made_up_squad
 
 CLS, SEP = 2, 3
@@ -187,7 +187,7 @@ def test_every_token_is_at_its_best_in_one_window_of_a_question(spm_model: str, 
 
 def test_answers_that_cut_tokens_take_the_whole_token() -> None:
   # 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13
-  tokens = Tokens(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
+  tokens = TokensWithOffsets(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
   assert answer_tokens(tokens, Answer("six", 4)) == (2, 2)
   assert answer_tokens(tokens, Answer("th on", 7)) == (2, 3)
   assert answer_tokens(tokens, Answer(" sixth ", 3)) == (1, 2)
@@ -195,7 +195,7 @@ def test_answers_that_cut_tokens_take_the_whole_token() -> None:
   assert answer_tokens(tokens, Answer(" ", 3)) == (1, 1)  # no token of its own: the next one
   assert answer_tokens(tokens, Answer("!", 13)) == (3, 3)
   nothing = np.zeros(0, np.int32)
-  assert answer_tokens(Tokens(nothing, nothing, nothing), Answer("x", 0)) is None
+  assert answer_tokens(TokensWithOffsets(nothing, nothing, nothing), Answer("x", 0)) is None
 
 
 def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:

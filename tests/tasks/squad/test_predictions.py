@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.examples import EXAMPLE_INDEX, Examples
+from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import Paragraph, Question
@@ -28,11 +28,11 @@ def questions() -> list[Question]:
 
 
 @pytest.fixture(scope="module")
-def examples(spm_model: str, questions: list[Question]) -> Examples:
+def examples(spm_model: str, questions: list[Question]) -> TokenizedExamples:
   return SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
 
 
-def spans(examples: Examples, window: int) -> list[tuple[int, int]]:
+def spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
   """All that may be an answer in a window."""
   tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
   mask, best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
@@ -40,7 +40,7 @@ def spans(examples: Examples, window: int) -> list[tuple[int, int]]:
   return [(i, j) for i in places for j in places if i <= j < i + MAX_LENGTH and best[i]]
 
 
-def text_of(examples: Examples, questions: list[Question], window: int, span: tuple[int, int]) -> str:
+def text_of(examples: TokenizedExamples, questions: list[Question], window: int, span: tuple[int, int]) -> str:
   offset = examples.token_offsets[window]
   start = examples.token_features[CHAR_STARTS][offset + span[0]]
   end = examples.token_features[CHAR_ENDS][offset + span[1]]
@@ -67,7 +67,7 @@ def check(found: SquadPredictions, expected: dict[str, list[tuple[str, float]]],
     assert [entry["probability"] for entry in entries] == pytest.approx(probabilities, abs=1e-6)
 
 
-def test_the_best_of_all_spans_for_v1(examples: Examples, questions: list[Question]) -> None:
+def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: list[Question]) -> None:
   rng = np.random.default_rng(0)
   order = np.arange(examples.num_examples)
   assert examples.num_examples > 2 * len(questions)
@@ -122,7 +122,9 @@ def test_a_lone_space_at_the_end_is_no_part_of_an_answer(spm_model: str, version
   assert all(entry["text"] == entry["text"].strip() for entry in found.nbest["q"])
 
 
-def beams(examples: Examples, rng: np.random.Generator, num_starts: int, num_ends: int) -> dict[str, np.ndarray]:
+def beams(
+  examples: TokenizedExamples, rng: np.random.Generator, num_starts: int, num_ends: int
+) -> dict[str, np.ndarray]:
   """Random beams over all 40 places, also those that no answer may have, and those beyond a short window."""
   shape = (examples.num_examples, num_starts)
   return {
@@ -135,7 +137,7 @@ def beams(examples: Examples, rng: np.random.Generator, num_starts: int, num_end
   }
 
 
-def test_the_valid_beams_for_v2(examples: Examples, questions: list[Question]) -> None:
+def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[Question]) -> None:
   outputs = beams(examples, np.random.default_rng(1), 2, 1)
   expected, odds = {}, {}
   for question in questions:
@@ -162,7 +164,9 @@ def test_the_valid_beams_for_v2(examples: Examples, questions: list[Question]) -
   }
 
 
-def test_a_part_of_the_windows_answers_its_questions_alone(examples: Examples, questions: list[Question]) -> None:
+def test_a_part_of_the_windows_answers_its_questions_alone(
+  examples: TokenizedExamples, questions: list[Question]
+) -> None:
   outputs = beams(examples, np.random.default_rng(1), 9, 8)
   rows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
   some = {name: values[rows] for name, values in outputs.items()}

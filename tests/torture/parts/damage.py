@@ -329,11 +329,11 @@ def _read_shards_or_know_them_apart(expected: tuple[str, str], directory: Path) 
 def _featurize(raw: Sequence[int]) -> Any:
   import numpy as np
 
-  from albert.data.examples import Examples
+  from albert.data.examples import TokenizedExamples
 
   ids = np.array([token for value in raw for token in (2, value % 50 + 5, 3)], np.int32)
   ones = np.ones(len(raw), np.int32)
-  return Examples(ids, 3 * ones, ones, {"label_ids": np.array(raw, np.int32) % 2})
+  return TokenizedExamples(ids, 3 * ones, ones, {"label_ids": np.array(raw, np.int32) % 2})
 
 
 def _read_features(directory: Path) -> tuple[list[str], Any]:

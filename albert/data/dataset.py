@@ -1,0 +1,77 @@
+"""The interface of a dataset: what the training loop and the evaluator read batches from."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+
+import tensorflow as tf
+
+from albert.data.content import DataContent
+
+
+@dataclasses.dataclass(frozen=True)
+class InputContext:
+  """Which share of the global batches an input pipeline produces; compare `tf.distribute.InputContext`.
+
+  Every host runs one input pipeline, which feeds the replicas of that host.
+
+  Attributes:
+    host_index: index of this host, 0 <= host_index < num_hosts.
+    num_hosts: number of hosts.
+    num_replicas: number of replicas on all hosts together.
+    input_parts: number of parts that the shard files are divided into, a multiple of num_hosts; 0 stands for num_hosts.
+      The contents of a global batch depend on this number, but not on the number of hosts.
+  """
+
+  host_index: int
+  num_hosts: int
+  num_replicas: int
+  input_parts: int = 0
+
+
+class Dataset(abc.ABC):
+  """A set of examples that gives batches for training and for evaluation.
+
+  The batches for training are a pure function of (seed, step), so a resumed run continues with the same batches.
+
+  Attributes:
+    num_examples: number of examples.
+    content: hashes of the files that the examples come from. A resumed run compares them to detect changed data. It
+      has no files if the origin of the examples is unknown.
+    needs_python: whether Python code produces the training batches. Then the input pipeline must run in this process
+      (a remote TPU worker cannot run it).
+  """
+
+  num_examples: int
+  content: DataContent = DataContent()
+  needs_python: bool = False
+
+  @abc.abstractmethod
+  def describe(self) -> str:
+    """Returns a short description of the dataset for a log line."""
+
+  @abc.abstractmethod
+  def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
+    """Returns the endless stream of training batches, starting at a step.
+
+    Args:
+      batch_size: number of examples in a global batch, over all replicas.
+      first_step: number of steps already done.
+      seed: the batches are a function of the seed and the step.
+      context: which share of each global batch to produce.
+
+    Returns:
+      A tf.data.Dataset. Each element is the share of one replica: batch_size / context.num_replicas examples.
+    """
+
+  @abc.abstractmethod
+  def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
+    """Returns ceil(num_examples / batch_size) batches that contain each example once.
+
+    The last batch is filled up to batch_size with padding examples, whose example_weight is 0.
+    """
+
+  def explain_failure(self) -> None:
+    """Called after reading has failed. Raises a UserError that names the damaged file and record, if it finds one."""
+    return
