@@ -48,7 +48,7 @@ class Predictions:
     """The likeliest class int [N], the first of equal ones; or the predicted number [N]."""
     return np.nanargmax(self.scores, axis=1) if self.label_names else self.scores
 
-  def non_empty_texts(self, values: np.ndarray) -> list[str]:
+  def texts(self, values: np.ndarray) -> list[str]:
     """Classes by their names; numbers with all digits of a float32."""
     if self.label_names:
       return [self.label_names[value] for value in values]
