@@ -23,7 +23,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.base import LOSS, Batch, Task
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -62,7 +63,8 @@ class FinetuningTask(Task):
         "--spm_model_file is missing, and there is no spiece.model in --output_dir or beside --init_checkpoint: give "
         "the SentencePiece model that the weights were trained with"
       )
-    self.tokenizer = Tokenizer(config.spm_model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
+    self.tokenizer_config = TokenizerConfig(config.spm_model_file, config.do_lower_case, config.convert_quotes)
+    self.tokenizer = load_tokenizer(self.tokenizer_config)
     if self.tokenizer.vocab_size != model_config.vocab_size:
       raise UserError(
         f"--spm_model_file={config.spm_model_file} has {self.tokenizer.vocab_size} pieces, the model has vocab_size "
@@ -110,8 +112,8 @@ class FinetuningTask(Task):
     """The vocabulary, and how text is normalized."""
     return {
       "vocab_sha256": self.tokenizer.sha256,
-      "do_lower_case": self.config.do_lower_case,
-      "convert_quotes": self.config.convert_quotes,
+      "do_lower_case": self.tokenizer_config.do_lower_case,
+      "convert_quotes": self.tokenizer_config.convert_quotes,
     }
 
   def head_settings(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from albert.io import files, records
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
 from albert.tasks.base import Batch, Forward, Outputs, Sum, Task
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -116,7 +117,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _tokenizer(self) -> Tokenizer:
-    return Tokenizer(self.config.spm_model_file, self.config.do_lower_case)
+    return load_tokenizer(TokenizerConfig(self.config.spm_model_file, self.config.do_lower_case))
 
   def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
     """The dynamic masks of training; None where the shards' own are used."""

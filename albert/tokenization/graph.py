@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import sentencepiece
@@ -22,6 +22,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert.errors import UserError
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import (
   CLS_ID,
   PAD_ID,
@@ -31,6 +32,8 @@ from albert.tokenization.tokenizer import (
   decompose,
   has_newer_characters,
 )
+
+GraphTokenizerType = TypeVar("GraphTokenizerType", bound="GraphTokenizer")
 
 _NUM_CODE_POINTS = 0x110000
 _PAGE = 128
@@ -204,16 +207,20 @@ class GraphTokenizer(tf.Module):
         f'{model_file}: "," is no piece of this vocabulary, which a graph cannot tokenize as ALBERT does: '
         "train it on text with commas, or with a comma in --user_defined_symbols"
       )
-    self.do_lower_case = do_lower_case
-    self.convert_quotes = convert_quotes
     #: The same outside a graph.
     self.reference = tokenizer
+    self.config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
     splits = tokenizer.comma_splits
     self._comma_replacements = Replacements.from_rows(splits.values())
     self._unknown = _unknown_characters(tokenizer.exact_model)
     self._comma_row = np.zeros(tokenizer.vocab_size, np.int32)
     self._comma_row[list(splits)] = np.arange(1, len(splits) + 1)
+
+  @classmethod
+  def from_config(cls: type[GraphTokenizerType], config: TokenizerConfig) -> GraphTokenizerType:
+    """Makes a tokenizer from its settings."""
+    return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Normalized texts [B], equal to `Tokenizer.normalize`.
@@ -227,12 +234,12 @@ class GraphTokenizer(tf.Module):
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
-    if self.convert_quotes:
+    if self.config.convert_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     code_points = tf.strings.unicode_decode(texts, "UTF-8")
     row_of, replacements = _decompositions()
     code_points = replacements(code_points, row_of(code_points.flat_values))
-    if self.do_lower_case:
+    if self.config.do_lower_case:
       code_points = _lower(code_points)
     return code_points
 

@@ -185,7 +185,7 @@ class OffsetGraphTokenizer(GraphTokenizer):
   def _counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
     """How many characters of the normalized text each one becomes, int32 [C]; of a pair of quotes the first does."""
     counts = _num_decomposed()(code_points) + 1
-    if not self.convert_quotes:
+    if not self.config.convert_quotes:
       return counts
     places = tf.range(tf.size(code_points))
     same = (code_points[1:] == code_points[:-1]) & same_row

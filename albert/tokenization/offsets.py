@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,10 +45,6 @@ class TokensWithOffsets(NamedTuple):
 class OffsetTokenizer(Tokenizer):
   """A Tokenizer that also gives the positions of its tokens in the text."""
 
-  def __reduce__(self) -> tuple[Any, ...]:
-    make = functools.partial(OffsetTokenizer, convert_quotes=self.convert_quotes)
-    return make, (self.model_file, self.do_lower_case)
-
   def encode_with_offsets(self, text: str) -> TokensWithOffsets:
     """Ids of the text, and their positions in it.
 
@@ -56,7 +52,7 @@ class OffsetTokenizer(Tokenizer):
       UserError: the vocabulary writes text in a way that cannot be followed (bytes for unknown characters).
     """
     normalized = self.normalize(text)
-    char_starts, char_ends = _origins(text, convert_quotes=self.convert_quotes)
+    char_starts, char_ends = _origins(text, convert_quotes=self.config.convert_quotes)
     if len(char_starts) != len(normalized):
       raise AssertionError(f"{len(normalized)} characters are said to come from {len(char_starts)}")
     ids: list[int] = []

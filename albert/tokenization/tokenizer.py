@@ -11,14 +11,17 @@ import itertools
 import re
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar, overload
 
 import numpy as np
 import sentencepiece
 
 from albert.errors import UserError
 from albert.io import files
+from albert.tokenization.config import TokenizerConfig
+
+TokenizerType = TypeVar("TokenizerType", bound="Tokenizer")
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # by id
@@ -168,9 +171,7 @@ class Tokenizer:
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
-    self.model_file = model_file
-    self.do_lower_case = do_lower_case
-    self.convert_quotes = convert_quotes
+    self.config = TokenizerConfig(model_file, do_lower_case, convert_quotes)
     with files.open_file(model_file) as file:
       model = file.read()
     _load_processor(model_file, model)  # refuses what is no model
@@ -197,9 +198,18 @@ class Tokenizer:
     self._part_chars = max(1, int(_LARGEST_EXACT_SUM / (10 - min(scores))) - 1)
     self._parts = re.compile(rf"[^ ].{{0,{self._part_chars - 1}}}(?= |\Z)|[^ ]+", re.DOTALL).findall
 
-  def __reduce__(self) -> tuple[Any, ...]:
-    make = functools.partial(Tokenizer, convert_quotes=self.convert_quotes)
-    return make, (self.model_file, self.do_lower_case)
+  @classmethod
+  def from_config(cls: type[TokenizerType], config: TokenizerConfig) -> TokenizerType:
+    """Makes a tokenizer from its settings; `load_tokenizer` also caches it."""
+    return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
+
+  def __reduce__(self) -> tuple[object, ...]:
+    return type(self).from_config, (self.config,)
+
+  @property
+  def model_file(self) -> str:
+    """Path of the SentencePiece model."""
+    return self.config.model_file
 
   @functools.cached_property
   def is_special(self) -> np.ndarray:
@@ -220,7 +230,7 @@ class Tokenizer:
 
   def normalize(self, text: str) -> str:
     """See `normalize_text`."""
-    return normalize_text(text, do_lower_case=self.do_lower_case, convert_quotes=self.convert_quotes)
+    return normalize_text(text, do_lower_case=self.config.do_lower_case, convert_quotes=self.config.convert_quotes)
 
   def encode(self, text: str) -> list[int]:
     """Ids of the text, without [CLS] and [SEP]."""
@@ -317,6 +327,31 @@ class Tokenizer:
     if not piece.startswith(WORD_START) and surfaces[0].startswith(WORD_START):
       surfaces[:1] = [surfaces[0][1:]] if len(surfaces[0]) > 1 else []
     return [*surfaces, ","]
+
+
+@overload
+def load_tokenizer(config: TokenizerConfig) -> Tokenizer: ...
+@overload
+def load_tokenizer(config: TokenizerConfig, tokenizer_class: type[TokenizerType]) -> TokenizerType: ...
+def load_tokenizer(config: TokenizerConfig, tokenizer_class: type[Tokenizer] = Tokenizer) -> Tokenizer:
+  """Returns the tokenizer of a config. The most recently used tokenizers of a process are cached.
+
+  Args:
+    config: the vocabulary and the normalization.
+    tokenizer_class: Tokenizer, or a subclass of it.
+
+  Raises:
+    UserError: see Tokenizer.
+  """
+  return _load_tokenizer(tokenizer_class.from_config, config, files.stat(config.model_file))
+
+
+@functools.lru_cache(maxsize=4)
+def _load_tokenizer(
+  from_config: Callable[[TokenizerConfig], Tokenizer], config: TokenizerConfig, status: files.Stat
+) -> Tokenizer:
+  del status  # a part of the cache key: a file that has changed is read again
+  return from_config(config)
 
 
 def _varint(message: bytes, start: int) -> tuple[int, int]:

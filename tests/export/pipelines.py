@@ -174,9 +174,7 @@ def squad_examples(run: Run, requests: Requests) -> tuple[list[Question], Tokeni
   questions = [
     Question(str(i), i, request["question"], Paragraph("", request["context"])) for i, request in enumerate(requests)
   ]
-  featurizer = SquadFeaturizer(
-    run.tokenizer.model_file, True, False, MAX_LENGTH, config.max_query_length, config.doc_stride
-  )
+  featurizer = SquadFeaturizer(run.tokenizer.config, MAX_LENGTH, config.max_query_length, config.doc_stride)
   return questions, featurizer(questions)
 
 
@@ -215,7 +213,7 @@ def race_examples(run: Run, requests: Requests) -> TokenizedExamples:
     ChoiceQuestion(str(i), request["article"], request["question"], tuple(request["options"]))
     for i, request in enumerate(requests)
   ]
-  return RaceFeaturizer(run.tokenizer.model_file, True, False, MAX_LENGTH, run.task_config.max_qa_length)(questions)
+  return RaceFeaturizer(run.tokenizer.config, MAX_LENGTH, run.task_config.max_qa_length)(questions)
 
 
 def _race(run: Run, requests: Requests) -> Answers:

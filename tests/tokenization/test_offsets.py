@@ -169,7 +169,7 @@ def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
   tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), False, convert_quotes=True)
   again = pickle.loads(pickle.dumps(tokenizer))
   assert type(again) is OffsetTokenizer
-  assert (again.do_lower_case, again.convert_quotes) == (False, True)
+  assert (again.config.do_lower_case, again.config.convert_quotes) == (False, True)
   assert pieces_and_places(again, "``the") == pieces_and_places(tokenizer, "``the")
 
 

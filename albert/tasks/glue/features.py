@@ -4,7 +4,6 @@ TensorFlow."""
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,15 +11,11 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.data.packing import pack_pair, pack_single
 from albert.tasks.glue.data import Rows
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import load_tokenizer
 
 LABEL_IDS = "label_ids"
 SCORES = "scores"
-
-
-@functools.lru_cache(maxsize=2)
-def _tokenizer(model_file: str, do_lower_case: bool, convert_quotes: bool) -> Tokenizer:
-  return Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +23,11 @@ class Featurizer:
   """Makes Examples of a chunk of rows; picklable.
 
   Attributes:
-    spm_model_file, do_lower_case, convert_quotes: see Tokenizer.
+    tokenizer_config: settings of the tokenizer.
     max_seq_length: longest sequence; of a pair the longer text is cut (see pack_pair).
   """
 
-  spm_model_file: str
-  do_lower_case: bool
-  convert_quotes: bool
+  tokenizer_config: TokenizerConfig
   max_seq_length: int
 
   def __call__(self, rows: Rows) -> TokenizedExamples:
@@ -45,7 +38,7 @@ class Featurizer:
 
   def pack(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """The ids of all sequences end to end, int32, and the length of each."""
-    tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
+    tokenizer = load_tokenizer(self.tokenizer_config)
     encoded = tokenizer.encode_batch_flat(first)
     if second is None:
       return pack_single(encoded, self.max_seq_length)

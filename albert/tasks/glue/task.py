@@ -151,7 +151,7 @@ class TextTask(FinetuningTask):
 
   def _pairs(self) -> Featurizer:
     config = self.config
-    return Featurizer(config.spm_model_file, config.do_lower_case, config.convert_quotes, config.max_seq_length)
+    return Featurizer(self.tokenizer_config, config.max_seq_length)
 
   def build_model(self) -> keras.Model:
     """A built ClassifierModel."""

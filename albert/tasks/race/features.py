@@ -6,7 +6,6 @@ Needs no TensorFlow: many processes run it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Sequence
 
@@ -14,16 +13,12 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.race.data import ChoiceQuestion
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
 LABEL_IDS = "label_ids"
 _CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)
 _find_blanks = re.compile("_+")
-
-
-@functools.lru_cache(maxsize=2)
-def _tokenizer(model_file: str, do_lower_case: bool, convert_quotes: bool) -> Tokenizer:
-  return Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
 
 
 def with_option(question: str, option: str) -> str:
@@ -38,20 +33,18 @@ class RaceFeaturizer:
   """Makes Examples of a chunk of questions, a sequence an option; picklable.
 
   Attributes:
-    spm_model_file, do_lower_case, convert_quotes: see Tokenizer.
+    tokenizer_config: settings of the tokenizer.
     max_seq_length: longest sequence; what does not fit is the end of the article.
     max_qa_length: the last tokens that are kept of question and option (ALBERT's original: 128).
   """
 
-  spm_model_file: str
-  do_lower_case: bool
-  convert_quotes: bool
+  tokenizer_config: TokenizerConfig
   max_seq_length: int
   max_qa_length: int
 
   def __call__(self, questions: Sequence[ChoiceQuestion]) -> TokenizedExamples:
     """The label is label_ids int32 [N], the place of the right option (0 where it is not known)."""
-    tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
+    tokenizer = load_tokenizer(self.tokenizer_config)
     places: dict[str, int] = {}
     for question in questions:
       places.setdefault(question.article, len(places))

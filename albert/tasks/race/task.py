@@ -64,9 +64,7 @@ class RaceTask(FinetuningTask):
     del split
     config = self.config
     return RaceFeaturizer(
-      config.spm_model_file,
-      config.do_lower_case,
-      config.convert_quotes,
+      self.tokenizer_config,
       config.max_seq_length,
       config.max_qa_length,
     )

@@ -6,7 +6,6 @@ Needs no TensorFlow: many processes run it.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -14,8 +13,9 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.tasks.squad.data import Answer, Question
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
 # L tokens of a window, P of a paragraph, W windows of a question.
 
@@ -35,32 +35,25 @@ IS_MAX_CONTEXT = "is_max_context"
 _TOKEN_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 
-@functools.lru_cache(maxsize=2)
-def _tokenizer(model_file: str, do_lower_case: bool, convert_quotes: bool) -> OffsetTokenizer:
-  return OffsetTokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
-
-
 @dataclasses.dataclass(frozen=True)
 class SquadFeaturizer:
   """Makes Examples of a chunk of questions, an example a window; picklable.
 
   Attributes:
-    spm_model_file, do_lower_case, convert_quotes: see Tokenizer.
+    tokenizer_config: settings of the tokenizer.
     max_seq_length: longest window, at least max_query_length + 4.
     max_query_length: tokens kept of a question.
     doc_stride: tokens from the start of a window to that of the next.
   """
 
-  spm_model_file: str
-  do_lower_case: bool
-  convert_quotes: bool
+  tokenizer_config: TokenizerConfig
   max_seq_length: int
   max_query_length: int
   doc_stride: int
 
   def __call__(self, questions: Sequence[Question]) -> TokenizedExamples:
     """The windows of all questions, in order. The labels are those of a question's first answer."""
-    tokenizer = _tokenizer(self.spm_model_file, self.do_lower_case, self.convert_quotes)
+    tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
     asked = tokenizer.encode_batch(question.text for question in questions)
     blocks: list[np.ndarray] = []
     lengths: list[int] = []

@@ -87,9 +87,7 @@ class SquadTask(FinetuningTask):
     del split
     config = self.config
     return SquadFeaturizer(
-      config.spm_model_file,
-      config.do_lower_case,
-      config.convert_quotes,
+      self.tokenizer_config,
       config.max_seq_length,
       config.max_query_length,
       config.doc_stride,

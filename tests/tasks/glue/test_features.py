@@ -17,6 +17,7 @@ from albert.tasks.glue.data import Rows
 from albert.tasks.glue.features import Featurizer
 from albert.tasks.glue.groups import Group, GroupFeaturizer, Groups
 from albert.tokenization import graph as text_ops
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents
 
@@ -35,7 +36,7 @@ def sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 
 def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
   rows = make_rows(np.arange(40, dtype=np.int32) % 3)
-  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(rows)
+  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
   for got, first, second in zip(sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True):
     a, b = tokenizer.encode(first), tokenizer.encode(second)
@@ -48,7 +49,7 @@ def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
 
 def test_single_texts_and_scores(spm_model: str) -> None:
   rows = make_rows(np.linspace(0, 5, 40, dtype=np.float32), None)
-  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(rows)
+  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
   expected = [[2, *tokenizer.encode(text)[: MAX_LENGTH - 2], 3] for text in TEXTS]
   assert sequences(examples.input_ids, examples.sequence_lengths) == expected
@@ -56,7 +57,7 @@ def test_single_texts_and_scores(spm_model: str) -> None:
 
 
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
-  examples = Featurizer(spm_model, True, False, MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
+  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
   batch = examples.padded_batch(np.arange(40), length=MAX_LENGTH)
   graph = text_ops.GraphTokenizer(spm_model)
   served = text_ops.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
@@ -69,7 +70,7 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
     Rows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
     [Group("Who sold it?", ("Nobody sold it.", "The captain."), True), Group("And the garden?", ("Yes.",), False)],
   )
-  pairs = Featurizer(spm_model, True, False, MAX_LENGTH)
+  pairs = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)
   examples = GroupFeaturizer(pairs)(groups[:])
   plain = pairs(
     Rows(
@@ -86,7 +87,7 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
 
 
 def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  featurizer = pickle.loads(pickle.dumps(Featurizer(spm_model, True, False, MAX_LENGTH)))
+  featurizer = pickle.loads(pickle.dumps(Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)))
   monkeypatch.setattr(feature_cache, "_SECONDS_OF_ONE", 0.0)  # processes are started however little there is to do
   started = []
   workers = feature_cache.Workers

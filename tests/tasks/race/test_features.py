@@ -12,6 +12,7 @@ import pytest
 
 from albert.tasks.race.data import ChoiceQuestion, passages_in, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
 from tests.tasks.race.folders import made_up_race
 
@@ -39,7 +40,7 @@ def test_only_the_article_is_cut_and_question_with_option_keep_their_end(spm_mod
     ChoiceQuestion("c", article, f"{long} _ {long}", ("x", "y"), 1),
   ]
   tokenizer = Tokenizer(spm_model)
-  examples = RaceFeaturizer(spm_model, True, False, 24, 15)(questions)
+  examples = RaceFeaturizer(TokenizerConfig(spm_model), 24, 15)(questions)
   assert examples.sequence_counts.tolist() == [3, 2, 2]
   assert examples.labels[LABEL_IDS].tolist() == [1, 0, 1]
   sequence = 0
@@ -56,14 +57,14 @@ def test_only_the_article_is_cut_and_question_with_option_keep_their_end(spm_mod
 
 def test_a_pair_longer_than_the_sequence_leaves_the_article_out(spm_model: str) -> None:
   question = ChoiceQuestion("a", "the garden", "who watched the river and the bridge?", ("nobody", "the captain"), 0)
-  examples = RaceFeaturizer(spm_model, True, False, 9, 128)([question])
+  examples = RaceFeaturizer(TokenizerConfig(spm_model), 9, 128)([question])
   pair = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
   assert examples.input_ids[:9].tolist() == [2, 3, *pair[-6:], 3]
 
 
 def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:
   questions = read_questions(passages_in(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
-  make = pickle.loads(pickle.dumps(RaceFeaturizer(spm_model, True, False, 64, 32)))
+  make = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
   whole, parts = make(questions), [make(questions[:5]), make(questions[5:])]
   np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
   np.testing.assert_array_equal(whole.sequence_lengths, np.concatenate([part.sequence_lengths for part in parts]))

@@ -25,13 +25,14 @@ from albert.tasks.squad.features import (
   QUESTION_INDEX,
   START_POSITIONS,
   SquadFeaturizer,
-  _tokenizer,
   answer_tokens,
   gold_texts,
   max_context_windows,
   window_starts,
 )
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
+from albert.tokenization.tokenizer import load_tokenizer
 from tests.tasks.squad.question_files import made_up_squad
 
 CLS, SEP = 2, 3
@@ -97,7 +98,7 @@ def questions() -> list[Question]:
 
 def featurizer(spm_model: str, **changes: int) -> SquadFeaturizer:
   settings = {"max_seq_length": 30, "max_query_length": 8, "doc_stride": 7} | changes
-  return SquadFeaturizer(spm_model, True, False, **settings)
+  return SquadFeaturizer(TokenizerConfig(spm_model), **settings)
 
 
 # Characters that no token has: zero-width ones, a byte-order mark, control characters, accents of their own.
@@ -117,7 +118,7 @@ def test_answers_of_whole_words_come_back(spm_model: str, words: list[str], gap:
   assume(all(is_written))  # a word of such characters alone has no token
   start = sum(len(text) + len(gap) for text in words[:first])
   answer = Answer(gap.join(words[first : last + 1]), start)
-  tokens = _tokenizer(spm_model, True, False).encode_with_offsets(context)
+  tokens = load_tokenizer(TokenizerConfig(spm_model), OffsetTokenizer).encode_with_offsets(context)
   begin, end = answer_tokens(tokens, answer)
   assert context[tokens.starts[begin] : tokens.ends[end]] == answer.text
 
@@ -229,7 +230,7 @@ def test_gold_answers_of_real_data_come_back_unless_they_cut_a_word(name: str, v
   data = Path(os.environ["ALBERT_DATA_DIR"])
   questions = read_questions([str(data / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
   vocabulary = str(data / "vocab" / "30k-clean.model")
-  golds = gold_texts(questions, SquadFeaturizer(vocabulary, True, False, 384, 64, 128)(questions))
+  golds = gold_texts(questions, SquadFeaturizer(TokenizerConfig(vocabulary), 384, 64, 128)(questions))
   answered = [q for q in questions if q.answers]
   assert len(golds) == len(answered)
   wrong = [

@@ -15,6 +15,7 @@ from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import Paragraph, Question
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions, average, predictions_v1, predictions_v2
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import SEP_ID, UNK_ID, Tokenizer
 from tests.conftest import english_like_documents
 
@@ -29,7 +30,7 @@ def questions() -> list[Question]:
 
 @pytest.fixture(scope="module")
 def examples(spm_model: str, questions: list[Question]) -> TokenizedExamples:
-  return SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  return SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
 
 
 def spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
@@ -93,7 +94,7 @@ def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: li
 def test_a_lone_space_at_the_end_is_no_part_of_an_answer(spm_model: str, version: int) -> None:
   """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
   questions = [Question("q", 0, "what?", Paragraph("t", "nobody sold the letter \u6771"))]
-  examples = SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
   assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
   first = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == 16)[0])
@@ -178,7 +179,7 @@ def test_a_part_of_the_windows_answers_its_questions_alone(
 
 def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   questions = [Question("q", 0, "what?", Paragraph("t", " \n"))]
-  examples = SquadFeaturizer(spm_model, True, False, 40, 12, 11)(questions)
+  examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   logits = np.zeros((1, 40), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
   found = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)

@@ -12,6 +12,7 @@ from albert.tasks.squad import results as squad_files
 from albert.tasks.squad.data import Answer, Paragraph, Question
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
+from albert.tokenization.config import TokenizerConfig
 
 CONTEXT = "The captain sold St. Mary in 1906! Nobody remembered why."
 PARAGRAPH = Paragraph("t", CONTEXT)
@@ -56,7 +57,7 @@ def test_answers_that_labels_miss(spm_model: str) -> None:
     question("none", 3),
     question("long", 4, CONTEXT),
   ]
-  featurizer = SquadFeaturizer(spm_model, True, False, max_seq_length=20, max_query_length=4, doc_stride=5)
+  featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
   found = squad_files.unaligned(questions, featurizer(questions))
   assert [(q.id, text) for q, text in found] == [("cut", "captain"), ("long", None)]
 
