@@ -66,7 +66,7 @@ def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray
   weights = tf.ones(len(indices))
   with tf.GradientTape() as tape:
     tape.watch(weights)
-    total = task.forward(model, batch | {EXAMPLE_WEIGHT: weights}, None).sums["loss"].total
+    total = task.forward(model, batch | {EXAMPLE_WEIGHT: weights}, training=False).sums["loss"].total
   return tape.gradient(total, weights).numpy()
 
 

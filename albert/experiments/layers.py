@@ -68,10 +68,10 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   found = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
   examples = [records.decode_example(record) for record in itertools.islice(found, _EXAMPLES)]
   batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
-  encoder(**batch)
+  encoder(batch)
   weights = encoder.named_weights()
   warm_start(checkpoint, weights, ignored=("cls/",))
-  return distances([state.numpy() for state in encoder(**batch).hidden_states], batch["input_mask"])
+  return distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
 
 
 def main() -> None:

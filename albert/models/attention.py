@@ -32,7 +32,12 @@ class SelfAttention(keras.layers.Layer):
     self.layer_norm = layers.LayerNorm()
 
   def call(
-    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None = None, positions: tf.Tensor | None = None
+    self,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    training: bool | None = False,
+    seed: tf.Tensor | None = None,
+    positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
     """x [B, S, H], bias float32 [B, 1, 1, S] -> [B, S, H]; with positions int [B, M] what it has there, [B, M, H]."""
     config = self.config
@@ -48,10 +53,10 @@ class SelfAttention(keras.layers.Layer):
     query = query * tf.cast(head_size**-0.5, x.dtype)
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
-    probs = layers.dropout(probs, config.attention_probs_dropout_prob, seed, site=0)
+    probs = layers.dropout(probs, config.attention_probs_dropout_prob, site=0, training=training, seed=seed)
     context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
     context = self.output_dense(tf.reshape(context, tf.shape(asked)))
-    context = layers.dropout(context, config.hidden_dropout_prob, seed, site=1)
+    context = layers.dropout(context, config.hidden_dropout_prob, site=1, training=training, seed=seed)
     return self.layer_norm(asked + context)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
@@ -77,10 +82,10 @@ class FeedForward(keras.layers.Layer):
     self.activation = layers.activation(config.hidden_act)
     self.layer_norm = layers.LayerNorm()
 
-  def call(self, x: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(self, x: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None) -> tf.Tensor:
     """x [B, S, H] -> [B, S, H]."""
     y = self.output_dense(self.activation(self.intermediate(x)))
-    y = layers.dropout(y, self.config.hidden_dropout_prob, seed, site=2)
+    y = layers.dropout(y, self.config.hidden_dropout_prob, site=2, training=training, seed=seed)
     return self.layer_norm(x + y)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:

@@ -31,11 +31,14 @@ class ClassifierModel(keras.Model):
     self.encoder = Encoder(config)
     self.head = LinearHead(num_classes, config.initializer_range, name="classifier")
 
-  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(
+    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
     """inputs: input_ids, input_mask, segment_ids int [B, S]; seed of dropout -> logits float32 [B, C]."""
-    tokens = (inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
-    encoded = self.encoder(*tokens, seed=seed, positions=tokens[0][:, :0])  # [CLS] alone
-    pooled = layers.dropout(encoded.pooled_output, self.config.classifier_dropout_prob, seed, site=HEAD_DROPOUT_SITE)
+    no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
+    encoded = self.encoder(inputs, training=training, seed=seed, positions=no_positions)
+    rate = self.config.classifier_dropout_prob
+    pooled = layers.dropout(encoded.pooled_output, rate, site=HEAD_DROPOUT_SITE, training=training, seed=seed)
     return self.head(pooled)
 
   def named_weights(self) -> dict[str, tf.Variable]:

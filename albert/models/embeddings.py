@@ -35,14 +35,20 @@ class Embeddings(keras.layers.Layer):
     self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
     super().build(input_shape)
 
-  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(
+    self,
+    input_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    training: bool | None = False,
+    seed: tf.Tensor | None = None,
+  ) -> tf.Tensor:
     """input_ids, segment_ids int [B, S] -> [B, S, E]."""
     # Both look-ups, as in the original: the clip of the gradient counts such tables by their rows.
     words = tf.gather(self.word_embeddings, input_ids)
     segments = tf.gather(self.token_type_embeddings, segment_ids)
     positions = self.position_embeddings[: tf.shape(input_ids)[1]]
     x = tf.cast(self.layer_norm(words + segments + positions), self.compute_dtype)
-    return layers.dropout(x, self.config.hidden_dropout_prob, seed, site=0)
+    return layers.dropout(x, self.config.hidden_dropout_prob, site=0, training=training, seed=seed)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """The variables under the original's names."""

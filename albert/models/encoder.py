@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -42,13 +43,14 @@ class _Block:
   attention: SelfAttention
   feed_forward: FeedForward
   bias: tf.Tensor
+  training: bool | None
   seed: tf.Tensor | None
   positions: tf.Tensor | None
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     """x [B, S, H] -> [B, S, H], or [B, M, H] at positions int [B, M]; dropout too is the same each time."""
-    x = self.attention(x, self.bias, seed=self.seed, positions=self.positions)
-    return self.feed_forward(x, seed=self.seed)
+    x = self.attention(x, self.bias, training=self.training, seed=self.seed, positions=self.positions)
+    return self.feed_forward(x, training=self.training, seed=self.seed)
 
 
 class Encoder(keras.layers.Layer):
@@ -83,24 +85,28 @@ class Encoder(keras.layers.Layer):
 
   def call(
     self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool | None = False,
     seed: tf.Tensor | None = None,
     positions: tf.Tensor | None = None,
   ) -> EncoderOutput:
     """Encodes a batch.
 
     Args:
-      input_ids, input_mask, segment_ids: int [B, S]; the mask is 1 for real tokens.
-      seed: int32 [2], the seed of dropout; None for none.
+      inputs: input_ids, input_mask, segment_ids int [B, S]; the mask is 1 for real tokens and 0 for padding. Other
+        keys are ignored.
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed for each call.
       positions: int [B, M], M may be 0: the last layer is computed for these tokens and for [CLS] alone, which is a
         twelfth less work for 12 layers. None: for all.
     """
     config = self.config
-    embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)
+    input_ids, segment_ids = inputs["input_ids"], inputs["segment_ids"]
+    if training and seed is None:
+      seed = layers.new_seed()  # one for the whole call: recomputed blocks must draw the same masks again
+    embedding_output = self.embeddings(input_ids, segment_ids, training=training, seed=seed)
     x = embedding_output if self.projection is None else self.projection(embedding_output)
-    bias = attention_bias(input_mask)
+    bias = attention_bias(inputs["input_mask"])
     hidden_states = [x]
     recomputation = Recomputation() if self.recompute_grad else None
     last = config.num_hidden_layers * config.inner_group_num
@@ -113,7 +119,7 @@ class Encoder(keras.layers.Layer):
         block = layer * config.inner_group_num + inner + 1
         block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block)
         asked = positions if block == last else None
-        compute = _Block(attention[inner], feed_forward[inner], bias, block_seed, asked)
+        compute = _Block(attention[inner], feed_forward[inner], bias, training, block_seed, asked)
         x = recomputation.run(compute, x) if recomputation else compute(x)
       hidden_states.append(x)
     if positions is not None:

@@ -94,10 +94,11 @@ class PretrainingModel(keras.Model):
     self.masked_lm = MaskedLMHead(config)
     self.sentence = LinearHead(2, config.initializer_range, name="seq_relationship")
 
-  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> PretrainingOutput:
+  def call(
+    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+  ) -> PretrainingOutput:
     """inputs: input_ids, input_mask, segment_ids int [B, S], masked_lm_positions int [B, P]; seed of dropout."""
-    tokens = (inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
-    encoded = self.encoder(*tokens, seed=seed, positions=inputs["masked_lm_positions"])
+    encoded = self.encoder(inputs, training=training, seed=seed, positions=inputs["masked_lm_positions"])
     return PretrainingOutput(
       self.masked_lm(encoded.sequence_output, self.encoder.embeddings.word_embeddings),
       self.sentence(encoded.pooled_output),

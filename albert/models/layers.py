@@ -72,18 +72,33 @@ def dense(units: int, stddev: float, name: str) -> keras.layers.Dense:
   return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name)
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
-  """Dropout that is a pure function of its seed, so that a resumed run draws what it would have drawn.
+def new_seed() -> tf.Tensor:
+  """Draws a dropout seed, int32 [2], from TensorFlow's global generator.
+
+  Inside a tf.function, each execution of the function draws another seed. tf.random.set_seed makes the seeds
+  reproducible, except in functions that XLA compiles: there TensorFlow ignores it.
+  """
+  return tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
+
+
+def dropout(x: tf.Tensor, rate: float, *, site: int, training: bool | None, seed: tf.Tensor | None) -> tf.Tensor:
+  """Applies dropout. The mask is a pure function of the seed, so a resumed run draws the same masks.
 
   Args:
-    x: any shape.
-    rate: share of elements set to 0; the others are scaled by 1 / (1 - rate).
-    seed: int32 [2], or None for no dropout (evaluation).
-    site: which of the places that share the seed this is.
+    x: floating-point tensor of any shape.
+    rate: fraction of the elements that is set to 0; the others are scaled by 1 / (1 - rate).
+    site: number that gives each of the dropouts that share a seed its own mask.
+    training: whether dropout is applied; None counts as False.
+    seed: int32 or int64 [2]; None draws a new seed (see `new_seed`).
+
+  Returns:
+    A tensor of the shape and dtype of x; x itself without dropout.
   """
-  if seed is None or rate == 0.0:
+  if not training or rate == 0.0:
     return x
-  # In float32 whatever x is: bfloat16 has 128 numbers to draw from, and would make 0.1016 of a rate of 0.1.
+  seed = new_seed() if seed is None else seed
+  # The numbers are drawn in float32 for every dtype of x: bfloat16 has only 128 distinct uniform numbers, and a rate of
+  # 0.1 would become 0.1016.
   uniform = tf.random.stateless_uniform(tf.shape(x), tf.random.experimental.stateless_fold_in(seed, site))
   return tf.cast(tf.where(uniform >= rate, tf.cast(x, tf.float32) / (1.0 - rate), 0.0), x.dtype)
 

@@ -19,7 +19,9 @@ class MultipleChoiceModel(ClassifierModel):
   def __init__(self, config: ModelConfig, name: str = "albert_multiple_choice"):
     super().__init__(config, 1, name=name)
 
-  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(
+    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
     """Scores options.
 
     Args:
@@ -31,5 +33,5 @@ class MultipleChoiceModel(ClassifierModel):
     mask = inputs["option_mask"]
     length = tf.shape(inputs["input_ids"])[2]
     flat = {name: tf.reshape(inputs[name], [-1, length]) for name in ("input_ids", "input_mask", "segment_ids")}
-    logits = tf.reshape(super().call(flat, seed=seed), tf.shape(mask))
+    logits = tf.reshape(super().call(flat, training=training, seed=seed), tf.shape(mask))
     return tf.where(mask > 0, logits, _ABSENT)

@@ -70,9 +70,11 @@ class SquadV1Model(keras.Model):
     self.encoder = Encoder(config)
     self.head = LinearHead(2, config.initializer_range, name="squad")
 
-  def call(self, inputs: dict[str, tf.Tensor], seed: tf.Tensor | None = None) -> SpanLogits:
+  def call(
+    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+  ) -> SpanLogits:
     """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; seed of dropout."""
-    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    encoded = self.encoder(inputs, training=training, seed=seed)
     logits = self.head(encoded.sequence_output)  # [B, S, 2]
     mask = answer_mask(inputs)
     return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
@@ -133,6 +135,7 @@ class SquadV2Head(keras.layers.Layer):
     start_positions: tf.Tensor | None = None,
     num_starts: int = 0,
     num_ends: int = 0,
+    training: bool | None = False,
     seed: tf.Tensor | None = None,
   ) -> SpanOrNone:
     """Scores the tokens x [B, S, H].
@@ -149,7 +152,8 @@ class SquadV2Head(keras.layers.Layer):
     if start_positions is not None:
       end_logits = self._end_logits(x, mask, start_positions)
     beams = self._beams(x, mask, start_logits, num_starts, num_ends) if num_starts else None
-    return SpanOrNone(start_logits, end_logits, self._null_logits(x, start_logits, seed), beams)
+    null_logits = self._null_logits(x, start_logits, training, seed)
+    return SpanOrNone(start_logits, end_logits, null_logits, beams)
 
   def _end_logits(self, x: tf.Tensor, mask: tf.Tensor, start_positions: tf.Tensor) -> tf.Tensor:
     """start_positions int [B] -> float32 [B, S]."""
@@ -163,11 +167,14 @@ class SquadV2Head(keras.layers.Layer):
     end_log_probs, end_positions = (tf.stack(values, axis=1) for values in zip(*ends, strict=True))
     return Beams(start_log_probs, start_positions, end_log_probs, end_positions)
 
-  def _null_logits(self, x: tf.Tensor, start_logits: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+  def _null_logits(
+    self, x: tf.Tensor, start_logits: tf.Tensor, training: bool | None, seed: tf.Tensor | None
+  ) -> tf.Tensor:
     probabilities = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
     hidden = self.null_0(expected_start, x[:, 0])
-    hidden = layers.dropout(hidden, self.config.classifier_dropout_prob, seed, site=HEAD_DROPOUT_SITE)
+    rate = self.config.classifier_dropout_prob
+    hidden = layers.dropout(hidden, rate, site=HEAD_DROPOUT_SITE, training=training, seed=seed)
     return self.null_1(hidden)[:, 0]
 
   def named_weights(self) -> dict[str, tf.Variable]:
@@ -206,16 +213,18 @@ class SquadV2Model(keras.Model):
     start_positions: tf.Tensor | None = None,
     num_starts: int = 0,
     num_ends: int = 0,
+    training: bool | None = False,
     seed: tf.Tensor | None = None,
   ) -> SpanOrNone:
     """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; the others as of SquadV2Head."""
-    encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], seed=seed)
+    encoded = self.encoder(inputs, training=training, seed=seed)
     return self.head(
       encoded.sequence_output,
       answer_mask(inputs),
       start_positions=start_positions,
       num_starts=num_starts,
       num_ends=num_ends,
+      training=training,
       seed=seed,
     )
 

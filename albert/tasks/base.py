@@ -117,8 +117,15 @@ class Task(abc.ABC):
     """
 
   @abc.abstractmethod
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
-    """Losses, metrics and outputs of a batch. seed int32 [2]: of dropout, None for none."""
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+    """Computes the losses, metrics and outputs of a batch.
+
+    Args:
+      model: the model of build_model.
+      batch: feature name -> [B, ...].
+      training: whether dropout is applied.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+    """
 
   @abc.abstractmethod
   def metric_names(self) -> Sequence[str]:

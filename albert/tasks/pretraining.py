@@ -276,9 +276,9 @@ class PretrainingTask(Task):
       weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
     return weights
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Losses and accuracies over the masked tokens and over the examples."""
-    output = model(batch, seed=seed)
+    output = model(batch, training=training, seed=seed)
     loss, hits, count = _weighted(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     sums = {MASKED_LM_LOSS: Sum(loss, count), MASKED_LM_ACCURACY: Sum(hits, count)}
     if self.sentence_metric:

@@ -30,7 +30,7 @@ class Evaluator:
   @tf.function(reduce_retracing=True)
   def _step(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
     def replica_step(batch: Batch) -> dict[str, tf.Tensor]:
-      result = self.task.forward(self.model, batch, None)
+      result = self.task.forward(self.model, batch, training=False)
       self.accumulator.add(result.sums)
       if not result.outputs:
         return {}

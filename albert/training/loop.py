@@ -141,7 +141,7 @@ class Trainer:
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, Sum]]:
     with tf.GradientTape() as tape:
-      sums = self.task.forward(self.model, batch, seed).sums
+      sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])
     gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return densify(gradients), sums

@@ -117,9 +117,9 @@ def test_partial_sharing_is_written_out_as_the_same_function(tmp_path, sharing, 
   found = file.config()
   assert (found.sharing, found.num_hidden_groups) == ("all", 4)
   features = batch(config, 5)
-  inputs = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
-  ours = encoder(config, weights)(*inputs)
-  theirs = encoder(found, {name: file.read(name) for name in file.names})(*inputs)
+  inputs = {name: tf.constant(value) for name, value in features.items()}
+  ours = encoder(config, weights)(inputs)
+  theirs = encoder(found, {name: file.read(name) for name in file.names})(inputs)
   np.testing.assert_array_equal(ours.sequence_output, theirs.sequence_output)
   np.testing.assert_array_equal(ours.pooled_output, theirs.pooled_output)
 

@@ -150,7 +150,7 @@ def _sentence_order(run: Run, requests: Requests) -> Answers:
 def _embeddings(run: Run, requests: Requests) -> Answers:
   batch = _packed(run, requests, "text", length=run.config.max_position_embeddings)
   model = pretraining_model(run.config, run.weights)
-  encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+  encoded = model.encoder(batch)
   weights = np.asarray(batch["input_mask"], np.float64)[..., None]
   mean = (np.asarray(encoded.sequence_output) * weights).sum(axis=1) / weights.sum(axis=1)
   return {"pooled": np.asarray(encoded.pooled_output), "mean": mean}

@@ -33,7 +33,7 @@ def encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None
   """A built encoder, with these weights if there are any."""
   model = Encoder(config)
   ids = tf.zeros([1, 2], tf.int32)
-  model(ids, ids, ids)
+  model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
   if weights is not None:
     assign(model.named_weights(), weights)
   return model

@@ -30,7 +30,7 @@ ADMITTED = {field.name: field.metadata["choices"] for field in dataclasses.field
 
 def outputs(config: ModelConfig, weights: dict[str, np.ndarray], features: dict[str, np.ndarray]) -> Any:
   model = encoder(config, weights)
-  return model(*(tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")))
+  return model({name: tf.constant(value) for name, value in features.items()})
 
 
 def check(config: ModelConfig, features: dict[str, np.ndarray] | None = None) -> None:
@@ -107,10 +107,10 @@ def test_the_last_layer_of_some_tokens(changes, asked):
   config = dataclasses.replace(CONFIG, **changes)
   model = encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
-  tokens = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
-  full = model(*tokens)
+  inputs = {name: tf.constant(value) for name, value in features.items()}
+  full = model(inputs)
   positions = np.array(asked, np.int32)
-  some = model(*tokens, positions=tf.constant(positions))
+  some = model(inputs, positions=tf.constant(positions))
   expected = full.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
   assert some.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
   np.testing.assert_allclose(some.sequence_output, expected, atol=1e-6)
@@ -123,12 +123,12 @@ def test_the_last_layer_of_some_tokens(changes, asked):
 def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) -> tuple[dict[str, np.ndarray], int]:
   """The gradient of a made-up loss with respect to every weight, as a traced step has it, and the matrix products."""
   weights = model.named_weights()
-  inputs = [tf.constant(features[name]) for name in ("input_ids", "input_mask", "segment_ids")]
+  inputs = {name: tf.constant(value) for name, value in features.items()}
 
   @tf.function
   def step() -> list[tf.Tensor]:
     with tf.GradientTape() as tape:
-      output = model(*inputs, seed=tf.constant(seed, tf.int64))
+      output = model(inputs, training=True, seed=tf.constant(seed, tf.int64))
       loss = tf.reduce_sum(tf.cast(output.sequence_output, tf.float32) ** 3) + tf.reduce_sum(output.pooled_output)
     return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, list(weights.values()))]
 

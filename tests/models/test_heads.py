@@ -44,7 +44,7 @@ def test_log_probabilities_losses_and_gradients(changes):
   tensors = {name: tf.constant(value) for name, value in features.items()} | {EXAMPLE_WEIGHT: tf.ones([3])}
   variables = model.named_weights()
   with tf.GradientTape() as tape:
-    sums = task.forward(model, tensors, None).sums
+    sums = task.forward(model, tensors, training=False).sums
     losses = {name: sums[name].total / weight for name, weight in task.loss_weights(tensors).items()}
     loss = tf.add_n(list(losses.values()))
   output = model(tensors)

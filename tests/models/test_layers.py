@@ -18,22 +18,33 @@ from tests.reference.albert import ACTIVATIONS, Reference
 SEED = tf.constant([3, 4])
 
 
+def drop(x: tf.Tensor, rate: float, seed: tf.Tensor | None = SEED, site: int = 0) -> tf.Tensor:
+  """Dropout of a training step."""
+  return layers.dropout(x, rate, site=site, training=True, seed=seed)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_dropout_has_its_rate_and_its_scale(rate, dtype):
-  y = layers.dropout(tf.fill([400, 1000], tf.constant(2.0, dtype)), rate, SEED, site=0)
+@pytest.mark.parametrize("seed", [SEED, None])
+def test_dropouts_rate_mean_and_variance(rate, dtype, seed):
+  y = drop(tf.fill([400, 1000], tf.constant(2.0, dtype)), rate, seed)
   assert y.dtype.name == dtype
-  y = tf.cast(y, tf.float32).numpy()
+  y = tf.cast(y, tf.float32).numpy().astype(np.float64)
   kept = y != 0
-  assert kept.mean() == pytest.approx(1 - rate, abs=3 * np.sqrt(rate * (1 - rate) / y.size))
-  np.testing.assert_allclose(y[kept], 2.0 / (1 - rate), rtol=1e-6 if dtype == "float32" else 4e-3)
+  # The kept elements are Bernoulli(1 - rate) times 2 / (1 - rate): mean 2, variance 4 rate / (1 - rate).
+  deviation = 2 * np.sqrt(rate / (1 - rate))
+  scale_error = 0.0 if dtype == "float32" else 4e-3  # bfloat16 rounds 2 / (1 - rate)
+  assert kept.mean() == pytest.approx(1 - rate, abs=4 * np.sqrt(rate * (1 - rate) / y.size))
+  np.testing.assert_allclose(y[kept], 2.0 / (1 - rate), rtol=max(scale_error, 1e-6))
+  assert y.mean() == pytest.approx(2, rel=scale_error, abs=4 * deviation / np.sqrt(y.size))
+  assert y.var() == pytest.approx(deviation**2, rel=0.02)
 
 
 def test_dropouts_gradient_has_the_same_mask():
   x = tf.ones([50, 40])
   with tf.GradientTape() as tape:
     tape.watch(x)
-    y = layers.dropout(x, 0.3, SEED, site=0)
+    y = drop(x, 0.3)
   np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
@@ -41,16 +52,43 @@ def test_dropout_depends_on_seed_and_site_alone():
   x = tf.ones([64, 64])
 
   def mask(seed: list[int], site: int) -> bytes:
-    return layers.dropout(x, 0.5, tf.constant(seed), site).numpy().tobytes()
+    return drop(x, 0.5, tf.constant(seed), site).numpy().tobytes()
 
   assert mask([3, 4], 0) == mask([3, 4], 0)
   assert len({mask([3, 4], 0), mask([3, 4], 1), mask([3, 5], 0), mask([4, 4], 0)}) == 4
 
 
-def test_no_seed_and_no_rate_mean_no_dropout():
+def test_dropout_draws_the_numbers_of_its_seed():
+  kept = drop(tf.ones([2, 5]), 0.5).numpy() != 0
+  uniform = tf.random.stateless_uniform([2, 5], tf.random.experimental.stateless_fold_in(SEED, 0))
+  np.testing.assert_array_equal(kept, uniform.numpy() >= 0.5)
+
+
+@pytest.mark.parametrize("training", [False, None])
+def test_without_training_or_with_rate_0_there_is_no_dropout(training):
   x = tf.ones([3, 5])
-  assert layers.dropout(x, 0.5, None, site=0) is x
-  assert layers.dropout(x, 0.0, SEED, site=0) is x
+  assert layers.dropout(x, 0.5, site=0, training=training, seed=SEED) is x
+  assert layers.dropout(x, 0.5, site=0, training=training, seed=None) is x
+  assert drop(x, 0.0) is x
+
+
+@pytest.mark.parametrize(
+  ("wrap", "follows_set_seed"),
+  [(lambda f: f, True), (tf.function, True), (lambda f: tf.function(f, jit_compile=True), False)],
+  ids=["eager", "function", "xla"],
+)
+def test_without_a_seed_every_call_draws_another_mask_and_set_seed_repeats_them(wrap, follows_set_seed):
+  x = tf.ones([64, 64])
+
+  def masks() -> list[bytes]:
+    tf.random.set_seed(7)
+    step = wrap(lambda: drop(x, 0.5, None))
+    return [step().numpy().tobytes() for _ in range(3)]
+
+  first = masks()
+  assert len(set(first)) == 3
+  if follows_set_seed:
+    assert masks() == first
 
 
 def config_with(hidden: float = 0.0, attention: float = 0.0) -> ModelConfig:
@@ -73,8 +111,8 @@ def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mas
 ):
   drawn: list[tuple[tuple[int, ...], int, int]] = []
 
-  def spy(x: tf.Tensor, rate: float, seed: tf.Tensor | None, site: int) -> tf.Tensor:
-    if rate and seed is not None:
+  def spy(x: tf.Tensor, rate: float, *, site: int, training: bool, seed: tf.Tensor) -> tf.Tensor:
+    if rate and training:
       a, b = tf.random.experimental.stateless_fold_in(seed, site).numpy()
       drawn.append((tuple(x.shape), int(a), int(b)))
     return x
@@ -83,7 +121,7 @@ def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mas
   config, features = config_with(hidden, attention), batch(config_with(), 5)
   model = encoder(config)
   drawn.clear()
-  model(*(tf.constant(features[n]) for n in ("input_ids", "input_mask", "segment_ids")), seed=SEED)
+  model(features, training=True, seed=SEED)
   assert len(drawn) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
   assert len({(a, b) for _, a, b in drawn}) == len(drawn)
   batch_size, length = features["input_ids"].shape
@@ -98,15 +136,17 @@ def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mas
 
 def test_a_models_dropout_is_a_function_of_its_seed():
   features, model = batch(config_with(), 5), encoder(config_with(0.2, 0.2))
-  inputs = [tf.constant(features[n]) for n in ("input_ids", "input_mask", "segment_ids")]
 
-  def run(seed: tf.Tensor | None) -> np.ndarray:
-    return model(*inputs, seed=seed).sequence_output.numpy()
+  def states(seed: tf.Tensor | None, training: bool | None = True) -> np.ndarray:
+    return model(features, training=training, seed=seed).sequence_output.numpy()
 
-  np.testing.assert_array_equal(run(SEED), run(SEED))
-  assert np.abs(run(SEED) - run(tf.constant([3, 5]))).max() > 0.1
+  np.testing.assert_array_equal(states(SEED), states(SEED))
+  assert np.abs(states(SEED) - states(tf.constant([3, 5]))).max() > 0.1
   without = encoder(config_with(), {n: v.numpy() for n, v in model.named_weights().items()})
-  np.testing.assert_array_equal(run(None), without(*inputs).sequence_output.numpy())
+  expected = without(features, training=True, seed=SEED).sequence_output.numpy()
+  for training in (False, None):
+    for seed in (SEED, None):
+      np.testing.assert_array_equal(states(seed, training), expected)
 
 
 def test_layer_norm_of_values_far_from_zero():

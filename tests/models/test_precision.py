@@ -40,7 +40,7 @@ def dtypes_by_operation() -> dict[str, set[str]]:
   @tf.function
   def step(inputs: dict[str, tf.Tensor]):
     with tf.GradientTape() as tape:
-      sums = task.forward(model, inputs, SEED).sums
+      sums = task.forward(model, inputs, training=True, seed=SEED).sums
       loss = tf.add_n([value.total / value.weight for value in sums.values()])
     return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
@@ -78,10 +78,6 @@ def test_variables_and_slots_are_float32(bfloat16):
     assert {slot.dtype for slot in optimizer.slots(variable).values()} == {tf.float32}
 
 
-def tokens_of(inputs: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-  return [inputs[name] for name in ("input_ids", "input_mask", "segment_ids")]
-
-
 def assert_product(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bias: tf.Variable) -> None:
   """The logits are the product in float64 but for float32's rounding; bfloat16's is a thousandth of the largest."""
   assert (hidden.dtype, logits.dtype) == (tf.bfloat16, tf.float32)
@@ -93,7 +89,7 @@ def assert_product(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bi
 def test_logits_of_pretraining_are_multiplied_in_float32(bfloat16):
   model, inputs = pretraining_model(CONFIG), features(0)
   output, head = model(inputs), model.masked_lm
-  encoded = model.encoder(*tokens_of(inputs), positions=inputs["masked_lm_positions"])
+  encoded = model.encoder(inputs, positions=inputs["masked_lm_positions"])
   hidden = head.layer_norm(head.activation(head.transform(encoded.sequence_output)))
   assert_product(output.masked_lm_logits, hidden, model.encoder.embeddings.word_embeddings, head.output_bias)
   head = model.sentence
@@ -124,7 +120,7 @@ def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run):
   inputs = {name: value for name, value in features(0).items() if name in ("input_ids", "segment_ids")}
   inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
   model, logits, states = run(inputs)
-  hidden = getattr(model.encoder(*tokens_of(inputs)), states)
+  hidden = getattr(model.encoder(inputs), states)
   assert_product(logits, hidden, model.head.output_weights, model.head.output_bias)
 
 

@@ -152,12 +152,15 @@ def test_dropout_is_in_front_of_the_last_dense_of_answerability_alone() -> None:
   head, x, mask, reference = head_and_reference()
   head.config = ModelConfig(**{**CONFIG.to_dict(), "classifier_dropout_prob": 0.5})
   starts = tf.constant([4, 0, 4])
-  plain, dropped = head(x, mask, start_positions=starts), head(x, mask, start_positions=starts, seed=SEED)
+  plain, dropped = (
+    head(x, mask, start_positions=starts),
+    head(x, mask, start_positions=starts, training=True, seed=SEED),
+  )
   np.testing.assert_array_equal(plain.start_logits, dropped.start_logits)
   np.testing.assert_array_equal(plain.end_logits, dropped.end_logits)
   assert np.all(plain.null_logits.numpy() != dropped.null_logits.numpy())
   seeds = [tf.constant([i, i + 1]) for i in range(100)]
-  mean = np.mean([head(x, mask, seed=seed).null_logits.numpy() for seed in seeds], axis=0)
+  mean = np.mean([head(x, mask, training=True, seed=seed).null_logits.numpy() for seed in seeds], axis=0)
   spread = np.abs(reference.w["answer_class/dense_1/kernel"]).sum()
   np.testing.assert_allclose(mean, reference.null_logits(), atol=4 * spread / np.sqrt(100))
 
@@ -167,7 +170,7 @@ def test_the_v1_head_scores_starts_and_ends_of_tokens_that_may_answer() -> None:
   model = SquadV1Model(CONFIG)
   model(tensors(values))
   weights = randomize(model.named_weights())
-  x = model.encoder(*(tf.constant(values[n], tf.int32) for n in ("input_ids", "input_mask", "segment_ids")))
+  x = model.encoder(tensors(values))
   expected = x.sequence_output.numpy().astype(np.float64) @ weights["cls/squad/output_weights"].T
   expected += weights["cls/squad/output_bias"]
   found = model(tensors(values))
@@ -195,7 +198,9 @@ def test_logits_are_float32_in_bfloat16() -> None:
   v1, v2 = build(SquadV1Model(CONFIG)), build(SquadV2Model(CONFIG))
   assert v1.encoder.compute_dtype == v2.encoder.compute_dtype == "bfloat16"
   spans = v1(tensors(batch()))
-  output = v2(tensors(batch()), start_positions=tf.constant([4, 0, 4]), num_starts=2, num_ends=2, seed=SEED)
+  output = v2(
+    tensors(batch()), start_positions=tf.constant([4, 0, 4]), num_starts=2, num_ends=2, training=True, seed=SEED
+  )
   every = [*spans, output.start_logits, output.end_logits, output.null_logits, *output.beams[::2]]
   assert {value.dtype for value in every} == {tf.float32}
   assert all(variable.dtype == tf.float32 for variable in v2.named_weights().values())
@@ -213,7 +218,7 @@ def test_every_weight_learns(precision: str, request: pytest.FixtureRequest) -> 
   @tf.function
   def gradients() -> list[tf.Tensor]:
     with tf.GradientTape() as tape:
-      output = model(tensors(batch()), start_positions=tf.constant([4, 5, 4]), seed=SEED)
+      output = model(tensors(batch()), start_positions=tf.constant([4, 5, 4]), training=True, seed=SEED)
       losses = tf.nn.log_softmax(output.start_logits)[:, 4] + tf.nn.log_softmax(output.end_logits)[:, 4]
       loss = tf.reduce_sum(losses) + tf.reduce_sum(output.null_logits)
     return tape.gradient(loss, list(variables.values()))

@@ -64,7 +64,7 @@ def _losses(optimizer_name: str) -> np.ndarray:
   @tf.function
   def step(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     with tf.GradientTape() as tape:
-      sums = task.forward(model, inputs, None).sums
+      sums = task.forward(model, inputs, training=False).sums
       loss = tf.add_n([sums[name].total / weight for name, weight in task.loss_weights(inputs).items()])
     gradients, _ = clip_by_global_norm(densify(tape.gradient(loss, variables)), 1.0)
     optimizer.apply_gradients(zip(gradients, variables, strict=True), experimental_aggregate_gradients=False)

@@ -111,7 +111,7 @@ def tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
 def encode(config: ModelConfig, weights: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> Any:
   """Outputs of our encoder; weights of heads are passed over."""
   own = {name: value for name, value in weights.items() if name.startswith("bert/")}
-  return encoder(config, own)(*tensors(inputs).values())
+  return encoder(config, own)(tensors(inputs))
 
 
 def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], architecture: str = "") -> Path:

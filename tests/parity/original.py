@@ -24,7 +24,7 @@ def outputs(recorded: Golden, against: str) -> Iterator[Row]:
   """Embeddings, every layer, the pooled output, both heads."""
   model, batch = pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
   output = model(batch)
-  encoded = model.encoder(*(batch[name] for name in ("input_ids", "input_mask", "segment_ids")))
+  encoded = model.encoder(batch)
   pairs = {"embedding output": (encoded.embedding_output, recorded.embedding_output)}
   for index, states in enumerate(zip(encoded.hidden_states[1:], recorded.hidden_states, strict=True), start=1):
     pairs[f"layer {index}"] = states

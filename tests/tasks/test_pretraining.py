@@ -37,7 +37,7 @@ def task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict
 def test_losses_and_accuracies_count_real_tokens_and_examples_alone(tmp_path):
   task, batch = task_and_batch(tmp_path)
   model = task.build_model()
-  sums = task.forward(model, batch, None).sums
+  sums = task.forward(model, batch, training=False).sums
   output = model(batch)
   weights = batch["masked_lm_weights"].numpy()
   labels = batch["masked_lm_ids"].numpy()
@@ -66,7 +66,7 @@ def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, n
   task, batch = task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
   expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
   assert list(task.metric_names()) == expected
-  assert list(task.forward(task.build_model(), batch, None).sums) == expected
+  assert list(task.forward(task.build_model(), batch, training=False).sums) == expected
   assert list(task.loss_weights(batch)) == list(task.loss_names()) == ["masked_lm_loss", *names[:1]]
   means = {name: 2.0**place for place, name in enumerate(expected)}
   assert task.with_loss(means) == {"loss": 1.0 + 4.0 * bool(names), **means}

@@ -64,8 +64,8 @@ class ToyTask(FinetuningTask):
     model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
     return model
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
-    logits = model(batch, seed=seed)
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+    logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label_ids"], logits)
     weights = batch[EXAMPLE_WEIGHT]
     loss = Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))

@@ -229,9 +229,9 @@ class TextTask(FinetuningTask):
 class ClassificationTask(TextTask):
   """One of several classes for each row."""
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Cross entropy; outputs the logits [B, C]."""
-    logits = model(batch, seed=seed)
+    logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     return Forward({LOSS: _mean(losses, batch)}, {"logits": logits})
 
@@ -249,9 +249,9 @@ class RegressionTask(TextTask):
     """One: the number."""
     return 1
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Mean squared error; outputs the values [B]."""
-    values = model(batch, seed=seed)[:, 0]
+    values = model(batch, training=training, seed=seed)[:, 0]
     return Forward({LOSS: _mean(tf.square(values - batch[SCORES]), batch)}, {"values": values})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
@@ -301,12 +301,12 @@ class CompetitionTask(TextTask):
     del split
     return GroupFeaturizer(self._pairs())
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Cross entropy of being right; outputs log_probabilities [B, 2] of being wrong and right."""
     mask = batch[OPTION_MASK]  # [B, K]
     length = tf.shape(batch[INPUT_IDS])[2]
     flat = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
-    logits = tf.reshape(model(flat, seed=seed), tf.shape(mask))
+    logits = tf.reshape(model(flat, training=training, seed=seed), tf.shape(mask))
     logits = tf.where(mask > 0, logits, _ABSENT)
     is_alone = tf.reduce_sum(mask, axis=1, keepdims=True) < 2
     rivals = tf.concat([logits[:, 1:], tf.where(is_alone, _NO_RIVAL, _ABSENT)], axis=1)

@@ -76,9 +76,9 @@ class RaceTask(FinetuningTask):
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids, OPTION_MASK: tf.ones([1, 1])})
     return model
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Cross entropy over the options; outputs logits [B, K] and option_mask [B, K]."""
-    logits = model(batch, seed=seed)
+    logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     weights = batch[EXAMPLE_WEIGHT]
     loss = Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))

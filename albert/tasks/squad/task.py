@@ -205,9 +205,9 @@ class SquadV1Task(SquadTask):
   def _call(self, model: keras.Model, batch: Batch) -> None:
     model(batch)
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Mean of the cross entropies of start and end; outputs start_logits and end_logits [B, S]."""
-    spans = model(batch, seed=seed)
+    spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
     return Forward(_means({LOSS: losses}, batch), {"start_logits": spans.start, "end_logits": spans.end})
 
@@ -235,16 +235,16 @@ class SquadV2Task(SquadTask):
     """The loss and its two terms."""
     return (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
 
-  def forward(self, model: keras.Model, batch: Batch, seed: tf.Tensor | None) -> Forward:
+  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """span_loss, the mean of the cross entropies of start and of end given the right start; half of
     answerability_loss is added. Outputs beams and null_logits [B], in evaluation alone."""
     config = self.config
-    is_evaluation = seed is None
     found = model(
       batch,
       start_positions=batch[START_POSITIONS],
-      num_starts=config.start_n_top if is_evaluation else 0,
-      num_ends=config.end_n_top if is_evaluation else 0,
+      num_starts=0 if training else config.start_n_top,
+      num_ends=0 if training else config.end_n_top,
+      training=training,
       seed=seed,
     )
     spans = (
@@ -254,7 +254,7 @@ class SquadV2Task(SquadTask):
     is_impossible = tf.cast(batch[IS_IMPOSSIBLE], tf.float32)
     nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=found.null_logits)
     losses = {LOSS: spans + nulls / 2, SPAN_LOSS: spans, ANSWERABILITY_LOSS: nulls}
-    outputs = found.beams._asdict() | {"null_logits": found.null_logits} if is_evaluation else {}
+    outputs = {} if training else found.beams._asdict() | {"null_logits": found.null_logits}
     return Forward(_means(losses, batch), outputs)
 
   def _predictions(

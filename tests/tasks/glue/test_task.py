@@ -44,7 +44,7 @@ def forward(task: TextTask, split: str) -> tuple[float, Outputs, dict[str, np.nd
   data = task.data(split)
   assert isinstance(data, ExampleDataset)
   (batch,) = data.evaluation_batches(batch_size=data.num_examples + 2)  # two rows of padding
-  result = task.forward(model, batch, None)
+  result = task.forward(model, batch, training=False)
   loss = float(result.sums["loss"].total / result.sums["loss"].weight)
   kept = batch["example_weight"].numpy() > 0
   order = np.argsort(batch["example_index"].numpy()[kept])
@@ -118,7 +118,7 @@ def competition_loss(logits: list[list[float]], mask: list[list[int]], is_right:
     "is_right": tf.constant(is_right),
     "example_weight": tf.ones([len(logits)]),
   }
-  result = CompetitionTask.forward(object.__new__(CompetitionTask), model, batch, None)  # type: ignore[arg-type]
+  result = CompetitionTask.forward(object.__new__(CompetitionTask), model, batch, training=False)  # type: ignore[arg-type]
   return float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy()
 
 
