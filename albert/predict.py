@@ -22,7 +22,7 @@ from albert import app
 from albert.config import command_flags
 from albert.config.ranges import MAX_BATCH_SIZE, Range
 from albert.errors import RunError, UserError
-from albert.export import hashes
+from albert.export import file_hashes
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.io import files, json_values
 from albert.io.input_lines import windows
@@ -92,7 +92,7 @@ class Model:
     self.directory = directory
     self.description = _read_description(description)
     self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
-    hashes.check(directory, description, self.description, _EXPORT_AGAIN)
+    file_hashes.check_hashes(directory, description, self.description, _EXPORT_AGAIN)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (the tokenizer's op)
 

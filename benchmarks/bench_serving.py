@@ -184,7 +184,7 @@ def prepare(directory: Path) -> int:
 
   from albert.config.model import named_model
   from albert.convert.convert_checkpoint import convert
-  from albert.export.export_model import export
+  from albert.export.export_model import export_model
   from albert.weights.checkpoints import write_bundle
   from tests.conftest import english_like_documents, train_small_model
   from tests.golden.make_tiny_albert import random_weights
@@ -204,7 +204,7 @@ def prepare(directory: Path) -> int:
   for precision in FLAGS.precisions:
     settings = {"task_name": "SST-2", "max_seq_length": LONGEST}
     options = {"task": "classifier", "name": precision, "precision": precision, "settings": settings}
-    export(prefix, str(directory / "models"), spm_model_file=vocabulary, **options)
+    export_model(prefix, str(directory / "models"), spm_model_file=vocabulary, **options)
   return int(size)
 
 

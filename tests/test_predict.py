@@ -15,7 +15,7 @@ import pytest
 
 from albert import predict
 from albert.errors import UserError
-from albert.export import hashes
+from albert.export import file_hashes
 from albert.io import files, input_lines
 from albert.predict import Model, Parser, Request
 
@@ -311,7 +311,7 @@ def test_an_exported_model_is_compared_with_its_hashes(tmp_path: Path, name: str
   for file in ("saved_model.pb", "assets/spiece.model", "variables/variables.index"):
     (directory / file).parent.mkdir(parents=True, exist_ok=True)
     (directory / file).write_bytes(b"what was exported")
-  values = hashes.with_hashes(str(directory), DESCRIPTION)
+  values = file_hashes.add_hashes(str(directory), DESCRIPTION)
   files.write_json(str(directory / "description.json"), values)
   (directory / "assets.extra").mkdir()
   text = (directory / "description.json").read_text()

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK
 from albert.errors import RunError
-from albert.export.description import Arrays
+from albert.export.description import NamedArrays
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.export.servable import Servable
+from albert.export.served_model import ServedModel
 from albert.export.signatures import text_inputs
 from albert.tokenization.tokenizer import MASK_ID, UNK_ID
 
@@ -23,15 +23,15 @@ EXAMPLES = "the examples"
 _MOST_ALONE = 3
 
 
-def id_cases(servable: Servable, examples: Arrays) -> dict[str, Arrays]:
+def id_cases(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
   """Batches of ids.
 
   Args:
-    servable: the model.
+    model: the model.
     examples: ids of its examples, by the names of the tokens signature.
   Returns: the batches by what they are; the examples themselves first.
   """
-  longest = servable.longest_sequence
+  longest = model.longest_sequence
   beyond = max(longest + 1 - examples[INPUT_IDS].shape[-1], 1)
   cases = {EXAMPLES: examples}
   for row in range(min(len(examples[INPUT_IDS]), _MOST_ALONE)):
@@ -51,34 +51,34 @@ def id_cases(servable: Servable, examples: Arrays) -> dict[str, Arrays]:
   return cases
 
 
-def text_cases(servable: Servable) -> dict[str, Arrays]:
+def text_cases(model: ServedModel) -> dict[str, NamedArrays]:
   """Batches of texts by what they are, for the signature serving_default. All fields of a request hold the same."""
 
-  def batch(text: str) -> Arrays:
-    return text_inputs(servable.fields, [{f.name: [text, text] if f.is_list else text for f in servable.fields}])
+  def batch(text: str) -> NamedArrays:
+    return text_inputs(model.fields, [{f.name: [text, text] if f.is_list else text for f in model.fields}])
 
   return {
     "an empty batch": {name: values[:0] for name, values in batch("a").items()},
     "empty texts": batch(""),
     "texts of one word": batch("a"),
-    "texts that are too long for one sequence": batch("a " * servable.max_seq_length),
+    "texts that are too long for one sequence": batch("a " * model.max_seq_length),
   }
 
 
-def _without_padding(row: Arrays) -> Arrays:
+def _without_padding(row: NamedArrays) -> NamedArrays:
   """A batch of one row, cut to its longest sequence."""
   length = int(row[INPUT_MASK].sum(axis=-1).max())
   return {name: values[..., :length] for name, values in row.items()}
 
 
-def _repeated(examples: Arrays, length: int) -> Arrays:
+def _repeated(examples: NamedArrays, length: int) -> NamedArrays:
   """The first sequence of the examples, repeated up to `length` tokens."""
   first = {name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()}
   shape = [1] * (examples[INPUT_IDS].ndim - 1) + [length]
   return {name: np.resize(values, shape) for name, values in _without_padding(first).items()}
 
 
-def run_cases(function: Any, cases: Mapping[str, Arrays], *, what: str) -> dict[str, dict[str, np.ndarray]]:
+def run_cases(function: Any, cases: Mapping[str, NamedArrays], *, what: str) -> dict[str, dict[str, np.ndarray]]:
   """The answers to each case, by its name.
 
   Args:
@@ -106,13 +106,13 @@ def run_cases(function: Any, cases: Mapping[str, Arrays], *, what: str) -> dict[
 
 
 def check_signatures(
-  functions: Mapping[str, Any], servable: Servable, examples: Mapping[str, Arrays]
+  functions: Mapping[str, Any], model: ServedModel, examples: Mapping[str, NamedArrays]
 ) -> dict[str, dict[str, np.ndarray]]:
   """Runs both signatures of the SavedModel on all cases.
 
   Args:
     functions: the concrete functions by the names of the signatures.
-    servable: the model.
+    model: the model.
     examples: the inputs of the examples, by the names of the signatures.
   Returns: the answers of the signature tokens to the batches of id_cases, by their names.
   Raises:
@@ -123,13 +123,13 @@ def check_signatures(
     function = functions[signature]
     return lambda inputs: function(**{name: tf.constant(values) for name, values in inputs.items()})
 
-  texts = {EXAMPLES: examples[TEXT_SIGNATURE]} | text_cases(servable)
+  texts = {EXAMPLES: examples[TEXT_SIGNATURE]} | text_cases(model)
   run_cases(caller(TEXT_SIGNATURE), texts, what=f"the signature {TEXT_SIGNATURE}")
-  ids = id_cases(servable, examples[TOKENS_SIGNATURE])
+  ids = id_cases(model, examples[TOKENS_SIGNATURE])
   return run_cases(caller(TOKENS_SIGNATURE), ids, what=f"the signature {TOKENS_SIGNATURE}")
 
 
-def largest_difference(found: Arrays, expected: Arrays, *, exact: str = "") -> float:
+def largest_difference(found: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
   """How far numbers are from those of the SavedModel: the largest difference, of numbers above 1 in relation to them.
 
   Args:

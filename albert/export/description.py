@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert.export.registry import Choice
-from albert.export.servable import Servable
-from albert.export.source import Source
+from albert.export.checkpoint import ExportCheckpoint
+from albert.export.selection import SelectedForm
+from albert.export.served_model import ServedModel
 from albert.io import files, json_values
 
 EXAMPLES = "examples"
 # Numbers of an example in a card or file: enough to compare with, few enough to read.
 _DIGITS = 6
 
-Arrays = Mapping[str, np.ndarray]
+NamedArrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Description:
     fields: of serving_default, in the order of the columns of a file: name, is_list and meaning of each.
     answers: name -> what it is.
     labels: the classes, in the order of the probabilities.
-    counted_by: see Servable.
+    counted_by: see ServedModel.
     max_seq_length: longer texts are cut to so many tokens.
     do_lower_case, convert_quotes, precision: how it was exported.
     made_with: versions of what made it.
@@ -59,41 +59,41 @@ class Description:
     return dataclasses.asdict(self)
 
 
-def describe(name: str, choice: Choice, servable: Servable, source: Source) -> Description:
+def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint: ExportCheckpoint) -> Description:
   """The description of a model that is being exported."""
-  settings = choice.settings
+  settings = form.settings
   return Description(
     name=name,
-    task=choice.name,
-    summary=servable.summary,
-    fields=[dataclasses.asdict(field) for field in servable.fields],
-    answers=dict(servable.given_answers()),
-    labels=list(servable.labels()),
-    counted_by=servable.counted_by,
+    task=form.name,
+    summary=model.summary,
+    fields=[dataclasses.asdict(field) for field in model.fields],
+    answers=dict(model.given_answers()),
+    labels=list(model.labels()),
+    counted_by=model.counted_by,
     max_seq_length=settings.max_seq_length,
     do_lower_case=settings.do_lower_case,
     convert_quotes=settings.convert_quotes,
     precision=settings.dtype.name,
     made_with={"tensorflow": tf.__version__},
-    checkpoint={"path": source.file.path, "step": source.step},
+    checkpoint={"path": checkpoint.file.path, "step": checkpoint.step},
   )
 
 
-def rest_request(signature: str, inputs: Arrays) -> dict[str, Any]:
+def rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
   """The body of a POST to /v1/models/NAME:predict, an instance an example."""
   count = len(next(iter(inputs.values())))
   instances = [{name: _plain(values[row]) for name, values in inputs.items()} for row in range(count)]
   return {"signature_name": signature, "instances": instances}
 
 
-def rest_answer(answers: Arrays) -> dict[str, Any]:
+def rest_answer(answers: NamedArrays) -> dict[str, Any]:
   """What the server answers, with fewer digits. It gives a model's only answer without its name."""
   count = len(next(iter(answers.values())))
   rows = [{name: _plain(values[row]) for name, values in answers.items()} for row in range(count)]
   return {"predictions": [next(iter(row.values())) if len(row) == 1 else row for row in rows]}
 
 
-def write_examples(directory: str, inputs: Mapping[str, Arrays], answers: Mapping[str, Arrays]) -> None:
+def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:
   """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json."""
   folder = files.join(directory, EXAMPLES)
   files.makedirs(folder)
@@ -115,7 +115,7 @@ def format_json(value: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-  """Arrays as lists, bytes as text, floats with few digits."""
+  """NamedArrays as lists, bytes as text, floats with few digits."""
   if isinstance(value, np.ndarray):
     return [_plain(item) for item in value]
   if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""One export: choose, build, write to a staging directory, check, rename."""
+"""Exports one model: selects the form, builds and checks the model, writes a staging directory and renames it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export import card, checks, hashes, mobile, ops, warmup
-from albert.export.description import describe, write_examples
+from albert.export import checks, converters, file_hashes, model_card, ops, warmup
+from albert.export.checkpoint import ExportCheckpoint, open_checkpoint
+from albert.export.description import describe_model, write_examples
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
-from albert.export.registry import Choice, choose
-from albert.export.servable import Servable
+from albert.export.selection import SelectedForm, select_form
+from albert.export.served_model import ServedModel
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
-from albert.export.source import Source, open_source
 from albert.io import files
 from albert.runs import run_directory
 from albert.runs.output_files import VOCABULARY
@@ -25,7 +25,7 @@ from albert.runs.output_files import VOCABULARY
 LABELS = "labels.txt"
 
 
-def export(
+def export_model(
   checkpoint: str,
   output_dir: str,
   *,
@@ -40,36 +40,43 @@ def export(
   albert_config_file: str = "",
   spm_model_file: str = "",
 ) -> str:
-  """Writes output_dir/name/version atomically: it appears when all files are written and checked.
+  """Writes a SavedModel to output_dir/name/version.
+
+  The directory is written under another name and renamed when all files are complete and checked. A server that
+  watches `output_dir/name` never sees an incomplete model.
 
   Args:
-    checkpoint, select, albert_config_file, spm_model_file: see source.open_source.
-    output_dir: what holds the models.
-    task: what is served; empty: what the run was trained for.
-    name: of the model; empty: that of the task.
-    version: a number that is not there yet; 0: one more than the greatest there is.
-    settings: fields of the task's config and of the text, over those of the run.
-    precision: that matrices are kept and multiplied in, float32 or bfloat16.
-    top_k: candidates for each mask.
-    formats: of formats.EXTRA_FORMATS, what to write besides the SavedModel.
-  Returns: the directory.
+    checkpoint, select, albert_config_file, spm_model_file: the weights, see `albert.export.checkpoint.open_checkpoint`.
+    output_dir: directory of all models.
+    task: form in which the model is served, a name of `albert.export.registry.FORMS`; "" for the form that fits the
+      task of the run.
+    name: name of the model; "" for the name of the form.
+    version: a version number that does not exist yet; 0 for the greatest existing version plus one.
+    settings: values by name for fields of the task's config, and for the settings of the text. They replace the
+      run's values.
+    precision: dtype of the encoder's matrices and their products, float32 or bfloat16.
+    top_k: number of candidates for each mask.
+    formats: names of `albert.export.formats.EXTRA_FORMATS` to write besides the SavedModel.
+  Returns: the directory of the new version.
   Raises:
-    UserError: bad input, a version that is there.
-    RunError: the model fails for a request of `checks`, a format that its converter cannot write, or one whose answers
-      differ from the SavedModel's; the disk failed.
+    UserError: an argument is wrong, the checkpoint cannot be served in this form, or the version exists.
+    RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the answers
+      of a format differ from the SavedModel's, or writing fails.
   """
-  mobile.check_formats(formats, precision)
-  source = open_source(checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
-  choice = choose(source, task, settings or {}, precision=precision, top_k=top_k)
-  name = name or choice.name
-  target = _target(output_dir, name, version)
+  converters.check_formats(formats, precision)
+  opened = open_checkpoint(
+    checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
+  )
+  form = select_form(opened, task, settings or {}, precision=precision, top_k=top_k)
+  name = name or form.name
+  target = _version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
-  servable = choice.servable(source, choice.settings)
+  model = form.model_class(opened, form.settings)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
-    with files.naming(target):  # TensorFlow writes here, too
-      _write(staging, name, source, choice, servable, formats)
+    with files.naming(target):  # TensorFlow writes to the staging directory, too: its errors name the target
+      _write_model(staging, name, opened, form, model, formats)
     files.sync_tree(staging)
     target = _rename(staging, target, output_dir, name, version)
   except BaseException:
@@ -79,7 +86,7 @@ def export(
 
 
 def _rename(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
-  """Gives the staging directory its name; another number, if another process has taken this one meanwhile."""
+  """Renames the staging directory to `target`, or to the next version if another process has created `target`."""
   while True:
     try:
       if not files.exists(target):
@@ -88,59 +95,67 @@ def _rename(staging: str, target: str, output_dir: str, name: str, version: int)
     except (UserError, RunError):
       if not files.exists(target):
         raise
-    target = _target(output_dir, name, version)
+    target = _version_directory(output_dir, name, version)
 
 
-def _target(output_dir: str, name: str, version: int) -> str:
-  """The directory of a new version."""
+def _version_directory(output_dir: str, name: str, version: int) -> str:
+  """The directory of a version that does not exist yet; `version` 0 stands for the next number."""
   if "/" in name or name.startswith("."):
     raise UserError(f"--name={name}: must be a plain name, such as cola")
   directory = files.join(output_dir.rstrip("/"), name)
   if files.exists(directory) and not files.is_dir(directory):
     raise UserError(f"{directory}: is a file; give another --output_dir or --name")
-  there = [int(entry) for entry in files.listdir(directory) if entry.isdecimal()] if files.exists(directory) else []
-  if version in there:
-    raise UserError(f"--version={version}: {files.join(directory, str(version))} exists; give another, or none")
-  return files.join(directory, str(version or max(there, default=0) + 1))
+  entries = files.listdir(directory) if files.exists(directory) else []
+  versions = [int(entry) for entry in entries if entry.isdecimal()]
+  if version in versions:
+    raise UserError(
+      f"--version={version}: {files.join(directory, str(version))} exists; give another version, or leave it out"
+    )
+  return files.join(directory, str(version or max(versions, default=0) + 1))
 
 
-def _write(
-  directory: str, name: str, source: Source, choice: Choice, servable: Servable, formats: tuple[str, ...]
+def _write_model(
+  directory: str,
+  name: str,
+  checkpoint: ExportCheckpoint,
+  form: SelectedForm,
+  model: ServedModel,
+  formats: tuple[str, ...],
 ) -> None:
-  functions = {TEXT_SIGNATURE: text_function(servable), TOKENS_SIGNATURE: tokens_function(servable)}
-  requests = servable.examples()
-  texts = text_inputs(servable.fields, requests)
-  inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(servable, texts)}
-  expected = checks.check_signatures(functions, servable, inputs)
+  """Checks the model and writes all files of a version to `directory`."""
+  functions = {TEXT_SIGNATURE: text_function(model), TOKENS_SIGNATURE: tokens_function(model)}
+  requests = model.examples()
+  texts = text_inputs(model.fields, requests)
+  inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(model, texts)}
+  expected = checks.check_signatures(functions, model, inputs)
   with tempfile.TemporaryDirectory() as scratch:
-    servable.assets = _assets(scratch, source, servable)
-    tf.saved_model.save(servable, directory, signatures=functions)
+    model.assets = _assets(scratch, checkpoint, model)
+    tf.saved_model.save(model, directory, signatures=functions)
   ops.check_ops(directory)
-  warmup.write_warmup(directory, name, [warmup.Request(signature, values) for signature, values in inputs.items()])
-  answers = {
-    signature: {key: value.numpy() for key, value in _call(function, inputs[signature]).items()}
-    for signature, function in functions.items()
-  }
-  description = describe(name, choice, servable, source)
+  warmup_requests = [warmup.WarmupRequest(signature, values) for signature, values in inputs.items()]
+  warmup.write_warmup(directory, name, warmup_requests)
+  answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
+  description = describe_model(name, form, model, checkpoint)
   write_examples(directory, inputs, answers)
-  notes = mobile.write_formats(directory, servable, inputs[TOKENS_SIGNATURE], expected, formats)
-  files.write_json(files.join(directory, DESCRIPTION), hashes.with_hashes(directory, description.to_dict()))
-  first = text_inputs(servable.fields, requests[:1])
-  example = (first, {key: value.numpy() for key, value in _call(functions[TEXT_SIGNATURE], first).items()})
-  text = card.write_card(description, servable, source, example, notes)
-  files.write_atomically(files.join(directory, "README.md"), text)
+  notes = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], expected, formats)
+  files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))
+  first_inputs = text_inputs(model.fields, requests[:1])
+  example = (first_inputs, _call(functions[TEXT_SIGNATURE], first_inputs))
+  card = model_card.format_model_card(description, model, checkpoint, example, notes)
+  files.write_atomically(files.join(directory, "README.md"), card)
 
 
-def _call(function: Any, inputs: Mapping[str, np.ndarray]) -> Mapping[str, tf.Tensor]:
-  return function(**{name: tf.constant(value) for name, value in inputs.items()})
+def _call(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
+  return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
-def _assets(directory: str, source: Source, servable: Servable) -> list[tf.saved_model.Asset]:
-  """The vocabulary, and the labels if there are any, a line each."""
-  with files.open_file(source.vocabulary) as file:
+def _assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
+  """Writes the vocabulary, and the labels (one a line) if the form has any, as assets of the SavedModel."""
+  with files.open_file(checkpoint.vocabulary) as file:
     contents = {VOCABULARY: file.read()}
-  if servable.labels():
-    contents[LABELS] = "".join(f"{label}\n" for label in servable.labels()).encode()
+  if model.labels():
+    contents[LABELS] = "".join(f"{label}\n" for label in model.labels()).encode()
   for name, content in contents.items():
     files.write_atomically(os.path.join(directory, name), content)
   return [tf.saved_model.Asset(os.path.join(directory, name)) for name in contents]

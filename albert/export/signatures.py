@@ -1,4 +1,4 @@
-"""The signatures of a Servable: serving_default takes texts, tokens takes ids."""
+"""The signatures of a ServedModel: serving_default takes texts, tokens takes ids."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ import numpy as np
 import tensorflow as tf
 
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.export.network.layout import Tokens
-from albert.export.servable import Answers, Field, Servable
+from albert.export.network.token_layout import TokenBatch
+from albert.export.served_model import AnswerTensors, RequestField, ServedModel
 from albert.io import json_values
 
 TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 
 
-def text_function(servable: Servable) -> Any:
+def text_function(model: ServedModel) -> Any:
   """The concrete function of serving_default."""
   specs = {
     field.name: tf.TensorSpec([None, None] if field.is_list else [None], tf.string, name=field.name)
-    for field in servable.fields
+    for field in model.fields
   }
 
   @tf.function(autograph=False)
-  def serving_default(**texts: tf.Tensor) -> Answers:
+  def serving_default(**texts: tf.Tensor) -> AnswerTensors:
     first, *others = texts
     for other in others:
       message = f"{first} and {other}: give as many of one as of the other"
       tf.debugging.assert_equal(tf.shape(texts[first])[0], tf.shape(texts[other])[0], message=message)
-    return servable.from_text(**texts)
+    return model.from_text(**texts)
 
   return serving_default.get_concrete_function(**specs)
 
 
-def tokens_function(servable: Servable) -> Any:
+def tokens_function(model: ServedModel) -> Any:
   """The concrete function of tokens."""
-  shape = [None] * servable.rank_of_ids
+  shape = [None] * model.rank_of_ids
   specs = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS}
 
   @tf.function(autograph=False)
-  def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
-    return servable.from_tokens(Tokens(input_ids, input_mask, segment_ids))
+  def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
+    return model.from_tokens(TokenBatch(input_ids, input_mask, segment_ids))
 
   return tokens.get_concrete_function(**specs)
 
 
-def numbers_function(servable: Servable) -> Any:
+def numbers_function(model: ServedModel) -> Any:
   """A function of ids for other runtimes: answers in numbers alone, in ops that those have."""
-  shape = [None] * servable.rank_of_ids
+  shape = [None] * model.rank_of_ids
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
-  def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Answers:
-    return servable.portable_numbers(Tokens(input_ids, input_mask, segment_ids))
+  def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
+    return model.portable_numbers(TokenBatch(input_ids, input_mask, segment_ids))
 
   return numbers
 
 
-def token_inputs(servable: Servable, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def token_inputs(model: ServedModel, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   """The ids that the model makes of texts, int32 [B, S], without columns of padding alone."""
-  tokens = servable.encode(**{name: tf.constant(value) for name, value in texts.items()})
+  tokens = model.encode(**{name: tf.constant(value) for name, value in texts.items()})
   longest = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
   return {name: values[..., :longest].numpy() for name, values in tokens._asdict().items()}
 
 
-def text_inputs(fields: Sequence[Field], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
   """Requests -> arrays of bytes [B] or [B, K], by the names of the fields."""
   return {field.name: _column([request[field.name] for request in requests], field) for field in fields}
 
 
-def _column(values: Sequence[Any], field: Field) -> np.ndarray:
+def _column(values: Sequence[Any], field: RequestField) -> np.ndarray:
   """The values of a field, lists filled up with ""."""
   if not field.is_list:
     return np.array([_bytes(text) for text in values], object)

@@ -16,7 +16,7 @@ FILE = "tf_serving_warmup_requests"
 DIRECTORY = "assets.extra"
 
 
-class Request(NamedTuple):
+class WarmupRequest(NamedTuple):
   """A call of a signature: the inputs by name; strings as arrays of bytes or str."""
 
   signature: str
@@ -36,7 +36,7 @@ def _varint(value: int) -> bytes:
   return bytes([*groups, value])
 
 
-def prediction_log(model_name: str, request: Request) -> bytes:
+def prediction_log(model_name: str, request: WarmupRequest) -> bytes:
   """PredictionLog { predict_log: PredictLog { request: PredictRequest { model_spec, inputs } } }."""
   model_spec = _field(1, model_name.encode()) + _field(3, request.signature.encode())
   predict_request = _field(1, model_spec)
@@ -46,7 +46,7 @@ def prediction_log(model_name: str, request: Request) -> bytes:
   return _field(6, _field(1, predict_request))
 
 
-def write_warmup(directory: str, model_name: str, requests: Iterable[Request]) -> None:
+def write_warmup(directory: str, model_name: str, requests: Iterable[WarmupRequest]) -> None:
   """Writes assets.extra/tf_serving_warmup_requests in the directory of a SavedModel."""
   extra = tf.io.gfile.join(directory, DIRECTORY)
   tf.io.gfile.makedirs(extra)

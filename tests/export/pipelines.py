@@ -17,6 +17,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.data.packing import pack_pair, pack_single
+from albert.export import registry as export_registry
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
@@ -37,7 +38,7 @@ STEP = 7
 LABELS = ("bad", "fair", "good")
 
 Requests = Sequence[dict[str, Any]]
-Answers = dict[str, Any]
+AnswerTensors = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Run:
     """The config of the task."""
     return registry.TASKS[self.form.task].config_class(**self.form.data)
 
-  def answer(self, requests: Requests) -> Answers:
+  def answer(self, requests: Requests) -> AnswerTensors:
     """What the Python pipeline makes of requests: name -> array or list, a row a request."""
     return self.form.answer(self, requests)
 
@@ -68,7 +69,7 @@ class Form:
   task: str
   data: dict[str, Any]
   heads: tuple[str, ...]
-  answer: Callable[[Run, Requests], Answers]
+  answer: Callable[[Run, Requests], AnswerTensors]
   num_classes: int = 3
 
 
@@ -127,7 +128,7 @@ def _pretrained(run: Run, batch: dict[str, tf.Tensor], positions: Any) -> Any:
   return model(batch | {"masked_lm_positions": tf.constant(positions, tf.int32)})
 
 
-def _fill_mask(run: Run, requests: Requests) -> Answers:
+def _fill_mask(run: Run, requests: Requests) -> AnswerTensors:
   length = run.config.max_position_embeddings
   rows = [encode_with_masks(run.tokenizer, text)[: length - 2] for text in _texts(requests, "text")]
   rows = [[CLS_ID, *row, SEP_ID] for row in rows]
@@ -141,13 +142,13 @@ def _fill_mask(run: Run, requests: Requests) -> Answers:
   return {"probabilities": best * (np.arange(most) < counts[:, None])[..., None], "num_masks": counts}
 
 
-def _sentence_order(run: Run, requests: Requests) -> Answers:
+def _sentence_order(run: Run, requests: Requests) -> AnswerTensors:
   batch = _packed(run, requests, "text_a", "text_b", length=run.config.max_position_embeddings)
   probabilities = _softmax(_pretrained(run, batch, np.zeros([len(requests), 1])).sentence_logits)
   return {"probabilities": probabilities, "label": [("in_order", "swapped")[i] for i in probabilities.argmax(1)]}
 
 
-def _embeddings(run: Run, requests: Requests) -> Answers:
+def _embeddings(run: Run, requests: Requests) -> AnswerTensors:
   batch = _packed(run, requests, "text", length=run.config.max_position_embeddings)
   model = pretraining_model(run.config, run.weights)
   encoded = model.encoder(batch)
@@ -156,14 +157,14 @@ def _embeddings(run: Run, requests: Requests) -> Answers:
   return {"pooled": np.asarray(encoded.pooled_output), "mean": mean}
 
 
-def _classifier(run: Run, requests: Requests) -> Answers:
+def _classifier(run: Run, requests: Requests) -> AnswerTensors:
   batch = _packed(run, requests, *requests[0], length=MAX_LENGTH)  # a text or a pair
   logits = _model(run, lambda config: ClassifierModel(config, 3), batch)
   probabilities = _softmax(logits)
   return {"probabilities": probabilities, "label": [LABELS[i] for i in probabilities.argmax(1)]}
 
 
-def _regression(run: Run, requests: Requests) -> Answers:
+def _regression(run: Run, requests: Requests) -> AnswerTensors:
   batch = _packed(run, requests, "text_a", "text_b", length=MAX_LENGTH)
   return {"value": np.asarray(_model(run, lambda config: ClassifierModel(config, 1), batch))[:, 0]}
 
@@ -178,7 +179,7 @@ def squad_examples(run: Run, requests: Requests) -> tuple[list[Question], Tokeni
   return questions, featurizer(questions)
 
 
-def _squad(run: Run, requests: Requests, *, version_2: bool) -> Answers:
+def _squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTensors:
   config = run.task_config
   questions, examples = squad_examples(run, requests)
   batch = _padded(examples, token_features=[P_MASK])
@@ -216,7 +217,7 @@ def race_examples(run: Run, requests: Requests) -> TokenizedExamples:
   return RaceFeaturizer(run.tokenizer.config, MAX_LENGTH, run.task_config.max_qa_length)(questions)
 
 
-def _race(run: Run, requests: Requests) -> Answers:
+def _race(run: Run, requests: Requests) -> AnswerTensors:
   examples = race_examples(run, requests)
   batch = _padded(examples, num_sequences=int(examples.sequence_counts.max()))
   probabilities = _softmax(_model(run, MultipleChoiceModel, batch))
@@ -251,7 +252,7 @@ FORMS = {
     Form("race", "race", {"max_qa_length": 14}, ("classifier",), _race, num_classes=1),
   )
 }
-assert set(FORMS) == set(registry.exports())
+assert set(FORMS) == set(export_registry.FORMS)
 PAIR = dataclasses.replace(
   FORMS["classifier"], name="pair", data=FORMS["classifier"].data | {"text_columns": "review,summary"}
 )

@@ -18,10 +18,10 @@ import tensorflow as tf
 from albert import predict
 from albert.errors import RunError, UserError
 from albert.export import warmup
-from albert.export.export_model import _rename, export
+from albert.export.checkpoint import open_checkpoint
+from albert.export.export_model import _rename, export_model
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import ops_of
-from albert.export.source import open_source
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import plain_texts, requests_of
 from tests.file_limits import file_size_limit
@@ -64,7 +64,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[s
   for name, form in FORMS.items():
     run = write_run(directory / "runs" / name, form, spm_model)
     task = name if form.task == "pretraining" else ""
-    path = export(run.directory, str(directory / "models"), task=task, name=f"my_{name}")
+    path = export_model(run.directory, str(directory / "models"), task=task, name=f"my_{name}")
     found[name] = Exported(run, Path(path), tf.saved_model.load(path))
   return found
 
@@ -252,7 +252,7 @@ def test_other_formats(tmp_path: Path, spm_model: str, name: str, form: str) -> 
     pytest.importorskip("onnxruntime")
   run = write_run(tmp_path / "run", FORMS[name], spm_model)
   task = name if FORMS[name].task == "pretraining" else ""
-  directory = Path(export(run.directory, str(tmp_path), task=task, formats=(form,)))
+  directory = Path(export_model(run.directory, str(tmp_path), task=task, formats=(form,)))
   (file,) = directory.glob("model*.*")
   assert file.stat().st_size > 10_000
   assert f"`{file.name}`" in (directory / "README.md").read_text()
@@ -318,22 +318,22 @@ def test_a_version_that_another_process_took_meanwhile(tmp_path: Path) -> None:
 def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
-  assert export(run.directory, models) == f"{models}/classifier/1"
-  assert export(run.directory, models, version=5) == f"{models}/classifier/5"
-  assert export(run.directory, models, precision="bfloat16") == f"{models}/classifier/6"
+  assert export_model(run.directory, models) == f"{models}/classifier/1"
+  assert export_model(run.directory, models, version=5) == f"{models}/classifier/5"
+  assert export_model(run.directory, models, precision="bfloat16") == f"{models}/classifier/6"
   with pytest.raises(UserError, match=r"--version=5: .* exists"):
-    export(run.directory, models, version=5)
+    export_model(run.directory, models, version=5)
   with pytest.raises(UserError, match="a plain name"):
-    export(run.directory, models, name="a/b")
+    export_model(run.directory, models, name="a/b")
   with pytest.raises(UserError, match=r"--task=squad_v2: .* no squad_v2 head"):
-    export(run.directory, models, task="squad_v2")
+    export_model(run.directory, models, task="squad_v2")
   with pytest.raises(UserError, match=r"^--formats=tflite with --precision=bfloat16: give --precision=float32$"):
-    export(run.directory, models, precision="bfloat16", formats=(TFLITE,))
+    export_model(run.directory, models, precision="bfloat16", formats=(TFLITE,))
   with pytest.raises(UserError, match="48 positions"):
-    export(run.directory, models, settings={"max_seq_length": 64})
+    export_model(run.directory, models, settings={"max_seq_length": 64})
   disk_full = rf"^{models}/classifier/7: cannot write it \(File too large\): run the same command again"
   with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
-    export(run.directory, models)
+    export_model(run.directory, models)
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["1", "5", "6"]
   exact, rough = (
     tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"](
@@ -343,4 +343,4 @@ def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   )
   difference = np.abs(exact["probabilities"] - rough["probabilities"]).max()
   assert 0 < difference < 0.05
-  assert open_source(run.directory).step == STEP
+  assert open_checkpoint(run.directory).step == STEP

@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import RunError, UserError
-from albert.export import checks, mobile
-from albert.export.card import write_card
-from albert.export.description import describe
-from albert.export.registry import choose
+from albert.export import checks, converters
+from albert.export.checkpoint import open_checkpoint
+from albert.export.description import describe_model
+from albert.export.model_card import format_model_card
+from albert.export.selection import select_form
 from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
-from albert.export.source import open_source
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
 from tests.export.requests import plain_texts, requests_of
@@ -31,36 +31,36 @@ _made: dict[str, Made] = {}
 
 
 class Made:
-  """A run, its servable, and the functions of texts and of ids."""
+  """A run, its model, and the functions of texts and of ids."""
 
   def __init__(self, run: Run, task: str):
     self.run = run
     self.name = run.form.name
-    self.source = open_source(run.directory)
-    self.choice = choose(self.source, task, {})
-    assert self.choice.name == self.name
-    self.servable = self.choice.servable(self.source, self.choice.settings)
+    self.checkpoint = open_checkpoint(run.directory)
+    self.form = select_form(self.checkpoint, task, {})
+    assert self.form.name == self.name
+    self.model = self.form.model_class(self.checkpoint, self.form.settings)
 
   def card(self, **run: Any) -> str:
     """The model card; of a run with other sections of config.json, if they are given."""
-    source = dataclasses.replace(self.source, run={**self.source.run, **run})
-    description = describe("it", self.choice, self.servable, source)
-    first = self.texts(self.servable.examples()[:1])
-    return write_card(description, self.servable, source, (first, call(self.ask, first)), [])
+    checkpoint = dataclasses.replace(self.checkpoint, run={**self.checkpoint.run, **run})
+    description = describe_model("it", self.form, self.model, checkpoint)
+    first = self.texts(self.model.examples()[:1])
+    return format_model_card(description, self.model, checkpoint, (first, call(self.ask, first)), [])
 
   @functools.cached_property
   def ask(self) -> Any:
     """serving_default."""
-    return text_function(self.servable)
+    return text_function(self.model)
 
   @functools.cached_property
   def ask_ids(self) -> Any:
     """tokens."""
-    return tokens_function(self.servable)
+    return tokens_function(self.model)
 
   def texts(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Requests as arrays."""
-    return text_inputs(self.servable.fields, requests)
+    return text_inputs(self.model.fields, requests)
 
 
 @pytest.fixture(params=list(FORMS))
@@ -96,8 +96,8 @@ def test_answers_are_the_python_pipelines(made: Made) -> None:
 
 def id_cases(made: Made) -> dict[str, dict[str, np.ndarray]]:
   """The batches of ids that an export is checked with."""
-  examples = token_inputs(made.servable, made.texts(made.servable.examples()))
-  return checks.id_cases(made.servable, examples)
+  examples = token_inputs(made.model, made.texts(made.model.examples()))
+  return checks.id_cases(made.model, examples)
 
 
 def blocks(card: str, language: str) -> list[str]:
@@ -131,11 +131,11 @@ def test_the_example_of_the_card(made: Made) -> None:
 
 def test_what_the_card_says_of_long_text(made: Made) -> None:
   """What it says is cut is cut, and what it says is not is not: by the ids and the answers of the model."""
-  limits, length = made.card(), made.choice.settings.max_seq_length
+  limits, length = made.card(), made.form.settings.max_seq_length
   word = "letter "
-  texts = {f.name: [[word * 99]] if f.is_list else [word * 99] for f in made.servable.fields}
+  texts = {f.name: [[word * 99]] if f.is_list else [word * 99] for f in made.model.fields}
   given = {name: tf.constant(value) for name, value in texts.items()}
-  ids = made.servable.encode(**given).input_ids.numpy()
+  ids = made.model.encode(**given).input_ids.numpy()
   assert ids.shape[-1] == length
   assert f" {length} tokens" in limits
   if made.run.form.task == "squad":
@@ -180,7 +180,7 @@ def test_what_the_card_says_of_training(made: Made) -> None:
   card = made.card(data=data)
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
-  assert "| loss | 1.25 |\n\nOf step 7, as the run evaluated its own task (classifier), before the export." in card
+  assert "| loss | 1.25 |\n\nThe run measured these at step 7 on its own task (classifier), before the export." in card
   assert "none of this step" not in card
 
 
@@ -194,7 +194,7 @@ _slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 )
 def test_the_graph_of_other_formats_agrees_with_the_savedmodel_at_the_edges(made: Made) -> None:
   """Both as TensorFlow runs them, so that it is tested where no other runtime is installed."""
-  numbers = numbers_function(made.servable)
+  numbers = numbers_function(made.model)
   cases = id_cases(made)
   assert len(cases) >= 8 + (made.name == "fill_mask")
   for case, inputs in cases.items():
@@ -206,18 +206,18 @@ def test_the_graph_of_other_formats_agrees_with_the_savedmodel_at_the_edges(made
 @pytest.mark.parametrize("made", ["fill_mask", _slow("squad_v1")], indirect=True)
 def test_tflite_at_the_edges(made: Made) -> None:
   """No [MASK] in a batch, and no row: TFLite's interpreter, which TensorFlow has too, answers as the SavedModel."""
-  run = mobile.tflite_runner(mobile.to_tflite(numbers_function(made.servable), made.servable, is_int8=False))
+  run = converters.tflite_runner(converters.to_tflite(numbers_function(made.model), made.model, is_int8=False))
   for case, inputs in id_cases(made).items():
     difference = checks.largest_difference(run(inputs), call(made.ask_ids, inputs), exact="num_masks")
-    assert difference < mobile.TOLERANCE, case
+    assert difference < converters.TOLERANCE, case
 
 
 @pytest.mark.parametrize("made", ["embeddings"], indirect=True)
 def test_what_the_check_refuses(made: Made) -> None:
-  examples = {"serving_default": made.texts(made.servable.examples())}
-  examples["tokens"] = token_inputs(made.servable, examples["serving_default"])
+  examples = {"serving_default": made.texts(made.model.examples())}
+  examples["tokens"] = token_inputs(made.model, examples["serving_default"])
   functions = {"serving_default": made.ask, "tokens": made.ask_ids}
-  answers = checks.check_signatures(functions, made.servable, examples)["the examples"]
+  answers = checks.check_signatures(functions, made.model, examples)["the examples"]
   nan = {"pooled": answers["pooled"], "mean": answers["mean"] * np.nan}
   # NaN counts whichever answer it is in.
   assert np.isnan(checks.largest_difference(nan, answers))
@@ -226,12 +226,12 @@ def test_what_the_check_refuses(made: Made) -> None:
   assert checks.largest_difference({name: v[:1] for name, v in answers.items()}, answers) == np.inf
   count = {"num_masks": np.array([1, 0], np.int32)}
   assert checks.largest_difference(count, {"num_masks": count["num_masks"] + 1}, exact="num_masks") == np.inf
-  pooler = made.servable.encoder.pooler.bias
+  pooler = made.model.encoder.pooler.bias
   kept = pooler.numpy()
   pooler.assign(kept * np.nan)
   try:
     with pytest.raises(RunError, match="the signature serving_default: for the examples 'pooled' is not finite"):
-      checks.check_signatures(functions, made.servable, examples)
+      checks.check_signatures(functions, made.model, examples)
   finally:
     pooler.assign(kept)
 
@@ -241,26 +241,26 @@ def test_weights_without_a_pooler_are_served_where_none_is_used(tmp_path: Path, 
   run = write_run(tmp_path / "run", FORMS["fill_mask"], spm_model)
   tensors = huggingface_tensors(without_pooler(run.weights))
   path = write_huggingface(tmp_path / "hf", run.config, tensors)
-  source = open_source(path, spm_model_file=spm_model)
+  checkpoint = open_checkpoint(path, spm_model_file=spm_model)
   for name, left in (("fill_mask", set()), ("embeddings", {"pooled"})):
     requests = requests_of(name, plain_texts(3))
     servables = []
     for directory in (run.directory, path):
-      opened = open_source(directory, spm_model_file=spm_model)
-      choice = choose(opened, name, {})
-      servables.append(choice.servable(opened, choice.settings))
+      opened = open_checkpoint(directory, spm_model_file=spm_model)
+      form = select_form(opened, name, {})
+      servables.append(form.model_class(opened, form.settings))
     texts = text_inputs(servables[0].fields, requests)
-    expected, found = (call(text_function(servable), texts) for servable in servables)
+    expected, found = (call(text_function(model), texts) for model in servables)
     assert set(expected) - set(found) == left
     assert set(found) == set(servables[1].given_answers())
     for answer, value in found.items():
       np.testing.assert_array_equal(value, expected[answer], err_msg=answer)
   tensors |= huggingface_tensors(random_weights(run.config, 2, with_heads=("classifier", "sentence")))
   pooled = {name: value for name, value in tensors.items() if "pooler" not in name}
-  source = open_source(write_huggingface(tmp_path / "heads", run.config, pooled), spm_model_file=spm_model)
+  checkpoint = open_checkpoint(write_huggingface(tmp_path / "heads", run.config, pooled), spm_model_file=spm_model)
   for name in ("sentence_order", "classifier", "race"):
     with pytest.raises(UserError, match=f"--task={name}: .*the checkpoint has no pooler .*: give weights with one"):
-      choose(source, name, {})
+      select_form(checkpoint, name, {})
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_ids_are_those_of_training(made: Made) -> None:
     batch = examples.padded_batch(np.arange(examples.num_examples), length=length, num_sequences=most)
   else:
     return  # their ids are what the answers are compared by
-  for name, values in token_inputs(made.servable, made.texts(requests)).items():
+  for name, values in token_inputs(made.model, made.texts(requests)).items():
     mask = batch["input_mask"]
     np.testing.assert_array_equal(values * mask, batch[name] * mask)
     assert name != "input_mask" or np.array_equal(values, mask)
@@ -299,7 +299,7 @@ def test_ids_are_those_of_training(made: Made) -> None:
 def test_ids_and_texts_give_the_same_answers(made: Made) -> None:
   # So short that a context is one window.
   texts = made.texts(requests_of(made.name, ["River.", "A letter!", "Yes.", "Who?"]))
-  found, by_ids = call(made.ask, texts), call(made.ask_ids, token_inputs(made.servable, texts))
+  found, by_ids = call(made.ask, texts), call(made.ask_ids, token_inputs(made.model, texts))
   assert set(by_ids) <= set(found)
   for name in set(by_ids) - {"start", "end"}:  # of SQuAD: characters there, tokens here
     if found[name].dtype.kind == "f":
@@ -311,7 +311,7 @@ def test_ids_and_texts_give_the_same_answers(made: Made) -> None:
 @pytest.mark.slow
 def test_padding_and_other_rows_change_nothing(made: Made) -> None:
   requests = requests_of(made.name, plain_texts(4))
-  ids = token_inputs(made.servable, made.texts(requests))
+  ids = token_inputs(made.model, made.texts(requests))
   whole = call(made.ask_ids, ids)
   wider = {name: np.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, 100)]) for name, v in ids.items()}
   for found in (call(made.ask_ids, wider), _one_by_one(made.ask_ids, ids)):

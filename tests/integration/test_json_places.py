@@ -29,7 +29,7 @@ from albert.errors import UserError
 from albert.evaluation import ensemble
 from albert.experiments import catalog, layers
 from albert.experiments.runner import _Rows
-from albert.export import source
+from albert.export import checkpoint
 from albert.io import json_values
 from albert.io.files import read_json
 from albert.io.records import RecordWriter
@@ -251,7 +251,7 @@ PLACES = {
   ),
   "config of a run, for an ensemble": Place("config.json", RUN, lambda d: ensemble._config(str(d))),
   "config of a run, for an export": Place(
-    "run/config.json", RUN, lambda d: source._run_of(str(d / "run" / "checkpoints" / "step-1"), 1)
+    "run/config.json", RUN, lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1)
   ),
   "config of a run, for a report": Place(
     "config.json", RUN, lambda d: records.read_runs([str(d)], num_examples=1), nan=True

@@ -20,8 +20,8 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.evaluation.ensemble import ensemble
-from albert.export.registry import choose
-from albert.export.source import open_source
+from albert.export.checkpoint import open_checkpoint
+from albert.export.selection import select_form
 from albert.metrics import squad
 from albert.weights.checkpoints import CheckpointManager
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
@@ -176,10 +176,10 @@ def test_weights_without_a_pooler_are_fine_tuned_and_served(
   assert 0 < moved < 0.01
   if version == 1:
     assert 0 < np.abs(trained["cls/squad/output_weights"] - initial["cls/squad/output_weights"]).max() < 0.01
-  source = open_source(str(tmp_path / "run"))
-  choice = choose(source, "", {})
-  assert choice.name == f"squad_v{version}"
-  served = choice.servable(source, choice.settings)
+  checkpoint = open_checkpoint(str(tmp_path / "run"))
+  form = select_form(checkpoint, "", {})
+  assert form.name == f"squad_v{version}"
+  served = form.model_class(checkpoint, form.settings)
   answers = served.from_text(question=tf.constant(["who?"]), context=tf.constant(["Nobody sold the letter."]))
   assert answers["best_text"][0].numpy().decode() in "Nobody sold the letter."
 

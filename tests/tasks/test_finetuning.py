@@ -18,7 +18,7 @@ from albert.data import manifest
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
-from albert.export.source import open_source
+from albert.export.checkpoint import open_checkpoint
 from albert.training.model_weights import load_initial_weights
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
@@ -316,7 +316,7 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
       action()
   assert not (tmp_path / "second" / "spiece.model").exists()
   with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):
-    open_source(str(tmp_path / "first"), spm_model_file=other)
+    open_checkpoint(str(tmp_path / "first"), spm_model_file=other)
 
 
 def test_a_resumed_run_knows_its_initial_weights_by_content(tmp_path, spm_file):

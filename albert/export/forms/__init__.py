@@ -1,1 +1,1 @@
-"""The servable form of each task head: what goes in, what comes out."""
+"""The model form of each task head: what goes in, what comes out."""

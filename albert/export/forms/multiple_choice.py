@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.errors import UserError
+from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.network.heads import LinearHead
-from albert.export.network.layout import Layout, Packed, Tokens, real_tokens, trim
-from albert.export.servable import Answers, Field, Servable, Settings, as_tokens
-from albert.export.source import FLAG, Source
+from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, real_tokens, trim
+from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.tasks.race.data import RaceConfig
 from albert.tokenization.graph import first_tokens, last_tokens, pack_pair
 
@@ -26,7 +26,7 @@ _NO_OPTIONS = "options: give at least one for each question"
 _ABSENT = -1e9
 
 
-class MultipleChoice(Servable):
+class ServedMultipleChoice(ServedModel):
   """The likeliest option."""
 
   head = "classifier"
@@ -40,31 +40,31 @@ class MultipleChoice(Servable):
   rank_of_ids: ClassVar[int] = 3
   row_of_ids: ClassVar[str] = "for each option [CLS] article [SEP] question with the option [SEP], then padding"
 
-  def __init__(self, source: Source, settings: Settings):
-    super().__init__(source, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
     self.fields = [
-      Field(ARTICLE, "what the question is about"),
-      Field(QUESTION, 'the question; "_" in it stands for the option'),
-      Field(OPTIONS, 'the options; "" is none', is_list=True),
+      RequestField(ARTICLE, "what the question is about"),
+      RequestField(QUESTION, 'the question; "_" in it stands for the option'),
+      RequestField(OPTIONS, 'the options; "" is none', is_list=True),
     ]
-    weights = source.head_weights("classifier")
+    weights = checkpoint.head_weights("classifier")
     if len(weights["output_bias"]) != 1:
       raise UserError(
-        f"{FLAG}={source.file.path}: its head has {len(weights['output_bias'])} outputs, multiple choice has 1"
+        f"{FLAG}={checkpoint.file.path}: its head has {len(weights['output_bias'])} outputs, multiple choice has 1"
       )
     assert isinstance(settings.config, RaceConfig)
     self._max_qa_length = min(settings.config.max_qa_length, settings.max_seq_length - _NUM_SPECIAL)
     self.output = LinearHead(weights)
 
   @classmethod
-  def objection(cls, source: Source, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
     """Adds another kind of head."""
-    reason = super().objection(source, config)
-    if reason is None and source.task not in (None, "race"):
-      return f"its run is one of {source.task}, not of race"
+    reason = super().incompatibility(checkpoint, config)
+    if reason is None and checkpoint.task not in (None, "race"):
+      return f"its run is one of {checkpoint.task}, not of race"
     return reason
 
-  def encode(self, **texts: tf.Tensor) -> Tokens:
+  def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """A sequence for each option, [B, K, S]; without real tokens for an option that is not there."""
     # Before they are put together: two ends of bytes that are no UTF-8 may make a character.
     question, options = (
@@ -78,32 +78,32 @@ class MultipleChoice(Servable):
     pairs = last_tokens(pairs, tf.constant(self._max_qa_length, tf.int64))
     room = self._settings.max_seq_length - _NUM_SPECIAL - pairs.row_lengths()
     parts = first_tokens(tf.gather(article, owners), room)
-    tokens = as_tokens(pack_pair(parts, pairs, self._settings.max_seq_length))
+    tokens = as_token_batch(pack_pair(parts, pairs, self._settings.max_seq_length))
     is_there = tf.cast(tf.strings.length(flat) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_there[:, tf.newaxis])
-    return Tokens(*(tf.reshape(values, [shape[0], shape[1], self._settings.max_seq_length]) for values in tokens))
+    return TokenBatch(*(tf.reshape(values, [shape[0], shape[1], self._settings.max_seq_length]) for values in tokens))
 
-  def from_text(self, **texts: tf.Tensor) -> Answers:
+  def from_text(self, **texts: tf.Tensor) -> AnswerTensors:
     """Adds the text of the option."""
     options = texts[OPTIONS]
     tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS)
     answers = super().from_text(**texts)
     return answers | {"text": tf.gather(options, answers["option"], batch_dims=1)}
 
-  def from_tokens(self, tokens: Tokens) -> Answers:
+  def from_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers to ids [B, K, S]."""
     tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS)
     flat = trim(_flat(tokens), self._config.max_position_embeddings)
-    return self._choose(tokens, flat, Packed(flat, self._config))
+    return self._choose(tokens, flat, UnpaddedLayout(flat, self._config))
 
-  def _compute_padded(self, tokens: Tokens) -> Answers:
+  def _compute_padded(self, tokens: TokenBatch) -> AnswerTensors:
     return self.compute(tokens)
 
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """Answers to ids [B, K, S]; a layout is of [B * K, S]."""
     return self._choose(tokens, real_tokens(_flat(tokens)), layout)
 
-  def _choose(self, tokens: Tokens, flat: Tokens, layout: Layout | None) -> Answers:
+  def _choose(self, tokens: TokenBatch, flat: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:
     is_there = tf.reduce_max(tokens.input_mask, axis=2) > 0  # [B, K]
     logits = self.output(self.encoder.pooled(flat, layout))
     logits = tf.where(is_there, tf.reshape(logits, tf.shape(is_there)), _ABSENT)
@@ -135,10 +135,10 @@ class MultipleChoice(Servable):
     ]
 
 
-def _flat(tokens: Tokens) -> Tokens:
+def _flat(tokens: TokenBatch) -> TokenBatch:
   """[B, K, S] -> [B * K, S]."""
   length = tf.shape(tokens.input_ids)[2]
-  return Tokens(*(tf.reshape(values, [-1, length]) for values in tokens))
+  return TokenBatch(*(tf.reshape(values, [-1, length]) for values in tokens))
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.config.run import PretrainingConfig
+from albert.export.checkpoint import ExportCheckpoint
 from albert.export.forms.classifier import TextServable, add_label, text_fields
 from albert.export.network.heads import LinearHead, MaskedLMHead
-from albert.export.network.layout import Layout, Tokens
-from albert.export.servable import Answers, Settings
-from albert.export.source import Source
+from albert.export.network.token_layout import TokenBatch, TokenLayout
+from albert.export.served_model import AnswerTensors, ExportSettings
 from albert.tokenization.graph import starts_with_space
 from albert.tokenization.tokenizer import MASK_ID, WORD_START
 
@@ -24,7 +24,7 @@ MASK = "[MASK]"
 _LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
 
 
-class FillMask(TextServable):
+class ServedFillMask(TextServable):
   """The likeliest pieces in place of each [MASK]."""
 
   head = "masked_lm"
@@ -39,10 +39,10 @@ class FillMask(TextServable):
   counted_by = "num_masks"
   uses_pooler = False
 
-  def __init__(self, source: Source, settings: Settings):
-    super().__init__(source, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
     self.fields = text_fields([f"with {MASK} wherever a piece is to be filled in"])
-    self.output = MaskedLMHead(source.config, source.head_weights("masked_lm"), self.encoder.word_embeddings)
+    self.output = MaskedLMHead(checkpoint.config, checkpoint.head_weights("masked_lm"), self.encoder.word_embeddings)
     self._pieces = self.tokenizer.reference.pieces
     self._top_k = min(settings.top_k, len(self._pieces))
     self._continued = _continued(self._pieces)
@@ -67,7 +67,7 @@ class FillMask(TextServable):
     splits = tf.gather(ids.row_splits, parts.row_splits)
     return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
 
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """Candidates by their ids."""
     is_mask = (tokens.input_ids == MASK_ID) & (tokens.input_mask > 0)
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)  # [B]
@@ -88,7 +88,7 @@ class FillMask(TextServable):
       "num_masks": num_masks,
     }
 
-  def describe(self, answers: Answers) -> Answers:
+  def describe(self, answers: AnswerTensors) -> AnswerTensors:
     """Adds the pieces, and their text."""
     is_real = answers["probabilities"] > 0
     names = np.array([[piece.replace(WORD_START, " ").strip() for piece in self._pieces], self._pieces])
@@ -110,7 +110,7 @@ def _continued(pieces: Sequence[str]) -> np.ndarray:
   return np.array([ids.get(piece, i) if piece else -1 for i, piece in enumerate(rest)], np.int32)
 
 
-class SentenceOrder(TextServable):
+class ServedSentenceOrder(TextServable):
   """Whether two texts follow each other (or what next-sentence prediction asks)."""
 
   head = "sentence"
@@ -120,28 +120,28 @@ class SentenceOrder(TextServable):
     "probabilities": "of the classes in assets/labels.txt, float32 [B, 2]",
   }
 
-  def __init__(self, source: Source, settings: Settings):
-    super().__init__(source, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
     self.fields = text_fields(["the text that is first", "the text that is second"])
     assert isinstance(settings.config, PretrainingConfig)
     self._labels = _LABELS.get(settings.config.sentence_prediction, _LABELS["sop"])
     if self._labels == _LABELS["nsp"]:
       self.summary = "tells whether a text is the continuation of another one, or of another document"
-    self.output = LinearHead(source.head_weights("sentence"), "cls/seq_relationship/")
+    self.output = LinearHead(checkpoint.head_weights("sentence"), "cls/seq_relationship/")
 
   @classmethod
-  def objection(cls, source: Source, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
     """Adds a head that was never trained."""
     assert isinstance(config, PretrainingConfig)
     if config.sentence_prediction == "none":
       return "it was pretrained with --sentence_prediction=none, so its sentence head is random"
-    return super().objection(source, config)
+    return super().incompatibility(checkpoint, config)
 
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """Probabilities."""
     return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled(tokens, layout)))}
 
-  def describe(self, answers: Answers) -> Answers:
+  def describe(self, answers: AnswerTensors) -> AnswerTensors:
     """Adds the label."""
     return add_label(answers, self.labels())
 
@@ -156,7 +156,7 @@ class SentenceOrder(TextServable):
     return [dict(zip(names, texts, strict=True)) for texts in ((first, second), (second, first))]
 
 
-class Embeddings(TextServable):
+class ServedEmbeddings(TextServable):
   """Vectors of texts; the mean alone where the checkpoint has no pooler."""
 
   summary = "gives texts vectors"
@@ -166,11 +166,11 @@ class Embeddings(TextServable):
     "mean": "the mean of the last layer over the tokens, [CLS] and [SEP] included, float32 [B, H]",
   }
 
-  def __init__(self, source: Source, settings: Settings):
-    super().__init__(source, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
     self.fields = text_fields(["any text"])
 
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """Both vectors, or the mean alone."""
     sequence = self.encoder.sequence(tokens, layout)
     count = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)

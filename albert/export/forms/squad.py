@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert.export.forms.squad_windows import Places, Windows, make_windows
-from albert.export.network.layout import Layout, Packed, Tokens, trim
-from albert.export.network.squad_heads import NO_SPAN, SpanHead, Spans, V1Head, V2Head
-from albert.export.servable import Answers, Field, Servable, Settings
-from albert.export.source import Source
+from albert.export.checkpoint import ExportCheckpoint
+from albert.export.forms.squad_windows import ContextWindows, WindowPositions, make_windows
+from albert.export.network.squad_heads import NO_SPAN, BestSpans, SpanHead, V1Head, V2Head
+from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, trim
+from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel
 from albert.tasks.squad.data import SquadConfig
 from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 from albert.tokenization.tokenizer import SEP_ID
@@ -23,7 +23,7 @@ QUESTION, CONTEXT = "question", "context"
 _WINDOWS_AT_ONCE = 16
 
 
-class _QuestionAnswering(Servable):
+class _QuestionAnswering(ServedModel):
   """What both versions have in common."""
 
   summary = "answers questions with pieces of a text"
@@ -41,14 +41,17 @@ class _QuestionAnswering(Servable):
   tokenizer_class = OffsetGraphTokenizer
   tokenizer: OffsetGraphTokenizer
 
-  def __init__(self, source: Source, settings: Settings):
-    super().__init__(source, settings)
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
+    super().__init__(checkpoint, settings)
     assert isinstance(settings.config, SquadConfig)
     self._squad = settings.config
-    self.fields = [Field(QUESTION, "the question"), Field(CONTEXT, "the text that may answer it, of any length")]
-    self.output = self.head_class(source.head_weights(self.head), self._squad)
+    self.fields = [
+      RequestField(QUESTION, "the question"),
+      RequestField(CONTEXT, "the text that may answer it, of any length"),
+    ]
+    self.output = self.head_class(checkpoint.head_weights(self.head), self._squad)
 
-  def windows(self, question: tf.Tensor, context: tf.Tensor) -> Windows:
+  def windows(self, question: tf.Tensor, context: tf.Tensor) -> ContextWindows:
     """The windows of all examples."""
     return make_windows(
       self.tokenizer.tokenize(question),
@@ -58,11 +61,11 @@ class _QuestionAnswering(Servable):
       doc_stride=self._squad.doc_stride,
     )
 
-  def encode(self, **texts: tf.Tensor) -> Tokens:
+  def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """The ids of all windows."""
     return self.windows(texts[QUESTION], texts[CONTEXT]).tokens
 
-  def from_text(self, **texts: tf.Tensor) -> Answers:
+  def from_text(self, **texts: tf.Tensor) -> AnswerTensors:
     """The best span of all windows of each example."""
     context = tf.strings.unicode_transcode(texts[CONTEXT], "UTF-8", "UTF-8", errors="replace")
     count = tf.size(context)
@@ -87,29 +90,31 @@ class _QuestionAnswering(Servable):
       "end": end,
     }
 
-  def _in_parts(self, windows: Windows) -> Spans:
+  def _in_parts(self, windows: ContextWindows) -> BestSpans:
     """The best span of each window, a few windows at once."""
     num_windows = tf.size(windows.example)
 
     def some(begin: tf.Tensor, *found: tf.Tensor) -> tuple[tf.Tensor, ...]:
       end = tf.minimum(begin + _WINDOWS_AT_ONCE, num_windows)
-      tokens = trim(Tokens(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length)
+      tokens = trim(TokenBatch(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length)
       places = windows.places.rows(begin, end, tf.shape(tokens.input_ids)[1])
-      spans = self.output(self.encoder.sequence(tokens, Packed(tokens, self._config)), places)
+      spans = self.output(self.encoder.sequence(tokens, UnpaddedLayout(tokens, self._config)), places)
       return end, *(tf.concat(pair, axis=0) for pair in zip(found, spans, strict=True))
 
     start = (tf.constant(0), *(tf.zeros([0], dtype) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)))
-    shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * len(Spans._fields))
+    shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * len(BestSpans._fields))
     _, *found = tf.while_loop(
       lambda begin, *_: begin < num_windows, some, start, shape_invariants=shapes, parallel_iterations=1
     )
-    return Spans(*found)
+    return BestSpans(*found)
 
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """The best span of each window, by its tokens."""
     is_answer = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
     columns = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
-    spans = self.output(self.encoder.sequence(tokens, layout), Places(is_answer, is_answer, columns, columns + 1))
+    spans = self.output(
+      self.encoder.sequence(tokens, layout), WindowPositions(is_answer, is_answer, columns, columns + 1)
+    )
     return {
       "score": spans.score,
       "no_answer_probability": tf.sigmoid(spans.null),
@@ -146,14 +151,14 @@ def _first_best(scores: tf.Tensor, example: tf.Tensor, count: tf.Tensor) -> tf.T
   return tf.math.unsorted_segment_min(places, example, count)
 
 
-class SquadV1(_QuestionAnswering):
+class ServedSquadV1(_QuestionAnswering):
   """Every question has an answer."""
 
   head = "squad"
   head_class = V1Head
 
 
-class SquadV2(_QuestionAnswering):
+class ServedSquadV2(_QuestionAnswering):
   """A question may have no answer."""
 
   head = "squad_v2"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert.export.network.layout import Tokens
+from albert.export.network.token_layout import TokenBatch
 from albert.tokenization.graph import first_tokens
 from albert.tokenization.graph_offsets import RaggedTokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
@@ -17,7 +17,7 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 _NUM_SPECIAL = 3
 
 
-class Places(NamedTuple):
+class WindowPositions(NamedTuple):
   """What the tokens of windows are, [W, S] each.
 
   Attributes:
@@ -32,16 +32,16 @@ class Places(NamedTuple):
   begins: tf.Tensor
   ends: tf.Tensor
 
-  def rows(self, begin: tf.Tensor, end: tf.Tensor, length: tf.Tensor) -> Places:
+  def rows(self, begin: tf.Tensor, end: tf.Tensor, length: tf.Tensor) -> WindowPositions:
     """Some windows, cut to `length` tokens."""
-    return Places(*(values[begin:end, :length] for values in self))
+    return WindowPositions(*(values[begin:end, :length] for values in self))
 
 
-class Windows(NamedTuple):
+class ContextWindows(NamedTuple):
   """The windows of all examples, in order: tokens [W, S], places [W, S], and the example int32 [W] of each."""
 
-  tokens: Tokens
-  places: Places
+  tokens: TokenBatch
+  places: WindowPositions
   example: tf.Tensor
 
 
@@ -52,7 +52,7 @@ def make_windows(
   max_seq_length: int,
   max_query_length: int,
   doc_stride: int,
-) -> Windows:
+) -> ContextWindows:
   """Windows of questions [B, (tokens)] and contexts; at least one for each example.
 
   Args:
@@ -82,7 +82,9 @@ def make_windows(
   segments = tf.cast(columns >= offset, tf.int32) * mask
   is_start = is_answer & _has_most_context(in_context, columns - offset, size[:, tf.newaxis], is_answer)
   begins, ends = (tf.where(is_answer, _at(v.flat_values, in_context), 0) for v in (context.starts, context.ends))
-  return Windows(Tokens(ids * mask, mask, segments), Places(is_answer, is_start, begins, ends), example)
+  return ContextWindows(
+    TokenBatch(ids * mask, mask, segments), WindowPositions(is_answer, is_start, begins, ends), example
+  )
 
 
 def _has_most_context(in_context: tf.Tensor, before: tf.Tensor, size: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:

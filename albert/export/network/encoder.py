@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.export.network.layout import Layout, Padded, Tokens
+from albert.export.network.token_layout import PaddedLayout, TokenBatch, TokenLayout
 from albert.models.layers import LAYER_NORM_EPSILON
 from albert.weights.names import POOLER
 
@@ -95,12 +95,12 @@ class _Attention(tf.Module):
     self.output_dense = Dense.load(weights, f"{block}/attention_1/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm")
 
-  def __call__(self, x: tf.Tensor, layout: Layout) -> tf.Tensor:
+  def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
     query, key, value = layout.split_heads(self.query_key_value(x), 3)
     return self._finish(x, layout.join_heads(self._context(query, key, value, layout)))
 
-  def at(self, x: tf.Tensor, positions: tf.Tensor, layout: Layout) -> tf.Tensor:
+  def at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H], positions int32 [B, M] -> [B * M, H], at these tokens."""
     asked = layout.at(x, positions)
     query = layout.split_asked(self.query_key_value.columns(asked, slice(0, self._size)), positions)
@@ -108,7 +108,7 @@ class _Attention(tf.Module):
     context = self._context(query, key, value, layout)  # [B, N, M, D]
     return self._finish(asked, tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._size]))
 
-  def _context(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: Layout) -> tf.Tensor:
+  def _context(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """[B, N, M, D], and [B, N, S, D] twice -> [B, N, M, D]."""
     query, key, value = (tf.cast(part, self._dtype) for part in (query, key, value))
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
@@ -164,17 +164,17 @@ class ServedEncoder(tf.Module):
     ]
     self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
 
-  def sequence(self, tokens: Tokens, layout: Layout | None = None) -> tf.Tensor:
+  def sequence(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
     """The last layer, [B, S, H]; zeros at padding."""
-    layout = layout or Padded(tokens, self.config)
+    layout = layout or PaddedLayout(tokens, self.config)
     x = self._embed(tokens, layout)
     for attention, feed_forward in self._halves():
       x = feed_forward(attention(x, layout))
     return layout.spread(x)
 
-  def at(self, tokens: Tokens, positions: tf.Tensor, layout: Layout | None = None) -> tf.Tensor:
+  def at(self, tokens: TokenBatch, positions: tf.Tensor, layout: TokenLayout | None = None) -> tf.Tensor:
     """The last layer at positions int32 [B, M] alone, [B, M, H]."""
-    layout = layout or Padded(tokens, self.config)
+    layout = layout or PaddedLayout(tokens, self.config)
     x = self._embed(tokens, layout)
     *first, (attention, feed_forward) = self._halves()
     for other_attention, other_feed_forward in first:
@@ -183,13 +183,13 @@ class ServedEncoder(tf.Module):
     shape = tf.shape(positions)
     return tf.reshape(x, [shape[0], shape[1], self.config.hidden_size])
 
-  def pooled(self, tokens: Tokens, layout: Layout | None = None) -> tf.Tensor:
+  def pooled(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
     """[B, H]: tanh of a dense layer on [CLS]."""
     return self.pool(self.at(tokens, tf.zeros_like(tokens.input_ids[:, :1]), layout)[:, 0])
 
   def pool(self, first: tf.Tensor) -> tf.Tensor:
     """The last layer at [CLS], [B, H], -> [B, H]."""
-    assert self.pooler is not None, "Servable.uses_pooler is checked first"
+    assert self.pooler is not None, "ServedModel.uses_pooler is checked first"
     return tf.tanh(self.pooler(first))
 
   def _halves(self) -> list[tuple[_Attention, _FeedForward]]:
@@ -202,7 +202,7 @@ class ServedEncoder(tf.Module):
       halves += zip(attention, feed_forward, strict=True)
     return halves
 
-  def _embed(self, tokens: Tokens, layout: Layout) -> tf.Tensor:
+  def _embed(self, tokens: TokenBatch, layout: TokenLayout) -> tf.Tensor:
     """[T, H]."""
     words = tf.gather(self.word_embeddings, layout.collect(tokens.input_ids))
     segments = tf.gather(self.token_type_embeddings, layout.collect(tokens.segment_ids))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert.export.forms.squad_windows import Places
+from albert.export.forms.squad_windows import WindowPositions
 from albert.export.network.encoder import Dense, LayerNorm, constant
 from albert.export.network.heads import LinearHead
 from albert.tasks.squad.data import SquadConfig
@@ -21,7 +21,7 @@ Weights = Mapping[str, np.ndarray]
 NO_SPAN = -1e30
 
 
-class Spans(NamedTuple):
+class BestSpans(NamedTuple):
   """The best span of each window, [W]: its first and its last token, its score (NO_SPAN if there is none), and the log
   odds that the window has no answer."""
 
@@ -45,7 +45,7 @@ class SpanHead(tf.Module, abc.ABC):
     self._config = config
 
   @abc.abstractmethod
-  def __call__(self, x: tf.Tensor, places: Places) -> Spans:
+  def __call__(self, x: tf.Tensor, places: WindowPositions) -> BestSpans:
     """x [W, S, H]: the last layer."""
 
 
@@ -56,7 +56,7 @@ class V1Head(SpanHead):
     super().__init__(weights, config)
     self.output = LinearHead(weights, "cls/squad/")
 
-  def __call__(self, x: tf.Tensor, places: Places) -> Spans:
+  def __call__(self, x: tf.Tensor, places: WindowPositions) -> BestSpans:
     starts, ends = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
     starts = tf.where(places.is_start, starts, NO_SPAN)
     ends = tf.where(places.is_answer, ends, NO_SPAN)
@@ -71,7 +71,7 @@ class V1Head(SpanHead):
     best = tf.argmax(totals, axis=1, output_type=tf.int32)
     start = best // longest
     score = tf.reduce_max(totals, axis=1)
-    return Spans(start, start + best % longest, score, tf.fill(tf.shape(score), NO_SPAN))
+    return BestSpans(start, start + best % longest, score, tf.fill(tf.shape(score), NO_SPAN))
 
 
 class V2Head(SpanHead):
@@ -87,7 +87,7 @@ class V2Head(SpanHead):
     self.null_0 = Dense.load(weights, "answer_class/dense_0")
     self.null_1 = constant(weights["answer_class/dense_1/kernel"], "null_1")
 
-  def __call__(self, x: tf.Tensor, places: Places) -> Spans:
+  def __call__(self, x: tf.Tensor, places: WindowPositions) -> BestSpans:
     # An answer may also be at [CLS], for the unanswerable.
     is_first = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
     mask = tf.where(places.is_answer | is_first, 0.0, NO_SPAN)
@@ -103,7 +103,7 @@ class V2Head(SpanHead):
     scores, starts, ends = (_flat(values) for values in (scores, starts, ends))
     best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)
     start, end = (tf.squeeze(tf.gather(values, best, batch_dims=1), 1) for values in (starts, ends))
-    return Spans(start, end, tf.reduce_max(scores, axis=1), self._null(x, start_logits))
+    return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null(x, start_logits))
 
   def _ends(self, x: tf.Tensor, mask: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """The best ends of spans with a start int32 [W]: log probabilities and positions [W, M]."""

@@ -362,13 +362,13 @@ def _read_weights(directory: Path) -> tuple[list[str], Any]:
 
 def _read_exported(directory: Path) -> tuple[list[str], Any]:
   """What albert.predict checks before it loads an exported model."""
-  from albert.export import hashes
+  from albert.export import file_hashes
   from albert.export.formats import DESCRIPTION
   from albert.predict import _read_description
 
   path = str(directory / DESCRIPTION)
   values = _read_description(path)
-  hashes.check(str(directory), path, values, "export it again")
+  file_hashes.check_hashes(str(directory), path, values, "export it again")
   return [], values
 
 

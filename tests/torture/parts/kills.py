@@ -288,7 +288,7 @@ def _files(context: Context) -> Iterator[Case]:
   yield vocabulary.enough(10)
   export = Command("export", lambda output: places.export(places.classified, output), model_difference, context)
   yield from export.cases("at any time", 4, at_random, (2,))
-  writing = _any_of(_call("os:replace", 3), _call("albert.export.card:write_card"), _call("os:fsync", 3))
+  writing = _any_of(_call("os:replace", 3), _call("albert.export.model_card:format_model_card"), _call("os:fsync", 3))
   yield from export.cases("while writing", 7, writing, (1,))
   yield export.enough(10)
 

@@ -133,12 +133,12 @@ def _of_index(directory: Path, form: str, outside: Outside) -> None:
 
 
 def _of_runs(directory: Path, form: str, outside: Outside) -> None:
-  from albert.export.source import open_source
+  from albert.export.checkpoint import open_checkpoint
 
   name = outside.named(directory, form)
   values = {"seeds": [1], "best_run": str(Path(name).parent) if name not in ("", ".", "..") else name, "metrics": {}}
   (directory / "runs.json").write_text(json.dumps(values))
-  open_source(str(directory))
+  open_checkpoint(str(directory))
   raise AssertionError("the best run is taken")
 
 

@@ -198,9 +198,9 @@ class _Form:
 
 
 def _forms(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
-  from albert.tasks import registry
+  from albert.export.registry import FORMS
 
-  names = [*registry.exports(), "pair"]
+  names = [*FORMS, "pair"]
   forms = [_Form(name, _requests(name, texts, context), context) for name in names]
   for form in forms:
     yield Case("forms exported and asked", form.name, form.prepare)

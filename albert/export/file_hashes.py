@@ -26,7 +26,7 @@ class _Content(msgspec.Struct):
   checksum: str = ""
 
 
-def with_hashes(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def add_hashes(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
   """The values of a description, with the hashes of what is in the directory and one of the values themselves."""
   hashes = {}
   for folder, expected in _FOLDERS.items():
@@ -37,7 +37,7 @@ def with_hashes(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
   return {**values, _CHECKSUM: checksum_of(values)}
 
 
-def check(directory: str, path: str, values: Mapping[str, Any], remedy: str) -> None:
+def check_hashes(directory: str, path: str, values: Mapping[str, Any], remedy: str) -> None:
   """Compares an exported model with the hashes in its description.
 
   Args:

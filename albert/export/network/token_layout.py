@@ -14,7 +14,7 @@ from albert.models.attention import MASKED_SCORE
 # D = H / N head size, P of query, key and value that are split at once.
 
 
-class Tokens(NamedTuple):
+class TokenBatch(NamedTuple):
   """A batch of sequences: int32 [B, S] each; input_mask is 1 for real tokens."""
 
   input_ids: tf.Tensor
@@ -22,7 +22,7 @@ class Tokens(NamedTuple):
   segment_ids: tf.Tensor
 
 
-def real_tokens(tokens: Tokens) -> Tokens:
+def real_tokens(tokens: TokenBatch) -> TokenBatch:
   """The same batch, as every form computes it.
 
   The mask becomes 0 or 1. [CLS], the first column, is always taken as real, so that a row without a real token has an
@@ -33,16 +33,16 @@ def real_tokens(tokens: Tokens) -> Tokens:
   # Other runtimes have no maximum of nothing: 1 for an empty batch.
   lengths = tf.reshape(mask * tf.range(1, tf.shape(mask)[1] + 1), [-1])
   longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-  return Tokens(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
+  return TokenBatch(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
 
 
-def trim(tokens: Tokens, max_length: int) -> Tokens:
+def trim(tokens: TokenBatch, max_length: int) -> TokenBatch:
   """real_tokens, in a graph that refuses sequences of more than `max_length` tokens, padding not counted."""
   tokens = real_tokens(tokens)
   message = f"input_ids: the model takes {max_length} tokens at most"
   check = tf.debugging.assert_less_equal(tf.shape(tokens.input_ids)[1], max_length, message=message)
   with tf.control_dependencies([check]):
-    return Tokens(*(tf.identity(values) for values in tokens))
+    return TokenBatch(*(tf.identity(values) for values in tokens))
 
 
 def with_a_row(values: tf.Tensor) -> tf.Tensor:
@@ -51,7 +51,7 @@ def with_a_row(values: tf.Tensor) -> tf.Tensor:
   return tf.pad(values, [[0, missing], *[[0, 0]] * (values.shape.rank - 1)])
 
 
-class Layout(abc.ABC):
+class TokenLayout(abc.ABC):
   """How [B, S] becomes [T] and back.
 
   Attributes:
@@ -59,7 +59,7 @@ class Layout(abc.ABC):
     columns: int32 [T], of each token its place in its sequence.
   """
 
-  def __init__(self, tokens: Tokens, config: ModelConfig):
+  def __init__(self, tokens: TokenBatch, config: ModelConfig):
     self._batch, self._length = tf.unstack(tf.shape(tokens.input_ids))
     self._mask = tokens.input_mask
     self._num_heads = config.num_attention_heads
@@ -100,10 +100,10 @@ class Layout(abc.ABC):
     return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
 
 
-class Padded(Layout):
+class PaddedLayout(TokenLayout):
   """As they came: T = B * S. For runtimes that want few and simple ops."""
 
-  def __init__(self, tokens: Tokens, config: ModelConfig):
+  def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
     self.columns = tf.reshape(tf.zeros_like(tokens.input_ids) + tf.range(self._length), [-1])
 
@@ -126,10 +126,10 @@ class Padded(Layout):
     return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden])
 
 
-class Packed(Layout):
+class UnpaddedLayout(TokenLayout):
   """Without padding: T is the number of real tokens."""
 
-  def __init__(self, tokens: Tokens, config: ModelConfig):
+  def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
     is_real = tf.reshape(self._mask, [-1]) > 0
     self._places = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], in B * S

@@ -11,19 +11,19 @@ import tensorflow as tf
 
 from albert.config.base import Config
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.export.checkpoint import ExportCheckpoint
 from albert.export.network.encoder import ServedEncoder
-from albert.export.network.layout import Layout, Packed, Tokens, real_tokens, trim, with_a_row
-from albert.export.source import Source
+from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, real_tokens, trim, with_a_row
 from albert.tokenization.graph import GraphTokenizer
 from albert.weights.names import NO_POOLER
 
 # B batch, K texts of one field, S sequence.
 
-Answers = dict[str, tf.Tensor]
+AnswerTensors = dict[str, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class RequestField:
   """A text that a request gives.
 
   Attributes:
@@ -38,7 +38,7 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ExportSettings:
   """How a model is exported.
 
   Attributes:
@@ -57,7 +57,7 @@ class Settings:
   top_k: int = 5
 
 
-class Servable(tf.Module, abc.ABC):
+class ServedModel(tf.Module, abc.ABC):
   """A model with its text processing.
 
   Args:
@@ -76,21 +76,21 @@ class Servable(tf.Module, abc.ABC):
   # The answer, or the field of lists, that says how many entries of each answer are real; "" if all are.
   counted_by: ClassVar[str] = ""
   # The fields of a request, in the order of the columns of a file.
-  fields: Sequence[Field]
+  fields: Sequence[RequestField]
   # Dimensions of the ids: [B, S], or [B, K, S] where an example has several sequences.
   rank_of_ids: ClassVar[int] = 2
   # What a sequence of ids is, for the model card.
   row_of_ids: ClassVar[str] = "[CLS] text [SEP], or [CLS] first [SEP] second [SEP], then padding"
   tokenizer_class: ClassVar[type[GraphTokenizer]] = GraphTokenizer
 
-  def __init__(self, source: Source, settings: Settings):
+  def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(name="albert")
     self._settings = settings
-    self._config = source.config
+    self._config = checkpoint.config
     self.tokenizer = self.tokenizer_class(
-      source.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
+      checkpoint.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
     )
-    self.encoder = ServedEncoder(source.config, source.encoder_weights(), settings.dtype)
+    self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), settings.dtype)
 
   @abc.abstractmethod
   def how_text_is_cut(self) -> str:
@@ -107,37 +107,37 @@ class Servable(tf.Module, abc.ABC):
     return self._config.max_position_embeddings
 
   @classmethod
-  def missing_head(cls, source: Source) -> str | None:
+  def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:
     """What the checkpoint lacks to be served so; None if it has it."""
-    if cls.head and cls.head not in source.heads:
-      has = f"its heads: {', '.join(source.heads)}" if source.heads else "it has none"
+    if cls.head and cls.head not in checkpoint.heads:
+      has = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
       return f"the checkpoint has no {cls.head} head ({has})"
-    if cls.uses_pooler and not source.file.has_pooler:
+    if cls.uses_pooler and not checkpoint.file.has_pooler:
       return f"the checkpoint has {NO_POOLER}"
     return None
 
   @classmethod
-  def objection(cls, source: Source, config: Config) -> str | None:
+  def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
     """Why a checkpoint with this head cannot be served so; None if it can."""
-    del source, config
+    del checkpoint, config
     return None
 
   @abc.abstractmethod
-  def encode(self, **texts: tf.Tensor) -> Tokens:
+  def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Ids of texts, string [B] or [B, K] by the names of the fields."""
 
-  def from_text(self, **texts: tf.Tensor) -> Answers:
+  def from_text(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers to texts, string [B] or [B, K] by the names of the fields."""
     return self.from_tokens(self.encode(**texts))
 
   @abc.abstractmethod
-  def compute(self, tokens: Tokens, layout: Layout | None = None) -> Answers:
+  def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """Answers in numbers, float32 or int32 [B, ...], to ids as real_tokens gives them.
 
     Without a layout it is done in ops that other runtimes have, which need at least one row.
     """
 
-  def describe(self, answers: Answers) -> Answers:
+  def describe(self, answers: AnswerTensors) -> AnswerTensors:
     """The answers with those in words added."""
     return answers
 
@@ -153,21 +153,21 @@ class Servable(tf.Module, abc.ABC):
     """The classes, in the order of the probabilities; () if there are none."""
     return ()
 
-  def from_tokens(self, tokens: Tokens) -> Answers:
+  def from_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers to ids."""
     tokens = trim(tokens, self._config.max_position_embeddings)
-    return self.describe(self.compute(tokens, Packed(tokens, self._config)))
+    return self.describe(self.compute(tokens, UnpaddedLayout(tokens, self._config)))
 
-  def portable_numbers(self, tokens: Tokens) -> Answers:
+  def portable_numbers(self, tokens: TokenBatch) -> AnswerTensors:
     """The answers of from_tokens in numbers alone, in ops that other runtimes have."""
     count = tf.shape(tokens.input_ids)[0]
-    answers = self._compute_padded(Tokens(*(with_a_row(values) for values in tokens)))
+    answers = self._compute_padded(TokenBatch(*(with_a_row(values) for values in tokens)))
     return {name: values[:count] for name, values in answers.items()}
 
-  def _compute_padded(self, tokens: Tokens) -> Answers:
+  def _compute_padded(self, tokens: TokenBatch) -> AnswerTensors:
     return self.compute(real_tokens(tokens))
 
 
-def as_tokens(packed: Mapping[str, tf.Tensor]) -> Tokens:
+def as_token_batch(packed: Mapping[str, tf.Tensor]) -> TokenBatch:
   """What text_ops.pack_single and pack_pair give."""
-  return Tokens(packed[INPUT_IDS], packed[INPUT_MASK], packed[SEGMENT_IDS])
+  return TokenBatch(packed[INPUT_IDS], packed[INPUT_MASK], packed[SEGMENT_IDS])

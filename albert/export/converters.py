@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.export import checks
-from albert.export.description import Arrays
+from albert.export.description import NamedArrays
 from albert.export.formats import EXTRA_FORMATS, ONNX, TFLITE, TFLITE_INT8
-from albert.export.servable import Servable
+from albert.export.served_model import ServedModel
 from albert.export.signatures import TOKEN_INPUTS, numbers_function
 from albert.io import files
 
-Runner = Callable[[Arrays], dict[str, np.ndarray]]
+Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 
 # Largest difference of answers in float32 (see checks.largest_difference). Runtimes add in another order: 12 layers of
 # 768 units with random weights differ by 1.1e-4. A wrong graph differs by far more.
@@ -44,13 +44,13 @@ def check_formats(formats: Sequence[str], precision: str) -> None:
 
 
 def write_formats(
-  directory: str, servable: Servable, examples: Arrays, expected: Mapping[str, Arrays], formats: Sequence[str]
+  directory: str, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays], formats: Sequence[str]
 ) -> list[str]:
   """Writes the formats beside a SavedModel, and checks them on the batches of checks.id_cases.
 
   Args:
     directory: of the SavedModel.
-    servable: the model.
+    model: the model.
     examples: ids of real texts, by the names of the tokens signature.
     expected: the SavedModel's answers to each batch, by the batch's name.
     formats: of formats.EXTRA_FORMATS.
@@ -60,38 +60,40 @@ def write_formats(
   """
   notes = []
   for name in formats:
-    function = numbers_function(servable)
+    function = numbers_function(model)
     try:
-      model = to_onnx(function) if name == ONNX else to_tflite(function, servable, is_int8=name == TFLITE_INT8)
-      run = onnx_runner(model) if name == ONNX else tflite_runner(model)
+      content = to_onnx(function) if name == ONNX else to_tflite(function, model, is_int8=name == TFLITE_INT8)
+      run = onnx_runner(content) if name == ONNX else tflite_runner(content)
     except Exception as error:
       reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
       raise RunError(f"--formats={name}: the converter failed: {reason}") from error
-    files.write_atomically(files.join(directory, _FILES[name]), model)
-    difference = _check(name, run, servable, examples, expected)
+    files.write_atomically(files.join(directory, _FILES[name]), content)
+    difference = _check(name, run, model, examples, expected)
     notes.append(
-      f"`{_FILES[name]}`: {_MEANINGS[name]}, {len(model) / 1e6:.1f} MB; takes ids as the signature `tokens` does, "
+      f"`{_FILES[name]}`: {_MEANINGS[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature `tokens` does, "
       f"answers in numbers alone; on the examples they differ from the SavedModel's by {difference:.2g} at most"
     )
   return notes
 
 
-def _check(name: str, run: Runner, servable: Servable, examples: Arrays, expected: Mapping[str, Arrays]) -> float:
+def _check(
+  name: str, run: Runner, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays]
+) -> float:
   """The largest difference from the SavedModel on the examples. RunError if any batch differs by too much."""
   what = f"--formats={name}"
-  found = checks.run_cases(run, checks.id_cases(servable, examples), what=what)
+  found = checks.run_cases(run, checks.id_cases(model, examples), what=what)
   differences = {}
   for case, answers in expected.items():
     # What int8 rounds may change which span or option is the best, but not how many masks there are.
-    differences[case] = checks.largest_difference(found[case], answers, exact=servable.counted_by)
+    differences[case] = checks.largest_difference(found[case], answers, exact=model.counted_by)
     if not differences[case] < (np.inf if name == TFLITE_INT8 else TOLERANCE):
       raise RunError(f"{what}: for {case} its answers differ from the SavedModel's by {differences[case]:.3g}")
   return differences[checks.EXAMPLES]
 
 
-def to_tflite(function: Any, servable: Servable, *, is_int8: bool) -> bytes:
+def to_tflite(function: Any, model: ServedModel, *, is_int8: bool) -> bytes:
   """A function of signatures.numbers_function as a TFLite model."""
-  converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], servable)
+  converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], model)
   if is_int8:
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   return bytes(converter.convert())
@@ -114,7 +116,7 @@ def tflite_runner(model: bytes) -> Runner:
   interpreter = Interpreter(model_content=model)
   signature = next(iter(interpreter.get_signature_list()))
 
-  def run(inputs: Arrays) -> dict[str, np.ndarray]:
+  def run(inputs: NamedArrays) -> dict[str, np.ndarray]:
     for detail in interpreter.get_input_details():
       name = next(name for name in TOKEN_INPUTS if name in detail["name"])
       interpreter.resize_tensor_input(detail["index"], inputs[name].shape)
@@ -130,7 +132,7 @@ def onnx_runner(model: bytes) -> Runner:
   session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
   names = [output.name for output in session.get_outputs()]
 
-  def run(inputs: Arrays) -> dict[str, np.ndarray]:
+  def run(inputs: NamedArrays) -> dict[str, np.ndarray]:
     return dict(zip(names, session.run(None, dict(inputs)), strict=True))
 
   return run

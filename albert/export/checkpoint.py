@@ -23,7 +23,7 @@ _STEP = re.compile(r"(?:^|/)step-(\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class ExportCheckpoint:
   """A checkpoint.
 
   Attributes:
@@ -77,7 +77,9 @@ class Source:
     return self.read(heads(self.config)[head].shapes)
 
 
-def open_source(path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = "") -> Source:
+def open_checkpoint(
+  path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = ""
+) -> ExportCheckpoint:
   """Opens what is to be exported.
 
   Args:
@@ -112,8 +114,8 @@ def open_source(path: str, *, select: str = "", albert_config_file: str = "", sp
   if spm_model_file:
     file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
   step = _STEP.search(file.directory)
-  run, metrics = _run_of(file.directory, int(step[1])) if step else ({}, {})
-  return Source(file, config, vocabulary, int(step[1]) if step else None, run, metrics)
+  run, metrics = _run_settings_and_metrics(file.directory, int(step[1])) if step else ({}, {})
+  return ExportCheckpoint(file, config, vocabulary, int(step[1]) if step else None, run, metrics)
 
 
 def _selected(path: str, select: str) -> str:
@@ -131,7 +133,7 @@ def _selected(path: str, select: str) -> str:
   return chosen.path
 
 
-def _run_of(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
+def _run_settings_and_metrics(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
   """config.json of the run whose checkpoint this is, and its metrics at this step; {} where there are none."""
   parent = directory.rpartition("/")[0] or "."
   output_dir = parent.rpartition("/")[0] or "."

@@ -1,0 +1,118 @@
+"""Selects the form in which a checkpoint is served, and its settings: those of the run, overridden by flags."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert.config.base import Config, from_dict
+from albert.errors import UserError
+from albert.export.checkpoint import FLAG, ExportCheckpoint
+from albert.export.registry import FORMS
+from albert.export.served_model import ExportSettings, ServedModel
+from albert.tasks import registry as task_registry
+
+DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+
+
+class SelectedForm(NamedTuple):
+  """The form in which a checkpoint will be served.
+
+  Attributes:
+    name: its name in `albert.export.registry.FORMS`.
+    model_class: the class that serves it.
+    settings: how the model is built.
+  """
+
+  name: str
+  model_class: type[ServedModel]
+  settings: ExportSettings
+
+
+def select_form(
+  checkpoint: ExportCheckpoint,
+  name: str,
+  overrides: Mapping[str, Any],
+  *,
+  precision: str = "float32",
+  top_k: int = 5,
+) -> SelectedForm:
+  """Selects the form called `name`, or the only form that fits the checkpoint.
+
+  Args:
+    checkpoint: the checkpoint to export.
+    name: a name of FORMS, or "" for the one that fits the task of the checkpoint's run.
+    overrides: values by name for fields of the task's config, and for the settings of the text. They replace the
+      run's values; None keeps the run's value.
+    precision: float32 or bfloat16.
+    top_k: number of candidates for each mask.
+  Returns: the form with its settings.
+  Raises:
+    UserError: the form is unknown or does not fit the checkpoint, no form fits, several fit, or a value is out of
+      range.
+  """
+  if name and name not in FORMS:
+    raise UserError(f"--task={name}: must be one of {', '.join(FORMS)}")
+  if name:
+    form = _form_or_reason(checkpoint, name, overrides, precision, top_k)
+    if isinstance(form, str):
+      raise UserError(f"--task={name}: {FLAG}={checkpoint.file.path}: {form}")
+    return form
+  if checkpoint.task is None:
+    raise UserError(f"--task is missing, and {FLAG}={checkpoint.file.path} belongs to no run: give {', '.join(FORMS)}")
+  names = [name for name, form in FORMS.items() if form.task == checkpoint.task]
+  results = {name: _form_or_reason(checkpoint, name, overrides, precision, top_k) for name in names}
+  fitting = [result for result in results.values() if not isinstance(result, str)]
+  if len(fitting) == 1:
+    return fitting[0]
+  if fitting:
+    fitting_names = ", ".join(form.name for form in fitting)
+    raise UserError(f"--task is missing: {FLAG}={checkpoint.file.path} can be served as {fitting_names}; give one")
+  reasons = "; ".join(f"{name}: {reason}" for name, reason in results.items())
+  reasons = reasons or f"no form serves the task {checkpoint.task}"
+  raise UserError(f"{FLAG}={checkpoint.file.path} cannot be served: {reasons}")
+
+
+def _form_or_reason(
+  checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
+) -> SelectedForm | str:
+  """The form of that name, or the reason why the checkpoint cannot be served in this form."""
+  model_class = FORMS[name].load_class()
+  reason = model_class.missing_weights(checkpoint)
+  if reason:
+    return reason
+  settings = _settings(checkpoint, name, overrides, precision, top_k)
+  return model_class.incompatibility(checkpoint, settings.config) or SelectedForm(name, model_class, settings)
+
+
+def _settings(
+  checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
+) -> ExportSettings:
+  values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
+  num_positions = checkpoint.config.max_position_embeddings
+  max_seq_length = int(values.get("max_seq_length") or num_positions)
+  if max_seq_length > num_positions:
+    raise UserError(f"--max_seq_length={max_seq_length}: the model has {num_positions} positions: give at most that")
+  config_class = task_registry.TASKS[FORMS[name].task].config_class
+  return ExportSettings(
+    config=_task_config(config_class, values | {"max_seq_length": max_seq_length}, checkpoint),
+    max_seq_length=max_seq_length,
+    do_lower_case=bool(values.get("do_lower_case", True)),
+    convert_quotes=bool(values.get("convert_quotes", False)),
+    dtype=DTYPES[precision],
+    top_k=top_k,
+  )
+
+
+def _task_config(config_class: type[Config], values: Mapping[str, Any], checkpoint: ExportCheckpoint) -> Config:
+  """The config of the form's task.
+
+  The run may belong to another task (embeddings of a fine-tuned classifier). Then only the fields that both configs
+  have are taken over.
+  """
+  field_names = {field.name for field in dataclasses.fields(config_class)}
+  known_values = {key: value for key, value in values.items() if key in field_names}
+  return from_dict(config_class, known_values, source=checkpoint.file.path)
