@@ -22,7 +22,7 @@ def _kill_after(delay: float) -> None:
 
 
 def kill_at(
-  target: str, number: int = 1, when: str = "before", delay: float = 0.0, contains: str = "", process: str = "any"
+  target: str, number: int = 1, when: str = "before", delay: float = 0.0, contains: str = "", process: str = "main"
 ) -> None:
   """Kills this process with SIGKILL at the `number`-th call of a function.
 
@@ -32,9 +32,10 @@ def kill_at(
     when: before the call, after it, or within it.
     delay: seconds from the beginning of the call, for within; if the call has ended by then, the kill comes at its end.
     contains: only calls count that have this text in an argument.
-    process: "child" counts in the worker processes of a command alone, "any" in each process for itself.
+    process: "main" counts the calls of the process that was started, "worker" those of each of its worker processes.
   """
-  if process == "child" and multiprocessing.parent_process() is None and not _is_worker():
+  is_worker = multiprocessing.parent_process() is not None or _is_worker()
+  if is_worker != (process == "worker"):
     return
   module_name, path = target.split(":")
   owner: Any = importlib.import_module(module_name)

@@ -76,7 +76,7 @@ def at_call(rng: random.Random, target: str, calls: int, within: float = 0.02, *
   fault = {"target": target, "number": rng.randint(1, calls), "when": when, **more}
   if when == "within":
     fault["delay"] = round(rng.uniform(0, within), 4)
-  return Kill(fault=fault, code=1 if more.get("process") == "child" else -signal.SIGKILL)
+  return Kill(fault=fault, code=1 if more.get("process") == "worker" else -signal.SIGKILL)
 
 
 def at_random(rng: random.Random, most: float = 0.9) -> Kill:
@@ -279,7 +279,7 @@ def _files(context: Context) -> Iterator[Case]:
     yield from preparation.cases("at any time", 5, at_random, (2,))
     yield from preparation.cases("at a rename or a sync", 7, _any_of(_call("os:replace", 6), _call("os:fsync", 6)))
     if processes > 1:
-      worker = _call("os:replace", 2, process="child", when="before")
+      worker = _call("os:replace", 2, process="worker", when="before")
       yield from preparation.cases("a worker process", 3, worker, (1,))
     yield preparation.enough(10)
   vocabulary = Command("vocabulary", places.train_vocab, outputs.difference_of_files, context)
