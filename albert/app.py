@@ -71,7 +71,7 @@ def _parse_flags(
     parsed = command_flags.parse(argv)
   except UserError as error:
     _fail(str(error))
-  for warning in command_flags.repeated(argv):
+  for warning in command_flags.repetition_warnings(argv):
     print(warning, file=sys.stderr, flush=True)
   if operands is not None:
     operands[:] = parsed[1:]

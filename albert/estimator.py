@@ -214,7 +214,7 @@ class Estimator:
     )
     run_directory.claim(
       directory,
-      self._identity() | {"train": train.identity() | {"precision": self.precision}},
+      self._identity() | {"train": train.training_settings() | {"precision": self.precision}},
       {
         **initial_weights,
         "train": train.to_dict() | {"precision": self.precision},
@@ -379,8 +379,8 @@ class Estimator:
     return {
       "task": self.task.name,
       "model": self.task.model_config.to_dict(),
-      "optimizer": config.optimizer.identity(),
-      "train": config.train.identity() | {"precision": self.precision},
+      "optimizer": config.optimizer.training_settings(),
+      "train": config.train.training_settings() | {"precision": self.precision},
       "data": self.task.settings(),
       "init_from_shallower": config.init_from_shallower,
     }

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from albert.config.base import Config, alternatives, from_dict, is_unset, merge, option_fields, typed
+from albert.config.base import Config, alternatives, check_types, from_dict, is_unset, merge, option_fields
 from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, named_model
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
@@ -176,7 +176,7 @@ class Settings:
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       recorded = run.section(config_class, section)
       for name in set(values) & set(fields) & set(recorded) - set(self.given) if isinstance(values, dict) else ():
-        if fields[name].metadata["identity"] and recorded[name] != values[name]:
+        if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
           raise self._contradiction(f"--recipe={recipe.name}, with {name} = {values[name]!r}", name, recorded)
 
   # Values:
@@ -221,7 +221,7 @@ class Settings:
     value, metadata = self.given[name], option_fields(config_class)[name].metadata
     if value == recorded[name] or (name == "init_checkpoint" and _is_same_path(value, recorded[name])):
       return True
-    may_differ = not metadata["identity"] or metadata["evaluation_may_differ"] or not is_settled
+    may_differ = not metadata["affects_training"] or metadata["evaluation_may_differ"] or not is_settled
     # Of a run that is resumed the Estimator compares the weights that it started from.
     if may_differ or (name == "init_checkpoint" and self.trains):
       return False
@@ -344,7 +344,7 @@ class Settings:
     recorded = self.run.section(config_class, "data") if self.run else {}
     for name in self.given_of(config_class):
       metadata = option_fields(config_class)[name].metadata
-      is_fixed = metadata["identity"] and not metadata["evaluation_may_differ"]
+      is_fixed = metadata["affects_training"] and not metadata["evaluation_may_differ"]
       if is_fixed and name in recorded and name in settled and settled[name] != recorded[name]:
         raise self._contradiction(shown_flag(name, self.given[name]), name, recorded)
 
@@ -353,7 +353,7 @@ def _checked(config_class: type[Config], values: Mapping[str, Any], source: str)
   """Values of a file, of the fields' types and, where they can be checked alone, in their range."""
   if values and config_class is not RunConfig:
     from_dict(config_class, values, source=source)
-  return typed(config_class, values, source=source)
+  return check_types(config_class, values, source=source)
 
 
 def _is_same_path(one: str, other: str) -> bool:

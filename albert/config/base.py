@@ -1,7 +1,8 @@
-"""The base of all configs: frozen dataclasses whose fields carry their help, range and rules, checked when made.
+"""The base class of all configs: frozen dataclasses that check their values when they are made.
 
-The flags, the checks and the JSON come from these fields. Several sources of values (a flag, the run in output_dir,
-a recipe) are merged by their rules, too.
+Each field is declared once, with `option`, and carries its help text, its range, and the rules for later commands on
+the same run. Flags, checks and JSON are made from these declarations. `merge` follows the same rules when a value may
+come from several sources: a flag, the run in output_dir, or a recipe.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from albert.config.ranges import Range, text_violation
 from albert.errors import UserError
 from albert.io.json_values import shown
 
-# Headings of --help, in their order.
+# The headings of --help, in the order in which it prints them.
 COMMAND, DATA, MODEL = "What to do", "Data", "Model and initial weights"
 TRAINING, OPTIMIZER, EVALUATION = "Training", "Optimizer", "Evaluation and prediction"
 DEVICES, LOGGING = "Devices and speed", "Logging and checkpoints"
@@ -34,37 +35,39 @@ def option(
   above: float | None = None,
   below: float | None = None,
   choices: tuple[str, ...] | None = None,
-  identity: bool = True,
+  affects_training: bool = True,
   evaluation_may_differ: bool = False,
   per_command: bool = False,
   instead_of: str = "",
   resets: tuple[str, ...] = (),
   group: str = "",
 ) -> Any:
-  """A config field with its help, its range, and what becomes of it in later commands on the run's output_dir.
+  """Declares a field of a config, which is also a flag.
 
   Args:
-    default: its value where nothing gives one.
-    help_text: what it is.
-    minimum: least value.
-    maximum: greatest value; of a whole number 2**31 - 1 if neither this nor `below` is given.
-    above: values are greater than this.
-    below: values are less than this.
-    choices: the values there are.
-    identity: False for a field that may differ when a run is resumed, since it does not change what is learned.
-      A path is such a field: the content of the file decides, and its hash is compared.
-    evaluation_may_differ: a command that only evaluates or predicts may give another value than the run has.
-    per_command: a later command does not take the value over from the run: it depends on machine or command.
-    instead_of: the field that this one is an alternative to. Only one of the two is in effect, so a flag or a file
-      that gives one of them unsets the other one of what it overrides; both on one command line are refused.
-    resets: fields of the run or the recipe that no longer hold if a flag gives this one another value.
-    group: heading of --help that the flag stands under; "" for the one of its config.
+    default: the value if neither a flag, a run nor a recipe gives one.
+    help_text: the text of --help.
+    minimum: the smallest allowed value.
+    maximum: the largest allowed value. For an integer it is 2**31 - 1 if neither `maximum` nor `below` is given.
+    above: a bound that every allowed value is greater than.
+    below: a bound that every allowed value is less than.
+    choices: all allowed values, for a field that has a fixed set of them.
+    affects_training: whether the value changes the trained weights, so that it must stay the same when a run is
+      resumed. False for a path, because the content of the file is compared instead, by its hash.
+    evaluation_may_differ: whether a command that only evaluates or predicts may use another value than the run did.
+    per_command: True if later commands on the run's output_dir do not reuse the value, because it depends on the
+      machine or on the command.
+    instead_of: another field that expresses the same setting in another way, such as epochs instead of steps. A
+      source that gives one of the two removes the other from the sources it overrides. A command line that gives both
+      is an error.
+    resets: fields whose value in the run or in the recipe is dropped if a flag gives this field another value.
+    group: the heading of --help under which the flag is listed; "" for the heading of the field's config class.
   """
   metadata = {
     "help": help_text,
     "range": Range(minimum, maximum, above, below),
     "choices": choices,
-    "identity": identity,
+    "affects_training": affects_training,
     "evaluation_may_differ": evaluation_may_differ,
     "per_command": per_command,
     "instead_of": instead_of,
@@ -75,7 +78,7 @@ def option(
 
 
 def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
-  """What `value` must be, if it is not; None if it is fine."""
+  """The rule that `value` violates, in words that follow "must be"; None if the value is allowed."""
   if metadata["choices"] is not None and value not in metadata["choices"]:
     return f"one of {', '.join(metadata['choices'])}"
   if isinstance(value, str):
@@ -86,13 +89,13 @@ def _violation(value: Any, metadata: Mapping[str, Any]) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-  """Base of all configs. Making one checks every field against its range.
+  """The base class of all configs. The constructor checks every field against its range.
 
   Raises:
-    UserError: a value out of range; the message names the field, the value and what is allowed.
+    UserError: a value is out of range; the message names the field, the value and the allowed values.
   """
 
-  # Heading of --help for its fields.
+  # The heading of --help under which the fields are listed, unless a field names another one.
   help_group: ClassVar[str] = ""
 
   def __post_init__(self) -> None:
@@ -104,51 +107,61 @@ class Config:
       if allowed:
         raise UserError(f"{field.name} must be {allowed}, got {shown(value)}")
 
-  def identity(self) -> dict[str, Any]:
-    """The fields that decide what is learned, as plain JSON values."""
-    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("identity", True)}
+  def training_settings(self) -> dict[str, Any]:
+    """Name -> value of the fields that affect training; a resumed run must have the same. The values are plain JSON."""
+    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("affects_training", True)}
 
   def recorded(self) -> dict[str, Any]:
-    """The fields that later commands on the run's output_dir take over, as plain JSON values."""
+    """Name -> value of the fields that later commands on the run's output_dir reuse. The values are plain JSON."""
     return {name: getattr(self, name) for name, f in option_fields(type(self)).items() if not f.metadata["per_command"]}
 
   def to_dict(self) -> dict[str, Any]:
-    """All fields as plain JSON values."""
+    """Name -> value of all fields. The values are plain JSON."""
     return dataclasses.asdict(self)
 
 
 def from_dict(cls: type[_ConfigT], values: Mapping[str, Any], *, source: str, strict: bool = True) -> _ConfigT:
-  """Makes `cls` from JSON values, checking each one's type.
+  """Makes a config from JSON values, and checks their types and ranges.
 
   Args:
-    cls: a config dataclass.
+    cls: the config class.
     values: field name -> value.
-    source: the file (or flag) the values came from, for the error.
-    strict: refuse keys that `cls` lacks. The original's albert_config.json carries keys that mean
-      nothing here, so a model config is read with strict=False.
+    source: the file or flag that the values come from; errors name it.
+    strict: whether a key that `cls` does not have is an error. Model configs are read with strict=False, because the
+      original's albert_config.json has keys that this project does not use.
+  Returns:
+    The config. A field that `values` leaves out has its default.
   Raises:
-    UserError: unknown key, wrong type or value out of range; it names `source`, key and value.
+    UserError: an unknown key, a wrong type or a value out of range; the message names `source`, the key and the value.
   """
-  kwargs = typed(cls, values, source=source, strict=strict)
+  kwargs = check_types(cls, values, source=source, strict=strict)
   try:
     return cls(**kwargs)
   except UserError as error:
     raise UserError(f"{source}: {error}") from error
 
 
-def typed(cls: type[Config], values: Mapping[str, Any], *, source: str, strict: bool = True) -> dict[str, Any]:
-  """The values of a file, each of the type of its field; see from_dict."""
+def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, strict: bool = True) -> dict[str, Any]:
+  """Checks the types of JSON values, without making a config and without checking ranges.
+
+  Args:
+    cls, values, source, strict: see `from_dict`.
+  Returns:
+    Field name -> value, with integers converted to float for float fields, and whole floats to int for int fields.
+  Raises:
+    UserError: an unknown key or a wrong type.
+  """
   known = {field.name: field for field in dataclasses.fields(cls)}
   checked: dict[str, Any] = {}
   for key, value in values.items():
     if key in known:
-      checked[key] = _checked(value, str(known[key].type), f"{source}: {key}")
+      checked[key] = _check_type(value, str(known[key].type), f"{source}: {key}")
     elif strict:
       raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(known)}")
   return checked
 
 
-def _checked(value: Any, type_name: str, where: str) -> Any:
+def _check_type(value: Any, type_name: str, where: str) -> Any:
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
     return _as_float(value)
@@ -167,12 +180,18 @@ def _as_float(value: float) -> float:
 
 
 def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
-  """Name -> field of what is a value, not a config of its own."""
+  """Name -> dataclass field of the fields declared with `option`, without those that hold another config."""
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
 def define_field(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
-  """Defines the flag of a field: its type, range and choices, and `help_text` or its own help."""
+  """Defines the absl flag of a field.
+
+  Args:
+    field: a field declared with `option`; the flag has its name, type, range and choices.
+    default: the default of the flag.
+    help_text: the text of --help; "" for the text of the field.
+  """
   metadata = field.metadata
   command_flags.define(
     str(field.type),
@@ -185,29 +204,36 @@ def define_field(field: dataclasses.Field[Any], default: Any, help_text: str = "
 
 
 def is_unset(field: dataclasses.Field[Any], value: Any) -> bool:
-  """True for a value such as 0, "" or false that stands for "not given"."""
+  """Whether a value means "not given": it is the field's default, and that is 0, "" or False."""
   return not field.default and value == field.default
 
 
 def alternatives(cls: type[Config]) -> dict[str, str]:
-  """Field -> the one that it is an alternative to (see option), both ways."""
-  pairs = {name: field.metadata["instead_of"] for name, field in option_fields(cls).items()}
-  found = {name: other for name, other in pairs.items() if other}
-  return found | {other: name for name, other in found.items()}
+  """Field -> its alternative (see `instead_of` in `option`). Each pair is listed in both directions."""
+  all_fields = {name: field.metadata["instead_of"] for name, field in option_fields(cls).items()}
+  pairs = {name: other for name, other in all_fields.items() if other}
+  return pairs | {other: name for name, other in pairs.items()}
 
 
 def merge(cls: type[Config], *sources: Mapping[str, Any]) -> dict[str, Any]:
-  """The values of several sources, each of which overrides those before it; see option for instead_of and resets."""
-  fields, other_of = option_fields(cls), alternatives(cls)
+  """Merges the values of several sources; a later source overrides the earlier ones.
+
+  Args:
+    cls: the config class. Its fields' `instead_of` and `resets` are followed; see `option`.
+    *sources: field name -> value, for example of a recipe, of a run, and of the command line.
+  Returns:
+    Field name -> value.
+  """
+  fields, alternative_of = option_fields(cls), alternatives(cls)
   merged: dict[str, Any] = {}
   for source in sources:
     for name, value in source.items():
       if name not in fields or is_unset(fields[name], value):
         continue
-      unset = [other_of[name]] if name in other_of else []
+      dropped = [alternative_of[name]] if name in alternative_of else []
       if name in merged and merged[name] != value:
-        unset += fields[name].metadata["resets"]
-      for other in unset:
+        dropped += fields[name].metadata["resets"]
+      for other in dropped:
         if other not in source:
           merged.pop(other, None)
     merged |= source

@@ -1,6 +1,6 @@
-"""Defines flags of the command line, each with its range. Imports nothing heavy.
+"""Defines and parses command-line flags, each with its range. Imports nothing heavy, so that --help answers at once.
 
-absl's own parsers of numbers accept not-a-number in every range.
+The parsers of numbers are our own, because those of absl accept NaN in every range.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from absl import flags
 from albert.config.ranges import Range, text_violation
 from albert.errors import UserError
 
-_SHOWN = 200
-# What absl says of a required flag that is not given.
+# An error message is cut to this many characters at its start and at its end.
+_NUM_SHOWN = 200
+# absl's message for a required flag that is missing.
 _MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 class _NumberParser(flags.ArgumentParser):
-  """A number in a range; a subclass says how it is read, and what it is called."""
+  """Parses a number and checks its range. Subclasses also inherit `convert` from one of absl's parsers."""
 
-  kind: str
-  convert: Callable[[Any], Any]  # of absl's parser
+  kind: str  # for errors: "must be {kind}"
+  convert: Callable[[Any], Any]
 
   def __init__(self, allowed: Range):
     super().__init__()
@@ -50,7 +51,7 @@ class _FloatParser(_NumberParser, flags.FloatParser):
 
 
 class _SwitchParser(flags.BooleanParser):
-  """True or false."""
+  """Parses a boolean, as absl does, with an error in our words."""
 
   def parse(self, argument: str | int | bool) -> bool:
     try:
@@ -60,7 +61,7 @@ class _SwitchParser(flags.BooleanParser):
 
 
 class _TextParser(flags.ArgumentParser):
-  """A path, a name or other text."""
+  """Parses a path, a name or another text."""
 
   def parse(self, argument: str) -> str:
     if violation := text_violation(argument):
@@ -81,16 +82,16 @@ def define(
   choices: Sequence[str] | None = None,
   required: bool = False,
 ) -> None:
-  """Defines a flag of the command that is run.
+  """Defines a flag of the program that is running.
 
   Args:
-    kind: "int", "float", "bool" or "str".
-    name: without dashes.
-    default: its value where it is not given; None for none.
-    help_text: what it is.
-    allowed: the range of a number.
-    choices: the values of a "str" that has only certain ones.
-    required: the command ends with an error if it is not given, or given as an empty text.
+    kind: the type of the value: "int", "float", "bool" or "str".
+    name: the name without dashes.
+    default: the value if the flag is not given.
+    help_text: the text of --help.
+    allowed: the range, for a number.
+    choices: all allowed values, for a "str" that has a fixed set of them.
+    required: whether it is an error if the flag is missing, or is a "str" and empty.
   """
   options: dict[str, Any] = {"module_name": sys.argv[0], "required": required}
   if choices is not None:
@@ -111,16 +112,20 @@ def define(
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-  """Parses the command line with absl; returns the words that are no flags, the program's name first.
+  """Parses the command line with absl.
 
+  Args:
+    argv: the program's name and its arguments.
+  Returns:
+    The program's name and the arguments that are not flags.
   Raises:
-    UserError: a flag that is unknown or missing, a bad value, a flag file that cannot be read.
+    UserError: an unknown flag, a missing required flag, a bad value, or a flag file that cannot be read.
   """
   try:
     return list(flags.FLAGS(list(argv)))
   except UnicodeDecodeError as error:  # only flag files are decoded
-    given = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
-    raise UserError(f"{given}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
+    flag = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
+    raise UserError(f"{flag}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except RecursionError as error:
     raise UserError("--flagfile: the flag files name each other too deeply: give all flags in one file") from error
   except (flags.Error, ValueError) as error:
@@ -129,27 +134,27 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 
 def shortened(message: str) -> str:
-  """An error of absl without the middle of a value that is very long, in one line."""
+  """Joins an error message of absl into one line, and leaves out the middle if it is very long."""
   line = " ".join(message.split())
-  return line if len(line) <= 2 * _SHOWN else f"{line[:_SHOWN]} ... {line[-_SHOWN:]}"
+  return line if len(line) <= 2 * _NUM_SHOWN else f"{line[:_NUM_SHOWN]} ... {line[-_NUM_SHOWN:]}"
 
 
-def repeated(argv: Sequence[str]) -> list[str]:
-  """A warning for each flag that the command line gives more than once with different values: the last one holds.
+def repetition_warnings(argv: Sequence[str]) -> list[str]:
+  """A warning for each flag that the command line gives more than once with different values. The last value is used.
 
   Args:
-    argv: the command line, which absl has parsed.
+    argv: the program's name and its arguments, which absl has already parsed.
   """
-  words: dict[str, list[str]] = {}
+  occurrences: dict[str, list[str]] = {}
   for word, following in itertools.zip_longest(argv[1:], argv[2:], fillvalue=""):
     name, equals, _ = word.lstrip("-").partition("=")
-    plain = name if name in flags.FLAGS else name.removeprefix("no")
-    if not word.startswith("-") or plain not in flags.FLAGS or plain in ("flagfile", "undefok"):
+    flag_name = name if name in flags.FLAGS else name.removeprefix("no")
+    if not word.startswith("-") or flag_name not in flags.FLAGS or flag_name in ("flagfile", "undefok"):
       continue
-    has_value = not equals and not flags.FLAGS[plain].boolean
-    words.setdefault(plain, []).append(f"{word} {following}" if has_value else word)
+    next_word_is_value = not equals and not flags.FLAGS[flag_name].boolean
+    occurrences.setdefault(flag_name, []).append(f"{word} {following}" if next_word_is_value else word)
   return [
-    f"warning: --{name} is given {len(given)} times: {given[-1]} holds"
-    for name, given in words.items()
-    if len({word.lstrip("-") for word in given}) > 1
+    f"warning: --{name} is given {len(words)} times: {words[-1]} is used"
+    for name, words in occurrences.items()
+    if len({word.lstrip("-") for word in words}) > 1
   ]

@@ -1,4 +1,4 @@
-"""What a config.json of Hugging Face's transformers means in the original's terms."""
+"""Translates a model's config between the original's albert_config.json and transformers' config.json."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ from albert.errors import UserError
 from albert.io import json_values
 from albert.io.json_values import shown
 
-# What transformers takes for fields that its file leaves out, where our own default is another.
+# The defaults of transformers' AlbertConfig that differ from those of ModelConfig.
 _DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
-# Its "gelu" is the exact one; the original's is the tanh approximation, which it calls gelu_new.
-_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_python": "gelu_erf", "gelu_new": "gelu", "gelu_fast": "gelu"}
-# What its models can have otherwise, and ALBERT cannot.
+# hidden_act of ModelConfig -> the name in transformers. Both use the name "gelu", for different functions: in the
+# original it is the tanh approximation, in transformers the exact GELU.
+ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
+# More names of these functions in transformers -> hidden_act of ModelConfig.
+_ACTIVATION_SYNONYMS = {"gelu_python": "gelu_erf", "gelu_fast": "gelu"}
+_OUR_ACTIVATION_NAMES = {theirs: ours for ours, theirs in ACTIVATION_NAMES.items()} | _ACTIVATION_SYNONYMS
+# Settings of transformers that have only one possible value here.
 _FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 
 
 class _Config(msgspec.Struct):
+  """The keys of a config.json whose type is checked here; the others are checked by ModelConfig."""
+
   model_type: str
   hidden_act: str = "gelu_new"
 
 
 def is_huggingface(values: Mapping[str, Any]) -> bool:
-  """True for the values of a transformers config.json; the original's names no model_type."""
+  """Whether a config is one of transformers: only those have the key model_type."""
   return "model_type" in values
 
 
-def in_original_terms(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
-  """The fields of an albert_config.json that describe the same model.
+def from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+  """Translates a transformers config to the keys and values of albert_config.json.
 
   Args:
-    values: those of a config.json.
+    values: the content of a config.json.
     source: its path, for errors.
+  Returns:
+    The content of an albert_config.json for the same model, with the keys of `values` that ModelConfig does not have.
   Raises:
-    UserError: a model of another type, or one that computes what ALBERT doesn't.
+    UserError: the model is not an ALBERT, or has a setting that cannot be represented here.
   """
   checked = json_values.convert(source, values, _Config)
   if checked.model_type != "albert":
@@ -44,6 +52,6 @@ def in_original_terms(values: Mapping[str, Any], *, source: str) -> dict[str, An
   for key, value in _FIXED.items():
     if values.get(key, value) != value:
       raise UserError(
-        f"{source}: {key} is {shown(values[key])}, ALBERT's is {value!r}: this model cannot be represented here"
+        f"{source}: {key} is {shown(values[key])}, but ALBERT's is {value!r}: this model cannot be represented here"
       )
-  return {**_DEFAULTS, **values, "hidden_act": _ACTIVATIONS.get(checked.hidden_act, checked.hidden_act)}
+  return {**_DEFAULTS, **values, "hidden_act": _OUR_ACTIVATION_NAMES.get(checked.hidden_act, checked.hidden_act)}

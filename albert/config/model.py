@@ -1,4 +1,4 @@
-"""ALBERT's and BERT's sizes: the config of an encoder, and the named models of the papers."""
+"""The config of an encoder (ALBERT or BERT), and the named models of the papers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from albert.config.base import MODEL, Config, from_dict, option
 from albert.errors import UserError
 from albert.io import files
 
-# Other spellings of the tanh-approximated GELU, which is the only one ALBERT's authors use.
+# Other names of the tanh approximation of GELU. ALBERT's authors use only this approximation and call it gelu.
 _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
@@ -20,23 +20,36 @@ class ModelConfig(Config):
 
   help_group: ClassVar[str] = MODEL
 
-  vocab_size: int = option(30000, "pieces of the vocabulary", minimum=1)
-  embedding_size: int = option(128, "width E of the factorized embeddings", minimum=1)
-  hidden_size: int = option(768, "width H of the encoder", minimum=1)
-  num_hidden_layers: int = option(12, "encoder layers", minimum=1)
-  num_hidden_groups: int = option(1, "groups of layers that share weights", minimum=1)
-  inner_group_num: int = option(1, "blocks applied one after the other in each layer", minimum=1)
-  num_attention_heads: int = option(12, "attention heads", minimum=1)
-  intermediate_size: int = option(3072, "width of the feed-forward network", minimum=1)
-  hidden_act: str = option("gelu", "feed-forward activation", choices=("gelu", "gelu_erf", "relu"))
-  hidden_dropout_prob: float = option(0.0, "dropout of embeddings and block outputs", minimum=0, below=1)
-  attention_probs_dropout_prob: float = option(0.0, "dropout of attention probabilities", minimum=0, below=1)
-  classifier_dropout_prob: float = option(0.1, "dropout in front of a task head", minimum=0, below=1)
-  max_position_embeddings: int = option(512, "longest sequence", minimum=1)
-  type_vocab_size: int = option(2, "segment types", minimum=1)
-  initializer_range: float = option(0.02, "standard deviation of the truncated normal initializer", above=0)
+  vocab_size: int = option(30000, "number of pieces in the vocabulary", minimum=1)
+  embedding_size: int = option(128, "size E of the embeddings, which are projected to hidden_size", minimum=1)
+  hidden_size: int = option(768, "size H of the hidden states", minimum=1)
+  num_hidden_layers: int = option(12, "number of encoder layers", minimum=1)
+  num_hidden_groups: int = option(1, "number of groups of layers; the layers of a group share their weights", minimum=1)
+  inner_group_num: int = option(1, "number of transformer blocks in each layer", minimum=1)
+  num_attention_heads: int = option(12, "number of attention heads", minimum=1)
+  intermediate_size: int = option(3072, "size of the feed-forward network's hidden layer", minimum=1)
+  hidden_act: str = option(
+    "gelu",
+    "activation of the feed-forward network; gelu: the tanh approximation, as the original; gelu_erf: the exact GELU",
+    choices=("gelu", "gelu_erf", "relu"),
+  )
+  hidden_dropout_prob: float = option(
+    0.0, "dropout rate of the embeddings and of the block outputs", minimum=0, below=1
+  )
+  attention_probs_dropout_prob: float = option(0.0, "dropout rate of the attention probabilities", minimum=0, below=1)
+  classifier_dropout_prob: float = option(0.1, "dropout rate of the input of the task head", minimum=0, below=1)
+  max_position_embeddings: int = option(
+    512, "number of position embeddings, which is the longest possible sequence", minimum=1
+  )
+  type_vocab_size: int = option(2, "number of segment types", minimum=1)
+  initializer_range: float = option(
+    0.02, "standard deviation of the truncated normal distribution that initializes weights", above=0
+  )
   sharing: str = option(
-    "all", "what the layers of a group share (ALBERT, 4.5)", choices=("all", "attention", "ffn", "none")
+    "all",
+    "weights that the layers of a group share: all, those of attention, those of the feed-forward network (ffn), or "
+    "none (ALBERT, section 4.5)",
+    choices=("all", "attention", "ffn", "none"),
   )
 
   def __post_init__(self) -> None:
@@ -53,31 +66,32 @@ class ModelConfig(Config):
 
   @property
   def num_attention_groups(self) -> int:
-    """Distinct sets of attention weights."""
+    """The number of distinct sets of attention weights."""
     return self.num_hidden_groups if self.sharing in ("all", "attention") else self.num_hidden_layers
 
   @property
   def num_ffn_groups(self) -> int:
-    """Distinct sets of feed-forward weights."""
+    """The number of distinct sets of feed-forward weights."""
     return self.num_hidden_groups if self.sharing in ("all", "ffn") else self.num_hidden_layers
 
 
-# Fields of a model that belong to how it is trained, not to what its weights are.
+# Fields that affect only how the model is trained. Weights do not depend on them.
 REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range")
 
 
-def _encoder(hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **others: Any) -> ModelConfig:
+def _encoder(hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **other_fields: Any) -> ModelConfig:
   return ModelConfig(
     hidden_size=hidden_size,
     num_hidden_layers=num_hidden_layers,
     num_attention_heads=num_attention_heads,
     intermediate_size=4 * hidden_size,
-    **others,
+    **other_fields,
   )
 
 
 def _named_models() -> dict[str, ModelConfig]:
-  # ALBERT, table 1. albert_tiny is ours: small enough to pretrain on a laptop in minutes.
+  # (hidden_size, num_hidden_layers, num_attention_heads) of ALBERT, table 1. albert_tiny is not in the paper; it is
+  # small enough to be pretrained on a laptop in minutes.
   sizes = {
     "tiny": (256, 4, 4),
     "base": (768, 12, 12),
@@ -100,15 +114,27 @@ MODELS: dict[str, ModelConfig] = _named_models()
 
 
 def named_model(name: str) -> ModelConfig:
-  """The config of `name`. UserError, with the known names, for another."""
+  """The config of a named model.
+
+  Args:
+    name: a key of MODELS, such as "albert_base".
+  Raises:
+    UserError: an unknown name; the message lists the known ones.
+  """
   if name not in MODELS:
     raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")
   return MODELS[name]
 
 
 def load_model_config(path: str) -> ModelConfig:
-  """Reads an albert_config.json (the original's, or a Hugging Face config.json)."""
+  """Reads the config of a model from a JSON file.
+
+  Args:
+    path: an albert_config.json, as the original code has it, or a config.json of Hugging Face's transformers.
+  Raises:
+    UserError: the file cannot be read, has a value of a wrong type or out of range, or describes another kind of model.
+  """
   values = files.read_json(path)
   if huggingface.is_huggingface(values):
-    values = huggingface.in_original_terms(values, source=path)
+    values = huggingface.from_huggingface_config(values, source=path)
   return from_dict(ModelConfig, values, source=path, strict=False)

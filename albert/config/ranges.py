@@ -1,4 +1,4 @@
-"""Ranges of numbers, and what a text setting may hold: for flags, fields of configs and values of files."""
+"""The allowed values of numbers and texts, for flags, for fields of configs, and for values in files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import os
 import struct
 
-# Whole numbers that fit TensorFlow's int32.
+# The largest values of TensorFlow's int32 and int64.
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-# Processes of one command: more exhaust any machine before they are of use.
+# The largest number of worker processes of one command. More would exhaust the machine's memory.
 MAX_PROCESSES = 1024
-# Sequences of one batch: more than any device holds.
+# The largest number of sequences in a batch. No device has the memory for more.
 MAX_BATCH_SIZE = 1 << 20
-# The smallest normal float32: devices replace smaller numbers by 0.
+# The smallest normal float32. Devices replace smaller numbers by 0.
 _SMALLEST_FLOAT32 = 2.0**-126
 
 
@@ -22,14 +22,14 @@ _SMALLEST_FLOAT32 = 2.0**-126
 class Range:
   """The numbers that a setting may have.
 
-  Not-a-number, infinity, and a float that is infinite as a float32 are in no range. Whole numbers are at most
-  INT32_MAX unless `maximum` says otherwise.
+  NaN, infinity, and floats that are infinite as float32 are never allowed. The absolute value of an integer is at most
+  INT32_MAX unless `maximum` or `below` is given.
 
   Attributes:
-    minimum: least value.
-    maximum: greatest value.
-    above: values are greater than this.
-    below: values are less than this.
+    minimum: the smallest allowed value.
+    maximum: the largest allowed value.
+    above: a bound that every allowed value is greater than.
+    below: a bound that every allowed value is less than.
   """
 
   minimum: float | None = None
@@ -38,10 +38,10 @@ class Range:
   below: float | None = None
 
   def violation(self, value: float) -> str | None:
-    """What `value` must be, if it is not in the range, such as "at least 1"; None if it is in it.
+    """The rule that `value` violates, in words that follow "must be", such as "at least 1"; None if it is allowed.
 
-    A float must be in the range both as it is and rounded to float32, in which training computes: a dropout of
-    0.999999999 is 1 there.
+    A float must be in the range both as it is and after rounding to float32, because training computes in float32: a
+    dropout of 0.999999999 is rounded to 1.
     """
     if isinstance(value, bool) or not isinstance(value, float):
       return self._bound(value) or self._int32(value)
@@ -50,8 +50,8 @@ class Range:
     rounded = as_float32(value)
     if math.isinf(rounded):
       return "a finite number in float32"
-    as_it_is, in_float32 = self._bound(value), self._bound(rounded)
-    return as_it_is or (in_float32 and f"{in_float32} in float32")
+    unrounded_violation, rounded_violation = self._bound(value), self._bound(rounded)
+    return unrounded_violation or (rounded_violation and f"{rounded_violation} in float32")
 
   def _int32(self, value: int) -> str | None:
     if self.maximum is not None or self.below is not None or abs(value) <= INT32_MAX:
@@ -71,12 +71,12 @@ class Range:
 
 
 def default_processes() -> int:
-  """One process for each core."""
+  """The default number of worker processes: one for each core, at most MAX_PROCESSES."""
   return min(os.cpu_count() or 1, MAX_PROCESSES)
 
 
 def as_float32(value: float) -> float:
-  """The value rounded to float32: infinite if it is too large, 0 if it is smaller than all normal numbers."""
+  """Rounds to float32. Values that are too large become infinite; those below the smallest normal number become 0."""
   try:
     rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
   except OverflowError:
@@ -85,7 +85,7 @@ def as_float32(value: float) -> float:
 
 
 def text_violation(value: str) -> str | None:
-  """What the text of a setting must be, if it cannot be a path or a name; None if it can."""
+  """The rule that a text violates, in words that follow "must be"; None if it can be a path or a name."""
   if value and value.isspace():
     return "more than white space"
   if "\0" in value:

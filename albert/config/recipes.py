@@ -1,4 +1,4 @@
-"""Recipes: files of configs/ that give a script's flags their defaults. No TensorFlow."""
+"""Recipes: files in configs/ with default values for the flags of a script. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 
 import msgspec
 
-from albert.config.base import Config, typed
+from albert.config.base import Config, check_types
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import shown
 
-# What a recipe may hold, besides the task and its data.
+# The sections of a recipe, and the config that each one holds. A recipe may also have `task` and `data`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
 _REMEDY = "see the recipes in configs/"
 
 
 def configs_directory() -> str:
-  """Where recipes and experiments are: configs/ beside the package, or where an installation puts it."""
+  """The directory of the recipes and experiments: configs/ beside the package, or share/albert-tf2 if installed."""
   beside = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "configs")
   return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
 
 
 def config_names(folder: str = "") -> list[str]:
-  """Names of the JSON files in a folder of configs_directory(), without .json."""
-  there = files.listdir(os.path.join(configs_directory(), folder))
-  return sorted(name.removesuffix(".json") for name in there if name.endswith(".json"))
+  """The names, without .json, of the files in a folder of configs_directory(); "" is configs_directory() itself."""
+  names = files.listdir(os.path.join(configs_directory(), folder))
+  return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 class _Sections(msgspec.Struct):
-  """A recipe; the task checks the keys of `data`."""
+  """The types of the sections of a recipe. The task checks the content of `data`."""
 
   task: str = ""
   model: str | dict[str, Any] = {}
@@ -47,12 +47,12 @@ class _Sections(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """A file of configs/.
+  """Default values for the flags of a script.
 
   Attributes:
-    name: as the flag or the task gives it; "" if the task has none.
-    path: of the file; "" for no recipe.
-    sections: what it holds.
+    name: the name or path that --recipe or the task gives; "" if the task has no recipe.
+    path: the path of the file; "" if there is no recipe.
+    sections: the content of the file.
   """
 
   name: str = ""
@@ -61,10 +61,14 @@ class Recipe:
 
 
 def read_recipe(name: str, task_name: str) -> Recipe:
-  """The recipe `name`: a path, or the name of a file in configs/.
+  """Reads a recipe.
 
+  Args:
+    name: a path, or the name of a file in configs/ without .json. "" and "none" mean no recipe.
+    task_name: the task of the script, which the recipe must be for.
   Raises:
-    UserError: no such recipe, a recipe for another script, or a section or key that is unknown or of another type.
+    UserError: there is no such recipe, it is for another script, or it has an unknown section or key or a value of a
+      wrong type.
   """
   if name in ("", _NO_RECIPE):
     return Recipe(name)
@@ -82,7 +86,7 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   for section, config_class in SECTIONS.items():
     values = sections.get(section)
     if isinstance(values, dict):
-      typed(config_class, values, source=f"{path}: {section}")
+      check_types(config_class, values, source=f"{path}: {section}")
   if sections.get("task", task_name) != task_name:
-    raise UserError(f"{path}: is a recipe for {sections['task']}, this script runs {task_name}")
+    raise UserError(f"{path}: is a recipe for {sections['task']}, but this script runs {task_name}")
   return Recipe(name, path, sections)

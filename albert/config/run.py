@@ -64,23 +64,27 @@ class TrainConfig(Config):
     4096, "sequences an optimizer update sees, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
   )
   eval_batch_size: int = option(
-    64, "sequences a step of evaluation", minimum=1, maximum=MAX_BATCH_SIZE, identity=False, group=EVALUATION
+    64, "sequences a step of evaluation", minimum=1, maximum=MAX_BATCH_SIZE, affects_training=False, group=EVALUATION
   )
   num_train_steps: int = option(125000, "optimizer updates", minimum=1)
   num_train_epochs: float = option(
     0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0, instead_of="num_train_steps"
   )
   gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
-  save_checkpoints_steps: int = option(5000, "steps between checkpoints", minimum=1, identity=False, group=LOGGING)
-  keep_checkpoints: int = option(
-    5, "newest checkpoints kept, besides the best", minimum=1, identity=False, group=LOGGING
+  save_checkpoints_steps: int = option(
+    5000, "steps between checkpoints", minimum=1, affects_training=False, group=LOGGING
   )
-  log_every_steps: int = option(100, "steps between lines of metrics.jsonl", minimum=1, identity=False, group=LOGGING)
+  keep_checkpoints: int = option(
+    5, "newest checkpoints kept, besides the best", minimum=1, affects_training=False, group=LOGGING
+  )
+  log_every_steps: int = option(
+    100, "steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=LOGGING
+  )
   steps_per_loop: int = option(
-    100, "steps a call of the host runs on the device", minimum=1, identity=False, group=DEVICES
+    100, "steps a call of the host runs on the device", minimum=1, affects_training=False, group=DEVICES
   )
   eval_every_steps: int = option(
-    0, "steps between evaluations during training; 0: after it", minimum=0, identity=False, group=EVALUATION
+    0, "steps between evaluations during training; 0: after it", minimum=0, affects_training=False, group=EVALUATION
   )
   early_stopping_patience: int = option(
     0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0, group=EVALUATION
@@ -88,7 +92,9 @@ class TrainConfig(Config):
   select_checkpoint: str = option(
     "newest", "checkpoint to evaluate and predict with", choices=("newest", "best"), group=EVALUATION
   )
-  max_eval_steps: int = option(0, "batches an evaluation reads; 0: all", minimum=0, identity=False, group=EVALUATION)
+  max_eval_steps: int = option(
+    0, "batches an evaluation reads; 0: all", minimum=0, affects_training=False, group=EVALUATION
+  )
   seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
   precision: str = option(
     "auto",
@@ -101,7 +107,7 @@ class TrainConfig(Config):
     "auto",
     "compile the training step with XLA; auto: where that is quicker, which is on a GPU if all batches have one shape",
     choices=("auto", "true", "false"),
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -115,21 +121,21 @@ class TrainConfig(Config):
   recompute_grad: bool = option(
     False,
     "compute blocks again in the backward pass: less memory, a third more arithmetic",
-    identity=False,
+    affects_training=False,
     group=DEVICES,
   )
   distribution_strategy: str = option(
     "auto",
     "tf.distribute strategy",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
   tpu: str = option(
     "",
     "name or address of the Cloud TPU, or 'local' on its own machine",
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -155,8 +161,8 @@ class PretrainingConfig(Config):
 
   help_group: ClassVar[str] = DATA
 
-  input_file: str = option("", "TFRecord shards to train on, comma-separated globs", identity=False)
-  eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", identity=False)
+  input_file: str = option("", "TFRecord shards to train on, comma-separated globs", affects_training=False)
+  eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", affects_training=False)
   max_seq_length: int = option(0, "length the shards were written with; 0: as they say", minimum=0)
   max_predictions_per_seq: int = option(0, "predictions the shards were written with; 0: as they say", minimum=0)
   sentence_prediction: str = option(
@@ -176,12 +182,12 @@ class PretrainingConfig(Config):
     0, "greatest number of words that dynamic masks hide in one go; 0: as the shards' manifest says, else 3", minimum=0
   )
   spm_model_file: str = option(
-    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks", identity=False
+    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks", affects_training=False
   )
   do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
-  predict_file: str = option("", "text file with [MASK] in its lines, to fill", identity=False)
+  predict_file: str = option("", "text file with [MASK] in its lines, to fill", affects_training=False)
   cache_dir: str = option(
-    "", "where hashes of shards without a manifest are kept; none: output_dir", identity=False, per_command=True
+    "", "where hashes of shards without a manifest are kept; none: output_dir", affects_training=False, per_command=True
   )
 
 
@@ -194,7 +200,7 @@ class FinetuningConfig(Config):
   spm_model_file: str = option(
     "",
     "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint",
-    identity=False,
+    affects_training=False,
     per_command=True,
   )
   do_lower_case: bool = option(True, "lower-case text, as when the vocabulary was trained")
@@ -206,13 +212,15 @@ class FinetuningConfig(Config):
     evaluation_may_differ=True,
     group=DEVICES,
   )
-  cache_dir: str = option("", "where features are kept; none: output_dir/features", identity=False, per_command=True)
+  cache_dir: str = option(
+    "", "where features are kept; none: output_dir/features", affects_training=False, per_command=True
+  )
   num_processes: int = option(
     0,
     "processes that make features; 0: one a core",
     minimum=0,
     maximum=MAX_PROCESSES,
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=DEVICES,
   )
@@ -227,11 +235,13 @@ class RunConfig(Config):
 
   help_group: ClassVar[str] = COMMAND
 
-  output_dir: str = option("", "directory of checkpoints, metrics and results", identity=False, per_command=True)
+  output_dir: str = option(
+    "", "directory of checkpoints, metrics and results", affects_training=False, per_command=True
+  )
   recipe: str = option(
     "",
     "defaults for flags: the name of a file in configs/, or a path; none: no recipe; left out: the task's own",
-    identity=False,
+    affects_training=False,
   )
   init_checkpoint: str = option(
     "", "weights to start from: checkpoint prefix, step-N directory or output_dir", group=MODEL
@@ -242,25 +252,27 @@ class RunConfig(Config):
   start_over: bool = option(
     False,
     "if none of output_dir's checkpoints verifies, keep them under another name and train from the start",
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=LOGGING,
   )
   num_runs: int = option(
-    1, "runs, with seeds from --seed on; the best is kept", minimum=1, identity=False, per_command=True
+    1, "runs, with seeds from --seed on; the best is kept", minimum=1, affects_training=False, per_command=True
   )
   init_from_shallower: bool = option(
     False, "let a deeper network start from --init_checkpoint's fewer layers", group=MODEL
   )
-  do_train: bool = option(False, "train", identity=False, per_command=True)
-  do_eval: bool = option(False, "evaluate the checkpoint of --select_checkpoint", identity=False, per_command=True)
+  do_train: bool = option(False, "train", affects_training=False, per_command=True)
+  do_eval: bool = option(
+    False, "evaluate the checkpoint of --select_checkpoint", affects_training=False, per_command=True
+  )
   do_predict: bool = option(
-    False, "predict with the checkpoint of --select_checkpoint", identity=False, per_command=True
+    False, "predict with the checkpoint of --select_checkpoint", affects_training=False, per_command=True
   )
   predictions_file: str = option(
     "",
     "file to write predictions to; none: predictions_test.tsv, predictions.json or the like in output_dir",
-    identity=False,
+    affects_training=False,
     per_command=True,
     group=EVALUATION,
   )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from albert.config.huggingface import ACTIVATION_NAMES
 from albert.convert.formats import POOLED
 from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
@@ -14,7 +15,6 @@ from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
 from albert.weights.arrays import SAFETENSORS
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
-_ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 # Fields of ours that mean the same there.
 _FIELDS = (
   "vocab_size",
@@ -95,7 +95,11 @@ def _config(model: Model, architecture: str) -> dict[str, Any]:
   values = model.config.to_dict()
   config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
   config |= {name: values[name] for name in _FIELDS}
-  config |= {"hidden_act": _ACTIVATIONS[model.config.hidden_act], "layer_norm_eps": 1e-12, "tie_word_embeddings": True}
+  config |= {
+    "hidden_act": ACTIVATION_NAMES[model.config.hidden_act],
+    "layer_norm_eps": 1e-12,
+    "tie_word_embeddings": True,
+  }
   config |= {"pad_token_id": PAD_ID, "bos_token_id": CLS_ID, "eos_token_id": SEP_ID, "dtype": "float32"}
   if "classifier" in model.heads:
     classes = len(model.weights["output_weights"])

@@ -138,7 +138,7 @@ def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
   data = dict(checkpoint.run.get("data", {}))
   entry = registry.TASKS.get(checkpoint.task or "")
   if entry:
-    decided = entry.config_class().identity()
+    decided = entry.config_class().training_settings()
     known = entry.config_class().to_dict()
     data = {name: value for name, value in data.items() if name not in known or name in (*decided, *_TRAINING_DATA)}
   dropped = set(_OF_DYNAMIC_MASKING) if data.get("masking") == "static" else set()

@@ -98,7 +98,7 @@ class FinetuningTask(Task):
 
   def settings(self) -> dict[str, Any]:
     """The task's part of config.json."""
-    return self.config.identity() | self.checkpoint_settings()
+    return self.config.training_settings() | self.checkpoint_settings()
 
   def all_settings(self) -> dict[str, Any]:
     """Adds the fields of the config that may change."""

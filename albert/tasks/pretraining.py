@@ -174,7 +174,7 @@ class PretrainingTask(Task):
 
   def settings(self) -> dict[str, Any]:
     """The task's part of config.json."""
-    settings = self.config.identity() | {
+    settings = self.config.training_settings() | {
       "max_seq_length": self.max_seq_length,
       "max_predictions_per_seq": self.max_predictions,
       "sentence_prediction": self.sentence_prediction,

@@ -152,7 +152,7 @@ def test_a_flag_that_contradicts_the_run_is_refused(tmp_path: Path, case: str) -
     settings = Settings(task, {"output_dir": str(run), "do_predict": True, **flags})
     settings.model_config()
     settings.run_config()
-    settings.check_data(DATA[task] | settings.data_config().identity())
+    settings.check_data(DATA[task] | settings.data_config().training_settings())
 
   with pytest.raises(UserError, match=message + ".*" + remedy):
     resolve()
@@ -184,7 +184,7 @@ def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Pa
   assert isinstance(config, ClassifierConfig)
   spec = make_spec(config)
   assert (spec.name, ",".join(spec.labels), config.data_dir) == ("AX", data["labels"], "/data")
-  settings.check_data(config.identity() | {"task_name": spec.model_of})
+  settings.check_data(config.training_settings() | {"task_name": spec.model_of})
   other = Settings("classifier", {"output_dir": str(write_run(tmp_path / "rte", "classifier")), "task_name": "AX"})
   assert make_spec(other.data_config()).name == "AX"  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"--task_name=AX: the run in .*rte has task_name = 'RTE'"):

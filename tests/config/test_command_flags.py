@@ -1,4 +1,4 @@
-"""Flags: ranges, texts, and what is said of a flag that is given twice."""
+"""Flags: their ranges, and the warning for a flag that is given twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albert.config.ranges import Range
 
 @pytest.fixture
 def defined():
-  """Defines a flag of each kind; they are gone afterwards."""
+  """Defines a flag of each kind for the time of a test."""
   command_flags.define("int", "a_count", None, "", allowed=Range(1))
   command_flags.define("float", "a_share", None, "", allowed=Range(minimum=0, below=1))
   command_flags.define("float", "a_limit", None, "", allowed=Range(-2, 0.99995))
@@ -53,7 +53,7 @@ def parse(*words: str) -> None:
     ("--a_path=a\0b", "must be without NUL characters"),
   ],
 )
-def test_a_value_that_no_flag_may_have(word: str, message: str):
+def test_a_value_out_of_range_is_an_error(word: str, message: str):
   with pytest.raises(flags.IllegalFlagValueError) as caught:
     parse(word)
   assert command_flags.shortened(str(caught.value)).endswith(message)
@@ -71,7 +71,7 @@ def test_a_value_that_no_flag_may_have(word: str, message: str):
     ("--a_path=with white space", "with white space"),
   ],
 )
-def test_a_value_at_the_end_of_the_range(word: str, value: object):
+def test_a_value_at_the_bound_of_its_range_is_accepted(word: str, value: object):
   with flagsaver.flagsaver():
     flags.FLAGS.unparse_flags()
     flags.FLAGS([sys.argv[0], word], known_only=True)
@@ -80,16 +80,16 @@ def test_a_value_at_the_end_of_the_range(word: str, value: object):
 
 @pytest.mark.usefixtures("defined")
 @pytest.mark.parametrize(
-  ("words", "warned"),
+  ("words", "expected"),
   [
-    (["--a_count=1", "--a_count=2"], ["--a_count=2 holds"]),
-    (["--a_count", "1", "--a_count", "2"], ["--a_count 2 holds"]),
-    (["--a_switch", "--noa_switch"], ["--noa_switch holds"]),
+    (["--a_count=1", "--a_count=2"], ["--a_count=2 is used"]),
+    (["--a_count", "1", "--a_count", "2"], ["--a_count 2 is used"]),
+    (["--a_switch", "--noa_switch"], ["--noa_switch is used"]),
     (["--a_count=1", "--a_count=1"], []),
     ([], []),
     (["--a_path=--a_count=3", "--a_count=1"], []),
   ],
 )
-def test_a_flag_that_is_given_twice(words: list[str], warned: list[str]):
-  found = command_flags.repeated(["program", *words])
-  assert [line.split(" times: ", 1)[1] for line in found] == warned
+def test_a_flag_that_is_given_twice(words: list[str], expected: list[str]):
+  warnings = command_flags.repetition_warnings(["program", *words])
+  assert [line.split(" times: ", 1)[1] for line in warnings] == expected

@@ -1,4 +1,4 @@
-"""Configs: ranges, JSON both ways, named models."""
+"""Configs: ranges, reading and writing JSON, named models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_named_models_survive_json(name):
     ("bert_xlarge", 24, 2048, 32, 8192, 2048, "none", 0.1),
   ],
 )
-def test_named_models_are_the_papers(name, layers, hidden, heads, ffn, embedding, sharing, dropout):
+def test_named_models_have_the_sizes_of_the_papers(name, layers, hidden, heads, ffn, embedding, sharing, dropout):
   config = named_model(name)
   found = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size)
   assert found == (layers, hidden, heads, ffn)
@@ -40,7 +40,7 @@ def test_named_models_are_the_papers(name, layers, hidden, heads, ffn, embedding
   assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == dropout
 
 
-def test_an_unknown_model_is_told_the_known_ones():
+def test_the_error_for_an_unknown_model_lists_the_known_ones():
   with pytest.raises(UserError, match="--model=albert_huge: unknown model; known: albert_tiny"):
     named_model("albert_huge")
 
@@ -75,29 +75,31 @@ def test_a_value_out_of_range_names_the_field_the_value_and_the_range(make, mess
 
 
 @pytest.mark.parametrize(
-  ("given", "meant"),
+  ("huggingface_name", "our_name"),
   [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), (None, "gelu")],
 )
-def test_activations_of_a_hugging_face_config(tmp_path: Path, given: str | None, meant: str):
-  """transformers calls the exact GELU "gelu", the original so calls its approximation."""
+def test_activations_of_a_hugging_face_config(tmp_path: Path, huggingface_name: str | None, our_name: str):
+  """transformers calls the exact GELU "gelu"; the original code calls its tanh approximation "gelu"."""
   path = tmp_path / "config.json"
-  values = {"model_type": "albert", "num_attention_heads": 8} | ({"hidden_act": given} if given else {})
+  values = {"model_type": "albert", "num_attention_heads": 8} | (
+    {"hidden_act": huggingface_name} if huggingface_name else {}
+  )
   path.write_text(json.dumps(values))
   config = load_model_config(str(path))
-  assert (config.hidden_act, config.num_attention_heads) == (meant, 8)
-  assert (config.hidden_size, config.intermediate_size) == (4096, 16384)  # its defaults
+  assert (config.hidden_act, config.num_attention_heads) == (our_name, 8)
+  assert (config.hidden_size, config.intermediate_size) == (4096, 16384)  # the defaults of transformers
 
 
 @pytest.mark.parametrize(
   ("values", "message"),
   [
     ({"model_type": "bert"}, r"config\.json: model_type is 'bert', not 'albert'"),
-    ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, ALBERT's is 1e-12"),
+    ({"layer_norm_eps": 1e-5}, r"config\.json: layer_norm_eps is 1e-05, but ALBERT's is 1e-12"),
     ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
     ({"hidden_act": "gelu_10"}, "hidden_act must be one of gelu, gelu_erf, relu, got 'gelu_10'"),
   ],
 )
-def test_a_hugging_face_config_that_is_not_alberts(tmp_path: Path, values: dict[str, object], message: str):
+def test_a_hugging_face_config_of_another_model_is_an_error(tmp_path: Path, values: dict[str, object], message: str):
   path = tmp_path / "config.json"
   path.write_text(json.dumps({"model_type": "albert", **values}))
   with pytest.raises(UserError, match=message):
@@ -131,7 +133,7 @@ def test_a_bad_config_file_is_named(tmp_path: Path, text, message):
   assert str(path) in str(caught.value)
 
 
-def test_identity_leaves_out_what_changes_nothing_learned():
-  one = TrainConfig(log_every_steps=7, save_checkpoints_steps=9)
-  assert one.identity() == TrainConfig().identity()
-  assert TrainConfig(seed=7).identity() != TrainConfig().identity()
+def test_training_settings_leave_out_fields_that_do_not_affect_training():
+  config = TrainConfig(log_every_steps=7, save_checkpoints_steps=9)
+  assert config.training_settings() == TrainConfig().training_settings()
+  assert TrainConfig(seed=7).training_settings() != TrainConfig().training_settings()

@@ -30,12 +30,12 @@ class ClassifierConfig(FinetuningConfig):
   data_dir: str = option(
     "",
     "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)",
-    identity=False,
+    affects_training=False,
     resets=("train_file", "eval_file", "predict_file"),
   )
-  train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir", identity=False)
-  eval_file: str = option("", "file to evaluate on, instead of those in data_dir", identity=False)
-  predict_file: str = option("", "file to predict, instead of those in data_dir", identity=False)
+  train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir", affects_training=False)
+  eval_file: str = option("", "file to evaluate on, instead of those in data_dir", affects_training=False)
+  predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
   formulation: str = option(
     PLAIN,
     "plain; ranking (QNLI: the sentences of a question compete); spans (WNLI: the nouns of a sentence compete)",

@@ -35,16 +35,16 @@ class RaceConfig(FinetuningConfig):
   data_dir: str = option(
     "",
     "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt",
-    identity=False,
+    affects_training=False,
     resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option(
     "",
     "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir",
-    identity=False,
+    affects_training=False,
   )
-  eval_file: str = option("", "the same to evaluate on", identity=False)
-  predict_file: str = option("", "the same to predict; it needs no answers", identity=False)
+  eval_file: str = option("", "the same to evaluate on", affects_training=False)
+  predict_file: str = option("", "the same to predict; it needs no answers", affects_training=False)
   max_qa_length: int = option(128, "last tokens that are kept of question and option", minimum=1)
 
 

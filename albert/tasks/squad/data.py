@@ -25,25 +25,34 @@ class SquadConfig(FinetuningConfig):
   train_file: str = option(
     "",
     "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs",
-    identity=False,
+    affects_training=False,
   )
-  eval_file: str = option("", "questions with answers to evaluate on; none: those of --predict_file", identity=False)
-  predict_file: str = option("", "questions to predict; they need no answers", identity=False, resets=("eval_file",))
+  eval_file: str = option(
+    "", "questions with answers to evaluate on; none: those of --predict_file", affects_training=False
+  )
+  predict_file: str = option(
+    "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
+  )
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
   max_query_length: int = option(64, "tokens of a question; more is cut", minimum=1)
   doc_stride: int = option(128, "tokens from one window of a long paragraph to the next", minimum=1)
   max_answer_length: int = option(
-    30, "tokens of the longest answer that is predicted", minimum=1, identity=False, group=EVALUATION
+    30, "tokens of the longest answer that is predicted", minimum=1, affects_training=False, group=EVALUATION
   )
   n_best_size: int = option(
-    20, "answers of a question in nbest_predictions.json", minimum=1, identity=False, group=EVALUATION
+    20, "answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
   )
-  start_n_top: int = option(5, "starts that the v2.0 prediction keeps", minimum=1, identity=False, group=EVALUATION)
+  start_n_top: int = option(
+    5, "starts that the v2.0 prediction keeps", minimum=1, affects_training=False, group=EVALUATION
+  )
   end_n_top: int = option(
-    5, "ends that the v2.0 prediction keeps for each start", minimum=1, identity=False, group=EVALUATION
+    5, "ends that the v2.0 prediction keeps for each start", minimum=1, affects_training=False, group=EVALUATION
   )
   null_score_diff_threshold: float = option(
-    0.0, "log odds of being unanswerable above which the answer is empty (v2.0)", identity=False, group=EVALUATION
+    0.0,
+    "log odds of being unanswerable above which the answer is empty (v2.0)",
+    affects_training=False,
+    group=EVALUATION,
   )
 
   def __post_init__(self) -> None:
