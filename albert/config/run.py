@@ -1,6 +1,6 @@
-"""What a run is: frozen, validated dataclasses that are written to JSON beside the run and read back.
+"""The config of a run: what it does, how it trains, and how it optimizes. It is saved as config.json in output_dir.
 
-Each field carries its help text and its range, so that the flags, the checks and the JSON come from one place.
+Every field is also a flag; its help text, its default and its range are declared here and nowhere else.
 """
 
 from __future__ import annotations
@@ -26,86 +26,136 @@ from albert.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Config):
-  """LAMB or AdamW with linear warm-up and polynomial decay (ALBERT, section 4.1)."""
+  """LAMB or AdamW with a linear warm-up and a polynomial decay of the learning rate (ALBERT, section 4.1)."""
 
   help_group: ClassVar[str] = OPTIMIZER
 
-  optimizer: str = option("lamb", "optimizer", choices=("lamb", "adamw", "tfa_lamb"))
-  learning_rate: float = option(1.76e-3, "peak learning rate", above=0)
-  num_warmup_steps: int = option(3125, "steps of linear warm-up from 0", minimum=0)
+  optimizer: str = option(
+    "lamb",
+    "optimizer; tfa_lamb: LAMB of tensorflow-addons, which needs the environment of constraints/tf215-tfa.txt",
+    choices=("lamb", "adamw", "tfa_lamb"),
+  )
+  learning_rate: float = option(1.76e-3, "peak learning rate, reached at the end of the warm-up", above=0)
+  num_warmup_steps: int = option(
+    3125, "number of steps in which the learning rate rises linearly from 0 to its peak", minimum=0
+  )
   warmup_proportion: float = option(
     0.0,
-    "part of num_train_steps to warm up in, instead of num_warmup_steps; 0: no",
+    "length of the warm-up as a fraction of num_train_steps, instead of --num_warmup_steps; 0: not used",
     minimum=0,
     below=1,
     instead_of="num_warmup_steps",
   )
-  end_learning_rate: float = option(0.0, "learning rate after the last step", minimum=0)
-  decay_power: float = option(1.0, "power of the polynomial decay (1 is linear)", above=0)
-  weight_decay: float = option(0.01, "weight decay, not on LayerNorm and biases", minimum=0)
-  beta_1: float = option(0.9, "decay of the first moment", minimum=0, below=1)
-  beta_2: float = option(0.999, "decay of the second moment", minimum=0, below=1)
-  epsilon: float = option(1e-6, "added to the root of the second moment", above=0)
-  clip_norm: float = option(1.0, "global norm that gradients are clipped to; 0 clips nothing", minimum=0)
-  bias_correction: bool = option(False, "correct the moments' bias (the original does not)")
+  end_learning_rate: float = option(0.0, "learning rate at the last step", minimum=0)
+  decay_power: float = option(1.0, "power of the polynomial decay; 1: linear decay", above=0)
+  weight_decay: float = option(0.01, "weight decay; LayerNorm parameters and biases are not decayed", minimum=0)
+  beta_1: float = option(0.9, "decay rate of the first moment", minimum=0, below=1)
+  beta_2: float = option(0.999, "decay rate of the second moment", minimum=0, below=1)
+  epsilon: float = option(
+    1e-6, "constant added to the square root of the second moment, against division by zero", above=0
+  )
+  clip_norm: float = option(
+    1.0, "gradients whose global norm is larger are scaled down to this norm; 0: no clipping", minimum=0
+  )
+  bias_correction: bool = option(
+    False, "correct the bias of the moments towards zero in the first steps, which the original code does not"
+  )
   layerwise_learning_rate_decay: float = option(
-    1.0, "factor of the learning rate from each group of layers to the one below it; 1: no decay", above=0
+    1.0,
+    "each group of layers has the learning rate of the group above it, multiplied by this factor; 1: no decay",
+    above=0,
   )
   scale_learning_rate: bool = option(False, "multiply learning_rate by sqrt(train_batch_size / 4096)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(Config):
-  """How long, and what is kept. A step is one optimizer update; batch sizes are global."""
+  """How long a run trains, what it saves, and on which devices it runs.
+
+  A step is one update of the weights. Batch sizes are global: they count the sequences on all replicas.
+  """
 
   help_group: ClassVar[str] = TRAINING
 
   train_batch_size: int = option(
-    4096, "sequences an optimizer update sees, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
+    4096, "number of sequences per update of the weights, over all replicas", minimum=1, maximum=MAX_BATCH_SIZE
   )
   eval_batch_size: int = option(
-    64, "sequences a step of evaluation", minimum=1, maximum=MAX_BATCH_SIZE, affects_training=False, group=EVALUATION
+    64,
+    "number of sequences per batch in evaluation and prediction, over all replicas",
+    minimum=1,
+    maximum=MAX_BATCH_SIZE,
+    affects_training=False,
+    group=EVALUATION,
   )
-  num_train_steps: int = option(125000, "optimizer updates", minimum=1)
+  num_train_steps: int = option(125000, "number of updates of the weights", minimum=1)
   num_train_epochs: float = option(
-    0.0, "passes over the data, instead of num_train_steps; 0: no", minimum=0, instead_of="num_train_steps"
+    0.0,
+    "number of passes over the training data, instead of --num_train_steps; 0: not used",
+    minimum=0,
+    instead_of="num_train_steps",
   )
-  gradient_accumulation_steps: int = option(1, "parts that a batch is computed in, one after another", minimum=1)
+  gradient_accumulation_steps: int = option(
+    1,
+    "number of micro-batches per update; they are computed one after another and their gradients are added up, which "
+    "needs less memory",
+    minimum=1,
+  )
   save_checkpoints_steps: int = option(
-    5000, "steps between checkpoints", minimum=1, affects_training=False, group=LOGGING
+    5000, "number of steps between checkpoints", minimum=1, affects_training=False, group=LOGGING
   )
   keep_checkpoints: int = option(
-    5, "newest checkpoints kept, besides the best", minimum=1, affects_training=False, group=LOGGING
+    5,
+    "number of newest checkpoints to keep; the best one is kept, too",
+    minimum=1,
+    affects_training=False,
+    group=LOGGING,
   )
   log_every_steps: int = option(
-    100, "steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=LOGGING
+    100, "number of steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=LOGGING
   )
   steps_per_loop: int = option(
-    100, "steps a call of the host runs on the device", minimum=1, affects_training=False, group=DEVICES
+    100,
+    "largest number of training steps that the host starts with one call to the device",
+    minimum=1,
+    affects_training=False,
+    group=DEVICES,
   )
   eval_every_steps: int = option(
-    0, "steps between evaluations during training; 0: after it", minimum=0, affects_training=False, group=EVALUATION
+    0,
+    "number of steps between evaluations during training; 0: evaluate only after training",
+    minimum=0,
+    affects_training=False,
+    group=EVALUATION,
   )
   early_stopping_patience: int = option(
-    0, "stop after so many evaluations (--eval_every_steps) without a better one; 0: never", minimum=0, group=EVALUATION
+    0,
+    "stop training after this many evaluations in a row without a better result (needs --eval_every_steps); 0: never",
+    minimum=0,
+    group=EVALUATION,
   )
   select_checkpoint: str = option(
-    "newest", "checkpoint to evaluate and predict with", choices=("newest", "best"), group=EVALUATION
+    "newest",
+    "checkpoint that is evaluated and used for predictions",
+    choices=("newest", "best"),
+    group=EVALUATION,
   )
   max_eval_steps: int = option(
-    0, "batches an evaluation reads; 0: all", minimum=0, affects_training=False, group=EVALUATION
+    0, "largest number of batches in an evaluation; 0: all", minimum=0, affects_training=False, group=EVALUATION
   )
-  seed: int = option(12345, "seed of weights, order of data and dropout", minimum=0, below=2**31)
+  seed: int = option(
+    12345, "random seed of the initial weights, the order of the data, and dropout", minimum=0, below=2**31
+  )
   precision: str = option(
     "auto",
-    "arithmetic of the matrices",
+    "compute dtype of matrix multiplications; auto: bfloat16 if the hardware multiplies it, else float32",
     choices=("auto", "float32", "bfloat16"),
     evaluation_may_differ=True,
     group=DEVICES,
   )
   jit_compile: str = option(
     "auto",
-    "compile the training step with XLA; auto: where that is quicker, which is on a GPU if all batches have one shape",
+    "compile the training step with XLA; auto: on a single GPU, if all batches have the same shape",
     choices=("auto", "true", "false"),
     affects_training=False,
     per_command=True,
@@ -113,20 +163,23 @@ class TrainConfig(Config):
   )
   input_parts: int = option(
     0,
-    "parts that shards are dealt to, one or more a host; batches depend on it; 0: one a host",
+    "number of parts that the training files are divided into; each host reads one or more parts. The content of the "
+    "batches depends on this number. 0: one part per host",
     minimum=0,
     evaluation_may_differ=True,
     group=DEVICES,
   )
   recompute_grad: bool = option(
     False,
-    "compute blocks again in the backward pass: less memory, a third more arithmetic",
+    "gradient checkpointing: store only the input of each block and recompute the rest in the backward pass. It needs "
+    "less memory and about a third more computation",
     affects_training=False,
     group=DEVICES,
   )
   distribution_strategy: str = option(
     "auto",
-    "tf.distribute strategy",
+    "tf.distribute strategy; auto: tpu with --tpu, multi_worker_mirrored if TF_CONFIG lists workers, mirrored with "
+    "several GPUs, else one_device",
     choices=("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu"),
     affects_training=False,
     per_command=True,
@@ -134,7 +187,7 @@ class TrainConfig(Config):
   )
   tpu: str = option(
     "",
-    "name or address of the Cloud TPU, or 'local' on its own machine",
+    "name or address of a Cloud TPU, or 'local' if the command runs on the TPU's own machine",
     affects_training=False,
     per_command=True,
     group=DEVICES,
@@ -157,67 +210,103 @@ class TrainConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingConfig(Config):
-  """What pretraining reads."""
+  """The data of pretraining, and the losses that are trained on it."""
 
   help_group: ClassVar[str] = DATA
 
-  input_file: str = option("", "TFRecord shards to train on, comma-separated globs", affects_training=False)
-  eval_input_file: str = option("", "TFRecord shards to evaluate on, comma-separated globs", affects_training=False)
-  max_seq_length: int = option(0, "length the shards were written with; 0: as they say", minimum=0)
-  max_predictions_per_seq: int = option(0, "predictions the shards were written with; 0: as they say", minimum=0)
+  input_file: str = option(
+    "", "TFRecord files to train on: paths or glob patterns, separated by commas", affects_training=False
+  )
+  eval_input_file: str = option(
+    "", "TFRecord files to evaluate on: paths or glob patterns, separated by commas", affects_training=False
+  )
+  max_seq_length: int = option(
+    0, "sequence length with which the TFRecord files were written; 0: read it from them", minimum=0
+  )
+  max_predictions_per_seq: int = option(
+    0,
+    "number of masked positions per sequence with which the TFRecord files were written; 0: read it from them",
+    minimum=0,
+  )
   sentence_prediction: str = option(
-    "auto", "sentence loss; auto: as the shards' manifest says, else sop", choices=("auto", "sop", "nsp", "none")
+    "auto",
+    "sentence loss: sentence order prediction (sop), next sentence prediction (nsp), or none; auto: as in the manifest "
+    "of the TFRecord files, or sop if they have none",
+    choices=("auto", "sop", "nsp", "none"),
   )
   masking: str = option(
     "auto",
-    "static: the shards' masks; dynamic: new ones each time an example is seen (needs --spm_model_file); auto: static, "
-    "or dynamic where the shards were written without masks",
+    "static: use the masks in the TFRecord files; dynamic: mask other tokens each time an example is read (needs "
+    "--spm_model_file); auto: static, or dynamic if the files were written without masks",
     choices=("auto", "static", "dynamic"),
     resets=("masked_lm_prob", "ngram"),
   )
   masked_lm_prob: float = option(
-    0.0, "share of tokens that dynamic masks hide; 0: as the shards' manifest says, else 0.15", minimum=0, below=1
+    0.0,
+    "fraction of the tokens that dynamic masking masks; 0: as in the manifest of the TFRecord files, or 0.15 if they "
+    "have none",
+    minimum=0,
+    below=1,
   )
   ngram: int = option(
-    0, "greatest number of words that dynamic masks hide in one go; 0: as the shards' manifest says, else 3", minimum=0
+    0,
+    "largest number of consecutive words that dynamic masking masks together; 0: as in the manifest of the TFRecord "
+    "files, or 3 if they have none",
+    minimum=0,
   )
   spm_model_file: str = option(
-    "", "SentencePiece model, to check against the shards, for dynamic masks and to fill masks", affects_training=False
+    "",
+    "SentencePiece model (the vocabulary). It is compared with the one of the TFRecord files, and it is needed for "
+    "dynamic masking and for --do_predict",
+    affects_training=False,
   )
-  do_lower_case: bool = option(True, "lower-case text to predict, as when the vocabulary was trained")
-  predict_file: str = option("", "text file with [MASK] in its lines, to fill", affects_training=False)
+  do_lower_case: bool = option(
+    True, "lower-case the text of --predict_file; must be as in the training of the vocabulary"
+  )
+  predict_file: str = option(
+    "", "text file for --do_predict; each [MASK] in its lines is filled in", affects_training=False
+  )
   cache_dir: str = option(
-    "", "where hashes of shards without a manifest are kept; none: output_dir", affects_training=False, per_command=True
+    "",
+    "directory that keeps the hashes of TFRecord files without a manifest; by default output_dir",
+    affects_training=False,
+    per_command=True,
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningConfig(Config):
-  """What all fine-tuning tasks read."""
+  """The settings of the data that all fine-tuning tasks share."""
 
   help_group: ClassVar[str] = DATA
 
   spm_model_file: str = option(
     "",
-    "SentencePiece model; none: the spiece.model of output_dir or beside --init_checkpoint",
+    "SentencePiece model (the vocabulary); by default the one beside --init_checkpoint, or spiece.model in output_dir",
     affects_training=False,
     per_command=True,
   )
-  do_lower_case: bool = option(True, "lower-case text, as when the vocabulary was trained")
-  convert_quotes: bool = option(False, "turn `` and '' into \", as another library does")
-  max_seq_length: int = option(512, "longest sequence; more is cut", minimum=8)
+  do_lower_case: bool = option(True, "lower-case the text; must be as in the training of the vocabulary")
+  convert_quotes: bool = option(
+    False, "replace `` and '' by \" before tokenization, as transformers' AlbertTokenizer does"
+  )
+  max_seq_length: int = option(512, "largest number of tokens in a sequence; longer ones are truncated", minimum=8)
   pad_to_max_length: bool = option(
     False,
-    "pad every batch to max_seq_length, for compilers that want one shape",
+    "pad all batches to max_seq_length, so that they have the same shape, as compilers need it; by default a batch is "
+    "padded to its longest sequence",
     evaluation_may_differ=True,
     group=DEVICES,
   )
   cache_dir: str = option(
-    "", "where features are kept; none: output_dir/features", affects_training=False, per_command=True
+    "",
+    "directory that keeps the tokenized data; by default output_dir/features",
+    affects_training=False,
+    per_command=True,
   )
   num_processes: int = option(
     0,
-    "processes that make features; 0: one a core",
+    "number of processes that tokenize the data; 0: one per core",
     minimum=0,
     maximum=MAX_PROCESSES,
     affects_training=False,
@@ -225,53 +314,69 @@ class FinetuningConfig(Config):
     group=DEVICES,
   )
   fresh_head: bool = option(
-    False, "start the task's head from random weights, whatever --init_checkpoint holds", group=MODEL
+    False, "initialize the task's head with random weights, even if --init_checkpoint has one", group=MODEL
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-  """One run: where it writes, what it does, and all that it depends on."""
+  """One run: its directory, what the command does, and the configs of the optimizer and the training."""
 
   help_group: ClassVar[str] = COMMAND
 
   output_dir: str = option(
-    "", "directory of checkpoints, metrics and results", affects_training=False, per_command=True
+    "", "directory for checkpoints, metrics and results", affects_training=False, per_command=True
   )
   recipe: str = option(
     "",
-    "defaults for flags: the name of a file in configs/, or a path; none: no recipe; left out: the task's own",
+    "default values for the other flags: the name of a file in configs/, or a path; none: no recipe. By default the "
+    "task chooses one",
     affects_training=False,
   )
   init_checkpoint: str = option(
-    "", "weights to start from: checkpoint prefix, step-N directory or output_dir", group=MODEL
+    "",
+    "pretrained weights: a checkpoint prefix, a step-N directory, the output_dir of a run, a Hugging Face directory, "
+    "or a .safetensors or .npz file",
+    group=MODEL,
   )
   from_scratch: bool = option(
-    False, "train a task without --init_checkpoint, from random weights", instead_of="init_checkpoint", group=MODEL
+    False,
+    "start fine-tuning from random weights, without --init_checkpoint",
+    instead_of="init_checkpoint",
+    group=MODEL,
   )
   start_over: bool = option(
     False,
-    "if none of output_dir's checkpoints verifies, keep them under another name and train from the start",
+    "if all checkpoints in output_dir are damaged, rename them and train again from the start",
     affects_training=False,
     per_command=True,
     group=LOGGING,
   )
   num_runs: int = option(
-    1, "runs, with seeds from --seed on; the best is kept", minimum=1, affects_training=False, per_command=True
+    1,
+    "number of runs, which use the seeds --seed, --seed + 1, and so on; only the best run keeps its checkpoints",
+    minimum=1,
+    affects_training=False,
+    per_command=True,
   )
   init_from_shallower: bool = option(
-    False, "let a deeper network start from --init_checkpoint's fewer layers", group=MODEL
+    False,
+    "allow --init_checkpoint to have fewer layers or groups of layers than the model (ALBERT, appendix A.1)",
+    group=MODEL,
   )
-  do_train: bool = option(False, "train", affects_training=False, per_command=True)
+  do_train: bool = option(False, "train the model", affects_training=False, per_command=True)
   do_eval: bool = option(
-    False, "evaluate the checkpoint of --select_checkpoint", affects_training=False, per_command=True
+    False, "evaluate the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
   )
   do_predict: bool = option(
-    False, "predict with the checkpoint of --select_checkpoint", affects_training=False, per_command=True
+    False,
+    "write predictions with the checkpoint that --select_checkpoint selects",
+    affects_training=False,
+    per_command=True,
   )
   predictions_file: str = option(
     "",
-    "file to write predictions to; none: predictions_test.tsv, predictions.json or the like in output_dir",
+    "file for the predictions; by default predictions_test.tsv, predictions.json or a similar name in output_dir",
     affects_training=False,
     per_command=True,
     group=EVALUATION,
