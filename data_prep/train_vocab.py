@@ -29,7 +29,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from albert.runs.directory_lock import DirectoryLock
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, normalize_text
+from albert.tokenization.normalization import normalize_text
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
 from data_prep import text_checks
 from data_prep.text_files import cut_line, open_text_lines
 

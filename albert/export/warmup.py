@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert.io.protobuf import encode_bytes_field
+
 FILE = "tf_serving_warmup_requests"
 DIRECTORY = "assets.extra"
 
@@ -23,27 +25,15 @@ class WarmupRequest(NamedTuple):
   inputs: Mapping[str, np.ndarray]
 
 
-def _field(number: int, payload: bytes) -> bytes:
-  """A field of bytes, a text or a message: its key (wire type 2), its length, itself."""
-  return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-  groups = []
-  while value >= 0x80:
-    groups.append(value & 0x7F | 0x80)
-    value >>= 7
-  return bytes([*groups, value])
-
-
 def prediction_log(model_name: str, request: WarmupRequest) -> bytes:
   """PredictionLog { predict_log: PredictLog { request: PredictRequest { model_spec, inputs } } }."""
-  model_spec = _field(1, model_name.encode()) + _field(3, request.signature.encode())
-  predict_request = _field(1, model_spec)
+  model_spec = encode_bytes_field(1, model_name.encode()) + encode_bytes_field(3, request.signature.encode())
+  predict_request = encode_bytes_field(1, model_spec)
   for name, value in request.inputs.items():
     tensor = tf.make_tensor_proto(value).SerializeToString()
-    predict_request += _field(2, _field(1, name.encode()) + _field(2, tensor))  # an entry of the map of inputs
-  return _field(6, _field(1, predict_request))
+    map_entry = encode_bytes_field(1, name.encode()) + encode_bytes_field(2, tensor)
+    predict_request += encode_bytes_field(2, map_entry)  # PredictRequest.inputs
+  return encode_bytes_field(6, encode_bytes_field(1, predict_request))
 
 
 def write_warmup(directory: str, model_name: str, requests: Iterable[WarmupRequest]) -> None:

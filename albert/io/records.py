@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.protobuf import encode_varint
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
 _FOOTER = struct.Struct("<I")  # checksum of the record
@@ -129,24 +130,13 @@ def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=65536)
-def _varint(value: int) -> bytes:
-  """`value` >= 0 in the base-128 form of protocol buffers."""
-  parts = bytearray()
-  while value > 127:
-    parts.append(value & 127 | 128)
-    value >>= 7
-  parts.append(value)
-  return bytes(parts)
-
-
-@functools.lru_cache(maxsize=65536)
 def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   """What stands before the packed values of a feature: the tags and lengths of the messages around them."""
-  packed = b"\x0a" + _varint(num_bytes)
-  values = (b"\x12" if kind == "f" else b"\x1a") + _varint(len(packed) + num_bytes) + packed
+  packed = b"\x0a" + encode_varint(num_bytes)
+  values = (b"\x12" if kind == "f" else b"\x1a") + encode_varint(len(packed) + num_bytes) + packed
   key = name.encode("utf-8")
-  entry = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(values) + num_bytes) + values
-  return b"\x0a" + _varint(len(entry) + num_bytes) + entry
+  entry = b"\x0a" + encode_varint(len(key)) + key + b"\x12" + encode_varint(len(values) + num_bytes) + values
+  return b"\x0a" + encode_varint(len(entry) + num_bytes) + entry
 
 
 def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -198,7 +188,7 @@ def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
     packed = _packed_rows(values)
     columns += [[_feature_prefix(name, kind, len(data)) for data in packed], packed]
   bodies = map(b"".join, zip(*columns, strict=True))
-  return [b"\x0a" + _varint(len(body)) + body for body in bodies]
+  return [b"\x0a" + encode_varint(len(body)) + body for body in bodies]
 
 
 # ---- files -----------------------------------------------------------------------------------------

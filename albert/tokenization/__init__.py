@@ -1,4 +1,13 @@
-"""Normalization and SentencePiece: in Python, in the TensorFlow graph, and with offsets into the text."""
+"""Tokenization of text.
+
+- config: TokenizerConfig, the settings of a tokenizer.
+- tokenizer: Tokenizer (normalization, SentencePiece, comma rule) and load_tokenizer, which caches tokenizers.
+- offsets: OffsetTokenizer, which also gives the character offsets of tokens.
+- graph, graph_offsets: the same two tokenizers as TensorFlow ops, and the packing of ids into model inputs.
+- normalization: lower case, NFKD, accents.
+- exact_scores: rounding of a SentencePiece model's scores.
+- vocabulary: VocabularyId, which identifies a vocabulary.
+"""
 
 from albert.tokenization.config import TokenizerConfig as TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer as Tokenizer

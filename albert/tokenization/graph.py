@@ -23,15 +23,8 @@ import tensorflow_text as tf_text
 
 from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import (
-  CLS_ID,
-  PAD_ID,
-  SEP_ID,
-  WORD_START,
-  Tokenizer,
-  decompose,
-  has_newer_characters,
-)
+from albert.tokenization.normalization import decompose, has_newer_characters
+from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID, WORD_START, Tokenizer
 
 GraphTokenizerType = TypeVar("GraphTokenizerType", bound="GraphTokenizer")
 

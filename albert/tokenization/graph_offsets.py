@@ -22,7 +22,8 @@ from albert.tokenization.graph import (
   Replacements,
   decomposed,
 )
-from albert.tokenization.tokenizer import UNK_ID, WORD_START, decompose
+from albert.tokenization.normalization import decompose
+from albert.tokenization.tokenizer import UNK_ID, WORD_START
 
 _SPACE, _DROPPED = 1, 2
 _QUOTES = (ord("`"), ord("'"))

@@ -1,4 +1,4 @@
-"""What identifies a vocabulary."""
+"""The identity of a vocabulary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 
 class VocabularyId(NamedTuple):
-  """A vocabulary: SHA-256 of its SentencePiece model, in hex, and what the user gave it with, for errors."""
+  """Identifies a vocabulary by the contents of its file.
+
+  Attributes:
+    sha256: SHA-256 of the SentencePiece model file, in hex.
+    name: where the vocabulary comes from, for error messages, such as "--spm_model_file=PATH".
+  """
 
   sha256: str
   name: str

@@ -12,7 +12,7 @@ import sentencepiece
 from albert.data import schema
 from albert.data.manifest import Manifest, file_sha256
 from albert.io import records
-from albert.tokenization.tokenizer import normalize_text
+from albert.tokenization.normalization import normalize_text
 from data_prep import create_pretraining_data
 from data_prep.create_pretraining_data import prepare
 from data_prep.preparation import Settings

@@ -15,7 +15,8 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.runs.directory_lock import DirectoryLock
-from albert.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer, normalize_text
+from albert.tokenization.normalization import normalize_text
+from albert.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 from data_prep import train_vocab
 from data_prep.train_vocab import sample_lines, train_model
 from tests.conftest import english_like_documents

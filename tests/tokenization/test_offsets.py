@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
+from albert.tokenization.normalization import decompose, normalize_text
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets, _origins
-from albert.tokenization.tokenizer import UNK_ID, WORD_START, decompose, normalize_text
+from albert.tokenization.tokenizer import UNK_ID, WORD_START
 from tests.conftest import SaveModel
 
 PLAIN = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"½東京⁄ßς"]
@@ -70,7 +71,7 @@ def test_a_long_text_in_parts(spm_model: str, corpus_file: str) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   text = " \n".join(Path(corpus_file).read_text(encoding="utf-8").split("\n")[:300])
   whole = tokenizer.encode_with_offsets(text)
-  assert len(text) > tokenizer._part_chars  # this text is encoded in parts
+  assert len(text) > tokenizer._max_part_chars  # this text is encoded in parts
   assert whole.ids.tolist() == tokenizer.encode(text)
   check_places(tokenizer, text, whole)
 

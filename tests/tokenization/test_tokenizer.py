@@ -25,19 +25,9 @@ from hypothesis import strategies as st
 
 from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import (
-  CLS_ID,
-  MASK_ID,
-  PAD_ID,
-  SEP_ID,
-  UNK_ID,
-  Tokenizer,
-  _starts_word,
-  decompose,
-  has_newer_characters,
-  normalize_text,
-  with_exact_scores,
-)
+from albert.tokenization.exact_scores import with_exact_scores
+from albert.tokenization.normalization import decompose, has_newer_characters, normalize_text
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Tokenizer, _starts_word
 from tests.conftest import SaveModel
 
 TEXTS = [
@@ -330,7 +320,7 @@ def test_decode_is_the_inverse(tokenizer: Tokenizer, words: list[str]) -> None:
 def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> None:
   ids = np.array([CLS_ID, *tokenizer.encode("the captain"), SEP_ID], np.int32)
   assert tokenizer.decode(ids.tolist()) == tokenizer.decode(ids) == "the captain"
-  with pytest.raises(UserError, match=f"id {tokenizer.vocab_size} is outside of the {tokenizer.vocab_size} pieces"):
+  with pytest.raises(UserError, match=f"id {tokenizer.vocab_size} is outside the {tokenizer.vocab_size} pieces"):
     tokenizer.decode([tokenizer.vocab_size])
 
 
