@@ -29,7 +29,7 @@ from albert.config.model import named_model  # noqa: E402
 from albert.data.examples import TokenizedExamples  # noqa: E402
 from albert.data.feature_cache import make_examples  # noqa: E402
 from albert.tasks import registry  # noqa: E402
-from albert.tasks.glue.data import Rows  # noqa: E402
+from albert.tasks.glue.data import TextRows  # noqa: E402
 from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
 from albert.tasks.race.data import RaceConfig  # noqa: E402
 from albert.tasks.squad.data import SquadConfig  # noqa: E402
@@ -47,11 +47,11 @@ def _task(name: str, config: Config) -> FinetuningTask:
 
 def _repeated(raw: Any, copies: int) -> Any:
   """`copies` of the raw examples as one sequence of the same kind."""
-  if isinstance(raw, Rows):
+  if isinstance(raw, TextRows):
     import numpy as np
 
     second = None if raw.second is None else list(raw.second) * copies
-    return Rows(list(raw.ids) * copies, list(raw.first) * copies, second, np.tile(raw.labels, copies))
+    return TextRows(list(raw.ids) * copies, list(raw.first) * copies, second, np.tile(raw.labels, copies))
   return list(raw) * copies
 
 

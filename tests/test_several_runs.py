@@ -15,8 +15,8 @@ import sentencepiece
 
 from albert import several_runs
 from albert.config.run import RunConfig
+from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.evaluation.ensemble import ensemble
 from albert.runs import output_files, run_directory
 from albert.training.loop import Trainer
 from tests.script_flags import run_script, script_flags
@@ -236,7 +236,7 @@ def test_several_runs_and_their_ensemble_on_a_test_set(
   with script_flags(script):
     run_script(script, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
   directories = [str(tmp_path / "runs" / f"run-{seed}") for seed in (5, 6)]
-  assert ensemble(directories, str(tmp_path / "both"))
+  assert ensemble_runs(directories, str(tmp_path / "both"))
   for name in names:
     assert (tmp_path / "both" / name).stat().st_size > 0
 

@@ -1,7 +1,9 @@
-"""What a model predicts for each example of a split, as files: predictions_SPLIT.tsv, mistakes_SPLIT.tsv, a picture.
+"""Predictions of classes or numbers as files: predictions_SPLIT.tsv, mistakes_SPLIT.tsv and a picture for each split.
 
-A predictions file has the columns id, label (where it is known), prediction, and for classes one column
-`probability_LABEL` each. It is all that an ensemble needs (`python -m albert.evaluation ensemble`).
+A predictions file has the columns id, label (if the labels are known), prediction and, for classification, one column
+`probability_LABEL` for each class. It holds everything that averaging several runs needs (see albert.ensemble).
+
+N examples, C classes.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ from albert.io.json_values import without_surrogates
 from albert.runs import output_files
 
 _ID, _LABEL, _PREDICTION, _PROBABILITY = "id", "label", "prediction", "probability_"
-_MOST_MISTAKES = 1000
-# A picture with more classes is drawn without numbers in its cells.
-_MOST_NUMBERS = 20
+_MAX_MISTAKES = 1000
+# With more classes, the cells of a confusion matrix show no numbers.
+_MAX_NUMBERED_CLASSES = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-  """Of N examples.
+  """Predictions for N examples of one split.
 
   Attributes:
-    ids: of the examples.
-    label_names: of C classes; () for a regression.
-    scores: probabilities float [N, C], NaN for a class that an example does not have (an option of a question, say);
-      or the predicted numbers float [N].
-    labels: the right classes int [N], or numbers float [N]; None where they are not known.
+    ids: the ids of the examples.
+    label_names: the names of C classes; () for a regression.
+    scores: for classification, probabilities, float [N, C], with NaN for a class that an example does not have (for
+      example, a question with fewer options than others); for a regression, the predicted numbers, float [N].
+    labels: the correct classes, int [N], or numbers, float [N]; None if they are not known.
   """
 
   ids: Sequence[str]
@@ -45,66 +47,82 @@ class Predictions:
 
   @property
   def predicted(self) -> np.ndarray:
-    """The likeliest class int [N], the first of equal ones; or the predicted number [N]."""
+    """The most probable class of each example, int [N] (the first one of a tie), or the predicted number, [N]."""
     return np.nanargmax(self.scores, axis=1) if self.label_names else self.scores
 
-  def texts(self, values: np.ndarray) -> list[str]:
-    """Classes by their names; numbers with all digits of a float32."""
+  def format_values(self, values: np.ndarray) -> list[str]:
+    """Converts classes to their names, or numbers to text that keeps every digit of a float32."""
     if self.label_names:
       return [self.label_names[value] for value in values]
     return [f"{value:.9g}" for value in values]
 
 
 def predictions_path(directory: str, split: str) -> str:
-  """Where the predictions of a split are."""
+  """Returns the path of predictions_SPLIT.tsv in a directory."""
   return files.join(directory, f"predictions_{split}.tsv")
 
 
 def companion_path(predictions_file: str, kind: str) -> str:
-  """Where a file that belongs to --predictions_file is: KIND_NAME beside it."""
+  """Returns the path of a file that is written beside --predictions_file: KIND_NAME in the same directory."""
   directory, name = os.path.split(predictions_file)
   return files.join(directory, f"{kind}_{name}")
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-  """Writes a tab-separated file as `albert.data.tables` reads it: no quoting; tabs and line ends become spaces."""
+  """Writes a tab-separated file that `albert.data.tables` can read.
+
+  Nothing is quoted. Tabs and line ends inside a cell become spaces.
+
+  Args:
+    path: the file.
+    header: the names of the columns.
+    rows: the cells of each row.
+  """
   lines = ["\t".join(map(_cell, row)) for row in [header, *rows]]
   files.write_atomically(path, "\n".join(lines) + "\n")
 
 
 def _cell(text: str) -> str:
-  """The text without what a cell cannot hold; a lone surrogate, which UTF-8 does not have, becomes U+FFFD."""
+  """Replaces tabs and line ends by spaces, and lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
   return without_surrogates(" ".join(text.split("\t")).replace("\r", " ").replace("\n", " "))
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
-  """Writes predictions_SPLIT.tsv, or the file `path`, and returns its path."""
+  """Writes a predictions file.
+
+  Args:
+    directory: where to write predictions_SPLIT.tsv.
+    split: the name of the split.
+    predictions: what to write.
+    path: the file to write instead.
+  Returns: the path of the file.
+  """
   header = [_ID]
   columns: list[Sequence[str]] = [predictions.ids]
   if predictions.labels is not None:
     header.append(_LABEL)
-    columns.append(predictions.texts(predictions.labels))
+    columns.append(predictions.format_values(predictions.labels))
   header.append(_PREDICTION)
-  columns.append(predictions.texts(predictions.predicted))
-  for place, name in enumerate(predictions.label_names):
+  columns.append(predictions.format_values(predictions.predicted))
+  for index, name in enumerate(predictions.label_names):
     header.append(_PROBABILITY + name)
-    columns.append(["" if np.isnan(value) else f"{value:.9g}" for value in predictions.scores[:, place]])
+    columns.append(["" if np.isnan(value) else f"{value:.9g}" for value in predictions.scores[:, index]])
   path = path or predictions_path(directory, split)
   write_table(path, header, zip(*columns, strict=True))
   return path
 
 
 def read_predictions(path: str) -> Predictions:
-  """Reads what write_predictions wrote.
+  """Reads a file that write_predictions wrote.
 
   Raises:
-    UserError: the file is none of these, or damaged; with file and line.
+    UserError: the file is not a predictions file, or it is damaged; the message names the file and the line.
   """
   header = tables.read_header(path)
   table = tables.read_table(path, header)
   names = tuple(name.removeprefix(_PROBABILITY) for name in header if name.startswith(_PROBABILITY))
-  known = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY + name for name in names)}
-  if _ID not in header or _PREDICTION not in header or not known.issuperset(header):
+  expected = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY + name for name in names)}
+  if _ID not in header or _PREDICTION not in header or not expected.issuperset(header):
     raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
   labels = None
   if not names:
@@ -113,62 +131,65 @@ def read_predictions(path: str) -> Predictions:
     return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
   if _LABEL in header:
     labels = table.label_indices(_LABEL, names)
-  scores = np.stack([_probabilities(table, _PROBABILITY + name) for name in names], axis=1)
+  scores = np.stack([_read_probabilities(table, _PROBABILITY + name) for name in names], axis=1)
   for row in np.flatnonzero(np.isnan(scores).all(axis=1))[:1]:
-    raise UserError(f"{table.location(row)}: has no probability at all")
+    raise UserError(f"{table.location(row)}: all probabilities are empty")
   return Predictions(table.unique_names(_ID), names, scores, labels)
 
 
-def _probabilities(table: tables.Table, column: str) -> np.ndarray:
-  """Probabilities float32 [N], NaN for empty cells."""
+def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
+  """Reads a column of probabilities as float32 [N], with NaN for empty cells."""
   values = table.columns[column]
   filled = tables.Table(table.path, table.line_numbers, {column: [value or "-1" for value in values]})
   numbers = filled.numbers(column, -1, 1)
   return np.where(numbers < 0, np.float32(np.nan), numbers)
 
 
-def average(all_predictions: Sequence[Predictions], paths: Sequence[str]) -> Predictions:
-  """The mean of what several models predict for the same examples: of probabilities, or of numbers.
+def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[str]) -> Predictions:
+  """Averages the probabilities, or the predicted numbers, of several models for the same examples.
 
   Args:
-    all_predictions: one or more.
-    paths: their files, for the error.
+    all_predictions: the predictions of one or more models.
+    paths: their files, for error messages.
+  Returns: the average, with the ids and the labels of the first model.
   Raises:
-    UserError: files of other examples, other labels, or other right answers than the first one's.
+    UserError: a file has other ids, other classes or other labels than the first one.
   """
   first = all_predictions[0]
   for other, path in zip(all_predictions[1:], paths[1:], strict=True):
     if other.label_names != first.label_names:
-      theirs, ours = (", ".join(p.label_names) or "numbers" for p in (other, first))
-      raise UserError(f"{path}: its labels are {theirs}; those of {paths[0]} are {ours}: give runs of one task")
+      other_names, first_names = (", ".join(each.label_names) or "numbers" for each in (other, first))
+      raise UserError(
+        f"{path}: its labels are {other_names}; those of {paths[0]} are {first_names}: give runs of one task"
+      )
     if list(other.ids) != list(first.ids):
       raise UserError(f"{path}: its ids are not those of {paths[0]}, in the same order: give runs on the same data")
-    is_known = other.labels is not None and first.labels is not None
-    if (other.labels is None) != (first.labels is None) or (is_known and np.any(other.labels != first.labels)):
+    both_known = other.labels is not None and first.labels is not None
+    if (other.labels is None) != (first.labels is None) or (both_known and np.any(other.labels != first.labels)):
       raise UserError(f"{path}: its column {_LABEL!r} is not that of {paths[0]}: give runs on the same data")
   return dataclasses.replace(first, scores=np.mean([p.scores.astype(np.float64) for p in all_predictions], axis=0))
 
 
-def check_complete(directories: Sequence[str], name: str, flag: str) -> None:
-  """Checks that all runs of an ensemble have a predictions file, or none.
+def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
+  """Checks that either all runs have a predictions file or none of them has it.
 
-  If none has the predictions of a test set, it says so on stderr.
+  If no run has predicted the test set, a line on stderr says so.
 
   Args:
-    directories: output_dirs of the runs.
-    name: of the file.
-    flag: --do_eval or --do_predict, which writes it.
+    run_dirs: output_dirs of the runs.
+    name: name of the file.
+    flag: the flag that makes a run write it, --do_eval or --do_predict.
   Raises:
-    UserError: a run lacks the file and another one has it; the command that writes it is named.
+    UserError: some runs have the file and others do not; the message gives the command that writes it.
   """
-  lacking = [directory for directory in directories if not files.exists(files.join(directory, name))]
+  lacking = [directory for directory in run_dirs if not files.exists(files.join(directory, name))]
   if not lacking:
     return
-  if len(lacking) == len(directories):
+  if len(lacking) == len(run_dirs):
     if flag == "--do_predict":
-      print(f"no run has {name}, so the ensemble has no predictions of it: run them with {flag}", file=sys.stderr)
+      print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
     return
-  having = next(directory for directory in directories if directory not in lacking)
+  having = next(directory for directory in run_dirs if directory not in lacking)
   directory = lacking[0]
   checkpoints = files.join(directory, output_files.CHECKPOINTS)
   if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
@@ -179,62 +200,69 @@ def check_complete(directories: Sequence[str], name: str, flag: str) -> None:
   raise UserError(f"--inputs: {directory} has no {name}, which {having} has: {remedy}")
 
 
-def ensemble(directories: Sequence[str], output_dir: str, splits: Mapping[str, str]) -> dict[str, Predictions]:
-  """Averages the predictions_SPLIT.tsv files that all directories have, and writes them to output_dir.
+def average_predictions_files(
+  run_dirs: Sequence[str], output_dir: str, required_splits: Mapping[str, str]
+) -> dict[str, Predictions]:
+  """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages.
 
   Args:
-    directories: output_dirs of the runs.
-    output_dir: where to write.
-    splits: those that all runs must have if one has them -> the flag that writes their predictions.
-  Returns: split -> predictions.
+    run_dirs: output_dirs of the runs.
+    output_dir: where to write the averages.
+    required_splits: split -> the flag that writes its predictions, for each split that all runs must have if one of
+      them has it.
+  Returns: split -> averaged predictions.
   Raises:
-    UserError: no split that all have, or what `check_complete` and `average` raise.
+    UserError: no split is common to all runs; or see check_predictions_exist and average_predictions.
   """
-  for split, flag in splits.items():
-    check_complete(directories, f"predictions_{split}.tsv", flag)
+  for split, flag in required_splits.items():
+    check_predictions_exist(run_dirs, f"predictions_{split}.tsv", flag)
   prefix, suffix = "predictions_", ".tsv"
-  found = [
-    {name for name in files.listdir(path) if name.startswith(prefix) and name.endswith(suffix)} for path in directories
+  names_of_runs = [
+    {name for name in files.listdir(directory) if name.startswith(prefix) and name.endswith(suffix)}
+    for directory in run_dirs
   ]
-  names = sorted(set.intersection(*found))
-  if not names:
-    raise UserError(
-      f"{', '.join(directories)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there"
-    )
-  results = {}
-  for name in names:
+  common_names = sorted(set.intersection(*names_of_runs))
+  if not common_names:
+    raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")
+  averages = {}
+  for name in common_names:
+    paths = [files.join(directory, name) for directory in run_dirs]
     split = name.removeprefix(prefix).removesuffix(suffix)
-    paths = [files.join(path, name) for path in directories]
-    results[split] = average([read_predictions(path) for path in paths], paths)
-  for split, result in results.items():
-    write_predictions(output_dir, split, result)
-  return results
+    averages[split] = average_predictions([read_predictions(path) for path in paths], paths)
+  for split, average in averages.items():
+    write_predictions(output_dir, split, average)
+  return averages
 
 
 def write_mistakes(
   directory: str, split: str, predictions: Predictions, texts: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-  """Writes mistakes_SPLIT.tsv, the most confident first (of a regression: the farthest off), at most 1000 of them.
+  """Writes mistakes_SPLIT.tsv: wrong predictions, sorted by their probability, or by the error of a regression.
+
+  The largest comes first. At most 1000 are written.
 
   Args:
+    directory: where to write.
+    split: the name of the split.
     predictions: with labels.
-    texts: (name, texts of all examples) of each column to show beside.
-  Returns: the path.
+    texts: further columns, as pairs of a name and the texts of all examples.
+  Returns: the path of the file.
   """
   labels, predicted = predictions.labels, predictions.predicted
   assert labels is not None
   if predictions.label_names:
-    confidence = np.nanmax(predictions.scores, axis=1)
+    sort_key = np.nanmax(predictions.scores, axis=1)
     wrong = np.flatnonzero(predicted != labels)
     title = "probability"
   else:
-    confidence = np.abs(predicted.astype(np.float64) - labels)
-    wrong = np.flatnonzero(confidence)
+    sort_key = np.abs(predicted.astype(np.float64) - labels)
+    wrong = np.flatnonzero(sort_key)
     title = "error"
-  order = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MOST_MISTAKES]
-  shown, right = predictions.texts(predicted[order]), predictions.texts(labels[order])
+  order = wrong[np.argsort(-sort_key[wrong], kind="stable")][:_MAX_MISTAKES]
+  predicted_texts = predictions.format_values(predicted[order])
+  label_texts = predictions.format_values(labels[order])
   rows = [
-    [predictions.ids[i], right[n], shown[n], f"{confidence[i]:.4f}", *(column[i] for _, column in texts)]
+    [predictions.ids[i], label_texts[n], predicted_texts[n], f"{sort_key[i]:.4f}", *(column[i] for _, column in texts)]
     for n, i in enumerate(order)
   ]
   path = files.join(directory, f"mistakes_{split}.tsv")
@@ -243,11 +271,13 @@ def write_mistakes(
 
 
 def draw_predictions(directory: str, split: str, predictions: Predictions) -> str:
-  """Draws labels against predictions: confusion_matrix_SPLIT.png, or scatter_SPLIT.png of a regression.
+  """Draws labels against predictions: confusion_matrix_SPLIT.png, or scatter_SPLIT.png for a regression.
 
   Args:
+    directory: where to write.
+    split: the name of the split, which is also the title.
     predictions: with labels.
-  Returns: the path.
+  Returns: the path of the picture.
   """
   assert predictions.labels is not None
   names = predictions.label_names
@@ -255,9 +285,9 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   figure = figures.new_figure(size + 0.8, size)
   axes = figure.subplots()
   if names:
-    image = axes.imshow(_shares(predictions), vmin=0, vmax=1, cmap="Blues")
+    image = axes.imshow(_row_shares(predictions), vmin=0, vmax=1, cmap="Blues")
     figure.colorbar(image, ax=axes, label="share of the label's examples")
-    _number_cells(axes, predictions)
+    _write_counts(axes, predictions)
   else:
     axes.plot(predictions.labels, predictions.predicted, ".", alpha=0.4)
     axes.grid(alpha=0.3)
@@ -270,23 +300,25 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
 
 
 def confusion_counts(predictions: Predictions) -> np.ndarray:
-  """int [C, C]: the examples of each label (row) by their prediction (column)."""
+  """Counts the examples of each label (row) and prediction (column), int [C, C]."""
   counts = np.zeros((len(predictions.label_names),) * 2, np.int64)
   assert predictions.labels is not None
   np.add.at(counts, (predictions.labels, predictions.predicted), 1)
   return counts
 
 
-def _shares(predictions: Predictions) -> np.ndarray:
+def _row_shares(predictions: Predictions) -> np.ndarray:
+  """The confusion matrix with each row divided by its sum, float [C, C]."""
   counts = confusion_counts(predictions)
   return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def _number_cells(axes: Any, predictions: Predictions) -> None:
+def _write_counts(axes: Any, predictions: Predictions) -> None:
+  """Writes class names on the axes and the number of examples into each cell, unless there are too many classes."""
   names = predictions.label_names
-  if len(names) > _MOST_NUMBERS:
+  if len(names) > _MAX_NUMBERED_CLASSES:
     return
-  counts, shares = confusion_counts(predictions), _shares(predictions)
+  counts, shares = confusion_counts(predictions), _row_shares(predictions)
   ticks = range(len(names))
   axes.set_xticks(ticks, names, rotation=45, ha="right")
   axes.set_yticks(ticks, names)

@@ -1,11 +1,13 @@
-"""The tasks there are. Their modules (and TensorFlow) are imported when one is asked for."""
+"""The registered tasks, by the names that config.json and the scripts run_*.py use.
+
+Importing this module does not import TensorFlow: a task's own modules are imported when the task is made.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
@@ -18,65 +20,117 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
+class RunAverager(Protocol):
+  """Averages the predictions of several runs of one task (see albert.ensemble). Needs no TensorFlow."""
+
+  def __call__(self, run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+    """Writes the averaged predictions.
+
+    Args:
+      run_dirs: the output_dirs of two or more runs.
+      task_settings: the section "data" of the first run's config.json.
+      output_dir: where to write.
+    Returns: metric -> value; {} if none of the predictions has labels.
+    Raises:
+      UserError: a run lacks predictions, or has predictions of other examples.
+    """
+    ...
+
+
 def _no_recipe(config: Any) -> str:
   del config
   return ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
-  """Where a task is found.
+class RegisteredTask:
+  """One task and its functions.
 
   Attributes:
-    config_class: of its flags.
-    location: "module:name" of the task's class, or of a function that makes the task.
-    recipe: config -> name of the recipe in configs/ that holds unless --recipe names another; "" for none.
-    ensemble: "module:function" that makes one prediction of those of several runs (see albert.ensemble); "" for none.
+    config_class: the config that holds the task's flags.
+    make_task: (model config, task config) -> the task. It imports the task's module, and so TensorFlow.
+    recipe: task config -> the recipe of configs/ that is used unless --recipe names another one; "" if there is none.
+    average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
   """
 
   config_class: type[Config]
-  location: str
+  make_task: Callable[[ModelConfig, Any], Task]
   recipe: Callable[[Any], str] = _no_recipe
-  ensemble: str = ""
+  average_runs: RunAverager | None = None
 
   @property
   def has_recipes(self) -> bool:
-    """Whether the task's flags decide on a recipe."""
+    """Whether the task chooses a recipe by its flags."""
     return self.recipe is not _no_recipe
 
 
-TASKS: dict[str, Entry] = {
-  "pretraining": Entry(
-    PretrainingConfig,
-    "albert.tasks.pretraining:PretrainingTask",
+# The functions below import when they are called: importing a task imports TensorFlow, and its metrics scikit-learn.
+
+
+def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
+  from albert.tasks.pretraining import PretrainingTask
+
+  return PretrainingTask(model_config, config)
+
+
+def _make_classifier(model_config: ModelConfig, config: specs.ClassifierConfig) -> Task:
+  from albert.tasks.glue import task
+
+  return task.make_task(model_config, config)
+
+
+def _average_classifiers(
+  run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str
+) -> dict[str, float]:
+  from albert.tasks.glue import evaluation
+
+  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+
+
+def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Task:
+  from albert.tasks.squad import task
+
+  return task.make_task(model_config, config)
+
+
+def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  from albert.tasks.squad import evaluation
+
+  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+
+
+def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
+  from albert.tasks.race import task
+
+  return task.RaceTask(model_config, config)
+
+
+def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  from albert.tasks.race import evaluation
+
+  return evaluation.average_runs(run_dirs, task_settings, output_dir)
+
+
+TASKS: dict[str, RegisteredTask] = {
+  "pretraining": RegisteredTask(PretrainingConfig, _make_pretraining),
+  "classifier": RegisteredTask(
+    specs.ClassifierConfig, _make_classifier, recipe=specs.recipe_name, average_runs=_average_classifiers
   ),
-  "classifier": Entry(
-    specs.ClassifierConfig,
-    "albert.tasks.glue.task:make_task",
-    recipe=specs.recipe_name,
-    ensemble="albert.tasks.glue.results:ensemble",
+  "squad": RegisteredTask(
+    squad_data.SquadConfig, _make_squad, recipe=squad_data.recipe_name, average_runs=_average_squad
   ),
-  "squad": Entry(
-    squad_data.SquadConfig,
-    "albert.tasks.squad.task:make_task",
-    recipe=squad_data.recipe_name,
-    ensemble="albert.tasks.squad.results:ensemble",
-  ),
-  "race": Entry(
-    race_data.RaceConfig,
-    "albert.tasks.race.task:RaceTask",
-    recipe=lambda config: "race",
-    ensemble="albert.tasks.race.results:ensemble",
-  ),
+  "race": RegisteredTask(race_data.RaceConfig, _make_race, recipe=lambda config: "race", average_runs=_average_race),
 }
 
 
-def load(location: str) -> Any:
-  """What "module:name" names."""
-  module, name = location.split(":")
-  return getattr(importlib.import_module(module), name)
-
-
 def make_task(name: str, model_config: ModelConfig, config: Config) -> Task:
-  """The task `name` on a model."""
-  return load(TASKS[name].location)(model_config, config)
+  """Makes the task that is registered as `name`.
+
+  Args:
+    name: a key of TASKS.
+    model_config: the model that the task is for.
+    config: the task's own config, of the class that TASKS gives.
+  Raises:
+    UserError: settings that are not possible together, or files that cannot be used.
+  """
+  return TASKS[name].make_task(model_config, config)

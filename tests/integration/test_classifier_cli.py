@@ -221,9 +221,9 @@ def test_a_run_killed_and_resumed_ends_in_the_same_bits_and_a_rerun_does_nothing
 
 
 KINDS = [
-  (["--task_name=WNLI", "--formulation=spans"], {"accuracy"}, ["WNLI.tsv"]),
-  (["--task_name=STS-B"], {"pearson", "spearman"}, ["STS-B.tsv"]),
   (["--task_name=QNLI", "--formulation=ranking"], {"accuracy"}, ["QNLI.tsv"]),
+  (["--task_name=STS-B"], {"pearson", "spearman"}, ["STS-B.tsv"]),
+  (["--task_name=WNLI"], {"accuracy"}, ["WNLI.tsv"]),
   (["--task_name=CoLA", "--gradient_accumulation_steps=2"], {"matthews_corrcoef", "accuracy"}, ["CoLA.tsv"]),
   (["--task_name=SST-2", "--pad_to_max_length", "--optimizer=lamb"], {"accuracy"}, ["SST-2.tsv"]),
   (["--task_name=QQP", "--layerwise_learning_rate_decay=0.8"], {"accuracy", "f1"}, ["QQP.tsv"]),

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
-from albert import predict
+from albert import ensemble, predict
 from albert.cli.settings import Settings
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
 from albert.data import feature_cache, shards, tables
 from albert.data.manifest import Manifest
 from albert.errors import UserError
-from albert.evaluation import ensemble
 from albert.experiments import catalog, layers
 from albert.experiments.runner import _Rows
 from albert.export import checkpoint
@@ -249,7 +248,7 @@ PLACES = {
     lambda d: [(s := Settings("race", {"output_dir": str(d)})).run_config(), s.model_config(), s.data_config()],
     beside={"eval_results.json": "{}"},
   ),
-  "config of a run, for an ensemble": Place("config.json", RUN, lambda d: ensemble._config(str(d))),
+  "config of a run, for an ensemble": Place("config.json", RUN, lambda d: ensemble._read_config(str(d))),
   "config of a run, for an export": Place(
     "run/config.json", RUN, lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1)
   ),

@@ -15,8 +15,8 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.evaluation.ensemble import ensemble
 from albert.weights.checkpoints import CheckpointManager
 from tests.script_flags import run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
@@ -145,7 +145,7 @@ def test_json_lines_with_any_number_of_options_and_an_ensemble(common: list[str]
   results = read(Path(outputs[0]) / "eval_results.json")
   assert results["guessing_accuracy"] == pytest.approx(np.mean([1 / len(row["options"]) for row in rows]))
   assert math.isfinite(results["loss"])
-  metrics = ensemble(outputs, str(tmp_path / "both"))
+  metrics = ensemble_runs(outputs, str(tmp_path / "both"))
   tables = [table(Path(path) / "predictions_dev.tsv") for path in [*outputs, str(tmp_path / "both")]]
   for one, two, mean in zip(*tables, strict=True):
     assert float(mean["probability_A"]) == pytest.approx(

@@ -18,8 +18,8 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.evaluation.ensemble import ensemble
 from albert.export.checkpoint import open_checkpoint
 from albert.export.selection import select_form
 from albert.metrics import squad
@@ -264,7 +264,7 @@ def test_an_ensemble_of_two_runs(data: dict[str, str], common: list[str], tmp_pa
   for seed, output in enumerate(outputs):
     run(f"--output_dir={output}", f"--seed={seed}", *files, *common, "--do_eval", "--do_predict")
   both = tmp_path / "both"
-  metrics = ensemble([str(output) for output in outputs], str(both))
+  metrics = ensemble_runs([str(output) for output in outputs], str(both))
   odds = [read(output / "null_odds_dev.json") for output in outputs]
   mean = {question: (odds[0][question] + odds[1][question]) / 2 for question in odds[0]}
   assert read(both / "null_odds_dev.json") == pytest.approx(mean)
@@ -276,7 +276,7 @@ def test_an_ensemble_of_two_runs(data: dict[str, str], common: list[str], tmp_pa
   shutil.rmtree(outputs[1] / "checkpoints")  # predictions are all it needs
   (outputs[1] / "nbest_predictions_dev.json").unlink()
   with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
-    ensemble([str(output) for output in outputs], str(both))
+    ensemble_runs([str(output) for output in outputs], str(both))
 
 
 def test_answers_that_the_labels_miss_are_counted_and_listed(

@@ -10,7 +10,7 @@ import pytest
 
 from albert.errors import UserError
 from albert.tasks import predictions
-from albert.tasks.glue import results as glue_files
+from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue.specs import SPECS
 from albert.tasks.predictions import Predictions
 from tests.tasks.glue.archive import rows_of
@@ -53,7 +53,7 @@ def test_what_a_predictions_file_says(tmp_path: Path) -> None:
     ("index\tprediction\n0\t1\n", r"p\.tsv, line 1: not a predictions file: its columns are index, prediction"),
     ("id\tprediction\tprobability_a\n0\ta\tx\n", r"p\.tsv, line 2: probability_a 'x' is not a number"),
     ("id\tprediction\tprobability_a\n0\ta\t1.5\n", r"p\.tsv, line 2: probability_a 1\.5 is not between"),
-    ("id\tprediction\tprobability_a\tprobability_b\n0\ta\t\t\n", r"p\.tsv, line 2: has no probability at all"),
+    ("id\tprediction\tprobability_a\tprobability_b\n0\ta\t\t\n", r"p\.tsv, line 2: all probabilities are empty"),
     ("id\tprediction\n0\t1\n0\t1\n", r"p\.tsv, line 3: id '0' is that of line 2"),
   ],
 )
@@ -88,22 +88,22 @@ def test_the_confusion_matrix(tmp_path: Path) -> None:
 
 def test_submissions_are_what_the_site_takes(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
-  path = glue_files.write_submission(str(tmp_path), spec, spec.submissions["test"], NUMBERS)
+  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], NUMBERS)
   assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"
   spec = SPECS["MNLI"]
   result = Predictions(["0", "1"], spec.labels, np.array([[0.1, 0.8, 0.1], [0.5, 0.2, 0.3]]))
-  path = glue_files.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], result)
+  path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["diagnostic"], result)
   assert path.endswith("AX.tsv")
   assert Path(path).read_text() == "index\tprediction\n0\tentailment\n1\tcontradiction\n"
 
 
-def test_ensembles_average(tmp_path: Path) -> None:
+def test_probabilities_and_numbers_are_averaged(tmp_path: Path) -> None:
   other = dataclasses.replace(CLASSES, scores=np.array([[0.95, 0.05], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]))
-  mean = predictions.average([CLASSES, other], ["x", "y"])
+  mean = predictions.average_predictions([CLASSES, other], ["x", "y"])
   np.testing.assert_allclose(mean.scores[:, 1], [0.4, 0.45, 0.5, 0.6])
   assert mean.predicted.tolist() == [0, 0, 0, 1]
   numbers = dataclasses.replace(NUMBERS, scores=np.array([0.75, 4.5], np.float32))
-  assert predictions.average([NUMBERS, numbers], ["x", "y"]).scores.tolist() == [0.25, 5.0]
+  assert predictions.average_predictions([NUMBERS, numbers], ["x", "y"]).scores.tolist() == [0.25, 5.0]
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_ensembles_average(tmp_path: Path) -> None:
 )
 def test_only_runs_on_the_same_data_are_averaged(change: dict[str, object], message: str) -> None:
   with pytest.raises(UserError, match=message):
-    predictions.average([CLASSES, dataclasses.replace(CLASSES, **change)], ["x", "y"])  # type: ignore[arg-type]
+    predictions.average_predictions([CLASSES, dataclasses.replace(CLASSES, **change)], ["x", "y"])  # type: ignore[arg-type]
 
 
-def test_ensembles_of_directories(tmp_path: Path) -> None:
+def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
   for name, yes in (("one", 0.25), ("two", 0.875)):
     (tmp_path / name).mkdir()
     scores = np.array([[1 - yes, yes], [0.8, 0.2]])
@@ -130,13 +130,13 @@ def test_ensembles_of_directories(tmp_path: Path) -> None:
   directories = [str(tmp_path / "one"), str(tmp_path / "two")]
   output = tmp_path / "both"
   output.mkdir()
-  metrics = glue_files.ensemble(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
+  metrics = glue_evaluation.average_runs(directories, {"task_name": "SST-2", "unknown": 3}, str(output))
   assert metrics == {"accuracy": 1.0, "majority_accuracy": 0.5}
   assert (output / "SST-2.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
   assert rows_of(output / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert (output / "confusion_matrix_dev.png").exists()
   with pytest.raises(UserError, match=r"have no predictions_\*\.tsv in common"):
-    predictions.ensemble([directories[0], str(tmp_path)], str(output), {})
+    predictions.average_predictions_files([directories[0], str(tmp_path)], str(output), {})
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ TASKS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier",
          "run_race.py": "race"}  # fmt: skip
 MODULES = {
   "albert.convert": "define_flags",
-  "albert.evaluation": "define_flags",
+  "albert.ensemble": "define_flags",
   "albert.experiments": "define_flags",
   "albert.export": "define_flags",
   "albert.predict": "_define_flags",
@@ -67,10 +67,9 @@ def commands() -> list[Command]:
     Command((script,), _defined(lambda task=task: script_flags.define_flags(task))) for script, task in TASKS.items()
   ]
   for module, define in MODULES.items():
-    is_package = not module.startswith("data_prep.") and module != "albert.predict"
+    is_package = not module.startswith("data_prep.") and module not in ("albert.ensemble", "albert.predict")
     source = importlib.import_module(f"{module}.__main__" if is_package else module)
-    words = ("-m", module, "ensemble") if module == "albert.evaluation" else ("-m", module)
-    found.append(Command(words, _defined(getattr(source, define))))
+    found.append(Command(("-m", module), _defined(getattr(source, define))))
   return found
 
 
@@ -259,7 +258,7 @@ def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Atte
       ("output_dir", ["--init_checkpoint=x", "--format=tf1"]),
       ("format", ["--init_checkpoint=x", "--output_dir=out"]),
     ],
-    "albert.evaluation": [("inputs", ["--output_dir=out"]), ("output_dir", ["--inputs=x"])],
+    "albert.ensemble": [("inputs", ["--output_dir=out"]), ("output_dir", ["--inputs=x"])],
     "albert.experiments": [("run", ["--output_dir=out"]), ("output_dir", ["--run=sentence_loss"])],
     "albert.export": [("checkpoint", ["--output_dir=out"]), ("output_dir", ["--checkpoint=x"])],
     "albert.predict": [("model", [])],
@@ -416,9 +415,9 @@ def _of_data_preparation(places: Workplace) -> Iterator[Attempt]:
     ("albert.report", ["absent"], BAD, ("absent",)),
     ("albert.report", [], BAD, ("albert.report",)),
     ("albert.report", ["--output_file=r.html"], BAD, ()),
-    ("albert.evaluation", [], BAD, ("ensemble",)),
-    ("albert.evaluation", ["ensembel", "--inputs=a"], BAD, ("ensemble",)),
-    ("albert.evaluation", ["ensemble", "--inputs=absent", "--output_dir=out"], BAD, ("absent",)),
+    ("albert.ensemble", [], BAD, ("--inputs",)),
+    ("albert.ensemble", ["average", "--inputs=a", "--output_dir=out"], BAD, ("average",)),
+    ("albert.ensemble", ["--inputs=absent", "--output_dir=out"], BAD, ("absent",)),
     ("albert.predict", ["--model=absent"], BAD, ("--model=absent",)),
     ("albert.experiments", ["--list"], VALID, ("sentence_loss",)),
     ("albert.experiments", ["--run=absent", "--output_dir=out"], BAD, ("--run=absent",)),

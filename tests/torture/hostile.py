@@ -192,7 +192,6 @@ _QUALIFIED = {
 }  # fmt: skip
 # What is there on purpose: file -> what, each with its reason.
 ALLOWED = {
-  "albert/tasks/registry.py": {"import_module"},  # names in a table of the source
   "albert/data/dynamic_masking.py": {"numpy_function"},  # a function of the source
   "albert/startup.py": {"execv"},  # the same command again
   "albert/predict.py": {"tf.saved_model.load"},  # an exported model is a program: see docs/reliability.md

@@ -14,7 +14,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tasks.glue.specs import (
   CUSTOM,
-  PLAIN,
+  RANKING,
   SPECS,
   ClassifierConfig,
   FileFormat,
@@ -27,7 +27,7 @@ from albert.tasks.glue.specs import (
 )
 
 
-class Row(NamedTuple):
+class TextRow(NamedTuple):
   """One example: `second` is None where there is no pair; `label` is the class, or the number of a regression."""
 
   first: str
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(Sequence[Row]):
+class TextRows(Sequence[TextRow]):
   """N examples, column by column, so that a chunk is pickled quickly.
 
   Attributes:
@@ -55,16 +55,16 @@ class Rows(Sequence[Row]):
     return len(self.first)
 
   @overload
-  def __getitem__(self, index: int) -> Row: ...
+  def __getitem__(self, index: int) -> TextRow: ...
   @overload
-  def __getitem__(self, index: slice) -> Rows: ...
-  def __getitem__(self, index: int | slice) -> Row | Rows:
+  def __getitem__(self, index: slice) -> TextRows: ...
+  def __getitem__(self, index: int | slice) -> TextRow | TextRows:
     second = None if self.second is None else self.second[index]
     if isinstance(index, slice):
       assert not isinstance(second, str)
-      return Rows(self.ids[index], self.first[index], second, self.labels[index])
+      return TextRows(self.ids[index], self.first[index], second, self.labels[index])
     assert second is None or isinstance(second, str)
-    return Row(self.first[index], second, self.labels[index].item())
+    return TextRow(self.first[index], second, self.labels[index].item())
 
 
 def make_spec(config: ClassifierConfig) -> TaskSpec:
@@ -81,9 +81,9 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
     spec = SPECS[name]
     if config.labels and parse_labels(config.labels) != spec.labels:
       raise UserError(f"--labels={config.labels}: those of {name} are {', '.join(spec.labels) or 'numbers'}")
-  if config.formulation not in (PLAIN, spec.formulation):
-    others = [other.name for other in SPECS.values() if other.formulation == config.formulation]
-    raise UserError(f"--formulation={config.formulation} is for {', '.join(others)}, not for {name}")
+  if config.formulation == RANKING and not spec.ranking_label:
+    ranking_tasks = ", ".join(other.name for other in SPECS.values() if other.ranking_label)
+    raise UserError(f"--formulation={RANKING} is for {ranking_tasks}, not for {name}")
   return spec
 
 
@@ -107,7 +107,7 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
   return None
 
 
-def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[Rows, Sequence[int]]:
+def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
   """Reads a file of a task.
 
   Args:
@@ -125,7 +125,7 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[Rows, Sequen
   table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
   texts = [table.columns[name] if file.allows_empty_texts else table.non_empty_texts(name) for name in file.texts]
   ids = table.unique_names(file.id) if file.id else [str(row) for row in range(len(table))]
-  rows = Rows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels(table, file, spec))
+  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels(table, file, spec))
   return rows, table.damaged_lines
 
 

@@ -1,5 +1,7 @@
-"""Rows of texts -> TokenizedExamples, `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`. Worker processes import it without
-TensorFlow."""
+"""Tokenizes texts and pairs of texts: `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`.
+
+Worker processes import this module, so it does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from albert.data.examples import TokenizedExamples
 from albert.data.packing import pack_pair, pack_single
-from albert.tasks.glue.data import Rows
+from albert.tasks.glue.data import TextRows
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import load_tokenizer
 
@@ -19,8 +21,8 @@ SCORES = "scores"
 
 
 @dataclasses.dataclass(frozen=True)
-class Featurizer:
-  """Makes Examples of a chunk of rows; picklable.
+class TextFeaturizer:
+  """Makes TokenizedExamples of a chunk of rows; picklable.
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
@@ -30,13 +32,13 @@ class Featurizer:
   tokenizer_config: TokenizerConfig
   max_seq_length: int
 
-  def __call__(self, rows: Rows) -> TokenizedExamples:
+  def __call__(self, rows: TextRows) -> TokenizedExamples:
     """One sequence a row. The labels are label_ids int32 [N], or scores float32 [N] where rows have such."""
-    ids, lengths = self.pack(rows.first, rows.second)
+    ids, lengths = self.encode(rows.first, rows.second)
     name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
     return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
 
-  def pack(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+  def encode(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """The ids of all sequences end to end, int32, and the length of each."""
     tokenizer = load_tokenizer(self.tokenizer_config)
     encoded = tokenizer.encode_batch_flat(first)

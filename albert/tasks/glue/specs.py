@@ -15,7 +15,7 @@ from albert.errors import UserError
 from albert.io import json_values
 
 CUSTOM = "custom"
-PLAIN, RANKING, SPANS = "plain", "ranking", "spans"
+PLAIN, RANKING = "plain", "ranking"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class ClassifierConfig(FinetuningConfig):
   predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
   formulation: str = option(
     PLAIN,
-    "plain; ranking (QNLI: the sentences of a question compete); spans (WNLI: the nouns of a sentence compete)",
-    choices=(PLAIN, RANKING, SPANS),
+    "plain: each row alone; ranking (QNLI): each sentence against the other sentences of its question",
+    choices=(PLAIN, RANKING),
   )
   text_columns: str = option(
     "", "column of the text, or columns of the pair with a comma (task custom)", evaluation_may_differ=True
@@ -105,8 +105,8 @@ class TaskSpec:
     submissions: split -> test file and what becomes of it.
     metrics: names of metrics.classification.METRICS; by the first one checkpoints are compared.
     low, high: range of a regression's numbers, in the files and in predictions.
-    formulation: the one it has besides the plain one; "" for none.
-    right_label: in that one, the label of a row that beats its rivals.
+    ranking_label: label of the rows whose text is the right answer to its question, for a task that can also be
+      trained with --formulation=ranking; "" for other tasks.
     model_of: the task whose model predicts it, if that is another.
   """
 
@@ -119,8 +119,7 @@ class TaskSpec:
   metrics: tuple[str, ...] = ("accuracy",)
   low: float = float("-inf")
   high: float = float("inf")
-  formulation: str = ""
-  right_label: str = ""
+  ranking_label: str = ""
   model_of: str = ""
 
   @property
@@ -239,11 +238,7 @@ def _nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> TaskSpec
 
 def _qnli() -> TaskSpec:
   spec = _nli("QNLI", ("question", "sentence"), _ENTAILMENT)
-  return dataclasses.replace(spec, formulation=RANKING, right_label="entailment")
-
-
-def _wnli() -> TaskSpec:
-  return dataclasses.replace(_nli("WNLI", _SENTENCES, _BINARY), formulation=SPANS, right_label="1")
+  return dataclasses.replace(spec, ranking_label="entailment")
 
 
 def _diagnostic() -> TaskSpec:
@@ -266,7 +261,7 @@ SPECS: dict[str, TaskSpec] = {
     _mnli(),
     _qnli(),
     _nli("RTE", _SENTENCES, _ENTAILMENT),
-    _wnli(),
+    _nli("WNLI", _SENTENCES, _BINARY),
     _diagnostic(),
   )
 }

@@ -23,18 +23,18 @@ from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
 from albert.tasks.base import Batch, Forward, Outputs, Sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
-from albert.tasks.glue import groups, specs
-from albert.tasks.glue import results as glue_files
-from albert.tasks.glue.data import Rows, find_file, make_spec, read_rows
-from albert.tasks.glue.features import LABEL_IDS, SCORES, Featurizer
-from albert.tasks.glue.groups import IS_RIGHT, GroupFeaturizer, Groups
-from albert.tasks.glue.specs import CUSTOM, PLAIN, ClassifierConfig, Submission, TaskSpec
+from albert.tasks.glue import evaluation as glue_evaluation
+from albert.tasks.glue import specs
+from albert.tasks.glue.data import TextRows, find_file, make_spec, read_rows
+from albert.tasks.glue.features import LABEL_IDS, SCORES, TextFeaturizer
+from albert.tasks.glue.ranking import IS_RIGHT, RankingExamples, RankingFeaturizer, make_ranking_examples
+from albert.tasks.glue.specs import CUSTOM, RANKING, ClassifierConfig, Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
 # B batch, C classes, K sequences of an example, S sequence.
 
-# The logit that a row without rivals is measured against, and that of what is not there.
-_NO_RIVAL, _ABSENT = 0.0, -1e9
+# A row without other candidates is compared with this logit. Sequences of padding get _ABSENT.
+_NO_CANDIDATE, _ABSENT = 0.0, -1e9
 
 
 class TextTask(FinetuningTask):
@@ -122,7 +122,7 @@ class TextTask(FinetuningTask):
     submission = self.submissions.get(split)
     return (submission.folder if submission else "") or self.spec.folder
 
-  def rows(self, split: str) -> Rows:
+  def rows(self, split: str) -> TextRows:
     """The rows of a split's file."""
     path = self.data_files(split)[0]
     rows, damaged = read_rows(path, self._formats[split], self.spec)
@@ -138,20 +138,20 @@ class TextTask(FinetuningTask):
     """The rows."""
     return self.rows(split)
 
-  def raw_rows(self, split: str) -> Rows:
+  def raw_rows(self, split: str) -> TextRows:
     """The rows that the examples of a split were made of."""
     raw = self.raw(split)
-    assert isinstance(raw, Rows | Groups)
-    return raw.rows if isinstance(raw, Groups) else raw
+    assert isinstance(raw, TextRows | RankingExamples)
+    return raw.rows if isinstance(raw, RankingExamples) else raw
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
     """Texts -> ids."""
     del split
     return self._pairs()
 
-  def _pairs(self) -> Featurizer:
+  def _pairs(self) -> TextFeaturizer:
     config = self.config
-    return Featurizer(self.tokenizer_config, config.max_seq_length)
+    return TextFeaturizer(self.tokenizer_config, config.max_seq_length)
 
   def build_model(self) -> keras.Model:
     """A built ClassifierModel."""
@@ -176,7 +176,7 @@ class TextTask(FinetuningTask):
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     """The task's metrics; of classes also the accuracy of always giving the most frequent one."""
-    return glue_files.metrics_of(self.spec, self.predictions(split, outputs))
+    return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
     """Writes predictions, the most confident mistakes, and a picture."""
@@ -219,7 +219,7 @@ class TextTask(FinetuningTask):
       result = self.predictions(split, run(self.data(split)))
       predictions.write_predictions(directory, split, result, next(remaining))
       if submission.name:
-        glue_files.write_submission(directory, self.spec, submission, result, next(remaining))
+        glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining))
     return paths
 
   def _has_files(self, split: str) -> bool:
@@ -259,12 +259,14 @@ class RegressionTask(TextTask):
     return outputs["values"]
 
 
-class CompetitionTask(TextTask):
-  """A row is right if it beats its rivals (see glue_groups).
+class RankingTask(TextTask):
+  """Each row's sentence is ranked among the candidates of its question (see albert.tasks.glue.ranking).
 
-  Each sequence has a logit, and the softmax over the row and its rivals is the probability of being right. A row
-  without rivals is measured against the logit 0. The loss is the cross entropy of whether the row is right: of two
-  sequences it is the pairwise ranking loss, and where a row is wrong, one of its rivals is right.
+  The model gives each sequence one logit. The softmax over all candidates of a question gives the probability that
+  the row's own sentence, the first candidate, is the right one. If there is no other candidate, the softmax is over
+  the row's logit and 0. The loss is the binary cross entropy of that probability; with two candidates it equals the
+  pairwise ranking loss. For a row that is wrong, the loss is the negative log of the other candidates' total
+  probability.
   """
 
   multiple_choice: ClassVar[bool] = True
@@ -273,33 +275,30 @@ class CompetitionTask(TextTask):
     """One for each sequence."""
     return 1
 
-  def _right(self) -> int:
-    return self.spec.labels.index(self.spec.right_label)
+  def _right_class(self) -> int:
+    return self.spec.labels.index(self.spec.ranking_label)
 
   def feature_settings(self, split: str) -> dict[str, Any]:
     """Adds the formulation."""
     return super().feature_settings(split) | {"formulation": self.config.formulation}
 
   def data_files(self, split: str) -> Sequence[str]:
-    """The split's file, and QNLI's training file if it is there."""
-    own = super().data_files(split)
-    if self.config.formulation != specs.RANKING or split == TRAIN:
-      return own
+    """Returns the split's file and, if it exists, the training file, whose sentences are candidates too."""
+    paths = super().data_files(split)
+    if split == TRAIN:
+      return paths
     training = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, self._formats[TRAIN].name)
-    return [*own, training] if training and files.exists(training) else own
+    return [*paths, training] if training and files.exists(training) else paths
 
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """The rows with their rivals."""
-    rows = self.rows(split)
-    if self.config.formulation == specs.SPANS:
-      return groups.group_candidates(rows, self._right())
-    others = self.rows(TRAIN) if len(self.data_files(split)) > 1 else None
-    return groups.group_questions(rows, self._right(), others)
+    """Reads the rows of a split and adds the other candidates of each question."""
+    more_rows = self.rows(TRAIN) if len(self.data_files(split)) > 1 else None
+    return make_ranking_examples(self.rows(split), self._right_class(), more_rows)
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
-    """Texts -> ids, a sequence for each rival."""
+    """Returns the function that makes one sequence of each candidate."""
     del split
-    return GroupFeaturizer(self._pairs())
+    return RankingFeaturizer(self._pairs())
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Cross entropy of being right; outputs log_probabilities [B, 2] of being wrong and right."""
@@ -309,8 +308,8 @@ class CompetitionTask(TextTask):
     logits = tf.reshape(model(flat, training=training, seed=seed), tf.shape(mask))
     logits = tf.where(mask > 0, logits, _ABSENT)
     is_alone = tf.reduce_sum(mask, axis=1, keepdims=True) < 2
-    rivals = tf.concat([logits[:, 1:], tf.where(is_alone, _NO_RIVAL, _ABSENT)], axis=1)
-    wrong = tf.reduce_logsumexp(rivals, axis=1)
+    others = tf.concat([logits[:, 1:], tf.where(is_alone, _NO_CANDIDATE, _ABSENT)], axis=1)
+    wrong = tf.reduce_logsumexp(others, axis=1)
     log_probabilities = tf.nn.log_softmax(tf.stack([wrong, logits[:, 0]], axis=1))
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
     return Forward({LOSS: _mean(losses, batch)}, {"log_probabilities": log_probabilities})
@@ -318,7 +317,7 @@ class CompetitionTask(TextTask):
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Probabilities [N, 2], in the order of the labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
-    return probabilities if self._right() == 1 else probabilities[:, ::-1]
+    return probabilities if self._right_class() == 1 else probabilities[:, ::-1]
 
 
 def _mean(losses: tf.Tensor, batch: Batch) -> Sum:
@@ -339,6 +338,6 @@ def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
   """The task that the flags ask for, with its model, loss and files."""
   spec = make_spec(config)
   config = dataclasses.replace(config, task_name=spec.name, labels=specs.format_labels(spec.labels))
-  if config.formulation != PLAIN:
-    return CompetitionTask(model_config, config, spec)
+  if config.formulation == RANKING:
+    return RankingTask(model_config, config, spec)
   return (RegressionTask if spec.is_regression else ClassificationTask)(model_config, config, spec)

@@ -20,7 +20,7 @@ from albert.tasks import predictions
 from albert.tasks.base import Batch, Forward, Outputs, Sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
-from albert.tasks.race import results as race_files
+from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, option_name, passages_in, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 
@@ -97,7 +97,7 @@ class RaceTask(FinetuningTask):
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     """Accuracy of all questions, of RACE's middle and high, and of guessing."""
-    return race_files.metrics_of(self.predictions(split, outputs))
+    return race_evaluation.compute_metrics(self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
     """Writes predictions, and the most confident mistakes."""

@@ -218,7 +218,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
   return [float(value) for value in exponentials / exponentials.sum()]
 
 
-def average(members: Sequence[SquadPredictions]) -> SquadPredictions:
+def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
   """The ensemble (ALBERT, section 4.9): means of the probabilities of answers and of the null odds.
 
   An answer that a member does not list has probability 0 there. Entries have text and probability.

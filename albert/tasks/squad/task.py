@@ -20,8 +20,8 @@ from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.base import Batch, Forward, Outputs, Sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad import results as squad_files
 from albert.tasks.squad.data import Question, SquadConfig, read_questions
 from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, START_POSITIONS, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
@@ -103,7 +103,7 @@ class SquadTask(FinetuningTask):
 
   def _report_unaligned(self, split: str, examples: TokenizedExamples) -> None:
     questions = self.raw(split)
-    found = squad_files.unaligned(questions, examples)
+    found = squad_evaluation.unaligned(questions, examples)
     if not found:
       return
     named = [
@@ -115,7 +115,7 @@ class SquadTask(FinetuningTask):
       path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
       try:
         files.makedirs(self.config.cache_dir)
-        squad_files.write_unaligned(path, found)
+        squad_evaluation.write_unaligned(path, found)
         where = f"; all of them: {path}"
       except (OSError, UserError) as error:
         where = f"; their list is not written ({error})"
@@ -158,15 +158,17 @@ class SquadTask(FinetuningTask):
     """The official scores in percent, and those of guessing beside them."""
     questions = self.raw(split)
     if self._baselines is None:
-      self._baselines = squad_files.baselines(questions, version_2=self.config.version_2_with_negative)
+      self._baselines = squad_evaluation.baselines(questions, version_2=self.config.version_2_with_negative)
     predictions = self.predictions(split, outputs)
-    answers = squad_files.answers_of(questions, predictions)
-    return squad_files.scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
+    answers = squad_evaluation.gold_answers_of(questions, predictions)
+    return (
+      squad_evaluation.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
+    )
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the right answers, and mistakes."""
     predictions = self.predictions(split, outputs)
-    squad_files.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
+    squad_evaluation.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""

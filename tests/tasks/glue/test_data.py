@@ -12,7 +12,7 @@ import pytest
 
 from albert.errors import UserError
 from albert.tasks.glue import specs
-from albert.tasks.glue.data import Rows, find_file, read_labels, read_rows
+from albert.tasks.glue.data import TextRows, find_file, read_labels, read_rows
 from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit, file_names, write_archive
 
@@ -24,7 +24,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
   return write_archive(tmp_path_factory.mktemp("glue"), [*LABELS, "STS-B", "diagnostic"], num_rows=11)
 
 
-def read(directory: Path, task: str, name: str) -> Rows:
+def read(directory: Path, task: str, name: str) -> TextRows:
   spec = SPECS[task]
   file = next(file for file in spec.formats() if file.name == name)
   folder = "diagnostic" if name == "diagnostic.tsv" else spec.folder
@@ -199,7 +199,7 @@ def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:
 
 
 def test_chunks_keep_their_rows() -> None:
-  rows = Rows(["a", "b", "c"], ["x", "y", "z"], ["1", "2", "3"], np.array([0, 1, 0], np.int32))
+  rows = TextRows(["a", "b", "c"], ["x", "y", "z"], ["1", "2", "3"], np.array([0, 1, 0], np.int32))
   chunk = pickle.loads(pickle.dumps(rows[1:]))
   assert (chunk.ids, chunk.first, chunk.second, chunk.labels.tolist()) == (["b", "c"], ["y", "z"], ["2", "3"], [1, 0])
   assert rows[1] == ("y", "2", 1)

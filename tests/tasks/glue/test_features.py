@@ -1,4 +1,4 @@
-"""Rows of texts as Examples: against the tokenizer row by row, the graph that serves, and in several processes."""
+"""Features of texts and pairs are compared with the tokenizer, with the serving graph and between processes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from albert.data import feature_cache
 from albert.data.feature_cache import make_examples
-from albert.tasks.glue.data import Rows
-from albert.tasks.glue.features import Featurizer
-from albert.tasks.glue.groups import Group, GroupFeaturizer, Groups
+from albert.tasks.glue.data import TextRows
+from albert.tasks.glue.features import TextFeaturizer
+from albert.tasks.glue.ranking import RankingExample, RankingExamples, RankingFeaturizer
 from albert.tokenization import graph as text_ops
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
@@ -26,8 +26,8 @@ SECOND = ["", *reversed(TEXTS[1:])]
 MAX_LENGTH = 40
 
 
-def make_rows(labels: np.ndarray, second: list[str] | None = SECOND) -> Rows:
-  return Rows([str(i) for i in range(len(TEXTS))], TEXTS, second, labels)
+def make_rows(labels: np.ndarray, second: list[str] | None = SECOND) -> TextRows:
+  return TextRows([str(i) for i in range(len(TEXTS))], TEXTS, second, labels)
 
 
 def sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
@@ -36,7 +36,7 @@ def sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 
 def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
   rows = make_rows(np.arange(40, dtype=np.int32) % 3)
-  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
   for got, first, second in zip(sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True):
     a, b = tokenizer.encode(first), tokenizer.encode(second)
@@ -49,7 +49,7 @@ def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
 
 def test_single_texts_and_scores(spm_model: str) -> None:
   rows = make_rows(np.linspace(0, 5, 40, dtype=np.float32), None)
-  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
   expected = [[2, *tokenizer.encode(text)[: MAX_LENGTH - 2], 3] for text in TEXTS]
   assert sequences(examples.input_ids, examples.sequence_lengths) == expected
@@ -57,7 +57,7 @@ def test_single_texts_and_scores(spm_model: str) -> None:
 
 
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
-  examples = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
+  examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
   batch = examples.padded_batch(np.arange(40), length=MAX_LENGTH)
   graph = text_ops.GraphTokenizer(spm_model)
   served = text_ops.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
@@ -65,15 +65,18 @@ def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
     np.testing.assert_array_equal(values.numpy(), batch[name])
 
 
-def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
-  groups = Groups(
-    Rows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
-    [Group("Who sold it?", ("Nobody sold it.", "The captain."), True), Group("And the garden?", ("Yes.",), False)],
+def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> None:
+  ranking_examples = RankingExamples(
+    TextRows(["a", "b"], ["Who sold it?", "And the garden?"], ["Nobody sold it.", "Yes."], np.array([0, 1], np.int32)),
+    [
+      RankingExample("Who sold it?", ("Nobody sold it.", "The captain."), True),
+      RankingExample("And the garden?", ("Yes.",), False),
+    ],
   )
-  pairs = Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)
-  examples = GroupFeaturizer(pairs)(groups[:])
+  pairs = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)
+  examples = RankingFeaturizer(pairs)(ranking_examples[:])
   plain = pairs(
-    Rows(
+    TextRows(
       ["", "", ""],
       ["Who sold it?", "Who sold it?", "And the garden?"],
       ["Nobody sold it.", "The captain.", "Yes."],
@@ -87,14 +90,14 @@ def test_groups_have_a_sequence_for_each_rival(spm_model: str) -> None:
 
 
 def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  featurizer = pickle.loads(pickle.dumps(Featurizer(TokenizerConfig(spm_model), MAX_LENGTH)))
+  featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)))
   monkeypatch.setattr(feature_cache, "_SECONDS_OF_ONE", 0.0)  # processes are started however little there is to do
   started = []
   workers = feature_cache.Workers
   monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
   number = 4_000
   texts = [text.split(".")[0] for text in TEXTS * (number // len(TEXTS))]
-  rows = Rows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
+  rows = TextRows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
   many = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   assert started == [2]
   one = featurizer(rows)
@@ -103,6 +106,6 @@ def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pyte
 
 
 def test_making_features_needs_no_tensorflow() -> None:
-  code = "import sys, albert.tasks.glue.features, albert.tasks.glue.groups; sys.exit('tensorflow' in sys.modules)"
+  code = "import sys, albert.tasks.glue.features, albert.tasks.glue.ranking; sys.exit('tensorflow' in sys.modules)"
   root = Path(__file__).parents[3]
   assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False, timeout=60).returncode == 0

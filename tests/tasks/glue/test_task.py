@@ -16,11 +16,11 @@ from albert.data.batches import ExampleDataset
 from albert.errors import UserError
 from albert.tasks.base import Outputs
 from albert.tasks.glue.specs import ClassifierConfig
-from albert.tasks.glue.task import ClassificationTask, CompetitionTask, RegressionTask, TextTask, make_task
+from albert.tasks.glue.task import ClassificationTask, RankingTask, RegressionTask, TextTask, make_task
 from tests.synthetic import TINY_MODEL
 from tests.tasks.glue.archive import edit, rows_of, write_archive
 
-TASKS = ["CoLA", "MNLI", "STS-B", "QNLI", "WNLI", "diagnostic"]
+TASKS = ["CoLA", "MNLI", "STS-B", "QNLI", "diagnostic"]
 
 
 @pytest.fixture(scope="module")
@@ -82,28 +82,27 @@ def test_regression(archive: Path, model_config: ModelConfig, spm_model: str) ->
   assert set(task.evaluation_metrics("dev", outputs)) == {"pearson", "spearman"}
 
 
-@pytest.mark.parametrize(("name", "formulation"), [("QNLI", "ranking"), ("WNLI", "spans")])
-def test_competition(archive: Path, model_config: ModelConfig, spm_model: str, name: str, formulation: str) -> None:
-  task = make_task(model_config, config(spm_model, name, data_dir=str(archive), formulation=formulation))
-  assert type(task) is CompetitionTask
+def test_ranking(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
+  task = make_task(model_config, config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
+  assert type(task) is RankingTask
   loss, outputs, batch = forward(task, "dev")
   right = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
   is_right = batch["is_right"]
   assert set(is_right.tolist()) == {0, 1}
   assert loss == pytest.approx(-np.log(np.where(is_right, right, 1 - right)).mean(), abs=1e-5)
   result = task.predictions("dev", outputs)
-  place = task.spec.labels.index(task.spec.right_label)
-  np.testing.assert_allclose(result.scores[:, place], right, rtol=1e-6)
+  right_class = task.spec.labels.index(task.spec.ranking_label)
+  np.testing.assert_allclose(result.scores[:, right_class], right, rtol=1e-6)
   np.testing.assert_allclose(result.scores.sum(axis=1), 1, rtol=1e-6)
-  # The file's own labels, whichever of them means right.
+  # The labels are those of the file, not is_right.
   assert result.labels is not None
   assert [task.spec.labels[label] for label in result.labels] == [
-    row[3] for row in rows_of(archive / name / "dev.tsv")[1:]
+    row[3] for row in rows_of(archive / "QNLI" / "dev.tsv")[1:]
   ]
-  np.testing.assert_array_equal(is_right, result.labels == place)
+  np.testing.assert_array_equal(is_right, result.labels == right_class)
 
 
-def competition_loss(logits: list[list[float]], mask: list[list[int]], is_right: list[int]) -> tuple[float, np.ndarray]:
+def ranking_loss(logits: list[list[float]], mask: list[list[int]], is_right: list[int]) -> tuple[float, np.ndarray]:
   """The loss of a batch whose sequences have these logits, and log_probabilities."""
 
   def model(inputs: dict[str, tf.Tensor], seed: tf.Tensor | None) -> tf.Tensor:
@@ -118,37 +117,39 @@ def competition_loss(logits: list[list[float]], mask: list[list[int]], is_right:
     "is_right": tf.constant(is_right),
     "example_weight": tf.ones([len(logits)]),
   }
-  result = CompetitionTask.forward(object.__new__(CompetitionTask), model, batch, training=False)  # type: ignore[arg-type]
+  result = RankingTask.forward(object.__new__(RankingTask), model, batch, training=False)  # type: ignore[arg-type]
   return float(result.sums["loss"].total), result.outputs["log_probabilities"].numpy()
 
 
-def test_a_row_beats_its_rivals_or_the_logit_0() -> None:
+def test_ranking_loss_by_hand() -> None:
   # Two sequences: the pairwise ranking loss, log(1 + exp(other - own)).
-  loss, _ = competition_loss([[3, 1]], [[1, 1]], [1])
+  loss, _ = ranking_loss([[3, 1]], [[1, 1]], [1])
   assert loss == pytest.approx(np.log1p(np.exp(1 - 3)), rel=1e-6)
-  loss, _ = competition_loss([[3, 1]], [[1, 1]], [0])
+  loss, _ = ranking_loss([[3, 1]], [[1, 1]], [0])
   assert loss == pytest.approx(np.log1p(np.exp(3 - 1)), rel=1e-6)
-  # Padding (whatever its logit) counts for nothing; three sequences compete by softmax.
-  loss, log_probabilities = competition_loss([[2, 1, -1, 50]], [[1, 1, 1, 0]], [1])
+  # Three candidates: softmax. The fourth sequence is padding, and its logit has no effect.
+  loss, log_probabilities = ranking_loss([[2, 1, -1, 50]], [[1, 1, 1, 0]], [1])
   expected = np.exp(2) / (np.exp(2) + np.exp(1) + np.exp(-1))
   assert loss == pytest.approx(-np.log(expected), rel=1e-6)
   np.testing.assert_allclose(np.exp(log_probabilities[0]), [1 - expected, expected], rtol=1e-5)
-  # Alone: the sigmoid of the logit.
-  loss, _ = competition_loss([[2, 9], [-1, 9]], [[1, 0], [1, 0]], [1, 0])
+  # No other candidates: the sigmoid of the logit.
+  loss, _ = ranking_loss([[2, 9], [-1, 9]], [[1, 0], [1, 0]], [1, 0])
   assert loss == pytest.approx(np.log1p(np.exp(-2)) + np.log1p(np.exp(-1)), rel=1e-6)
 
 
-def test_ranking_takes_rivals_from_the_training_file(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
+def test_ranking_takes_candidates_from_the_training_file(
+  archive: Path, model_config: ModelConfig, spm_model: str
+) -> None:
   task = make_task(model_config, config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
   assert [Path(path).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
-  groups = task.raw("test")
+  examples = task.raw("test")
   sentences = {
     row[2]
     for name in ("test.tsv", "train.tsv")
     for row in rows_of(archive / "QNLI" / name)[1:]
-    if row[1] == groups[0].first
+    if row[1] == examples[0].question
   }
-  assert set(groups[0].seconds) == sentences
+  assert set(examples[0].candidates) == sentences
   assert len(sentences) > 2
 
 
@@ -209,7 +210,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
   "no custom labels": ("custom", {"text_columns": "a"}, "--labels is missing, and there is no --train_file"),
   "labels of GLUE": ("RTE", {"labels": "a,b"}, "--labels=a,b: those of RTE are entailment, not_entailment"),
   "ranking elsewhere": ("RTE", {"formulation": "ranking"}, "--formulation=ranking is for QNLI, not for RTE"),
-  "spans elsewhere": ("QNLI", {"formulation": "spans"}, "--formulation=spans is for WNLI, not for QNLI"),
 }
 
 

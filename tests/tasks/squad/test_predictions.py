@@ -14,7 +14,7 @@ from albert.errors import UserError
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import Paragraph, Question
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
-from albert.tasks.squad.predictions import SquadPredictions, average, predictions_v1, predictions_v2
+from albert.tasks.squad.predictions import SquadPredictions, average_predictions, predictions_v1, predictions_v2
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import SEP_ID, UNK_ID, Tokenizer
 from tests.conftest import english_like_documents
@@ -193,20 +193,20 @@ def entry(text: str, probability: float) -> dict[str, object]:
 def test_an_ensemble_averages_answers_and_null_odds() -> None:
   first = SquadPredictions({"a": [entry("x", 0.6), entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
   second = SquadPredictions({"a": [entry("y", 0.7), entry("z", 0.3)], "b": [entry("w", 1.0)]}, {"a": -2.0, "b": 4.0})
-  found = average([first, second])
+  found = average_predictions([first, second])
   assert [(e["text"], e["probability"]) for e in found.nbest["a"]] == [("y", 0.55), ("x", 0.3), ("z", 0.15)]
   assert found.null_odds == {"a": -0.5, "b": 1.0}
   assert found.answers() == {"a": "y", "b": ""}
   assert found.answers(1.0) == {"a": "y", "b": "w"}
-  assert average([first]).answers() == first.answers()
+  assert average_predictions([first]).answers() == first.answers()
 
 
 def test_members_of_an_ensemble_must_be_alike() -> None:
   one = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match="member 2 of the ensemble is of other questions than member 1, such as b"):
-    average([one, SquadPredictions({"a": []})])
+    average_predictions([one, SquadPredictions({"a": []})])
   with pytest.raises(UserError, match="member 2 of the ensemble is of another version"):
-    average([one, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
+    average_predictions([one, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
 def test_the_official_files(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ class Inputs:
   def ensemble(self, disk: Path) -> list[str]:
     with self._lock:
       runs = f"{self.places.classified},{self.other_run}"
-    return ["-m", "albert.evaluation", "ensemble", f"--inputs={runs}", f"--output_dir={disk}/both"]
+    return ["-m", "albert.ensemble", f"--inputs={runs}", f"--output_dir={disk}/both"]
 
   def report(self, disk: Path) -> list[str]:
     return ["-m", "albert.report", str(self.places.classified), f"--output_file={disk}/report.html"]

@@ -74,7 +74,7 @@ def _ensemble(places: Workplace, output: Path) -> list[str]:
   other = places.directory / "classified_again"
   if not other.exists():
     shutil.copytree(places.classified, other, dirs_exist_ok=True)
-  return ["-m", "albert.evaluation", "ensemble", f"--inputs={places.classified},{other}", f"--output_dir={output}"]
+  return ["-m", "albert.ensemble", f"--inputs={places.classified},{other}", f"--output_dir={output}"]
 
 
 def _questions(places: Workplace, output: Path) -> list[str]:

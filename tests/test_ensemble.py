@@ -1,4 +1,4 @@
-"""Ensembles by the command line: which runs go together, and what comes out. No model is needed."""
+"""The command albert.ensemble: the averages and metrics it writes, and the runs that it refuses to average."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from albert.ensemble import ensemble_runs
 from albert.errors import UserError
-from albert.evaluation.ensemble import ensemble
 from albert.tasks.predictions import Predictions, write_predictions
 from tests.tasks.glue.archive import rows_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def write_run(directory: Path, yes: float, config: dict[str, Any] | None = None) -> str:
-  """What a run of SST-2 on three sentences leaves: it gives the first one the probability `yes` of class 1."""
+  """Writes the files of a run of SST-2 on three sentences. The first one has the probability `yes` of class 1."""
   directory.mkdir(parents=True)
   config = config or {"task": "classifier", "data": {"task_name": "SST-2", "labels": "0,1", "max_seq_length": 64}}
   (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -31,15 +31,15 @@ def write_run(directory: Path, yes: float, config: dict[str, Any] | None = None)
   return str(directory)
 
 
-def test_the_command_averages_writes_and_prints(tmp_path: Path) -> None:
+def test_the_command_writes_averages_and_prints_metrics(tmp_path: Path) -> None:
   write_run(tmp_path / "run-1", 0.25)
   write_run(tmp_path / "run-2", 0.875)
-  command = [sys.executable, "-X", "importtime", "-m", "albert.evaluation", "ensemble"]
+  command = [sys.executable, "-X", "importtime", "-m", "albert.ensemble"]
   command += [f"--inputs={tmp_path}/run-*", f"--output_dir={tmp_path / 'both'}"]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
   assert "accuracy = 0.666667\n" in result.stdout
   assert f"2 runs; wrote {tmp_path / 'both'}\n" in result.stdout
-  assert " tensorflow\n" not in result.stderr  # it starts at once
+  assert " tensorflow\n" not in result.stderr  # TensorFlow takes seconds to import
   both = tmp_path / "both"
   assert rows_of(both / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
   assert rows_of(both / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
@@ -58,10 +58,10 @@ OTHER = {"task": "classifier", "data": {"task_name": "RTE", "labels": "0,1"}}
     ({"task": "pretraining", "data": {}}, r"--inputs: .*b has task = 'pretraining', .*a has 'classifier'"),
   ],
 )
-def test_only_runs_of_one_task_go_together(tmp_path: Path, config: dict[str, Any], message: str) -> None:
+def test_runs_of_different_tasks_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
   runs = [write_run(tmp_path / "a", 0.5), write_run(tmp_path / "b", 0.5, config)]
   with pytest.raises(UserError, match=message):
-    ensemble(runs, str(tmp_path / "out"))
+    ensemble_runs(runs, str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
@@ -74,43 +74,44 @@ def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
   with pytest.raises(
     UserError, match=lacks + "its checkpoints are deleted, so delete it and train it again with --do_p"
   ):
-    ensemble(runs, str(tmp_path / "out"))
+    ensemble_runs(runs, str(tmp_path / "out"))
   (tmp_path / "b" / "checkpoints" / "step-8").mkdir(parents=True)
   command = rf"run `python run_classifier\.py --do_predict --output_dir={runs[1]}`"
   with pytest.raises(UserError, match=lacks + command):
-    ensemble(runs, str(tmp_path / "out"))
+    ensemble_runs(runs, str(tmp_path / "out"))
   assert not list((tmp_path / "out").glob("*"))
-  # Where no run has predicted the test set, the development sets are averaged, and that is said.
+  # If no run has predicted the test set, only the development set is averaged, and a line says so.
   (tmp_path / "a" / "predictions_test.tsv").unlink()
-  assert set(ensemble(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy"}
-  assert "no run has predictions_test.tsv, so the ensemble has no predictions of it" in capsys.readouterr().err
+  assert set(ensemble_runs(runs, str(tmp_path / "out"))) == {"accuracy", "majority_accuracy"}
+  assert "no run has predictions_test.tsv, so the ensemble does not write it" in capsys.readouterr().err
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_directories_that_cannot_be_averaged_are_refused(tmp_path: Path) -> None:
   run = write_run(tmp_path / "a", 0.5)
   with pytest.raises(UserError, match=r"--inputs names .*a/ twice: it would count twice"):
-    ensemble([run, f"{run}/"], str(tmp_path / "out"))
+    ensemble_runs([run, f"{run}/"], str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"--output_dir=.*z is one of --inputs, whose predictions it would replace"):
-    ensemble([run, write_run(tmp_path / "z", 0.5)], str(tmp_path / "z"))
+    ensemble_runs([run, write_run(tmp_path / "z", 0.5)], str(tmp_path / "z"))
   with pytest.raises(UserError, match=r"--inputs names 1 run\(s\)"):
-    ensemble([run], str(tmp_path / "out"))
+    ensemble_runs([run], str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"no_run is not the output_dir of a run \(it has no config\.json\)"):
-    ensemble([run, str(tmp_path / "no_run")], str(tmp_path / "out"))
+    ensemble_runs([run, str(tmp_path / "no_run")], str(tmp_path / "out"))
   pretraining = [write_run(tmp_path / name, 0.5, {"task": "pretraining"}) for name in "bc"]
-  with pytest.raises(UserError, match="is a run of 'pretraining', which has no ensembles"):
-    ensemble(pretraining, str(tmp_path / "out"))
+  with pytest.raises(UserError, match="is a run of 'pretraining', whose predictions cannot be averaged"):
+    ensemble_runs(pretraining, str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([], "error: give the command: python -m albert.evaluation ensemble"),
-    (["ensemble"], "error: --inputs is missing"),
-    (["ensemble", "--inputs=/nowhere/*", "--output_dir=x"], "error: --inputs: /nowhere/* is not there"),
+    ([], "error: --inputs is missing"),
+    (["--inputs=a,b"], "error: --output_dir is missing"),
+    (["average"], "error: unexpected argument 'average'"),
+    (["--inputs=/nowhere/*", "--output_dir=x"], "error: --inputs: /nowhere/* does not exist"),
   ],
 )
-def test_bad_arguments_are_one_line(argv: list[str], message: str) -> None:
-  command = [sys.executable, "-m", "albert.evaluation", *argv]
+def test_bad_arguments_give_an_error_of_one_line(argv: list[str], message: str) -> None:
+  command = [sys.executable, "-m", "albert.ensemble", *argv]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
   assert result.returncode == 2
   assert result.stderr.startswith(message)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert.tasks.predictions import Predictions
-from albert.tasks.race.results import metrics_of
+from albert.tasks.race.evaluation import compute_metrics
 
 NAN = np.nan
 
@@ -17,10 +17,10 @@ def result(ids: list[str]) -> Predictions:
 
 
 def test_accuracy_of_all_of_the_levels_and_of_guessing() -> None:
-  metrics = metrics_of(result(["middle1.txt-0", "high1.txt-0", "high/asc00001.txt-1", "high2.txt-0"]))
+  metrics = compute_metrics(result(["middle1.txt-0", "high1.txt-0", "high/asc00001.txt-1", "high2.txt-0"]))
   expected = {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
   assert metrics == pytest.approx(expected | {"guessing_accuracy": (1 / 3 + 1 / 2 + 1 / 3 + 1 / 2) / 4})
 
 
 def test_questions_of_ones_own_have_no_levels() -> None:
-  assert set(metrics_of(result(["a", "b", "c", "high"]))) == {"accuracy", "guessing_accuracy"}
+  assert set(compute_metrics(result(["a", "b", "c", "high"]))) == {"accuracy", "guessing_accuracy"}

@@ -12,7 +12,7 @@ from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.io import files
 from albert.metrics import squad
-from albert.tasks.predictions import check_complete, write_table
+from albert.tasks.predictions import check_predictions_exist, write_table
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import Question
 from albert.tasks.squad.features import gold_texts
@@ -24,15 +24,15 @@ _LONGEST_RANDOM_SPAN = 5
 _first_sentence = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL).match
 _words = re.compile(r"\S+").finditer
 
-Answers = dict[str, list[str]]
+GoldAnswers = dict[str, list[str]]
 
 
-def answers_of(questions: Sequence[Question], predictions: SquadPredictions) -> Answers:
+def gold_answers_of(questions: Sequence[Question], predictions: SquadPredictions) -> GoldAnswers:
   """Question id -> its right answers, for those that are predicted."""
   return {q.id: [answer.text for answer in q.answers] for q in questions if q.id in predictions.nbest}
 
 
-def scores(answers: Answers, predictions: SquadPredictions, null_threshold: float) -> dict[str, float]:
+def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_threshold: float) -> dict[str, float]:
   """The official scores, of v2.0 where there are null odds."""
   if predictions.null_odds is None:
     return squad.evaluate_v1(answers, predictions.best_texts())
@@ -102,7 +102,7 @@ def write_evaluation(
   The mistakes are at most 1000 questions without an exact match, the most confident first.
   """
   paths = squad_predictions.write(directory, _DEV, predictions, null_threshold)
-  answers = answers_of(questions, predictions)
+  answers = gold_answers_of(questions, predictions)
   answers_path = files.join(directory, "answers_dev.json")
   files.write_json(answers_path, answers)
   rows = []
@@ -125,34 +125,30 @@ def write_evaluation(
   return [*paths, answers_path, mistakes]
 
 
-def ensemble(directories: Sequence[str], data: Mapping[str, Any], output_dir: str) -> dict[str, float]:
-  """Averages the runs in `directories` (see squad_predictions.average); an answer is empty at null odds above 0.
+def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  """Averages the predictions of several runs of one version of SQuAD (see albert.tasks.registry.RunAverager).
 
-  Args:
-    directories: output_dirs of runs of one version of SQuAD.
-    data: the data section of their config.json.
-    output_dir: where the official files are written to.
-  Returns: the scores, if the runs were evaluated.
-  Raises:
-    UserError: a run has no predictions, or they are of other questions.
+  Writes the official files. With SQuAD v2.0, an answer is empty where the averaged null odds are above 0.
   """
-  del data
-  metrics: dict[str, float] = {}
+  del task_settings
   for split, flag in ((_DEV, "--do_eval"), ("", "--do_predict")):
-    check_complete(directories, os.path.basename(squad_predictions.paths("", split)["nbest_predictions"]), flag)
-  splits = [split for split in (_DEV, "") if _has(directories[0], split)]
+    name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
+    check_predictions_exist(run_dirs, name, flag)
+  splits = [split for split in (_DEV, "") if _has_predictions(run_dirs[0], split)]
   if not splits:
-    raise UserError(f"--inputs: {directories[0]} has no predictions: run it with --do_eval or --do_predict")
+    raise UserError(f"--inputs: {run_dirs[0]} has no predictions: run it with --do_eval or --do_predict")
   averages = {
-    split: squad_predictions.average([squad_predictions.read(directory, split) for directory in directories])
+    split: squad_predictions.average_predictions([squad_predictions.read(directory, split) for directory in run_dirs])
     for split in splits
   }
-  for split, averaged in averages.items():
-    squad_predictions.write(output_dir, split, averaged, 0.0)
+  metrics: dict[str, float] = {}
+  for split, average in averages.items():
+    squad_predictions.write(output_dir, split, average, null_threshold=0.0)
     if split == _DEV:
-      metrics = scores(files.read_json(files.join(directories[0], "answers_dev.json"), Answers), averaged, 0.0)
+      gold_answers = files.read_json(files.join(run_dirs[0], "answers_dev.json"), GoldAnswers)
+      metrics = compute_scores(gold_answers, average, null_threshold=0.0)
   return metrics
 
 
-def _has(directory: str, split: str) -> bool:
-  return files.exists(squad_predictions.paths(directory, split)["nbest_predictions"])
+def _has_predictions(run_dir: str, split: str) -> bool:
+  return files.exists(squad_predictions.paths(run_dir, split)["nbest_predictions"])

@@ -1,0 +1,127 @@
+"""Averages the predictions of several runs of one task.
+
+    python -m albert.ensemble --inputs=run1,run2 --output_dir=both
+
+No model is loaded: the command reads the predictions files that the runs wrote with --do_eval and --do_predict.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from albert import app
+from albert.config import command_flags
+from albert.errors import UserError
+from albert.io import files
+from albert.runs import output_files
+from albert.tasks import registry
+
+# Settings of the task that must be the same in all runs.
+_SHARED_SETTINGS = ("task_name", "labels", "regression")
+
+
+def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
+  """Averages the predictions of several runs, and writes the averages and their metrics.
+
+  Probabilities (of classes, options or answers) are averaged, or the predicted numbers of a regression.
+
+  Args:
+    run_dirs: the output_dirs of two or more runs of one task on the same data.
+    output_dir: where to write. The files have the same names as those of a run, among them eval_results.json.
+  Returns: metric -> value; {} if none of the predictions has labels.
+  Raises:
+    UserError: fewer than two runs, a run that is given twice, a directory that is not the output_dir of a run or is
+      the output_dir of the ensemble, runs of different tasks or on different data, or a run without predictions.
+  """
+  if len(run_dirs) < 2:
+    raise UserError(f"--inputs names {len(run_dirs)} run(s): give the output_dirs of two or more, separated by commas")
+  _check_directories(run_dirs, output_dir)
+  configs = [_read_config(directory) for directory in run_dirs]
+  for directory, config in zip(run_dirs[1:], configs[1:], strict=True):
+    _check_same_task(run_dirs[0], configs[0], directory, config)
+  task = configs[0].get("task", "")
+  entry = registry.TASKS.get(task)
+  if entry is None or entry.average_runs is None:
+    raise UserError(f"{run_dirs[0]} is a run of {task!r}, whose predictions cannot be averaged")
+  files.makedirs(output_dir)
+  metrics = entry.average_runs(run_dirs, configs[0].get("data", {}), output_dir)
+  if metrics:
+    files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
+  return metrics
+
+
+def _check_directories(run_dirs: Sequence[str], output_dir: str) -> None:
+  """UserError if a run is given twice, or if the ensemble would be written to the directory of a run."""
+  real_paths = [_real_path(directory) for directory in run_dirs]
+  for index, directory in enumerate(run_dirs):
+    if real_paths[index] in real_paths[:index]:
+      raise UserError(f"--inputs names {directory} twice: it would count twice in the average; name it once")
+  if _real_path(output_dir) in real_paths:
+    raise UserError(f"--output_dir={output_dir} is one of --inputs, whose predictions it would replace: give another")
+
+
+def _real_path(directory: str) -> str:
+  return directory if files.is_remote(directory) else os.path.realpath(directory)
+
+
+def _read_config(run_dir: str) -> dict[str, Any]:
+  path = files.join(run_dir, output_files.CONFIG)
+  if not files.exists(path):
+    raise UserError(f"--inputs: {run_dir} is not the output_dir of a run (it has no {output_files.CONFIG})")
+  return output_files.read_config(path)
+
+
+def _check_same_task(first_dir: str, first: dict[str, Any], other_dir: str, other: dict[str, Any]) -> None:
+  """UserError if two runs, given by their directories and configs, have different tasks or labels."""
+  values = [("task", first.get("task"), other.get("task"))]
+  values += [(key, first.get("data", {}).get(key), other.get("data", {}).get(key)) for key in _SHARED_SETTINGS]
+  for key, first_value, other_value in values:
+    if first_value != other_value:
+      raise UserError(
+        f"--inputs: {other_dir} has {key} = {other_value!r}, {first_dir} has {first_value!r}: give runs of one task"
+      )
+
+
+def _expand_inputs(inputs: str) -> list[str]:
+  """The directories that --inputs names: paths or globs, separated by commas."""
+  directories: list[str] = []
+  for pattern in filter(None, map(str.strip, inputs.split(","))):
+    matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))
+    if not matches:
+      raise UserError(f"--inputs: {pattern} does not exist")
+    directories += matches
+  return directories
+
+
+def define_flags() -> None:
+  """Defines the flags of this command."""
+  command_flags.define("str", "inputs", None, "output_dirs of the runs, or globs, separated by commas")
+  command_flags.define("str", "output_dir", None, "directory to write to")
+
+
+def main() -> None:
+  """Runs the command: averages the runs, writes the files and prints the metrics."""
+  values = flags.FLAGS
+  for name in ("inputs", "output_dir"):
+    if not getattr(values, name):
+      raise UserError(f"--{name} is missing (--help explains it)")
+  run_dirs = _expand_inputs(values.inputs)
+  metrics = ensemble_runs(run_dirs, values.output_dir)
+  for name, value in metrics.items():
+    print(f"{name} = {value:.6g}")
+  print(f"{len(run_dirs)} runs; wrote {values.output_dir}")
+
+
+if __name__ == "__main__":
+  define_flags()
+  app.run(main)

@@ -1,1 +1,0 @@
-"""Evaluation of one model (evaluator.py), and of several as one (ensemble.py)."""

@@ -1,0 +1,79 @@
+"""Metrics of the classifier's predictions, submissions to gluebenchmark.com, and the average of several runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert.config.base import from_dict
+from albert.io import files
+from albert.metrics import classification
+from albert.runs import output_files
+from albert.tasks import predictions
+from albert.tasks.glue.data import make_spec
+from albert.tasks.glue.specs import ClassifierConfig, Submission, TaskSpec
+from albert.tasks.predictions import Predictions
+
+
+def compute_metrics(spec: TaskSpec, result: Predictions) -> dict[str, float]:
+  """Computes the metrics of a task.
+
+  Args:
+    spec: the task; spec.metrics names its metrics.
+    result: predictions of at least one example, with labels.
+  Returns: metric -> value. For classification there is also majority_accuracy, the accuracy of always predicting the
+    most frequent label.
+  """
+  assert result.labels is not None
+  metrics = classification.compute(spec.metrics, result.labels, result.predicted)
+  if not spec.is_regression:
+    metrics["majority_accuracy"] = float(np.bincount(result.labels).max() / len(result.labels))
+  return metrics
+
+
+def write_submission(
+  directory: str, spec: TaskSpec, submission: Submission, result: Predictions, path: str = ""
+) -> str:
+  """Writes predictions in the form that gluebenchmark.com takes: columns index and prediction, tab-separated.
+
+  Args:
+    directory: where to write.
+    spec: the task. Labels are spelled as in its files; predicted numbers are clipped to its range.
+    submission: gives the name of the file.
+    result: the predictions.
+    path: the file to write instead of the one in `directory`.
+  Returns: the path of the file.
+  """
+  if spec.is_regression:
+    texts = [f"{value:.6f}" for value in np.clip(result.predicted.astype(np.float64), spec.low, spec.high)]
+  else:
+    texts = result.format_values(result.predicted)
+  path = path or files.join(directory, submission.name)
+  predictions.write_table(path, ["index", "prediction"], zip(result.ids, texts, strict=True))
+  return path
+
+
+def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  """Averages the predictions of several runs (see albert.tasks.registry.RunAverager).
+
+  Writes predictions, a picture for each split with labels, and a submission for each test set.
+  """
+  names = {field.name for field in dataclasses.fields(ClassifierConfig)}
+  settings = {name: value for name, value in task_settings.items() if name in names}
+  spec = make_spec(from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG)))
+  splits = dict.fromkeys(spec.dev, "--do_eval")
+  splits |= {split: "--do_predict" for split, submission in spec.submissions.items() if not submission.is_optional}
+  averages = predictions.average_predictions_files(run_dirs, output_dir, splits)
+  labeled_splits = [split for split, result in averages.items() if result.labels is not None]
+  metrics: dict[str, float] = {}
+  for split, result in averages.items():
+    if split in labeled_splits:
+      predictions.draw_predictions(output_dir, split, result)
+      prefix = f"{split}_" if len(labeled_splits) > 1 else ""
+      metrics |= {prefix + name: value for name, value in compute_metrics(spec, result).items()}
+    elif split in spec.submissions and spec.submissions[split].name:
+      write_submission(output_dir, spec, spec.submissions[split], result)
+  return metrics

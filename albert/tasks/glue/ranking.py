@@ -1,0 +1,109 @@
+"""QNLI as a ranking task: each sentence is scored against the other sentences of its question.
+
+MT-DNN and RoBERTa train QNLI this way for the GLUE leaderboard. Each row of the file is one example with several
+sequences: the row's own sentence comes first, then the other candidates. The row is right if its sentence gets the
+highest score. So there is one prediction for each row, as in the plain formulation.
+
+The candidates are the sentences that have the same question in the row's own file and, if it is available, in the
+training file (its labels are not used): since QNLI's second release, the two sentences of a question may be in
+different files. A row whose question occurs only once has no other candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from albert.data.examples import TokenizedExamples
+from albert.tasks.glue.data import TextRows
+from albert.tasks.glue.features import TextFeaturizer
+
+IS_RIGHT = "is_right"
+# Further candidates of a question are left out. The published files have one besides the row's own sentence.
+_MAX_OTHER_CANDIDATES = 7
+
+
+class RankingExample(NamedTuple):
+  """One row of the file with the candidates of its question.
+
+  Attributes:
+    question: the text that all candidates share.
+    candidates: the row's own sentence, then the other sentences of the question.
+    is_right: whether the row's own sentence answers the question.
+  """
+
+  question: str
+  candidates: tuple[str, ...]
+  is_right: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingExamples(Sequence[RankingExample]):
+  """N ranking examples, one for each row and in the order of the rows.
+
+  Attributes:
+    rows: the rows of the file.
+    examples: the row's candidates and its label.
+  """
+
+  rows: TextRows
+  examples: Sequence[RankingExample]
+
+  def __len__(self) -> int:
+    return len(self.examples)
+
+  @overload
+  def __getitem__(self, index: int) -> RankingExample: ...
+  @overload
+  def __getitem__(self, index: slice) -> RankingExamples: ...
+  def __getitem__(self, index: int | slice) -> RankingExample | RankingExamples:
+    if isinstance(index, slice):
+      return RankingExamples(self.rows[index], self.examples[index])
+    return self.examples[index]
+
+
+def make_ranking_examples(rows: TextRows, right_class: int, more_rows: TextRows | None = None) -> RankingExamples:
+  """Adds to each row the other sentences of its question.
+
+  Args:
+    rows: pairs of question and sentence.
+    right_class: class of the rows whose sentence answers the question.
+    more_rows: rows of another file, whose sentences are candidates too. Their labels are not used.
+  Returns: one example for each of `rows`.
+  """
+  candidates: dict[str, dict[str, None]] = {}  # question -> its sentences, each once, in the order of the files
+  for file_rows in (rows, more_rows) if more_rows is not None else (rows,):
+    assert file_rows.second is not None
+    for question, sentence in zip(file_rows.first, file_rows.second, strict=True):
+      candidates.setdefault(question, {})[sentence] = None
+  assert rows.second is not None
+  examples = []
+  for question, sentence, label in zip(rows.first, rows.second, rows.labels, strict=True):
+    others = [candidate for candidate in candidates[question] if candidate != sentence]
+    examples.append(
+      RankingExample(question, (sentence, *others[:_MAX_OTHER_CANDIDATES]), is_right=bool(label == right_class))
+    )
+  return RankingExamples(rows, examples)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingFeaturizer:
+  """Converts a chunk of ranking examples to TokenizedExamples. It can be pickled, and needs no TensorFlow.
+
+  Attributes:
+    pairs: encodes each pair of question and candidate.
+  """
+
+  pairs: TextFeaturizer
+
+  def __call__(self, chunk: RankingExamples) -> TokenizedExamples:
+    """Makes one sequence of each candidate. The label is is_right, int32 [N]."""
+    is_right = np.array([example.is_right for example in chunk.examples], np.int32)
+    counts = np.array([len(example.candidates) for example in chunk.examples], np.int32)
+    questions = [example.question for example in chunk.examples for _ in example.candidates]
+    sentences = [candidate for example in chunk.examples for candidate in example.candidates]
+    ids, lengths = self.pairs.encode(questions, sentences)
+    return TokenizedExamples(ids, lengths, counts, {IS_RIGHT: is_right})

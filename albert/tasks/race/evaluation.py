@@ -1,0 +1,40 @@
+"""Metrics of multiple-choice predictions, and the average of several runs. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert.tasks import predictions
+from albert.tasks.predictions import Predictions
+from albert.tasks.race.data import LEVELS, level_of
+
+
+def compute_metrics(result: Predictions) -> dict[str, float]:
+  """Computes accuracies.
+
+  Args:
+    result: predictions of at least one question, with labels.
+  Returns: accuracy; middle_accuracy and high_accuracy, if there are questions of these levels of RACE; and
+    guessing_accuracy, the expected accuracy of choosing an option at random.
+  """
+  assert result.labels is not None
+  is_right = result.predicted == result.labels
+  metrics = {"accuracy": float(is_right.mean())}
+  levels = np.array([level_of(question_id) for question_id in result.ids])
+  for level in LEVELS:
+    if (levels == level).any():
+      metrics[f"{level}_accuracy"] = float(is_right[levels == level].mean())
+  num_options = (~np.isnan(result.scores)).sum(axis=1)
+  return metrics | {"guessing_accuracy": float((1 / num_options).mean())}
+
+
+def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  """Averages the predictions of several runs, and writes them (see albert.tasks.registry.RunAverager)."""
+  del task_settings
+  splits = {"dev": "--do_eval", "test": "--do_predict"}
+  averages = predictions.average_predictions_files(run_dirs, output_dir, splits)
+  labeled = [result for result in averages.values() if result.labels is not None]
+  return compute_metrics(labeled[0]) if labeled else {}
