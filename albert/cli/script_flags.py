@@ -1,4 +1,4 @@
-"""The flags of the scripts, made from the fields of the configs, and the task and config made from flags."""
+"""Defines the flags of the run_* scripts, one for each config field, and makes the task and its config from them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-# Flags that are no fields of a config.
-_MODEL_FLAGS = {
-  "model": "named model, such as albert_base",
-  "albert_config_file": "albert_config.json of the model, instead of --model",
+# Name -> help of the flags that are not fields of a config.
+MODEL_FLAGS = {
+  "model": "name of a predefined model, such as albert_base",
+  "albert_config_file": "albert_config.json that describes the model, instead of --model",
 }
 
 
 def define_flags(task_name: str) -> None:
-  """Defines the flags of a task's script. A flag left out is None: the recipe's or the field's default holds."""
-  for name, text in _MODEL_FLAGS.items():
+  """Defines the flags of a task's script. The default of each is None, which marks a flag that is not given."""
+  for name, text in MODEL_FLAGS.items():
     command_flags.define("str", name, None, text)
   for config_class in _configs(task_name):
     for field in option_fields(config_class).values():
@@ -34,28 +34,30 @@ def define_flags(task_name: str) -> None:
 
 
 def _configs(task_name: str) -> list[type[Config]]:
-  """The configs whose fields are flags of a task's script."""
+  """The classes of the configs whose fields are flags of a task's script."""
   return [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[task_name].config_class]
 
 
 def given_flags(task_name: str) -> dict[str, Any]:
-  """The flags that the command line gives, by name."""
-  names = [*_MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
+  """Name -> value of the flags on the command line, without those that are left out."""
+  names = [*MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
 
 
 def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
-  """What the command asks for; see albert.cli.settings for where each value comes from.
+  """Makes the task and the config of the run from the parsed flags; see albert.cli.settings.
 
+  Args:
+    task_name: a key of albert.tasks.registry.TASKS.
   Raises:
-    UserError: a value out of range, an unknown model, a recipe that is not one, data that does not fit, a flag that
-      contradicts the run in output_dir.
+    UserError: a value out of range, an unknown model or recipe, data that the model cannot be trained on, or a flag
+      that contradicts the run in output_dir.
   """
   settings = Settings(task_name, given_flags(task_name))
   config = settings.run_config()
   model_file = vocabulary = None
-  if config.init_checkpoint and settings.run is None:
-    from albert.weights.files import open_weights  # TensorFlow: late
+  if config.init_checkpoint and settings.existing_run is None:
+    from albert.weights.files import open_weights  # imports TensorFlow, which takes seconds
 
     weights = open_weights(config.init_checkpoint)
     model_file, vocabulary = weights.config_file, weights.vocabulary

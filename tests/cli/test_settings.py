@@ -1,4 +1,4 @@
-"""Where each setting comes from: a flag, the run in output_dir, the recipe, the default."""
+"""Settings: the value of each one comes from a flag, the run in output_dir, the recipe, or the default."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATA = {
 
 
 def write_run(directory: Path, task: str, *, checkpoint: bool = True, **changes: Any) -> Path:
-  """The config.json of a run as it was before it recorded its recipe, and one checkpoint."""
+  """Writes the config.json of a run, in an older form without the name of the recipe, and an empty checkpoint."""
   values: dict[str, Any] = {
     "task": task,
     "model": TINY_MODEL.to_dict(),
@@ -64,7 +64,7 @@ def write_run(directory: Path, task: str, *, checkpoint: bool = True, **changes:
 
 
 @pytest.mark.parametrize("task", DATA)
-def test_a_run_decides_for_later_commands(tmp_path: Path, task: str) -> None:
+def test_later_commands_use_the_settings_of_the_run(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
   settings = Settings(task, {"output_dir": str(run), "do_predict": True})
   config, data = settings.run_config(), settings.data_config()
@@ -72,21 +72,21 @@ def test_a_run_decides_for_later_commands(tmp_path: Path, task: str) -> None:
   assert (config.optimizer.optimizer, config.optimizer.learning_rate) == ("adamw", 0.25)
   train = config.train
   assert (train.select_checkpoint, train.seed, train.train_batch_size, train.precision) == ("best", 3, 4, "bfloat16")
-  # The vocabulary is the run's own copy, and shards that were trained on need not be there any more.
+  # The vocabulary is the copy in output_dir. The training shards are not needed, and may have been deleted.
   changed = {"spm_model_file": f"{run}/spiece.model", "input_file": ""}
   for name, value in DATA[task].items():
     assert getattr(data, name) == changed.get(name, value)
   assert data.spm_model_file == f"{run}/spiece.model"  # type: ignore[attr-defined]
-  # What depends on the machine or on the command is not the run's.
+  # Settings that depend on the machine or on the command are not reused.
   assert (train.tpu, train.distribution_strategy) == ("", "auto")
   assert getattr(data, "num_processes", 0) == 0
   assert data.cache_dir == (str(run) if task == "pretraining" else f"{run}/features")  # type: ignore[attr-defined]
-  # Were the checkpoints gone, the weights that the run started from must not take their place.
+  # If the checkpoints were deleted, the initial weights must not be used instead of them.
   assert config.init_checkpoint == ""
 
 
 @pytest.mark.parametrize("task", DATA)
-def test_training_goes_on_with_the_output_dir_alone(tmp_path: Path, task: str) -> None:
+def test_training_is_resumed_with_no_other_flag_than_output_dir(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
   config = Settings(task, {"output_dir": str(run), "do_train": True}).run_config()
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
@@ -97,7 +97,7 @@ def test_training_goes_on_with_the_output_dir_alone(tmp_path: Path, task: str) -
   assert Settings(task, {"output_dir": str(scratch), "do_train": True}).run_config().from_scratch
 
 
-def test_the_recipe_of_a_run_gives_what_the_run_did_not_record(tmp_path: Path) -> None:
+def test_the_recipe_of_a_run_gives_the_values_that_the_run_did_not_record(tmp_path: Path) -> None:
   older = write_run(tmp_path / "older", "classifier")
   settings = Settings("classifier", {"output_dir": str(older)})
   assert settings.recipe.name == settings.run_config().recipe == "glue_rte"
@@ -119,7 +119,7 @@ MAY_DIFFER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("task", MAY_DIFFER)
-def test_what_may_differ_is_the_flags(tmp_path: Path, task: str) -> None:
+def test_a_flag_that_does_not_affect_training_replaces_the_value_of_the_run(tmp_path: Path, task: str) -> None:
   run = write_run(tmp_path / "run", task)
   settings = Settings(task, {"output_dir": str(run), "do_eval": True, **MAY_DIFFER[task]})
   config, data = settings.run_config(), settings.data_config()
@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_flag_that_contradicts_the_run_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) -> None:
   task, flags, message = REFUSED[case]
   run = write_run(tmp_path / "run", task)
   remedy = rf"\({run}/config\.json\): leave the flag out, or give another --output_dir and .*={run}/checkpoints/step-N$"
@@ -158,7 +158,7 @@ def test_a_flag_that_contradicts_the_run_is_refused(tmp_path: Path, case: str) -
     resolve()
 
 
-def test_the_same_command_and_the_same_path_agree_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_with_the_values_of_the_run_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.chdir(tmp_path)
   run = write_run(tmp_path / "run", "race", init_checkpoint="weights", recipe="race")
   flags = {"output_dir": "run", "do_train": True, "init_checkpoint": f"{tmp_path}/weights", "num_train_steps": 7}
@@ -176,7 +176,7 @@ def test_the_same_command_and_the_same_path_agree_with_the_run(tmp_path: Path, m
 
 
 def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Path) -> None:
-  """AX is predicted with a model of MNLI; its labels are those of MNLI, also where the run recorded them."""
+  """AX has no training data: it is predicted with a model of MNLI, and its labels are those that the run recorded."""
   data = {"task_name": "MNLI", "labels": "contradiction,entailment,neutral", "data_dir": "/data"}
   run = write_run(tmp_path / "mnli", "classifier", data=data)
   settings = Settings("classifier", {"output_dir": str(run), "do_predict": True, "task_name": "AX"})
@@ -191,13 +191,13 @@ def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Pa
     other.check_data({"task_name": spec.model_of})
 
 
-def test_a_run_of_another_script_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_another_script_is_an_error(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier")
-  with pytest.raises(UserError, match=r"config\.json: this directory holds a run of the task classifier, this script"):
+  with pytest.raises(UserError, match=r"config\.json: this directory holds a run of the task classifier, but"):
     Settings("squad", {"output_dir": str(run)})
 
 
-def test_a_run_that_saved_nothing_decides_nothing(tmp_path: Path) -> None:
+def test_settings_of_a_run_that_saved_nothing_are_not_reused(tmp_path: Path) -> None:
   failed = write_run(tmp_path / "failed", "race", checkpoint=False)
   settings = Settings("race", {"output_dir": str(failed), "model": "albert_tiny", "num_train_steps": 9})
   assert (settings.run_config().train.num_train_steps, settings.run_config().train.train_batch_size) == (9, 32)
@@ -206,7 +206,7 @@ def test_a_run_that_saved_nothing_decides_nothing(tmp_path: Path) -> None:
   assert settings.data_config(weights).spm_model_file == weights  # type: ignore[attr-defined]
 
 
-def test_of_several_runs_the_first_decides_but_for_the_seed(tmp_path: Path) -> None:
+def test_several_runs_share_the_settings_of_the_first_except_for_the_seed(tmp_path: Path) -> None:
   for seed in (12, 5):
     write_run(tmp_path / f"run-{seed}", "race")
   (tmp_path / "runs.json").write_text('{"seeds": [5, 12], "best_run": "run-12", "metrics": {}}')
@@ -220,7 +220,7 @@ def test_of_several_runs_the_first_decides_but_for_the_seed(tmp_path: Path) -> N
     Settings("race", {"output_dir": str(tmp_path), "do_predict": True})
 
 
-def test_a_flag_for_the_folder_is_not_overridden_by_a_file_of_the_run(tmp_path: Path) -> None:
+def test_a_flag_that_gives_another_folder_drops_the_files_that_the_run_recorded(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier", data=DATA["classifier"] | {"eval_file": "/data/dev.tsv"})
   same = Settings("classifier", {"output_dir": str(run), "data_dir": "/data"}).data_config()
   assert same.eval_file == "/data/dev.tsv"  # type: ignore[attr-defined]
@@ -231,10 +231,10 @@ def test_a_flag_for_the_folder_is_not_overridden_by_a_file_of_the_run(tmp_path: 
   assert (data.predict_file, data.eval_file) == ("/new.json", "")  # type: ignore[attr-defined]
 
 
-# The flags of a command without a run, and what comes of them.
+# Commands whose output_dir holds no run.
 
 
-def test_a_flag_beats_the_other_one_of_a_pair_in_the_recipe(tmp_path: Path) -> None:
+def test_a_flag_replaces_its_alternative_in_the_recipe(tmp_path: Path) -> None:
   given = {"output_dir": str(tmp_path), "task_name": "custom", "text_columns": "text"}
   recipe = Settings("classifier", given).run_config()
   assert (recipe.train.num_train_epochs, recipe.optimizer.warmup_proportion) == (3.0, 0.1)
@@ -244,11 +244,11 @@ def test_a_flag_beats_the_other_one_of_a_pair_in_the_recipe(tmp_path: Path) -> N
   given = {"output_dir": str(tmp_path), "num_train_epochs": 2.0, "warmup_proportion": 0.5}
   config = Settings("race", given).run_config()
   assert (config.train.num_train_epochs, config.optimizer.warmup_proportion) == (2.0, 0.5)
-  config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: no
+  config = Settings("race", {"output_dir": str(tmp_path), "num_train_epochs": 0.0}).run_config()  # 0: not used
   assert config.train.num_train_steps == 12000
 
 
-def test_a_flag_that_turns_something_off_turns_off_what_the_recipe_says_of_it(tmp_path: Path) -> None:
+def test_another_masking_than_the_recipes_drops_the_recipes_masking_settings(tmp_path: Path) -> None:
   recipe = tmp_path / "recipe.json"
   recipe.write_text(json.dumps({"data": {"masking": "dynamic", "masked_lm_prob": 0.25}}))
   given = {"output_dir": str(tmp_path), "recipe": str(recipe)}
@@ -272,12 +272,12 @@ def test_a_flag_that_turns_something_off_turns_off_what_the_recipe_says_of_it(tm
     ),
   ],
 )
-def test_both_of_a_pair_are_refused(flags: dict[str, Any], message: str) -> None:
+def test_two_alternative_flags_on_one_command_line_are_an_error(flags: dict[str, Any], message: str) -> None:
   with pytest.raises(UserError, match=message + ": give one"):
     Settings("race", flags)
 
 
-def test_a_named_model_is_not_changed_by_a_recipe_but_for_its_dropout(tmp_path: Path) -> None:
+def test_a_recipe_changes_only_the_dropout_of_a_model_that_a_flag_names(tmp_path: Path) -> None:
   given = {"output_dir": str(tmp_path), "recipe": "pretraining_demo"}
   assert Settings("pretraining", given).model_config().hidden_size == 128
   assert Settings("pretraining", given | {"model": "albert_base_v1"}).model_config() == named_model("albert_base_v1")

@@ -1,4 +1,4 @@
-"""Recipes: every file of configs/ is one that its script takes. --help shows what holds."""
+"""--help shows the defaults that the command would use; every recipe in configs/ is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from albert.tasks import registry
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.json"))
 
 
-def test_there_are_recipes():
+def test_the_folder_of_recipes_is_found():
   assert RECIPES
 
 
@@ -52,7 +52,7 @@ def test_the_papers_pretraining_recipe_has_the_papers_numbers():
 
 
 def defaults(task: str, **given: object) -> dict[str, str]:
-  """Flag -> its default, as --help shows it beside the given flags."""
+  """Flag -> the default that --help shows if these flags are on the command line, too."""
   return {flag.name: flag.default for flag in script_help.page(task, given).flags}
 
 
@@ -73,12 +73,12 @@ def defaults(task: str, **given: object) -> dict[str, str]:
     ("pretraining", {"recipe": "pretraining_demo"}, {"learning_rate": "0.01", "hidden_size": "128"}),
   ],
 )
-def test_help_shows_the_defaults_that_hold(task, given, expected):
+def test_help_shows_the_defaults_that_the_command_would_use(task, given, expected):
   found = defaults(task, **given)
   assert {name: found[name] for name in expected} == expected
 
 
-def test_help_of_finetuning_never_shows_what_pretraining_trains_with():
+def test_help_of_finetuning_shows_no_default_of_pretraining():
   for task in ("classifier", "squad", "race"):
     assert not {"0.00176", "4096", "125000", "3125"} & set(defaults(task).values())
 
@@ -93,7 +93,7 @@ def test_help_shows_the_settings_of_the_run_in_output_dir(tmp_path):
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
-def test_every_flag_stands_once_under_a_heading(task):
+def test_every_flag_is_listed_once_and_under_a_heading(task):
   page = script_help.page(task, {})
   assert len({flag.name for flag in page.flags}) == len(page.flags)
   shown = render("run_x.py", "", page)

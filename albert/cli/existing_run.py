@@ -1,0 +1,86 @@
+"""Finds the run that output_dir already holds, and the settings that it recorded. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from albert.config.base import Config, option_fields
+from albert.io import files
+from albert.runs import output_files
+
+_STEP_DIRECTORY = re.compile(r"step-\d+$")
+_SEED_DIRECTORY = re.compile(r"run-(\d+)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExistingRun:
+  """A run in output_dir that has saved a checkpoint or results.
+
+  Attributes:
+    directory: its output_dir.
+    values: the content of its config.json.
+    seed: for a run of a command with --num_runs: its seed, which other runs of that command do not share. None for a
+      single run.
+  """
+
+  directory: str
+  values: Mapping[str, Any]
+  seed: int | None = None
+
+  @property
+  def config_file(self) -> str:
+    """The path of its config.json."""
+    return files.join(self.directory, output_files.CONFIG)
+
+  def recorded(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
+    """The recorded values that later commands reuse.
+
+    Args:
+      config_class: the config whose fields are looked up.
+      section: the section of config.json that holds the config; "" for RunConfig, whose fields are at the top level.
+    Returns:
+      Field name -> value, without fields that depend on the command.
+    """
+    values = self.values.get(section, {}) if section else self.values
+    fields = option_fields(config_class)
+    reused = {key: value for key, value in values.items() if key in fields and not fields[key].metadata["per_command"]}
+    if self.seed is not None:
+      reused.pop("seed", None)
+    return reused
+
+
+def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
+  """Finds the run whose settings later commands on output_dir use.
+
+  A run counts if it has a config.json and either a checkpoint or results. (With --num_runs only the best run keeps its
+  checkpoints, but all have results.) A run that failed before it saved anything does not count.
+
+  Args:
+    output_dir: the output_dir of the command; "" if it has none.
+    num_runs: the value of --num_runs. If it is greater than 1, the runs are in the folders run-SEED of output_dir.
+  Returns:
+    The run, or with several runs the one with the smallest seed; None if there is none.
+  """
+  if not output_dir:
+    return None
+  if num_runs == 1:
+    return _read_run(output_dir)
+  seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
+  runs = ((_read_run(files.join(output_dir, f"run-{seed}")), seed) for seed in sorted(seeds))
+  return next((dataclasses.replace(run, seed=seed) for run, seed in runs if run), None)
+
+
+def _read_run(directory: str) -> ExistingRun | None:
+  path = files.join(directory, output_files.CONFIG)
+  if not files.exists(path):
+    return None
+  has_checkpoint = any(map(_STEP_DIRECTORY.match, _list_directory(files.join(directory, "checkpoints"))))
+  has_results = files.exists(files.join(directory, output_files.EVAL_RESULTS))
+  return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_results else None
+
+
+def _list_directory(directory: str) -> list[str]:
+  return files.listdir(directory) if files.is_dir(directory) else []
