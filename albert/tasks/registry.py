@@ -74,9 +74,9 @@ def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> T
 
 
 def _make_classifier(model_config: ModelConfig, config: specs.ClassifierConfig) -> Task:
-  from albert.tasks.glue import task
+  from albert.tasks.glue import task as glue_task
 
-  return task.make_task(model_config, config)
+  return glue_task.make_task(model_config, config)
 
 
 def _average_classifiers(
@@ -88,9 +88,9 @@ def _average_classifiers(
 
 
 def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Task:
-  from albert.tasks.squad import task
+  from albert.tasks.squad import task as squad_task
 
-  return task.make_task(model_config, config)
+  return squad_task.make_task(model_config, config)
 
 
 def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
@@ -100,9 +100,9 @@ def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], ou
 
 
 def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
-  from albert.tasks.race import task
+  from albert.tasks.race import task as race_task
 
-  return task.RaceTask(model_config, config)
+  return race_task.RaceTask(model_config, config)
 
 
 def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:

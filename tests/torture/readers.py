@@ -75,9 +75,9 @@ def _bundle(path: Path) -> object:
   return _weights(path.with_name("weights"))
 
 
-def _featurize(raw: Any) -> examples.Examples:
+def _featurize(raw: Any) -> examples.TokenizedExamples:
   ones = np.ones(len(raw), np.int32)
-  return examples.Examples(ones, ones, ones)
+  return examples.TokenizedExamples(ones, ones, ones)
 
 
 def _cache(path: Path) -> object:
