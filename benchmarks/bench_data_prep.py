@@ -40,20 +40,22 @@ from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
 from albert.io.workers import Workers  # noqa: E402
 from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
-from data_prep import create_pretraining_data, preparation, shards  # noqa: E402
-from data_prep.corpus import plan_units  # noqa: E402
-from data_prep.runners import merging, spills  # noqa: E402
+from data_prep import create_pretraining_data  # noqa: E402
+from data_prep.instances import InstanceMaker, make_batches  # noqa: E402
 from data_prep.runners.job import Job  # noqa: E402
+from data_prep.settings import PreparationSettings  # noqa: E402
+from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
+from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
 # Stages of the work, each with the functions whose time it is, and those that they call for another stage.
-WHOLE = ("local_runner.py", "run")
+WHOLE = ("local.py", "make_shards")
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
-  "reading, normalizing, words": ([("corpus.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
-  "instances": ([("segments.py", "make_instances"), ("segments.py", "assemble")], []),
+  "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
+  "instances": ([("segments.py", "make_instances"), ("token_sequences.py", "assemble")], []),
   "masking": ([("masking.py", "mask_tokens")], []),
-  "spilling": ([("shards.py", "pack"), ("spills.py", "add"), ("spills.py", "close")], []),
+  "spilling": ([("packing.py", "pack"), ("spills.py", "add"), ("spills.py", "close")], []),
   "serialization": ([("records.py", "encode_batch")], []),
   "sorting, checksums, writing": ([("shards.py", "write_shard")], [("records.py", "encode_batch")]),
 }
@@ -106,8 +108,8 @@ def throughput() -> None:
   print(f"SHA-256 of all {len(manifest_1.shards)} shards equal for 1 and 2 processes: {'yes' if same else 'NO'}")
 
 
-def _settings() -> preparation.Settings:
-  return preparation.Settings(
+def _settings() -> PreparationSettings:
+  return PreparationSettings(
     max_seq_length=FLAGS.max_seq_length,
     dupe_factor=FLAGS.dupe_factor,
     sentence_prediction=FLAGS.sentence_prediction,
@@ -116,13 +118,13 @@ def _settings() -> preparation.Settings:
 
 def statistics() -> None:
   settings = _settings()
-  maker = preparation.UnitMaker(settings, FLAGS.spm_model_file)
+  maker = InstanceMaker(settings, FLAGS.spm_model_file)
   ngram = settings.ngram
   drawn, taken, labels, actions = (np.zeros(size, np.int64) for size in (ngram + 1, ngram + 1, 2, 3))
   examples = tokens = masked = wanted = 0
   for unit in plan_units(files.expand_globs(FLAGS.input_file), with_donors=True):
     documents, num_own, _ = maker.load(unit)
-    for batch in preparation.make_batches(documents, num_own, settings, maker.random_ids):
+    for batch in make_batches(documents, num_own, settings, maker.random_ids):
       spans, hidden = batch.masked.spans, batch.masked
       drawn += np.bincount(spans.drawn_words, minlength=ngram + 1)
       taken += np.bincount(spans.num_words, minlength=ngram + 1)
@@ -227,7 +229,7 @@ def _counted_files() -> Iterator[dict[str, int]]:
 
 
 def sorting() -> None:
-  spills.STRETCH_BYTES = int(_SPILLS_IN_STRETCH * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
+  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_STRETCH * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
   num_shards = 16
   print(
     f"{'spills':>8}{'stretches':>10}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
@@ -239,7 +241,9 @@ def sorting() -> None:
       total = sum(run.num_bytes for spill in found for run in spill.runs)
       with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
         start = time.process_time()
-        merged = merging.merge_down(found, directory, "<u2", workers, num_units=num_spills, limit=merging.max_open())
+        merged = merge_passes.merge_down(
+          found, directory, "<u2", workers, num_units=num_spills, limit=merge_passes.max_open_runs()
+        )
         plan = shards.ShardPlan(merged, num_shards)
         infos = [
           shards.write_shard(plan.task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False))
@@ -248,9 +252,9 @@ def sorting() -> None:
         seconds = time.process_time() - start
       num_examples = sum(info.examples for info in infos)
       assert num_examples == num_spills * _SPILL_EXAMPLES
-      passes = next(p for p in itertools.count(0) if merging.max_open() ** (p + 1) >= num_spills)
+      passes = next(p for p in itertools.count(0) if merge_passes.max_open_runs() ** (p + 1) >= num_spills)
       print(
-        f"{num_spills:8}{1 + total // spills.STRETCH_BYTES:10}{num_examples:10}{passes:8}"
+        f"{num_spills:8}{1 + total // merge.KEY_RANGE_BYTES:10}{num_examples:10}{passes:8}"
         f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
         f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}{counts['bytes'] / total:12.2f}",
         flush=True,

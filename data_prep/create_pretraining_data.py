@@ -28,10 +28,13 @@ from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep import preparation, text_checks
-from data_prep.preparation import Settings
+from data_prep import text_checks
 from data_prep.runners import local as local_runner
-from data_prep.runners.job import Job, Runner, Workspace, make_manifest, resume
+from data_prep.runners import unit_spills
+from data_prep.runners.base import Runner, make_manifest
+from data_prep.runners.job import Job
+from data_prep.runners.workspace import Workspace, resume
+from data_prep.settings import PreparationSettings
 
 FLAGS = flags.FLAGS
 # What follows after -- on the command line.
@@ -52,7 +55,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
       return _prepare(job, runner, tokenizer, workspace)
   except UserError as error:
     with contextlib.suppress(OSError, UserError, RunError):
-      workspace.leave(error)
+      workspace.keep_after(error)
     raise
   finally:
     workspace.close()
@@ -62,12 +65,12 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
   if warning := text_checks.check_inputs(job.inputs, tokenizer):
     print(warning, file=sys.stderr, flush=True)
   files.makedirs(job.output_dir)
-  with Workers(job.num_processes, preparation.start_worker, (job.settings, job.spm_model_file)) as workers:
+  with Workers(job.num_processes, unit_spills.start_worker, (job.settings, job.spm_model_file)) as workers:
     manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
-    made = runner.make(job, workspace, tokenizer, workers)
-  manifest = make_manifest(workspace.identity(made.input_files), tokenizer, made)
+    prepared = runner.make_shards(job, workspace, tokenizer, workers)
+  manifest = make_manifest(workspace.shard_settings(prepared.input_files), tokenizer, prepared)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
@@ -84,7 +87,7 @@ def _define_flags() -> None:
   command_flags.define(
     "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
   )
-  for field in option_fields(Settings).values():
+  for field in option_fields(PreparationSettings).values():
     define_field(field, field.default)
   for field in option_fields(Job).values():
     define_field(field, default_processes() if field.name == "num_processes" else field.default)
@@ -106,7 +109,7 @@ def _job_from_flags() -> Job:
     inputs=tuple(files.expand_globs(FLAGS.input_file)),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
-    settings=Settings(**values(Settings)),
+    settings=PreparationSettings(**values(PreparationSettings)),
     **values(Job),
   )
 

@@ -27,7 +27,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
-from data_prep.prose import split_sentences
+from data_prep.sentences import split_sentences
 
 FLAGS = flags.FLAGS
 

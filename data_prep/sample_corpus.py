@@ -29,7 +29,7 @@ from albert.config.ranges import MAX_PROCESSES, Range, default_processes
 from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
-from data_prep.prose import docstring_sentences, is_heading, is_list_heading, sentence_key
+from data_prep.docstrings import docstring_sentences, is_heading, is_list_heading, sentence_key
 
 FLAGS = flags.FLAGS
 

@@ -1,56 +1,42 @@
-"""Cuts tokenized documents into instances: runs of consecutive sentences, as pairs for SOP or NSP, or as they stand.
+"""Cuts tokenized documents into instances: consecutive sentences, as pairs of segments for SOP or NSP, or unpaired.
 
-Pure: arrays in, arrays out, randomness is an argument. Many streams (a document, a duplicate) are cut side
-by side, one chunk of each at a time; what a stream gives depends on its documents and its key alone.
+The functions take and return arrays, have no side effects, and take random keys as arguments. A stream is one duplicate
+of one document. Many streams are cut at the same time, one chunk of each per step; the instances of a stream depend
+only on its documents and its key.
+
+Letters in shapes: T tokens of all documents, D documents, I instances, C chunks, R streams.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
 from albert.data import random_streams
+from data_prep.documents import Documents
 
 SOP, NSP, NONE = "sop", "nsp", "none"
 SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
-# BERT's segments of several sentences, and RoBERTa's other formats (section 4.2).
+# BERT's segments of several sentences, and RoBERTa's other input formats (RoBERTa, section 4.2).
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
 INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
-# Draws of one chunk, by purpose.
+# The random draws of a chunk, by purpose; _DRAWS is their number.
 _SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE, _DRAWS = range(8)
-# Streams within an instance's stream.
+# The random streams that are derived from the key of an instance.
 ORDER, MASKS, _TRUNCATION = 0, 1, 2
 
 
-@dataclasses.dataclass(frozen=True)
-class Documents:
-  """Tokenized documents laid end to end.
+class SegmentRules(NamedTuple):
+  """How documents are cut into instances.
 
   Attributes:
-    ids: int32 [T] tokens, without special tokens but separators.
-    word_starts: bool [T], the token starts a word; so does the first token of every sentence but a separator.
-    sentence_ends: int64 [N], where each sentence ends in T, ascending; no sentence is empty. A separator of
-      documents (`run_together`) is a sentence of one token.
-    splits: int64 [D + 1], document d is tokens splits[d] to splits[d + 1].
-    file_ordinals, offsets: int64 [D], the document's id: its file in the sorted list, and the byte there.
+    max_seq_length: greatest number of tokens in an instance, special tokens included.
+    short_seq_prob: see `PreparationSettings`, as for the following ones.
+    sentence_prediction: one of SENTENCE_PREDICTIONS.
+    input_format: one of INPUT_FORMATS.
   """
-
-  ids: np.ndarray
-  word_starts: np.ndarray
-  sentence_ends: np.ndarray
-  splits: np.ndarray
-  file_ordinals: np.ndarray
-  offsets: np.ndarray
-
-  def __len__(self) -> int:
-    return self.splits.size - 1
-
-
-class Rules(NamedTuple):
-  """How documents are cut: tokens in an instance (special ones too), and the settings of the same names."""
 
   max_seq_length: int
   short_seq_prob: float
@@ -59,27 +45,38 @@ class Rules(NamedTuple):
 
   @property
   def max_num_tokens(self) -> int:
-    """Room for text: what [CLS] and one [SEP] per segment leave."""
+    """The greatest number of tokens of text: `max_seq_length` without [CLS] and one [SEP] for each segment."""
     return self.max_seq_length - (2 if self.sentence_prediction == NONE else 3)
 
   @property
   def min_words(self) -> int:
-    """The least a document must hold to give an instance: a word for each segment."""
+    """The smallest number of words that a document needs to give an instance: one for each segment."""
     return 1 if self.sentence_prediction == NONE else 2
 
   @property
   def min_words_left(self) -> int:
-    """The least that must be left of a document to go on: a last sentence, however short, pairs with the one before."""
+    """The smallest number of words that must remain of a document for another instance.
+
+    For sentence pairs one word is enough, since the last sentence can be paired with the one before it.
+    """
     return 1 if self.input_format == SENTENCE_PAIR else self.min_words
 
   @property
   def crosses_documents(self) -> bool:
-    """Whether an instance holds text of several documents, so that a document's instances depend on its neighbours."""
+    """Whether an instance can contain text of several documents."""
     return self.sentence_prediction == NSP or self.input_format == FULL_SENTENCES
 
 
-class Instances(NamedTuple):
-  """[I] instances: token ranges of both segments (the second one empty for "none"), label, key, document."""
+class InstanceSegments(NamedTuple):
+  """The segments of instances, as ranges of the documents' tokens.
+
+  Attributes:
+    a_start, a_end: int64 [I], the first segment.
+    b_start, b_end: int64 [I], the second segment; empty for sentence_prediction "none".
+    labels: int64 [I], sentence-order or next-sentence labels: 1 for swapped or random segments, else 0.
+    keys: uint64 [I], the random key of each instance.
+    documents: int64 [I], the document that each instance was cut from.
+  """
 
   a_start: np.ndarray
   a_end: np.ndarray
@@ -91,52 +88,27 @@ class Instances(NamedTuple):
 
 
 def document_keys(seed: int, file_ordinals: np.ndarray, offsets: np.ndarray, duplicates: np.ndarray) -> np.ndarray:
-  """The random stream of each document's duplicate: uint64 [D], from the documents' ids and the duplicate's number."""
+  """The random key of each stream, uint64 [R].
+
+  Args:
+    seed: the job's seed.
+    file_ordinals: [R] the file of each stream's document.
+    offsets: [R] the position of the document in its file.
+    duplicates: [R] the number of the duplicate, from 0.
+  """
   keys = random_streams.draw(random_streams.draw(seed, 0), file_ordinals)
   return random_streams.draw(random_streams.draw(keys, offsets), duplicates)
 
 
-def cut_long_sentences(
-  sentence_ends: np.ndarray, word_starts: np.ndarray, max_num_tokens: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Cuts sentences longer than `max_num_tokens`, at word starts where there are any, so that no text is lost.
-
-  Returns:
-    the new sentence_ends, and word_starts in which every sentence's first token starts a word.
-  """
-  starts = np.concatenate([[0], sentence_ends])[:-1].astype(np.int64)
-  word_starts = word_starts.copy()
-  word_starts[starts] = True
-  cuts = []
-  for index in np.flatnonzero(sentence_ends - starts > max_num_tokens):
-    start, end = int(starts[index]), int(sentence_ends[index])
-    while end - start > max_num_tokens:
-      ahead = np.flatnonzero(word_starts[start + 1 : start + max_num_tokens + 1])
-      start += int(ahead[-1]) + 1 if ahead.size else max_num_tokens
-      cuts.append(start)
-  word_starts[cuts] = True
-  return np.sort(np.concatenate([sentence_ends, np.asarray(cuts, np.int64)])), word_starts
-
-
-def run_together(documents: Documents, sep_id: int) -> Documents:
-  """One document of them all, with a separator between one and the next."""
-  inner = documents.splits[1:-1]
-  after = np.searchsorted(documents.sentence_ends, inner, side="right")  # the first sentence of the next document
-  shifted = documents.sentence_ends + np.searchsorted(inner, documents.sentence_ends, side="left")
-  separators = inner + np.arange(1, inner.size + 1)
-  size = documents.ids.size + inner.size
-  return Documents(
-    ids=np.insert(documents.ids, inner, sep_id),
-    word_starts=np.insert(documents.word_starts, inner, False),
-    sentence_ends=np.insert(shifted, after, separators),
-    splits=np.array([0, size], np.int64),
-    file_ordinals=documents.file_ordinals[:1],
-    offsets=documents.offsets[:1],
-  )
-
-
 class _Chunks(NamedTuple):
-  """[C] chunks: their stream, which of its chunks they are, the tokens start to end, the target length."""
+  """Chunks: consecutive sentences, each of which becomes one instance.
+
+  Attributes:
+    rows: [C], index of the stream.
+    steps: [C], number of the chunk in its stream, from 0.
+    start, end: [C], its tokens.
+    target: [C], the length that it was meant to have.
+  """
 
   rows: np.ndarray
   steps: np.ndarray
@@ -146,92 +118,130 @@ class _Chunks(NamedTuple):
 
 
 class _Draws(NamedTuple):
-  """The draws of the chunks number `steps` of the streams `keys`."""
+  """Random draws for chunks: chunk number `steps` of the streams with the keys `keys`."""
 
   keys: np.ndarray
   steps: np.ndarray
 
   def bits(self, purpose: int) -> np.ndarray:
+    """64 random bits for each chunk. `purpose`: such as _SHORT."""
     return random_streams.draw(self.keys, self.steps * _DRAWS + purpose)
 
 
 class _Cutter:
-  """One block of streams: finds the next chunk of every stream that has text left."""
+  """Finds the next chunk of every stream that has text left.
 
-  def __init__(self, documents: Documents, rules: Rules, streams: np.ndarray, keys: np.ndarray):
-    self.docs, self.rules, self.owner, self.keys = documents, rules, streams, keys
+  Args:
+    documents: tokenized documents.
+    rules: how they are cut.
+    streams: [R], the document of each stream.
+    keys: uint64 [R], the random key of each stream.
+  """
+
+  def __init__(self, documents: Documents, rules: SegmentRules, streams: np.ndarray, keys: np.ndarray):
+    self.docs, self.rules, self.stream_documents, self.keys = documents, rules, streams, keys
     self.ends = documents.splits[streams + 1]
     self.sentence_starts = np.concatenate([[0], documents.sentence_ends])[:-1].astype(np.int64)
-    self.words = np.flatnonzero(documents.word_starts)
-    # One more than there are, so that the word after a document's last one can be asked for.
-    self.words = np.append(self.words, documents.ids.size)
-    self.word_count = np.concatenate([[0], np.cumsum(documents.word_starts)])
-    self.doc_sentences = np.searchsorted(documents.sentence_ends, documents.splits, side="right")
+    self.word_positions = np.flatnonzero(documents.word_starts)
+    # The end of the text is added as one more word, so that the last word has a next one.
+    self.word_positions = np.append(self.word_positions, documents.ids.size)
+    self.words_before = np.concatenate([[0], np.cumsum(documents.word_starts)])
+    self.first_sentences = np.searchsorted(documents.sentence_ends, documents.splits, side="right")
 
   def chunk_ends(self, position: np.ndarray, end: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Ends of the sentences that reach the target and hold enough words; a tail with too few is taken in.
+    """Where the chunk of each stream ends.
 
-    Where sentences stay whole: the end of the last sentence within the target, of the first one at least.
+    For full_sentences and doc_sentences: after the last sentence that ends within the target length, but after the
+    first sentence at least. Otherwise: after the first sentence that reaches the target and gives the chunk enough
+    words. If too few words remain in the document, they become part of the chunk.
+
+    Args:
+      position: [C], where the chunks begin.
+      end: [C], where the documents end.
+      target: [C], target lengths.
     """
     if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
       first = np.searchsorted(self.docs.sentence_ends, position, side="right")
       last = np.searchsorted(self.docs.sentence_ends, np.minimum(position + target, end), side="right") - 1
       return self.docs.sentence_ends[np.maximum(first, last)]
     min_words = self.rules.min_words
-    last_word = np.minimum(self.word_count[position] + min_words - 1, self.words.size - 1)
-    wanted = np.maximum(position + target, self.words[last_word] + 1)
-    sentence = np.searchsorted(self.docs.sentence_ends, np.minimum(wanted, end))
-    reached = self.docs.sentence_ends[sentence]
-    return np.where(self.word_count[end] - self.word_count[reached] < min_words, end, reached)
+    last_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
+    earliest_end = np.maximum(position + target, self.word_positions[last_word] + 1)
+    sentence = np.searchsorted(self.docs.sentence_ends, np.minimum(earliest_end, end))
+    sentence_end = self.docs.sentence_ends[sentence]
+    return np.where(self.words_before[end] - self.words_before[sentence_end] < min_words, end, sentence_end)
 
   def sentence_pairs(
     self, rows: np.ndarray, position: np.ndarray, has_random_second: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of the next two sentences. A last one by itself comes with the one before, or a random one."""
-    document = self.owner[rows]
+    """Start and end of the next two sentences of each stream.
+
+    If a single sentence remains, the chunk begins with the sentence before it. If that sentence will be paired with a
+    random one, or is the only one of its document, the chunk is this sentence alone.
+    """
+    document = self.stream_documents[rows]
     sentence = np.searchsorted(self.docs.sentence_ends, position, side="right")
-    last = self.doc_sentences[document + 1] - 1
-    goes_back = (sentence == last) & (sentence > self.doc_sentences[document]) & ~has_random_second
+    last = self.first_sentences[document + 1] - 1
+    goes_back = (sentence == last) & (sentence > self.first_sentences[document]) & ~has_random_second
     start = self.sentence_starts[sentence - goes_back]
     return start, self.docs.sentence_ends[np.minimum(sentence + 1, last)]
 
   def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
-    """Where the first segment ends."""
-    middle = self.splits(start, end, draws.bits(_SPLIT))
+    """Where the first segment of each chunk ends."""
+    middle = self.random_splits(start, end, draws.bits(_SPLIT))
     if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
       return middle
     is_one_sentence = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)] == start
     return np.where(is_one_sentence & _flips(draws), end, middle)
 
-  def splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """A random sentence boundary inside each chunk; a random word boundary where it is one sentence."""
+  def random_splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """A random sentence boundary inside each chunk. If the chunk is a single sentence: a random word boundary."""
     first = np.searchsorted(self.docs.sentence_ends, start, side="right")
     num_sentences = np.searchsorted(self.docs.sentence_ends, end) - first + 1
-    several = num_sentences > 1
+    has_several = num_sentences > 1
     sentence = first + random_streams.below(bits, np.maximum(num_sentences - 1, 1))
-    first_word = self.word_count[start]
-    num_words = self.word_count[end] - first_word
+    first_word = self.words_before[start]
+    num_words = self.words_before[end] - first_word
     word = first_word + 1 + random_streams.below(bits, np.maximum(num_words - 1, 1))
-    return np.where(several, self.docs.sentence_ends[sentence], self.words[word])
+    return np.where(has_several, self.docs.sentence_ends[sentence], self.word_positions[word])
 
-  def donors(
+  def random_second_segments(
     self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """For each document a run of sentences from another one: from a random sentence until the target."""
+    """Random second segments for NSP.
+
+    Args:
+      documents: [C], the document of each chunk.
+      target: [C], length that the second segment should have.
+      donor_bits: [C], random bits that choose another document, the donor.
+      start_bits: [C], random bits that choose the donor's sentence where the segment begins.
+
+    Returns:
+      Start and end of each segment. It ends after the sentence that reaches the target, or with the donor.
+    """
     donor = random_streams.below(donor_bits, len(self.docs) - 1)
     donor += donor >= documents
-    first, stop = self.doc_sentences[donor], self.doc_sentences[donor + 1]
+    first, stop = self.first_sentences[donor], self.first_sentences[donor + 1]
     sentence = first + random_streams.below(start_bits, stop - first)
     start = self.sentence_starts[sentence]
-    wanted = np.minimum(start + np.maximum(target, 1), self.docs.splits[donor + 1])
-    return start, self.docs.sentence_ends[np.searchsorted(self.docs.sentence_ends, wanted)]
+    earliest_end = np.minimum(start + np.maximum(target, 1), self.docs.splits[donor + 1])
+    return start, self.docs.sentence_ends[np.searchsorted(self.docs.sentence_ends, earliest_end)]
 
   def next_chunks(self, rows: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
-    """The next chunk of each stream in `rows`, and the position after the text that it uses."""
+    """The next chunk of some streams.
+
+    Args:
+      rows: [C], the streams.
+      position: [C], the first token of each stream that no chunk has used.
+      step: number of the chunk in its stream.
+
+    Returns:
+      The chunks, and the positions after the text that they use.
+    """
     rules = self.rules
     longest = rules.max_num_tokens
     draws = _Draws(self.keys[rows], np.asarray(step))
-    # Drawn here for NSP alone, where it decides how much text is used.
+    # Only NSP needs this draw here: with a random second segment, a chunk uses only the text of its first segment.
     has_random_second = _flips(draws) if rules.sentence_prediction == NSP else np.zeros(rows.size, bool)
     if rules.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(rows, position, has_random_second)
@@ -244,26 +254,26 @@ class _Cutter:
       target = np.where(short, drawn, longest)
     start = position
     if rules.input_format == FULL_SENTENCES:
-      start = position + ~self.docs.word_starts[position]  # past a separator
+      start = position + ~self.docs.word_starts[position]  # skips a separator
     end = self.chunk_ends(start, self.ends[rows], target)
     chunks = _Chunks(rows, np.full(rows.size, step), start, end, target)
     if rules.sentence_prediction != NSP:
       return chunks, end
-    # The sentences that the random ones replace come again.
+    # The sentences that a random second segment replaces are used by the next chunk.
     return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
 
-  def instances(self, chunks: _Chunks) -> Instances:
-    """What becomes of the chunks: segments, labels, keys."""
-    rules, owner = self.rules, self.owner[chunks.rows]
+  def instances(self, chunks: _Chunks) -> InstanceSegments:
+    """Makes one instance of each chunk."""
+    rules, documents = self.rules, self.stream_documents[chunks.rows]
     draws = _Draws(self.keys[chunks.rows], chunks.steps)
     keys = draws.bits(_INSTANCE)
     start, end = chunks.start, chunks.end
     if rules.sentence_prediction == NONE:
       if rules.input_format == FULL_SENTENCES:
         last = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)]
-        end = end - ~self.docs.word_starts[last]  # without a separator behind
+        end = end - ~self.docs.word_starts[last]  # without a separator at the end
       pair = _truncate((start, end, end, end), rules.max_num_tokens, keys)
-      return Instances(*pair, np.zeros(owner.size, np.int64), keys, owner)
+      return InstanceSegments(*pair, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
     flipped = _flips(draws)
     if rules.sentence_prediction == SOP:
@@ -274,16 +284,16 @@ class _Cutter:
         np.where(flipped, middle, end),
       )
     else:
-      other_start, other_end = self.donors(
-        owner, chunks.target - (middle - start), draws.bits(_DONOR), draws.bits(_DONOR_START)
+      random_start, random_end = self.random_second_segments(
+        documents, chunks.target - (middle - start), draws.bits(_DONOR), draws.bits(_DONOR_START)
       )
-      pair = (start, middle, np.where(flipped, other_start, middle), np.where(flipped, other_end, end))
+      pair = (start, middle, np.where(flipped, random_start, middle), np.where(flipped, random_end, end))
     pair = _truncate(pair, rules.max_num_tokens, keys)
-    return Instances(*pair, flipped.astype(np.int64), keys, owner)
+    return InstanceSegments(*pair, flipped.astype(np.int64), keys, documents)
 
 
 def _flips(draws: _Draws) -> np.ndarray:
-  """With probability 1/2: swap the segments (SOP), take a random second one (NSP)."""
+  """True with probability 1/2: swap the segments (SOP), or use a random second segment (NSP)."""
   return random_streams.unit(draws.bits(_LABEL)) < 0.5
 
 
@@ -291,10 +301,11 @@ _Pair = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end,
 
 
 def _truncate(pair: _Pair, longest: int, keys: np.ndarray) -> _Pair:
-  """Shortens pairs to `longest` tokens as the original does: token by token from the longer segment (the
-  second when they are equal), from its front or back with probability 1/2 each.
+  """Shortens pairs to `longest` tokens, as the original scripts do.
 
-  How many tokens each segment loses is known beforehand; how many of them in front is a sum of random bits.
+  They remove tokens one by one from the longer segment (from the second one if the lengths are equal), each from its
+  front or its back with probability 1/2. Here the number of tokens that each segment loses is computed directly, and
+  the number lost at its front is a sum of random bits.
   """
   lengths = pair[1] - pair[0], pair[3] - pair[2]
   over = np.flatnonzero(lengths[0] + lengths[1] > longest)
@@ -302,7 +313,7 @@ def _truncate(pair: _Pair, longest: int, keys: np.ndarray) -> _Pair:
     return pair
   a, b = lengths[0][over], lengths[1][over]
   excess = a + b - longest
-  # First the longer one loses what it has more; what is left to lose is shared, the second losing first.
+  # First the longer segment is shortened to the other's length. Then both lose tokens in turn, the second one first.
   level = np.minimum(np.abs(a - b), excess)
   shared = excess - level
   lost_a = np.where(a > b, level, 0) + shared // 2
@@ -316,83 +327,53 @@ def _truncate(pair: _Pair, longest: int, keys: np.ndarray) -> _Pair:
   return a_start, a_end, b_start, b_end
 
 
-def _count_heads(keys: np.ndarray, throws: np.ndarray) -> np.ndarray:
-  """Heads in `throws` tosses of a fair coin, [R] for keys [R]."""
-  words = random_streams.draw(keys[:, None], np.arange(-(-int(throws.max(initial=0)) // 64)))
+def _count_heads(keys: np.ndarray, num_tosses: np.ndarray) -> np.ndarray:
+  """The number of heads in `num_tosses` tosses of a fair coin, [R], for random keys [R]."""
+  words = random_streams.draw(keys[:, None], np.arange(-(-int(num_tosses.max(initial=0)) // 64)))
   tosses = np.unpackbits(words.astype("<u8").view(np.uint8).reshape(keys.size, -1), axis=1)
-  return (tosses * (np.arange(tosses.shape[1]) < throws[:, None])).sum(axis=1, dtype=np.int64)
+  return (tosses * (np.arange(tosses.shape[1]) < num_tosses[:, None])).sum(axis=1, dtype=np.int64)
 
 
-def make_instances(documents: Documents, rules: Rules, streams: np.ndarray, keys: np.ndarray) -> Instances:
-  """All instances of the given streams: stream i cuts document streams[i] with the random stream keys[i].
+def make_instances(
+  documents: Documents, rules: SegmentRules, streams: np.ndarray, keys: np.ndarray
+) -> InstanceSegments:
+  """Cuts streams into instances.
 
-  Chunks are consecutive sentences until a target length is reached: the greatest length, or with probability
-  `short_seq_prob` one drawn from 2 to it. SOP splits a chunk at a random sentence boundary (inside its only
-  sentence: at a word boundary) and swaps the halves with probability 1/2 (label 1). NSP takes the second
-  half from another document with probability 1/2 (label 1) and puts the unused sentences back; it needs two
-  documents. "none" has one segment and label 0. (BERT, appendix A.2; ALBERT, section 3.1.)
+  A chunk consists of consecutive sentences up to a target length. The target is `max_num_tokens`, or with probability
+  `short_seq_prob` a random length between 2 and `max_num_tokens`. How a chunk becomes an instance depends on the
+  sentence prediction (BERT, appendix A.2; ALBERT, section 3.1):
 
-  The other input formats are RoBERTa's (section 4.2). sentence_pair: a chunk is two sentences, whatever their
-  length; a last one by itself comes with the one before it, or stands in front of a random one; a document of one
-  sentence is split at a word boundary. doc_sentences: one segment of as many whole sentences as fit.
-  full_sentences: the same of documents run together (`run_together`), with the separators between them.
+  - sop: the chunk is split at a random sentence boundary, or at a word boundary if it is a single sentence. With
+    probability 1/2 the two segments are swapped (label 1).
+  - nsp: the chunk is split likewise. With probability 1/2 the second segment is replaced by sentences of another
+    document (label 1), and the next chunk begins with the replaced sentences. This needs at least two documents.
+  - none: the chunk is a single segment (label 0).
 
-  Every document that is cut must hold `rules.min_words` words.
+  The input formats other than "segments" are RoBERTa's (RoBERTa, section 4.2):
+
+  - sentence_pair: a chunk is two sentences of any length. If the last sentence of a document remains alone, it is
+    paired with the sentence before it, or for NSP with a random one. A document of a single sentence is split at a word
+    boundary.
+  - doc_sentences: a chunk is as many whole sentences of one document as fit, and a single segment.
+  - full_sentences: the same, for documents that `merge_documents` has merged into one.
+
+  Args:
+    documents: tokenized documents. Each one that is cut must have `rules.min_words` words.
+    rules: how they are cut.
+    streams: [R], the document of each stream.
+    keys: uint64 [R], the random key of each stream.
+
+  Returns:
+    The instances of all streams.
   """
   cutter = _Cutter(documents, rules, streams, keys)
   active, position = np.arange(streams.size), documents.splits[streams].astype(np.int64)
   parts: list[_Chunks] = []
   while active.size:
-    # The steps only find the chunks; what becomes of them is drawn for all at once afterwards.
+    # The loop only finds the chunks. Instances are made from all chunks together afterwards, which is faster.
     chunks, used = cutter.next_chunks(active, position, len(parts))
     parts.append(chunks)
-    # After NSP put words back, fewer than a pair needs may be left: they are given up.
-    goes_on = cutter.word_count[cutter.ends[active]] - cutter.word_count[used] >= rules.min_words_left
-    active, position = active[goes_on], used[goes_on]
+    # If fewer words remain than an instance needs, they are dropped. Only NSP leaves so few: it reuses sentences.
+    has_text = cutter.words_before[cutter.ends[active]] - cutter.words_before[used] >= rules.min_words_left
+    active, position = active[has_text], used[has_text]
   return cutter.instances(_Chunks(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
-
-
-class Tokens(NamedTuple):
-  """Instances as token sequences laid end to end.
-
-  ids [T] with [CLS] and [SEP]; word_starts, maskable bool [T]; row_splits [I + 1]; b_starts [I], the column
-  of the first token after the first [SEP] (the row's length where there is no second segment).
-  """
-
-  ids: np.ndarray
-  word_starts: np.ndarray
-  maskable: np.ndarray
-  row_splits: np.ndarray
-  b_starts: np.ndarray
-
-
-def assemble(documents: Documents, instances: Instances, *, cls_id: int, sep_id: int) -> Tokens:
-  """[CLS] first segment [SEP] second segment [SEP]; without the last part where the second is empty."""
-  length_a = instances.a_end - instances.a_start
-  length_b = instances.b_end - instances.b_start
-  paired = length_b > 0
-  lengths = length_a + 2 + np.where(paired, length_b + 1, 0)
-  row_splits = np.concatenate([[0], np.cumsum(lengths)])
-  row_start = row_splits[:-1]
-  total = int(row_splits[-1])
-  # Each row is five stretches: [CLS], first segment, [SEP], second segment, [SEP].
-  source = np.empty(total, np.int64)
-  maskable = np.ones(total, bool)
-  second = row_start + length_a + 2
-  for start, length, origin in (
-    (row_start + 1, length_a, instances.a_start),
-    (second, length_b, instances.b_start),
-  ):
-    before = np.cumsum(length) - length
-    run = np.arange(int(length.sum()))
-    source[run + np.repeat(start - before, length)] = run + np.repeat(origin - before, length)
-  separators = np.concatenate([row_start + length_a + 1, row_splits[1:][paired] - 1])
-  for places in (row_start, separators):
-    maskable[places] = False
-    source[places] = 0
-  ids = documents.ids[source]
-  word_starts = documents.word_starts[source]
-  ids[row_start] = cls_id
-  ids[separators] = sep_id
-  maskable &= ids != sep_id  # those between documents
-  return Tokens(ids, word_starts, maskable, row_splits, length_a + 2)

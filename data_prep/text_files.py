@@ -1,4 +1,4 @@
-"""Reading .txt and .txt.gz files line by line, in constant memory."""
+"""Reads .txt and .txt.gz files line by line, in constant memory."""
 
 from __future__ import annotations
 
@@ -12,46 +12,50 @@ from albert.errors import UserError
 from albert.io import files
 from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
 
-_BYTE_ORDER_MARK = "\ufeff"
+BYTE_ORDER_MARK = "\ufeff"
 _LINES_BETWEEN_REPORTS = 4096
-# Longer lines are cut at white space: the memory of the tokenizer and of SentencePiece's trainer grows with them, and
-# the trainer leaves out lines over 1 MiB.
+# Longer lines are cut at white space. The memory that tokenization and SentencePiece's trainer need grows with the
+# length of a line, and the trainer skips lines over 1 MiB.
 _MAX_LINE_CHARS = 20_000
 
 
 def is_gzip(path: str) -> bool:
+  """Whether a file is read as a GZIP file; its name decides."""
   return path.endswith(".gz")
 
 
 def cut_line(text: str) -> Iterator[str]:
-  """A line in pieces of bounded length, cut at white space where there is any."""
+  """Cuts a line into parts of at most 20,000 characters, at white space if there is any."""
   while len(text) > _MAX_LINE_CHARS:
-    place = text.rfind(" ", 1, _MAX_LINE_CHARS)
-    place = place if place > 0 else _MAX_LINE_CHARS
-    yield text[:place]
-    text = text[place:].lstrip()
+    position = text.rfind(" ", 1, _MAX_LINE_CHARS)
+    position = position if position > 0 else _MAX_LINE_CHARS
+    yield text[:position]
+    text = text[position:].lstrip()
   if text:
     yield text
 
 
 def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> Iterator[tuple[int, str]]:
-  """(line number from 1, line without its line end) of a UTF-8 text file.
+  """Reads the lines of a UTF-8 text file.
 
-  Lines end at LF or CR LF; byte-order marks are taken away.
+  Lines end with LF or CR LF. Byte-order marks are removed.
 
   Args:
-    path: a text file, packed if it ends in ".gz".
-    on_read: called now and then with the bytes of the (packed) file read since the last call.
+    path: a text file, compressed if its name ends in ".gz".
+    on_read: called from time to time with the number of (compressed) bytes read since the last call.
+
+  Yields:
+    The line number, from 1, and the line without its line end.
 
   Raises:
-    UserError: the file cannot be read, is not prose (`text_checks.check_head`), is not UTF-8 (naming the line), or is
-      packed and not whole.
+    UserError: the file cannot be read, is not plain text (`text_checks.check_head`), is not UTF-8 (the message names
+      the line), or is a damaged or incomplete GZIP file.
   """
-  with files.open_file(path) as raw:
+  with files.open_file(path) as raw_file:
     if is_gzip(path):
-      check_is_gzip(path, raw.read(HEAD_BYTES))
-      raw.seek(0)
-    file = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(path) else raw
+      check_is_gzip(path, raw_file.read(HEAD_BYTES))
+      raw_file.seek(0)
+    file = cast("BinaryIO", gzip.GzipFile(fileobj=raw_file)) if is_gzip(path) else raw_file
     lines: Iterator[bytes] | None = None
     reported = 0
     for number in itertools.count(1):
@@ -63,10 +67,11 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
         line = next(lines, None)
       except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
-          f"{path}, after line {number - 1}: not a whole GZIP file ({error}): pack it again or leave it out"
+          f"{path}, after line {number - 1}: the GZIP file is damaged or incomplete ({error}): compress it again, or "
+          "leave it out of the input"
         ) from error
       if on_read is not None and (line is None or number % _LINES_BETWEEN_REPORTS == 0):
-        position = files.size(path) if line is None else raw.tell()
+        position = files.size(path) if line is None else raw_file.tell()
         on_read(position - reported)
         reported = position
       if line is None:
@@ -82,4 +87,4 @@ def _decode(line: bytes, path: str, number: int) -> str:
       f"{path}, line {number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
       "convert the file to UTF-8, for example with iconv"
     ) from error
-  return text.removesuffix("\n").removesuffix("\r").replace(_BYTE_ORDER_MARK, "")
+  return text.removesuffix("\n").removesuffix("\r").replace(BYTE_ORDER_MARK, "")

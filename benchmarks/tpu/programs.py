@@ -18,7 +18,7 @@ from albert.data.pipeline import ShardDataset, Shards
 from albert.tasks import registry
 from albert.tasks.base import Task
 from albert.tasks.pretraining import PretrainingTask
-from data_prep.preparation import Settings
+from data_prep.settings import PreparationSettings
 
 # More than a window of every task holds, less than two windows of 512.
 _WORDS = 300
@@ -95,7 +95,7 @@ def _finetuning(
 def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
   """Batches take their shape from the contract of the shards, so there need be none."""
   del directory
-  predictions = Settings(max_seq_length=length).max_predictions_per_seq
+  predictions = PreparationSettings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
   return task, ShardDataset(Shards(("none.tfrecord",), (1,), (False,), ("",)), task.features())
 

@@ -1,4 +1,4 @@
-"""Beam's own flags, checked before any text is read, and the pipeline for the runner that they name."""
+"""Checks Beam's own flags before any text is read, and makes the pipeline for the runner that they select."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert.errors import UserError
 
-# Runners of this process or of Dataflow, which know all their flags. Others hand unknown ones on to a server.
+# These runners know all of their flags, so an unknown flag is an error. Other runners pass unknown flags to a server.
 _STRICT_RUNNERS = {
   "",
   "directrunner",
@@ -24,17 +24,17 @@ _STRICT_RUNNERS = {
 
 
 class _FlagParser(argparse.ArgumentParser):
-  """Of Beam's flags; an error is a UserError."""
+  """A parser whose errors are UserErrors."""
 
   def error(self, message: str) -> NoReturn:
     raise UserError(f"Beam's flags after --: {message}")
 
 
 def _check_flags(flags: Sequence[str]) -> None:
-  """Checks the names and values of Beam's own flags, which Beam drops when it does not know them.
+  """Checks the names and values of Beam's own flags. Beam itself ignores unknown flags.
 
   Raises:
-    UserError: there is no such flag, or its value is of another kind.
+    UserError: a flag does not exist, or its value has the wrong type.
   """
   parser = _FlagParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
   for options in PipelineOptions.__subclasses__():
@@ -47,17 +47,20 @@ def _check_flags(flags: Sequence[str]) -> None:
     similar = difflib.get_close_matches(word.partition("=")[0], names, 1, 0.8) if word.startswith("--") else []
     if is_strict or similar:
       hint = f": did you mean {similar[0]}?" if similar else ""
-      raise UserError(f"Beam's flags after --: {word!r} is none of them{hint}")
+      raise UserError(f"Beam's flags after --: there is no flag {word!r}{hint}")
 
 
-def pipeline_of(flags: Sequence[str]) -> beam.Pipeline:
-  """A pipeline for the runner that Beam's own `flags` name; DirectRunner if none.
+def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
+  """A pipeline for the runner that Beam's own flags select, by default DirectRunner.
+
+  Args:
+    flags: Beam's flags, such as "--runner=DataflowRunner".
 
   Raises:
-    UserError: there is no such runner, or its flags are wrong or incomplete.
+    UserError: the runner does not exist, or its flags are wrong or incomplete.
   """
   _check_flags(flags)
   try:
     return beam.Pipeline(options=PipelineOptions(list(flags)))
-  except (ValueError, ImportError, AttributeError) as error:  # as it finds neither the runner nor what it needs
+  except (ValueError, ImportError, AttributeError) as error:  # Beam finds no such runner, or a package is missing
     raise UserError(f"Beam's flags after --: {error}") from error

@@ -1,9 +1,9 @@
-"""Data preparation in processes of this machine: an external merge sort whose finished pieces outlive the process.
+"""Data preparation with processes of this machine: an external merge sort whose intermediate files can be reused.
 
-    units of text -> a spill file each -> merged, if they are many -> shards
+    units of text -> one spill file for each unit -> merged files, if there are many -> shards
 
-A unit's file is kept as long as the text that it was made from is the same, so a run that was stopped, by whatever,
-goes on where it was, and after a change of the input only what depends on it is made again.
+A spill file stays valid as long as the text of its unit is the same. So a job that was stopped resumes where it was,
+and after a change of the input only the units that the change affects are processed again.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.io.workers import Workers
 from albert.tokenization.tokenizer import Tokenizer
-from data_prep import inputs, preparation, segments, shards
-from data_prep.corpus import Counts, Unit, plan_units
-from data_prep.preparation import Outcome, UnitTask
-from data_prep.runners import merging
-from data_prep.runners.job import SPILL_ENDING, Job, Made, Runner, Workspace, check_counts
-from data_prep.runners.spills import Spill
+from data_prep import input_hashes, packing, segments
+from data_prep.documents import Counts
+from data_prep.runners import unit_spills
+from data_prep.runners.base import PreparedShards, Runner, check_counts
+from data_prep.runners.job import Job
+from data_prep.runners.unit_spills import UnitOutcome, UnitTask
+from data_prep.runners.workspace import SPILL_ENDING, Workspace
+from data_prep.sorting import merge_passes, shards
+from data_prep.sorting.spills import Spill
+from data_prep.units import TextUnit, plan_units
 
 
-def _unit_path(workspace: Workspace, name: str) -> str:
-  return workspace.file(f"unit-{name}{SPILL_ENDING}")
+def _spill_path(workspace: Workspace, unit_name: str) -> str:
+  return workspace.file(f"unit-{unit_name}{SPILL_ENDING}")
 
 
-def _merged_files(workspace: Workspace) -> list[Spill]:
-  """The merged files of an earlier run, without those whose units a later pass has merged."""
+def _load_merged_files(workspace: Workspace) -> list[Spill]:
+  """The merged files of an earlier command.
+
+  Damaged files are removed, and so are files whose units are in a file of a later merge pass, too.
+  """
   loaded: list[Spill] = []
   for name in files.listdir(workspace.path):
     if name.startswith("merged-") and name.endswith(SPILL_ENDING):
@@ -41,108 +48,136 @@ def _merged_files(workspace: Workspace) -> list[Spill]:
         files.remove(workspace.file(name))
       else:
         loaded.append(spill)
-  found: list[Spill] = []
-  held: set[str] = set()
-  for spill in sorted(loaded, key=merging.level, reverse=True):
+  kept: list[Spill] = []
+  kept_units: set[str] = set()
+  for spill in sorted(loaded, key=merge_passes.merge_level, reverse=True):
     names = {record["unit"] for record in spill.records()}
-    if names & held:
+    if names & kept_units:
       files.remove(spill.path)
     else:
-      found.append(spill)
-      held |= names
-  return found
+      kept.append(spill)
+      kept_units |= names
+  return kept
 
 
-def _units(job: Job) -> Iterator[Unit]:
+def _units(job: Job) -> Iterator[TextUnit]:
   with_donors = job.settings.sentence_prediction == segments.NSP
   yield from plan_units(list(job.inputs), with_donors=with_donors)
 
 
 def _make_units(
-  job: Job, workspace: Workspace, workers: Workers, merged: list[Spill]
+  job: Job, workspace: Workspace, workers: Workers, merged_files: list[Spill]
 ) -> tuple[list[str], int, set[str]]:
-  """Makes the units that are missing: names of all units in order, number of units made, merged files to remove.
+  """Writes the spill files that are missing, and removes those that no unit needs.
 
-  Those hold a unit whose text is not the same any more, or is not in the input any more.
+  Returns:
+    The names of all units in order, the number of units processed, and the paths of the outdated merged files. A merged
+    file is outdated if the text of one of its units has changed or is no longer in the input.
   """
-  holders = {record["unit"]: (spill.path, record) for spill in merged for record in spill.records()}
+  merged_units = {record["unit"]: (spill.path, record) for spill in merged_files for record in spill.records()}
   names: list[str] = []
   num_made = 0
   outdated: set[str] = set()
 
   def tasks() -> Iterator[UnitTask]:
     for unit in _units(job):
-      name = inputs.unit_name(unit)
+      name = input_hashes.unit_name(unit)
       names.append(name)
-      path, record = holders.get(name, (_unit_path(workspace, name), None))
+      path, record = merged_units.get(name, (_spill_path(workspace, name), None))
       yield UnitTask(unit, path, record)
 
   with Progress(sum(map(files.size, job.inputs)), "B", "reading text") as progress:
-    for task, outcome in workers.map(preparation.make_spill, tasks(), lambda task: task.unit.data_bytes):
+    for task, outcome in workers.map(unit_spills.make_spill, tasks(), lambda task: task.unit.data_bytes):
       progress.update(task.unit.progress_bytes)
-      num_made += outcome is Outcome.MADE
-      if outcome is Outcome.OUTDATED:
+      num_made += outcome is UnitOutcome.MADE
+      if outcome is UnitOutcome.OUTDATED:
         outdated.add(task.spill_path)
   planned = set(names)
-  outdated |= {path for name, (path, _) in holders.items() if name not in planned}
-  for name in files.listdir(workspace.path):
-    unit = name.removeprefix("unit-").removesuffix(SPILL_ENDING)
-    # Units that are merged, or that the input does not have any more.
-    if name.startswith("unit-") and name.endswith(SPILL_ENDING) and (unit not in planned or unit in holders):
-      files.remove(workspace.file(name))
+  outdated |= {path for name, (path, _) in merged_units.items() if name not in planned}
+  for file_name in files.listdir(workspace.path):
+    is_spill = file_name.startswith("unit-") and file_name.endswith(SPILL_ENDING)
+    unit_name = file_name.removeprefix("unit-").removesuffix(SPILL_ENDING)
+    if is_spill and (unit_name not in planned or unit_name in merged_units):
+      files.remove(workspace.file(file_name))
   return names, num_made, outdated
 
 
 def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[Spill], int]:
-  """Text to spill files in the order of the text, and the number of units. Finished ones are kept."""
-  merged = _merged_files(workspace)
+  """Writes the instances of all units to spill files. Valid files of an earlier command are kept.
+
+  Returns:
+    The spill files, in the order of the text, and the number of units.
+  """
+  merged_files = _load_merged_files(workspace)
   total_made = 0
   while True:
-    names, num_made, outdated = _make_units(job, workspace, workers, merged)
+    names, num_made, outdated = _make_units(job, workspace, workers, merged_files)
     total_made += num_made
     if not outdated:
       break
+    # The other units of an outdated merged file are processed again, too.
     for path in outdated:
       files.remove(path)
-    merged = [spill for spill in merged if spill.path not in outdated]
+    merged_files = [spill for spill in merged_files if spill.path not in outdated]
   if total_made < len(names):
     print(f"kept {len(names) - total_made} of {len(names)} units of an earlier run")
-  holders = {record["unit"]: spill for spill in merged for record in spill.records()}
-  found: list[Spill] = []
+  merged_file_of = {record["unit"]: spill for spill in merged_files for record in spill.records()}
+  spills: list[Spill] = []
   for name in names:
-    spill = holders.get(name) or Spill.load(_unit_path(workspace, name))
+    spill = merged_file_of.get(name) or Spill.load(_spill_path(workspace, name))
     if spill is None:
       raise RunError(
-        f"{_unit_path(workspace, name)} has gone or is damaged since it was written: run the same command again"
+        f"{_spill_path(workspace, name)} was removed or damaged after it was written: run the same command again"
       )
-    if not found or found[-1] is not spill:
-      found.append(spill)
-  return found, len(names)
+    if not spills or spills[-1] is not spill:
+      spills.append(spill)
+  return spills, len(names)
 
 
-def check_inputs(job: Job, sizes: list[int], all_spills: list[Spill], workers: Workers) -> list[dict[str, Any]]:
-  """The input files' entries for the manifest. `sizes`: of the files, when they were cut into units.
+def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: Workers) -> list[dict[str, Any]]:
+  """Checks that the input files still hold the text that the spill files were made from.
+
+  Args:
+    job: the job.
+    sizes: bytes of each input file when it was cut into units.
+    spills: the spill files of all units.
+    workers: processes that read the files.
+
+  Returns:
+    The manifest's entry for each input file.
 
   Raises:
-    UserError: a file is not what the spills were made from.
+    UserError: a file has changed.
   """
-  records = itertools.chain.from_iterable(spill.records() for spill in all_spills)
-  tasks = inputs.file_tasks(job.inputs, sizes, records)
-  found: dict[str, dict[str, Any]] = {}
+  records = itertools.chain.from_iterable(spill.records() for spill in spills)
+  tasks = input_hashes.file_tasks(job.inputs, sizes, records)
+  entries: dict[str, dict[str, Any]] = {}
   with Progress(sum(sizes), "B", "checking text") as progress:
-    for task, entry in workers.map(inputs.check_file, tasks):
-      found[task.path] = entry
+    for task, entry in workers.map(input_hashes.check_file, tasks):
+      entries[task.path] = entry
       progress.update(task.num_bytes)
-  return [found[path] for path in job.inputs]
+  return [entries[path] for path in job.inputs]
 
 
 def write_shards(
-  job: Job, workspace: Workspace, workers: Workers, plan: shards.ShardPlan, words: str, content: str
+  job: Job, workspace: Workspace, workers: Workers, plan: shards.ShardPlan, word_type: str, shard_digest: str
 ) -> list[ShardInfo]:
-  """Spills to shards; finished ones of the same content that verify are kept."""
+  """Writes the shards. Intact shards of an earlier command with the same digest are kept.
+
+  Args:
+    job: the job.
+    workspace: the job's workspace.
+    workers: processes that write the shards.
+    plan: where each shard begins in the spill files.
+    word_type: NumPy type of the packed words.
+    shard_digest: a hash of everything that the shards depend on.
+
+  Returns:
+    The manifest's entry for each shard, in order.
+  """
   infos: dict[int, ShardInfo] = {}
   for index in range(job.num_shards):
-    finished = workspace.finished_shard(index, content)
+    finished = workspace.finished_shard(index, shard_digest)
     if finished:
       infos[index] = finished
   if infos:
@@ -153,45 +188,52 @@ def write_shards(
     for index in range(job.num_shards):
       if index not in infos:
         path = workspace.file(job.shard_name(index))
-        yield plan.task(index, path, *lengths, words, compress=job.compress)
+        yield plan.task(index, path, *lengths, word_type, compress=job.compress)
 
   with Progress(plan.num_examples, " examples", "writing shards") as progress:
     progress.update(sum(info.examples for info in infos.values()))
     for task, written in workers.map(shards.write_shard, tasks()):
       info = dataclasses.replace(written, file=job.shard_name(task.index))
       files.replace(task.path, files.join(job.output_dir, info.file))
-      workspace.save_shard(task.index, info, content)
+      workspace.save_shard(task.index, info, shard_digest)
       infos[task.index] = info
       progress.update(info.examples)
   return [infos[index] for index in range(job.num_shards)]
 
 
-def run(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> Made:
-  """Makes the shards of a job.
+def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> PreparedShards:
+  """Writes the shards of a job.
+
+  Args:
+    job: the job.
+    workspace: the job's workspace, open.
+    tokenizer: the job's tokenizer.
+    workers: processes, each started with `unit_spills.start_worker`.
 
   Raises:
     UserError: bad input.
-    RunError: the disk or the system failed; what is finished is kept.
+    RunError: the disk or the system failed. Finished files are kept.
   """
-  words = shards.word_dtype(tokenizer.vocab_size).str
+  word_type = packing.word_dtype(tokenizer.vocab_size).str
   sizes = [files.size(path) for path in job.inputs]
   spills, num_units = make_spills(job, workspace, workers)
-  sums = merging.add_summaries(spills)
+  sums = merge_passes.add_summaries(spills)
   counts, labels = Counts(**sums["counts"]), sums["labels"]
   check_counts(counts, sum(labels), job.settings)
   shards.check_total(sum(labels), job.num_shards)
   input_files = check_inputs(job, sizes, spills, workers)
-  spills = merging.merge_down(spills, workspace.path, words, workers, num_units=num_units, limit=merging.max_open())
+  limit = merge_passes.max_open_runs()
+  spills = merge_passes.merge_down(spills, workspace.path, word_type, workers, num_units=num_units, limit=limit)
   plan = shards.ShardPlan(spills, job.num_shards)
-  content = workspace.content(input_files)
-  return Made(counts, labels, write_shards(job, workspace, workers, plan, words, content), input_files)
+  infos = write_shards(job, workspace, workers, plan, word_type, workspace.shard_digest(input_files))
+  return PreparedShards(counts, labels, infos, input_files)
 
 
 def hash_inputs(job: Job, workspace: Workspace, workers: Workers) -> list[dict[str, Any]]:
-  """The input files' entries, as for the manifest, of the files as they are."""
+  """The name, size and SHA-256 of each input file as it is now, in order."""
   del workspace
-  found = dict(workers.map(inputs.hash_file, job.inputs))
-  return [found[path] for path in job.inputs]
+  entries = dict(workers.map(input_hashes.hash_file, job.inputs))
+  return [entries[path] for path in job.inputs]
 
 
-RUNNER = Runner(run, hash_inputs)
+RUNNER = Runner(make_shards, hash_inputs)

@@ -21,12 +21,13 @@ from albert.errors import UserError
 from albert.io import files
 from albert.tasks.pretraining import PretrainingTask
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
-from data_prep import preparation
-from data_prep.corpus import Counts, plan_units
 from data_prep.create_pretraining_data import prepare
-from data_prep.preparation import Settings, UnitMaker
+from data_prep.documents import Counts
+from data_prep.instances import InstanceMaker, make_batches
+from data_prep.packing import unpack
 from data_prep.runners.job import Job
-from data_prep.shards import unpack
+from data_prep.settings import PreparationSettings
+from data_prep.units import plan_units
 from tests.conftest import english_like_documents, train_small_model
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example
 
@@ -107,7 +108,7 @@ def test_shares_over_epochs():
 
 
 def _shards(directory: Path, corpus_file: str, spm_model: str, masking: str) -> str:
-  settings = Settings(max_seq_length=LENGTH, dupe_factor=1, masking=masking)
+  settings = PreparationSettings(max_seq_length=LENGTH, dupe_factor=1, masking=masking)
   output_dir = str(directory / masking)
   prepare(Job(inputs=(corpus_file,), output_dir=output_dir, spm_model_file=spm_model, settings=settings, num_shards=4))
   return str(directory / masking / "*.tfrecord*")
@@ -179,11 +180,11 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
 
 def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: str):
   """The vocabulary alone tells where words start: no shard has to."""
-  maker = UnitMaker(Settings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
+  maker = InstanceMaker(PreparationSettings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
   starts = DynamicMasking.from_tokenizer(Tokenizer(spm_model), 0.15, 3).word_starts
-  for batch in preparation.make_batches(documents, num_own, maker.settings, maker.random_ids):
+  for batch in make_batches(documents, num_own, maker.settings, maker.random_ids):
     tokens = batch.tokens
     np.testing.assert_array_equal(starts[tokens.ids][tokens.maskable], tokens.word_starts[tokens.maskable])
 
@@ -222,10 +223,10 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
   ]
   text = tmp_path / "text.txt"
   text.write_text("\n".join(sentences * 12), encoding="utf-8")
-  settings = Settings(
+  settings = PreparationSettings(
     max_seq_length=128, dupe_factor=30, masked_lm_prob=0.3, sentence_prediction="none", input_format="doc_sentences"
   )
-  maker = UnitMaker(settings, model)
+  maker = InstanceMaker(settings, model)
   (unit,) = plan_units([str(text)], with_donors=False)
   documents, _, counts = maker.load(unit)
   assert counts.unknown == 0
@@ -237,7 +238,7 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
   # All bytes of a word are hidden, or none, in both ways of masking.
   dynamic = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_hidden = np.zeros(2, int)
-  for made in maker.packed(unit):
+  for made in maker.packed_batches(unit):
     if isinstance(made, Counts):
       continue
     starts = np.cumsum(made.sizes) - made.sizes

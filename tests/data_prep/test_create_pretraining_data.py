@@ -15,7 +15,7 @@ from albert.io import records
 from albert.tokenization.normalization import normalize_text
 from data_prep import create_pretraining_data
 from data_prep.create_pretraining_data import prepare
-from data_prep.preparation import Settings
+from data_prep.settings import PreparationSettings
 from tests.conftest import english_like_documents
 from tests.data_prep.runners.jobs import contents, make_job
 
@@ -35,7 +35,9 @@ pytestmark = pytest.mark.usefixtures("small_units")
 def test_output_does_not_depend_on_processes(
   tmp_path: Path, small_files: list[str], spm_model: str, prediction: str, input_format: str
 ) -> None:
-  settings = Settings(max_seq_length=32, dupe_factor=2, sentence_prediction=prediction, input_format=input_format)
+  settings = PreparationSettings(
+    max_seq_length=32, dupe_factor=2, sentence_prediction=prediction, input_format=input_format
+  )
   outputs = []
   for num_processes in (1, 2, 7):
     directory = tmp_path / str(num_processes)
@@ -65,7 +67,7 @@ def test_packed_text_and_packed_shards_hold_the_same_examples(
 
 @pytest.mark.parametrize("prediction", ["sop", "nsp", "none"])
 def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_model: str, prediction: str) -> None:
-  settings = Settings(max_seq_length=40, max_predictions_per_seq=5, sentence_prediction=prediction)
+  settings = PreparationSettings(max_seq_length=40, max_predictions_per_seq=5, sentence_prediction=prediction)
   manifest = prepare(make_job(corpus_file, spm_model, tmp_path / "out", settings=settings))
   assert Manifest.load(str(tmp_path / "out")) == manifest
   labels = {"0": 0, "1": 0}
@@ -138,7 +140,7 @@ def test_examples_are_shuffled_across_the_corpus(tmp_path: Path, spm_model: str)
   text.write_text("\n\n".join(documents))
   hashes = []
   for seed in (1, 2):
-    settings = Settings(max_seq_length=32, random_seed=seed, dupe_factor=2)
+    settings = PreparationSettings(max_seq_length=32, random_seed=seed, dupe_factor=2)
     manifest = prepare(make_job(str(text), spm_model, tmp_path / str(seed), settings=settings))
     hashes.append([shard.sha256 for shard in manifest.shards])
     assert [shard.examples for shard in manifest.shards] == [400, 400, 400]

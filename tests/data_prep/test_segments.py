@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import segments
-from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, Documents, Rules
+from data_prep.documents import Documents, cut_long_sentences, merge_documents
+from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
+from data_prep.token_sequences import assemble
 from tests.data.test_masking import MASK_64, below, draw, unit
 
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
@@ -35,7 +37,7 @@ def make_documents(texts: list[list[Sentence]]) -> Documents:
 class Reference:
   """One stream at a time, token lists instead of offsets."""
 
-  def __init__(self, texts: list[list[Sentence]], rules: Rules):
+  def __init__(self, texts: list[list[Sentence]], rules: SegmentRules):
     self.rules = rules
     self.texts: list[list[list[int]]] = []
     self.starts: dict[int, bool] = {}
@@ -169,11 +171,13 @@ texts_strategy = st.lists(
 )
 
 
-def cut(texts: list[list[Sentence]], rules: Rules, streams: list[int], keys: list[int]) -> segments.Instances:
+def cut(
+  texts: list[list[Sentence]], rules: SegmentRules, streams: list[int], keys: list[int]
+) -> segments.InstanceSegments:
   return segments.make_instances(make_documents(texts), rules, np.array(streams), np.array(keys, np.uint64))
 
 
-def as_pairs(instances: segments.Instances, document: int) -> list[Pair]:
+def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
   mine = np.flatnonzero(instances.documents == document)
   return [
     (
@@ -185,7 +189,7 @@ def as_pairs(instances: segments.Instances, document: int) -> list[Pair]:
   ]
 
 
-def cut_usable(texts: list[list[Sentence]], rules: Rules, key: int) -> dict[int, list[Pair]]:
+def cut_usable(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> dict[int, list[Pair]]:
   """The pairs of each document that holds enough words; document d has the key `key` + d."""
   reference = Reference(texts, rules)
   streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
@@ -206,7 +210,7 @@ def cut_usable(texts: list[list[Sentence]], rules: Rules, key: int) -> dict[int,
 def test_instances_equal_reference(
   texts: list[list[Sentence]], prediction: str, length: int, short: float, key: int
 ) -> None:
-  rules = Rules(length, short, prediction)
+  rules = SegmentRules(length, short, prediction)
   for document, pairs in cut_usable(texts, rules, key).items():
     assert pairs == Reference(texts, rules).instances(document, key + document)
 
@@ -220,7 +224,7 @@ formats_strategy = st.tuples(
 @given(formats_strategy, st.sampled_from([SOP, NSP]))
 def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, float, int], prediction: str) -> None:
   texts, length, short, key = case
-  rules = Rules(length, short, prediction, SENTENCE_PAIR)
+  rules = SegmentRules(length, short, prediction, SENTENCE_PAIR)
   for document, pairs in cut_usable(texts, rules, key).items():
     assert pairs == Reference(texts, rules).sentence_pairs(document, key + document)
 
@@ -229,7 +233,7 @@ def test_sentence_pairs_equal_reference(case: tuple[list[list[Sentence]], int, f
 @given(formats_strategy)
 def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, length, short, key = case
-  rules = Rules(length, short, NONE, DOC_SENTENCES)
+  rules = SegmentRules(length, short, NONE, DOC_SENTENCES)
   reference = Reference(texts, rules)
   pairs = cut_usable(texts, rules, key)
   assert len(pairs) == len(texts)
@@ -241,7 +245,7 @@ def test_document_sentences_equal_reference(case: tuple[list[list[Sentence]], in
 @given(formats_strategy)
 def test_full_sentences_equal_reference(case: tuple[list[list[Sentence]], int, float, int]) -> None:
   texts, length, short, key = case
-  rules = Rules(length, short, NONE, FULL_SENTENCES)
+  rules = SegmentRules(length, short, NONE, FULL_SENTENCES)
   sentences: list[list[int]] = []
   separators: list[list[int]] = []
   size = 0
@@ -251,13 +255,13 @@ def test_full_sentences_equal_reference(case: tuple[list[list[Sentence]], int, f
       size += len(sentence)
     if number:
       separators.append(sentences[-len(text) - 1])
-  together = segments.run_together(make_documents(texts), 3)
+  together = merge_documents(make_documents(texts), 3)
   assert np.flatnonzero(together.ids == 3).tolist() == [token for separator in separators for token in separator]
   np.testing.assert_array_equal(together.ids[together.ids != 3], make_documents(texts).ids)
   instances = segments.make_instances(together, rules, np.array([0]), np.array([key], np.uint64))
   expected = Reference(texts, rules).whole_sentences(sentences, separators, key)
   assert as_pairs(instances, 0) == expected
-  tokens = segments.assemble(together, instances, cls_id=2, sep_id=3)
+  tokens = assemble(together, instances, cls_id=2, sep_id=3)
   np.testing.assert_array_equal(tokens.maskable, tokens.ids >= 100)
   for row in np.split(tokens.ids, tokens.row_splits[1:-1]):
     assert row[0] == 2
@@ -269,7 +273,7 @@ def test_full_sentences_equal_reference(case: tuple[list[list[Sentence]], int, f
 @settings(max_examples=100, deadline=None)
 @given(texts_strategy, st.integers(0, MASK_64 - 10))
 def test_sop_segments_are_consecutive_in_one_document_and_use_all_text(texts: list[list[Sentence]], key: int) -> None:
-  rules = Rules(100, 0.5, SOP)  # longer than any document: nothing is truncated
+  rules = SegmentRules(100, 0.5, SOP)  # longer than any document: nothing is truncated
   documents = make_documents(texts)
   reference = Reference(texts, rules)
   streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= 2]
@@ -299,7 +303,7 @@ def _many_documents(num_documents: int, seed: int) -> list[list[Sentence]]:
 def test_labels_are_balanced_and_nsp_donors_are_foreign(prediction: str) -> None:
   texts = _many_documents(600, seed=0)
   documents = make_documents(texts)
-  rules = Rules(64, 0.1, prediction)
+  rules = SegmentRules(64, 0.1, prediction)
   streams = np.repeat(np.arange(600), 4)
   keys = segments.document_keys(
     7, documents.file_ordinals[streams], documents.offsets[streams], np.tile(np.arange(4), 600)
@@ -318,7 +322,7 @@ def test_labels_are_balanced_and_nsp_donors_are_foreign(prediction: str) -> None
 def test_share_of_short_instances() -> None:
   # One-token sentences end a chunk at its target exactly, so that an instance's length is its target.
   texts: list[list[Sentence]] = [[[True]] * 200_000]
-  instances = cut(texts, Rules(103, 0.1, NONE), [0], [11])
+  instances = cut(texts, SegmentRules(103, 0.1, NONE), [0], [11])
   lengths = (instances.a_end - instances.a_start)[:-1]
   short = lengths < 101
   # Targets of 2 to 101 are drawn with probability 0.1; 101 is the full length, too.
@@ -348,7 +352,7 @@ def draw_keys(count: int) -> np.ndarray:
 def test_long_sentences_are_cut_at_words_and_nothing_is_lost() -> None:
   starts = np.zeros(30, bool)
   starts[[0, 4, 9, 11, 20]] = True  # sentences of 3, 17 and 10 tokens
-  ends, marked = segments.cut_long_sentences(np.array([3, 20, 30]), starts, 8)
+  ends, marked = cut_long_sentences(np.array([3, 20, 30]), starts, 8)
   # 3..20: words at 4, 9, 11: cut at 11 (8 tokens), then at 19 (no word start); 20..30: no word at all.
   assert ends.tolist() == [3, 11, 19, 20, 28, 30]
   assert np.flatnonzero(marked).tolist() == [0, 3, 4, 9, 11, 19, 20, 28]
@@ -372,8 +376,8 @@ def test_assemble_by_hand() -> None:
     "documents": [0, 0, 0],
   }
   arrays = {name: np.array(values) for name, values in column.items()}
-  instances = segments.Instances(**arrays, keys=np.zeros(3, np.uint64))
-  tokens = segments.assemble(documents, instances, cls_id=2, sep_id=3)
+  instances = segments.InstanceSegments(**arrays, keys=np.zeros(3, np.uint64))
+  tokens = assemble(documents, instances, cls_id=2, sep_id=3)
   rows = [row.tolist() for row in np.split(tokens.ids, tokens.row_splits[1:-1])]
   assert rows == [
     [2, 100, 101, 102, 3, 103, 104, 3],

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from albert.errors import UserError
-from data_prep.corpus import packed_ranges, parse_documents, plain_ranges
 from data_prep.create_pretraining_data import Job, prepare
-from data_prep.preparation import Settings
+from data_prep.documents import parse_documents
+from data_prep.settings import PreparationSettings
 from data_prep.train_vocab import read_lines
+from data_prep.units import gzip_ranges, plain_ranges
 
 PROSE = b"The captain sold the river.\nNobody watched the teacher.\n\nThe train was late.\n" * 20
 
@@ -87,7 +88,7 @@ def error_of_all_readers(path: Path) -> str:
   """What vocabulary training and the processes of data preparation say of a file: the same."""
   with pytest.raises(UserError) as of_lines:
     list(read_lines([str(path)]))
-  ranges = packed_ranges if path.name.endswith(".gz") else plain_ranges
+  ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
   with pytest.raises(UserError) as of_documents:
     list(map(parse_documents, (part for part, _ in ranges(str(path), 0))))
   assert str(of_lines.value) == str(of_documents.value)
@@ -179,7 +180,7 @@ def test_preparation_refuses_the_last_file_before_it_reads_the_first(
     inputs=(str(tmp_path / "a.txt"), str(tmp_path / name)),
     output_dir=str(tmp_path / "out"),
     spm_model_file=spm_model,
-    settings=Settings(max_seq_length=32),
+    settings=PreparationSettings(max_seq_length=32),
   )
   with pytest.raises(UserError, match=f"{name}, line 1.*JSON"):
     prepare(job)
@@ -192,7 +193,7 @@ def test_text_that_the_vocabulary_does_not_fit_is_warned_of_at_the_start(
 ) -> None:
   chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9
   path = tmp_path / name
-  settings = Settings(max_seq_length=32, dupe_factor=1)
+  settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
   for folder, text, warned in (("english", PROSE, False), ("chinese", PROSE[:80] + chinese, True)):
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     job = Job(

@@ -46,7 +46,7 @@ def test_not_utf8(tmp_path: Path) -> None:
 def test_not_a_whole_gzip_file(tmp_path: Path, data: bytes) -> None:
   path = tmp_path / "a.txt.gz"
   path.write_bytes(data)
-  with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: not a whole GZIP file"):
+  with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: the GZIP file is damaged or incomplete"):
     list(open_text_lines(str(path)))
 
 

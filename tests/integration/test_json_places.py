@@ -43,9 +43,10 @@ from albert.training import cluster
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoints import CheckpointManager, find_damage
 from albert.weights.files import open_weights
-from data_prep.preparation import Settings as PreparationSettings
-from data_prep.runners.job import Job, Workspace
-from data_prep.runners.spills import _MAGIC, Spill
+from data_prep.runners.job import Job
+from data_prep.runners.workspace import Workspace
+from data_prep.settings import PreparationSettings
+from data_prep.sorting.spills import _MAGIC, Spill
 from data_prep.text_checks import check_head
 from tests.synthetic import TINY_MODEL
 

@@ -74,7 +74,7 @@ def commands() -> list[Command]:
 
 
 def _defined(define: Callable[[], Any]) -> tuple[Flag, ...]:
-  """The flags that a function defines; they are removed again."""
+  """The flags that a function defines, without aliases; they are removed again."""
   own, sys.argv[0] = sys.argv[0], "command of the campaign"
   try:
     define()
@@ -83,7 +83,7 @@ def _defined(define: Callable[[], Any]) -> tuple[Flag, ...]:
       delattr(flags.FLAGS, flag.name)
   finally:
     sys.argv[0] = own
-  return tuple(_flag(flag) for flag in made)
+  return tuple(_flag(flag) for flag in made if not (flag.help or "").startswith("Alias for --"))
 
 
 def _flag(flag: Any) -> Flag:

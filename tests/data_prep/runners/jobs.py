@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import corpus
 from data_prep.create_pretraining_data import Job
-from data_prep.preparation import Settings
+from data_prep.settings import PreparationSettings
+from data_prep.units import plan_units
 
-SETTINGS = Settings(max_seq_length=32, dupe_factor=3)
+SETTINGS = PreparationSettings(max_seq_length=32, dupe_factor=3)
 
 
 def make_job(text: str | list[str], spm_model: str, output_dir: Path, **changes: object) -> Job:
@@ -25,9 +25,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
   """Units of half a short file each, in this process. (Processes of a pool take the units they are given.)"""
-  plan = corpus.plan_units
 
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
-    return plan(paths, with_donors=with_donors, unit_bytes=4096)
+    return plan_units(paths, with_donors=with_donors, unit_bytes=4096)
 
   monkeypatch.setattr("data_prep.runners.local.plan_units", plan_small)

@@ -17,8 +17,8 @@ from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep.create_pretraining_data import Job, prepare
-from data_prep.preparation import Settings
-from data_prep.runners.job import check_shards
+from data_prep.runners.base import check_shards
+from data_prep.settings import PreparationSettings
 from tests.conftest import english_like_documents
 
 try:
@@ -47,7 +47,7 @@ def job(tmp_path: Path, name: str, inputs: list[Path], spm_model: str, num_shard
     inputs=tuple(map(str, sorted(inputs))),
     output_dir=str(tmp_path / name),
     spm_model_file=spm_model,
-    settings=Settings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
+    settings=PreparationSettings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
     num_shards=num_shards,
   )
 
@@ -77,7 +77,7 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **sett
 )
 def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
   # Many small stretches and bundles, so that nothing arrives in the order it was made.
-  monkeypatch.setattr(beam_runner, "num_stretches", lambda job: 13)
+  monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   monkeypatch.setattr(beam_runner, "_GATHERED_BYTES", 1000)
   assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
 
@@ -97,7 +97,7 @@ def test_a_finished_run_is_not_done_again_and_a_damaged_one_is_mended(tmp_path, 
   prepare(made, beam_runner.make_runner())
   before = contents(tmp_path / "beam")
   prepare(made)  # the runner is no part of what the shards depend on
-  assert "complete; all 5 shards verify" in capsys.readouterr().out
+  assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
   (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
   prepare(made, beam_runner.make_runner())
   assert contents(tmp_path / "beam") == before
@@ -105,7 +105,11 @@ def test_a_finished_run_is_not_done_again_and_a_damaged_one_is_mended(tmp_path, 
 
 BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
   "not UTF-8": (b"One sentence here.\nAnother \xff one.\n", {}, r"0\.txt, line 2: not UTF-8 text"),
-  "too little": (b"A few words here.\nAnd some more.\n", {"num_shards": 50}, r"--num_shards=50: the text gives \d+ ex"),
+  "too little": (
+    b"A few words here.\nAnd some more.\n",
+    {"num_shards": 50},
+    r"--num_shards=50: the text gives only \d+ ex",
+  ),
   "nothing": (b"word\n", {}, "no example in 1 documents of"),
   "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
 }
@@ -135,7 +139,7 @@ def test_bad_input_is_the_line_of_the_local_run(tmp_path, spm_model, case):
 def test_neighbours_do_not_come_from_packed_files(tmp_path, spm_model, settings):
   path = tmp_path / "0.txt.gz"
   path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
-  with pytest.raises(UserError, match=r"0\.txt\.gz is packed: with --runner=beam, nsp and full_sentences take"):
+  with pytest.raises(UserError, match=r"0\.txt\.gz is a GZIP file: with --runner=beam, nsp and full_sentences accept"):
     prepare(job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
 
 
@@ -187,7 +191,7 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
 
 def result_of(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
   """Shards of some sizes, as a runner would report them."""
-  made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=Settings(), num_shards=3)
+  made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
   infos = [ShardInfo(made.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
   for info in infos:
     (tmp_path / info.file).write_bytes(b"0123456789")
@@ -201,26 +205,30 @@ def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
     (infos[:2], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
     ([*infos, infos[2]], 10, "4 shards instead of 3"),
     ([infos[0], infos[0], infos[2]], 10, "3 shards instead of 3"),
-    (infos, 20, "10 examples in the shards, and the text gave 20"),
+    (infos, 20, "10 examples in the shards, but 20 were made from the text"),
     (
       [infos[0], *(dataclasses.replace(i, examples=n) for i, n in zip(infos[1:], (4, 3), strict=True))],
       10,
       "should ha",
     ),
-    ([*infos[:2], dataclasses.replace(infos[2], bytes=11)], 10, "00002-of-00003.tfrecord is not there with its 11 byt"),
+    (
+      [*infos[:2], dataclasses.replace(infos[2], bytes=11)],
+      10,
+      "00002-of-00003.tfrecord is missing or does not have its 11 byt",
+    ),
   ):
     with pytest.raises(RunError, match=message) as caught:
       check_shards(made, wrong, num_examples)
     assert "no manifest was written" in str(caught.value)
   (tmp_path / infos[1].file).unlink()
-  with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is not there with its 10 bytes"):
+  with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is missing or does not have its 10 bytes"):
     check_shards(made, infos, 10)
 
 
 LOST: dict[str, str] = {
-  "Units": r"0\.txt: the text from byte \d+ to \d+ is missing in the examples",
-  "twice": "is there twice in the examples",
-  "Sort": "examples in the shards, and the text gave",
+  "Units": r"0\.txt: the text from byte \d+ to \d+ is missing from the examples",
+  "twice": "is twice in the examples",
+  "Sort": "examples in the shards, but",
   "Write shards": "4 shards instead of 5",
   "Check input": "lost the work on 1 of 3 files",
   "List shards": "0 shards instead of 5|ended .* without a result",
@@ -231,21 +239,21 @@ LOST: dict[str, str] = {
 @pytest.mark.parametrize("step", LOST)
 def test_a_runner_that_loses_work_ends_in_one_line(tmp_path, corpus, spm_model, monkeypatch, step):
   """The step loses an element, as a runner does that loses a bundle."""
-  monkeypatch.setattr(beam_runner, "num_stretches", lambda job: 13)
+  monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   map_of, flat_map = beam_runner.beam.Map, beam_runner.beam.FlatMap
   if step in ("Units", "twice"):
-    sources = beam_runner._sources
+    sources = beam_runner._pipeline_inputs
 
     def changed(job):
       found = sources(job)
       return [*found[:1], *found[2:]] if step == "Units" else [*found, found[1]]
 
-    plan = functools.partial(beam_runner.corpus.plan_units, unit_bytes=4096)
-    monkeypatch.setattr(beam_runner.corpus, "plan_units", plan)
-    monkeypatch.setattr(beam_runner, "_sources", changed)
+    plan = functools.partial(beam_runner.units.plan_units, unit_bytes=4096)
+    monkeypatch.setattr(beam_runner.units, "plan_units", plan)
+    monkeypatch.setattr(beam_runner, "_pipeline_inputs", changed)
   elif step == "Sort":
-    sort = beam_runner.sort_stretch
-    monkeypatch.setattr(beam_runner, "sort_stretch", lambda s, *rest: [] if s[0] == 4 else sort(s, *rest))
+    sort = beam_runner.sort_key_range
+    monkeypatch.setattr(beam_runner, "sort_key_range", lambda s, *rest: [] if s[0] == 4 else sort(s, *rest))
   else:
     name = {"Write shards": "write_shard", "Check input": "check_input", "List shards": "write_shard"}[step]
     function = getattr(beam_runner, name)
@@ -273,13 +281,13 @@ def test_the_launching_machine_reads_no_text_and_a_change_is_found(tmp_path, cor
     path = corpus / "1.txt.gz"
     path.write_bytes(gzip.compress(data, 0))
   before = path.read_bytes()
-  check = beam_runner.inputs.check_file
+  check = beam_runner.input_hashes.check_file
 
   def change_first(task):
     path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
     return check(task)
 
-  monkeypatch.setattr(beam_runner.inputs, "check_file", change_first)
+  monkeypatch.setattr(beam_runner.input_hashes, "check_file", change_first)
   with pytest.raises(UserError, match=f"{path} changed while it was being read"):
     prepare(job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not [name for name in (tmp_path / "beam").iterdir() if not name.name.startswith(".preparation-")]
@@ -310,11 +318,11 @@ def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., 
   [
     (["--runner=Nope"], "Beam's flags after --: Unexpected pipeline runner: Nope. Valid values are"),
     (["--runner=no.such.Runner"], "Beam's flags after --: "),
-    (["--runer=DirectRunner"], "'--runer=DirectRunner' is none of them: did you mean --runner?"),
+    (["--runer=DirectRunner"], "there is no flag '--runer=DirectRunner': did you mean --runner?"),
     (["--runner=FlinkRunner", "--flink_mastr=h:1"], "did you mean --flink_master?"),
     (["--direct_num_workers=many"], "argument --direct_num_workers: invalid int value: 'many'"),
     (["--runner=DataflowRunner"], "Missing required option: project."),
-    (["stray"], "'stray' is none of them"),
+    (["stray"], "there is no flag 'stray'"),
   ],
 )
 def test_wrong_flags_of_beam_are_one_line(flags: list[str], message: str) -> None:

@@ -22,10 +22,11 @@ from albert.errors import RunError, UserError
 from albert.io import files
 from albert.runs import directory_lock
 from albert.runs.directory_lock import DirectoryLock
-from data_prep import corpus, inputs, preparation, shards
+from data_prep import input_hashes, units
 from data_prep.create_pretraining_data import Job, prepare
-from data_prep.preparation import Settings
-from data_prep.runners import merging
+from data_prep.runners import unit_spills
+from data_prep.settings import PreparationSettings
+from data_prep.sorting import merge_passes, shards
 from tests.data_prep.runners.jobs import SETTINGS, contents, make_job
 
 pytestmark = pytest.mark.usefixtures("small_units")
@@ -47,7 +48,7 @@ def test_stopped_run_goes_on_and_keeps_what_is_finished(
   job = make_job(small_files, spm_model, tmp_path / "out")
   prepare(make_job(small_files, spm_model, tmp_path / "whole"))
   kind, count = stop_after
-  module, name = (preparation, "make_spill") if kind == "spill" else (shards, "write_shard")
+  module, name = (unit_spills, "make_spill") if kind == "spill" else (shards, "write_shard")
   original = getattr(module, name)
   calls = 0
 
@@ -87,7 +88,7 @@ def test_finished_run_verifies_and_is_repaired(
     prepare(job)  # a manifest without shards is not complete
   manifest.save(str(tmp_path))
   times["manifest.json"] = (tmp_path / "manifest.json").stat().st_mtime_ns
-  assert "all 3 shards verify, nothing to do" in capsys.readouterr().out
+  assert "the checksums of all 3 shards are correct, nothing to do" in capsys.readouterr().out
   assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
   damaged = tmp_path / manifest.shards[1].file
   data = bytearray(damaged.read_bytes())
@@ -113,7 +114,7 @@ def test_other_settings_are_refused(
         prepare(make_job(small_files, spm_model, tmp_path))
   before = contents(tmp_path) if is_finished else None
   what = "a finished run" if is_finished else "an unfinished run"
-  other = Settings(max_seq_length=32, dupe_factor=4)
+  other = PreparationSettings(max_seq_length=32, dupe_factor=4)
   with pytest.raises(UserError, match=rf"holds {what} with other settings \(dupe_factor 3, not 4\): choose"):
     prepare(make_job(small_files, spm_model, tmp_path, settings=other))
   with pytest.raises(UserError, match="other input files"):
@@ -135,14 +136,14 @@ def test_another_process_in_the_same_directory(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path)
-  original = preparation.make_spill
+  original = unit_spills.make_spill
 
-  def also_start_another(task: preparation.UnitTask) -> None:
+  def also_start_another(task: unit_spills.UnitTask) -> None:
     with pytest.raises(UserError, match=rf"process {os.getpid()} on host .* is preparing data there"):
       prepare(job)
     original(task)
 
-  monkeypatch.setattr(preparation, "make_spill", also_start_another)
+  monkeypatch.setattr(unit_spills, "make_spill", also_start_another)
   assert prepare(job).num_examples > 0
   assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "pretraining"
 
@@ -213,15 +214,17 @@ def test_a_passing_error_of_the_system_loses_nothing(
   place: str,
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
-  monkeypatch.setattr(merging, "max_open", lambda: 4)
+  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)
   wanted = {"open a spill": "unit-", "sync a spill": "unit-", "merge": "merged-", "shard": "pretraining-"}.get(
     place, ""
   )
   calls = itertools.count()
   with monkeypatch.context() as patch:
     if place == "read the text":
-      read_range = corpus.read_range
-      patch.setattr(inputs, "read_range", lambda part: read_range(part) if next(calls) < 5 else _raising(number)())
+      read_range = units.read_range
+      patch.setattr(
+        input_hashes, "read_range", lambda part: read_range(part) if next(calls) < 5 else _raising(number)()
+      )
     else:
       name = "open" if place == "open a spill" else "fsync"
       original = getattr(os, name)
@@ -288,10 +291,10 @@ def test_input_changed_after_a_stop_is_made_again_and_nothing_old_is_used(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stop_at: str, prediction: str
 ) -> None:
   inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
-  settings = Settings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
+  settings = PreparationSettings(max_seq_length=32, sentence_prediction=prediction, dupe_factor=2)
   job = make_job(inputs, spm_model, tmp_path / "out", settings=settings)
-  monkeypatch.setattr(merging, "max_open", lambda: 4)
-  module, name = (merging, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
+  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)
+  module, name = (merge_passes, "merge_spills") if stop_at == "merge" else (shards, "write_shard")
   original, calls = getattr(module, name), itertools.count()
 
   def stopping(task: object) -> object:
@@ -319,7 +322,7 @@ def test_a_merge_that_was_stopped_goes_on(
   whole: dict[str, bytes],
 ) -> None:
   """Whole merged files are kept and what they were merged from is not made again, also right before its removal."""
-  monkeypatch.setattr(merging, "max_open", lambda: 3)
+  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 3)
   job = make_job(small_files, spm_model, tmp_path / "out")
   remove, calls = files.remove, itertools.count()
   for stop_at in (0, 5, 9):
@@ -354,9 +357,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
   # The bytes of a packed file stand in it as they are (no compression); the checksum at its end is of the old text.
   after = before.replace(b"The captain", b"The teacher", 1) if keeps_size else before + before
   assert after != before
-  original, calls = preparation.make_spill, itertools.count()
+  original, calls = unit_spills.make_spill, itertools.count()
 
-  def then_change(task: preparation.UnitTask) -> object:
+  def then_change(task: unit_spills.UnitTask) -> object:
     outcome = original(task)
     if next(calls) == 12:
       changed.write_bytes(after)
@@ -365,7 +368,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 
   job = make_job(inputs, spm_model, tmp_path / "out")
   with monkeypatch.context() as patch:
-    patch.setattr(preparation, "make_spill", then_change)
+    patch.setattr(unit_spills, "make_spill", then_change)
     with pytest.raises(UserError, match=f"{changed} changed while it was being read"):
       prepare(job)
   assert [path.name[:13] for path in (tmp_path / "out").iterdir()] == [".preparation-"]

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.errors import UserError
-from data_prep import corpus
-from data_prep.corpus import Counts, Range, Unit
-from data_prep.segments import NONE, SOP, Rules
+from data_prep.documents import Counts, concatenate_documents, load_documents, parse_documents
+from data_prep.units import TextRange, TextUnit, plan_units
 
 UNIT = 64
 
@@ -33,11 +32,11 @@ class WordTokenizer:
 
 def read(path: Path, unit_bytes: int = 1 << 20) -> list[tuple[int, list[str]]]:
   parts = [part for unit in plan([path], unit_bytes) for part in unit.ranges]
-  return [document for part in parts for document in corpus.parse_documents(part, unit_bytes)[0]]
+  return [(offset, sentences) for part in parts for _, offset, sentences in parse_documents(part, unit_bytes)[0]]
 
 
-def plan(paths: list[Path], unit_bytes: int, with_donors: bool = False) -> list[Unit]:
-  return list(corpus.plan_units([str(path) for path in paths], with_donors=with_donors, unit_bytes=unit_bytes))
+def plan(paths: list[Path], unit_bytes: int, with_donors: bool = False) -> list[TextUnit]:
+  return list(plan_units([str(path) for path in paths], with_donors=with_donors, unit_bytes=unit_bytes))
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -94,7 +93,7 @@ def test_units_change_no_document(tmp_path_factory: pytest.TempPathFactory, line
   shapes = []
   for path in (plain, packed):
     units = plan([path], 128)
-    shapes.append([corpus.parse_documents(part, 128)[0] for unit in units for part in unit.ranges])
+    shapes.append([parse_documents(part, 128)[0] for unit in units for part in unit.ranges])
   assert shapes[0] == shapes[1]
 
 
@@ -103,13 +102,11 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   path = write(tmp_path / "text.txt", "\n".join(lines).encode())
   units = plan([path], UNIT)
   assert len(units) == 6  # 359 bytes
-  documents = [corpus.parse_documents(unit.ranges[0], UNIT) for unit in units]
-  assert [line for texts, _ in documents for _, text in texts for line in text] == lines
+  documents = [parse_documents(unit.ranges[0], UNIT) for unit in units]
+  assert [line for texts, _ in documents for text in texts for line in text.sentences] == lines
   assert [is_cut for _, is_cut in documents] == [False, True, True, True, True, False]
   assert documents[5][0] == []  # the file's end is near enough: the last stretch is not cut off
-  counts = sum(
-    (corpus.load_documents(unit.ranges, WordTokenizer(), Rules(64, 0, SOP), UNIT)[1] for unit in units), Counts()
-  )
+  counts = sum((load_documents(unit.ranges, WordTokenizer(), 2, 61, UNIT)[1] for unit in units), Counts())
   assert counts == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
 
 
@@ -117,8 +114,8 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
 def test_one_endless_line_is_cut_at_spaces_or_characters(tmp_path: Path, text: str) -> None:
   path = write(tmp_path / "text.txt", text.encode())
   units = plan([path], UNIT)
-  parts = [corpus.parse_documents(unit.ranges[0], UNIT)[0] for unit in units]
-  pieces = [sentence for documents in parts for _, sentences in documents for sentence in sentences]
+  parts = [parse_documents(unit.ranges[0], UNIT)[0] for unit in units]
+  pieces = [sentence for documents in parts for document in documents for sentence in document.sentences]
   assert len(pieces) > 5
   assert (" " if " " in text else "").join(pieces) == text.strip()
   assert max(len(piece.encode()) for piece in pieces) <= 2 * UNIT
@@ -141,7 +138,7 @@ def test_short_files_share_a_unit_and_packing_changes_nothing(tmp_path: Path) ->
     plain.append(write(tmp_path / f"{number}.txt", data))
     packed.append(write(tmp_path / f"{number}.txt.gz", gzip.compress(data)))
   shapes = [
-    [[(part.ordinal, corpus.parse_documents(part, UNIT)[0]) for part in unit.ranges] for unit in plan(paths, UNIT)]
+    [[(part.ordinal, parse_documents(part, UNIT)[0]) for part in unit.ranges] for unit in plan(paths, UNIT)]
     for paths in (plain, packed)
   ]
   assert shapes[0] == shapes[1]
@@ -169,14 +166,14 @@ def test_not_utf8_names_file_and_line(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize("data", [gzip.compress(b"text\n" * 1000, mtime=0)[:-12]])
 def test_broken_gzip(tmp_path: Path, data: bytes) -> None:
   path = write(tmp_path / "text.txt.gz", data)
-  with pytest.raises(UserError, match=f"{path}: not a whole GZIP file"):
+  with pytest.raises(UserError, match=f"{path}: the GZIP file is damaged or incomplete"):
     read(path)
 
 
 def test_load_documents_by_hand(tmp_path: Path) -> None:
   path = write(tmp_path / "text.txt", b"ab c\n-\nd\n\nalone\n\n-\n\nef gh\n")
-  part = Range(str(path), 3, 0, path.stat().st_size)
-  documents, counts = corpus.load_documents((part,), WordTokenizer(), Rules(64, 0, SOP))
+  part = TextRange(str(path), 3, 0, path.stat().st_size)
+  documents, counts = load_documents((part,), WordTokenizer(), 2, 61)
   assert counts == Counts(documents=4, tokens=13, dropped=2, cut=0)
   assert "".join(chr(token & 255) for token in documents.ids) == "abcdefgh"
   assert documents.word_starts.tolist() == [True, False, True, True, True, False, True, False]
@@ -184,8 +181,8 @@ def test_load_documents_by_hand(tmp_path: Path) -> None:
   assert documents.splits.tolist() == [0, 4, 8]
   assert documents.file_ordinals.tolist() == [3, 3]
   assert documents.offsets.tolist() == [0, 20]
-  alone, _ = corpus.load_documents((part,), WordTokenizer(), Rules(64, 0, NONE))
+  alone, _ = load_documents((part,), WordTokenizer(), 1, 62)
   assert alone.splits.tolist() == [0, 4, 9, 13]
-  both = corpus.join_documents(documents, alone)
+  both = concatenate_documents(documents, alone)
   assert both.splits.tolist() == [0, 4, 8, 12, 17, 21]
   assert both.sentence_ends.tolist() == [3, 4, 8, 11, 12, 17, 21]

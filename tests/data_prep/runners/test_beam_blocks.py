@@ -7,25 +7,25 @@ import itertools
 import numpy as np
 import pytest
 
-from data_prep.runners import blocks
-from data_prep.runners.blocks import Block
+from data_prep.runners import beam_blocks
+from data_prep.runners.beam_blocks import ShuffleBlock
 
 
-def make_block(keys: list[int], origins: list[int], seed: int = 0) -> Block:
+def make_block(keys: list[int], origins: list[int], seed: int = 0) -> ShuffleBlock:
   rng = np.random.default_rng(seed)
   sizes = rng.integers(1, 6, len(keys)).astype(np.uint32)
   words = rng.integers(0, 1000, int(sizes.sum())).astype(np.uint16)
-  return Block(np.array(keys, np.uint64), np.array(origins, np.uint64), sizes, words)
+  return ShuffleBlock(np.array(keys, np.uint64), np.array(origins, np.uint64), sizes, words)
 
 
-def rows(block: Block) -> list[tuple[int, int, tuple[int, ...]]]:
+def rows(block: ShuffleBlock) -> list[tuple[int, int, tuple[int, ...]]]:
   """(key, origin, words) of each instance."""
   ends = np.cumsum(block.sizes)
   words = [tuple(part.tolist()) for part in np.split(block.words, ends[:-1])]
   return list(zip(block.keys.tolist(), block.origins.tolist(), words, strict=True))
 
 
-def random_block(size: int, seed: int) -> Block:
+def random_block(size: int, seed: int) -> ShuffleBlock:
   rng = np.random.default_rng(seed)
   return make_block(rng.integers(0, 1 << 64, size, dtype=np.uint64).tolist(), [seed] * size, seed)
 
@@ -33,34 +33,36 @@ def random_block(size: int, seed: int) -> Block:
 def test_instances_are_sorted_by_key_and_equal_keys_by_origin():
   one, other = make_block([5, 9, 2], [7, 7, 7], 1), make_block([9, 5, 9], [3, 3, 3], 2)
   expected = sorted(rows(one) + rows(other), key=lambda row: row[:2])
-  assert rows(blocks.in_order([one, other])) == expected
+  assert rows(beam_blocks.sort_blocks([one, other])) == expected
   assert [row[:2] for row in expected] == [(2, 7), (5, 3), (5, 7), (9, 3), (9, 3), (9, 7)]
 
 
-@pytest.mark.parametrize("num_stretches", [1, 2, 7, 100])
-def test_stretches_are_intervals_of_keys_in_order(num_stretches):
+@pytest.mark.parametrize("num_key_ranges", [1, 2, 7, 100])
+def test_stretches_are_intervals_of_keys_in_order(num_key_ranges):
   block = random_block(500, 3)
-  parts = dict(blocks.split(block, num_stretches))
+  parts = dict(beam_blocks.split_by_key_range(block, num_key_ranges))
   assert list(parts) == sorted(parts)
   assert sorted(row for part in parts.values() for row in rows(part)) == sorted(rows(block))
   bounds = [(int(part.keys.min()), int(part.keys.max())) for part in parts.values()]
   assert all(last < first for (_, last), (first, _) in itertools.pairwise(bounds))
   for number, part in parts.items():
-    assert {key * num_stretches >> 64 for key in part.keys.tolist()} == {number}
+    assert {key * num_key_ranges >> 64 for key in part.keys.tolist()} == {number}
 
 
 def test_the_last_key_is_in_the_last_stretch():
   keys = np.array([0, (1 << 64) - 1], np.uint64)
-  assert blocks.stretch_of(keys, 12345).tolist() == [0, 12344]
+  assert beam_blocks.key_range_of(keys, 12345).tolist() == [0, 12344]
 
 
 @pytest.mark.parametrize("num_shards", [1, 3, 10, 41])
 def test_shards_are_cut_as_on_one_machine(num_shards):
   total = 41
-  ordered = blocks.in_order([random_block(total, 4)])
-  found: dict[int, list[tuple[int, Block]]] = {}
+  ordered = beam_blocks.sort_blocks([random_block(total, 4)])
+  found: dict[int, list[tuple[int, ShuffleBlock]]] = {}
   for first, last in [(0, 6), (6, 7), (7, 30), (30, 41)]:
-    for shard, rank, part in blocks.cut(blocks.take(ordered, np.arange(first, last)), first, total, num_shards):
+    for shard, rank, part in beam_blocks.split_by_shard(
+      beam_blocks.take(ordered, np.arange(first, last)), first, total, num_shards
+    ):
       found.setdefault(shard, []).append((rank, part))
   assert list(found) == list(range(num_shards))
   everything = rows(ordered)
@@ -71,4 +73,10 @@ def test_shards_are_cut_as_on_one_machine(num_shards):
 
 
 def test_origins_order_files_before_places():
-  assert blocks.origin(0, 5) < blocks.origin(0, 6) < blocks.origin(1, 0) < blocks.origin(1, 1 << 39) < 1 << 63
+  assert (
+    beam_blocks.unit_origin(0, 5)
+    < beam_blocks.unit_origin(0, 6)
+    < beam_blocks.unit_origin(1, 0)
+    < beam_blocks.unit_origin(1, 1 << 39)
+    < 1 << 63
+  )

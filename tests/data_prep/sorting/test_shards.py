@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.masking import MaskedSpans, MaskedTokens
+from albert.data.masking import MaskedTokens, MaskedSpans
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.workers import Workers
-from data_prep import shards
-from data_prep.runners import merging, spills
-from data_prep.runners.spills import Spill, SpillWriter
-from data_prep.segments import Tokens
+from data_prep import packing
+from data_prep.sorting import merge, merge_passes, shards, spills
+from data_prep.sorting.spills import Spill, SpillWriter
+from data_prep.token_sequences import InstanceTokens
 
 WORDS = np.dtype("<u2")
 S, P = 12, 4
@@ -45,10 +45,10 @@ def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np
         "next_sentence_labels": [int(labels[row])],
       }
     )
-  tokens = Tokens(ids, np.ones(ids.size, bool), np.ones(ids.size, bool), row_splits, b_starts)
+  tokens = InstanceTokens(ids, np.ones(ids.size, bool), np.ones(ids.size, bool), row_splits, b_starts)
   flat = np.concatenate([places + start for places, start in zip(positions, row_splits[:-1], strict=True)])
   masked = MaskedTokens(ids, flat, np.concatenate(hidden), MaskedSpans(*[np.zeros(0, int)] * 5))
-  words, sizes = shards.pack(tokens, masked, labels, WORDS)
+  words, sizes = packing.pack(tokens, masked, labels, WORDS)
   return words, sizes, expected
 
 
@@ -58,13 +58,13 @@ def as_lists(features: dict[str, np.ndarray], row: int) -> dict[str, list[int]]:
 
 def test_pack_and_unpack_give_the_features() -> None:
   words, sizes, expected = make_instances(np.random.default_rng(0), 50)
-  features = shards.unpack(words, np.cumsum(sizes) - sizes, S, P)
+  features = packing.unpack(words, np.cumsum(sizes) - sizes, S, P)
   assert [as_lists(features, row) for row in range(50)] == expected
 
 
 def test_word_dtype() -> None:
-  assert shards.word_dtype(1 << 16) == np.dtype("<u2")
-  assert shards.word_dtype((1 << 16) + 1) == np.dtype("<u4")
+  assert packing.word_dtype(1 << 16) == np.dtype("<u2")
+  assert packing.word_dtype((1 << 16) + 1) == np.dtype("<u4")
 
 
 Expected = list[tuple[int, dict[str, list[int]]]]
@@ -118,8 +118,8 @@ def test_shards_hold_everything_in_the_order_of_the_keys(
 ) -> None:
   found, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17], equal_keys=equal_keys)
   assert [len(spill.runs) for spill in found] == [4, 0, 2]
-  monkeypatch.setattr(spills, "STRETCH_BYTES", 700)
-  monkeypatch.setattr(shards, "_BATCH", 5)
+  monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
+  monkeypatch.setattr(packing, "_BATCH", 5)
   parts = shards_of(tmp_path, found, 3, compress=compress)
   assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
   assert [len(part) for part in parts] == [62, 63, 63]
@@ -128,7 +128,7 @@ def test_shards_hold_everything_in_the_order_of_the_keys(
 def test_fewer_examples_than_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   found, _ = spill_randomly(tmp_path, monkeypatch, [2])
   assert shards.ShardPlan(found, 8).num_examples == 8
-  with pytest.raises(UserError, match="--num_shards=9: the text gives 8 examples only"):
+  with pytest.raises(UserError, match="--num_shards=9: the text gives only 8 examples"):
     shards.ShardPlan(found, 9)
 
 
@@ -166,8 +166,8 @@ def test_nothing_is_there_until_a_spill_is_closed_nor_after_an_error(tmp_path: P
   assert [path.name for path in tmp_path.iterdir()] == ["unit.spill"]
   path.unlink()
 
-  def parts() -> Iterator[spills.Instances]:
-    yield spills.Instances(np.arange(5, dtype=np.uint64), sizes, np.cumsum(sizes) - sizes, words)
+  def parts() -> Iterator[spills.PackedInstances]:
+    yield spills.PackedInstances(np.arange(5, dtype=np.uint64), sizes, np.cumsum(sizes) - sizes, words)
     raise _StopError
 
   with pytest.raises(_StopError), SpillWriter(str(path)) as writer:
@@ -191,7 +191,7 @@ def test_nothing_is_there_until_a_spill_is_closed_nor_after_an_error(tmp_path: P
   ],
 )
 def test_fan_in_takes_the_fewest_passes(num_runs: int, limit: int, expected: int) -> None:
-  assert merging.fan_in(num_runs, limit) == expected
+  assert merge_passes.fan_in(num_runs, limit) == expected
   passes = next(p for p in itertools.count(1) if limit**p >= num_runs)
   assert (expected - 1) ** passes < num_runs <= expected**passes
 
@@ -213,26 +213,26 @@ def test_merge_passes_change_nothing_and_go_on_where_they_were_stopped(
 ) -> None:
   counts = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
   found, everything = spill_randomly(tmp_path, monkeypatch, counts, equal_keys=equal_keys)
-  monkeypatch.setattr(spills, "STRETCH_BYTES", 700)
+  monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
   if stop_after is not None:
-    merge, calls = merging.merge_spills, itertools.count()
+    merge_spills, calls = merge_passes.merge_spills, itertools.count()
 
-    def stopping(task: merging.MergeTask) -> Spill:
+    def stopping(task: merge_passes.MergeTask) -> Spill:
       if next(calls) == stop_after:
         raise _StopError
-      return merge(task)
+      return merge_spills(task)
 
     with monkeypatch.context() as patch:
-      patch.setattr(merging, "merge_spills", stopping)
+      patch.setattr(merge_passes, "merge_spills", stopping)
       with pytest.raises(_StopError):
-        merging.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+        merge_passes.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
     there = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
     found = sorted((s for s in there if s is not None), key=lambda spill: spill.records()[0]["unit"])
-  merged = merging.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+  merged = merge_passes.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
   assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Path(spill.path).name for spill in merged)
   assert sum(len(spill.runs) for spill in merged) <= 2
   assert [record["unit"] for spill in merged for record in spill.records()] == list(range(len(counts)))
-  assert merging.add_summaries(merged) == {"counts": {"documents": 55}, "labels": [55, 22]}
+  assert merge_passes.add_summaries(merged) == {"counts": {"documents": 55}, "labels": [55, 22]}
   parts = shards_of(tmp_path, merged, 5)
   assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
 
@@ -271,9 +271,9 @@ def test_opens_and_reads_grow_no_faster_than_n_log_n(
     directory = tmp_path / str(num_spills)
     directory.mkdir()
     found, everything = spill_randomly(directory, monkeypatch, [2] * num_spills)
-    monkeypatch.setattr(spills, "STRETCH_BYTES", 500)
+    monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 500)
     opens = reads = 0
-    merged = merging.merge_down(found, str(directory), WORDS.str, workers, num_units=num_spills, limit=4)
+    merged = merge_passes.merge_down(found, str(directory), WORDS.str, workers, num_units=num_spills, limit=4)
     parts = shards_of(directory, merged, 3)
     assert sum(map(len, parts)) == len(everything)
     totals.append((opens, reads))

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from data_prep.prose import docstring_sentences, sentence_key
+from data_prep.docstrings import docstring_sentences, sentence_key
 
 CASES = {
   "sentences over lines": (

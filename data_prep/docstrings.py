@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from data_prep.sentences import split_sentences
+
 # Directives whose body is prose; the body of any other (code, math, plots, tables) is dropped with it.
 _PROSE_DIRECTIVES = frozenset(
   {
@@ -49,14 +51,6 @@ _INLINE = (
   (re.compile(r"\s+"), " "),
   (re.compile(r"\s*\(\s*(?:see)?\s*\)"), ""),  # what a link leaves
   (re.compile(r" (?=[,.;:!?](?:\s|$))"), ""),
-)
-
-# A sentence ends here, unless the last word is short for something.
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])")
-_ABBREVIATION = re.compile(
-  r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|al|fig|figs|eq|eqs|sec|no|vol|pp|p|ch|approx|resp|incl|ref|refs|ed|eds"
-  r"|dr|mr|mrs|prof|inc|st|w\.r\.t|[A-Z])\.$",
-  re.I,
 )
 _WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
 _CODE = re.compile(
@@ -180,19 +174,6 @@ def _plain(paragraph: str) -> str:
   for pattern, replacement in _INLINE:
     paragraph = pattern.sub(replacement, paragraph)
   return paragraph.strip()
-
-
-def split_sentences(paragraph: str) -> Iterator[str]:
-  """The sentences of English prose. A full stop after a usual abbreviation or an initial ends none."""
-  start = 0
-  for match in _SENTENCE_END.finditer(paragraph):
-    sentence = paragraph[start : match.start()]
-    if _ABBREVIATION.search(sentence):
-      continue
-    yield paragraph[start : match.end()].strip()
-    start = match.end()
-  if rest := paragraph[start:].strip():
-    yield rest
 
 
 def _is_prose(sentence: str) -> bool:

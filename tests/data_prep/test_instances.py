@@ -1,4 +1,4 @@
-"""Settings, and a unit's way from text to instances with a real vocabulary."""
+"""PreparationSettings, and a unit's way from text to instances with a real vocabulary."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import pytest
 
 from albert.errors import UserError
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
-from data_prep import preparation
-from data_prep.corpus import Counts, plan_units
-from data_prep.preparation import Settings, UnitMaker, UnitTask
-from data_prep.runners.spills import Spill
+from data_prep.documents import Counts
+from data_prep.instances import InstanceMaker, make_batches, special_free_ids
+from data_prep.runners.unit_spills import UnitTask, write_spill
+from data_prep.settings import PreparationSettings
+from data_prep.sorting.spills import Spill
+from data_prep.units import plan_units
 
 
 @pytest.mark.parametrize(
   ("length", "prob", "expected"), [(512, 0.15, 77), (128, 0.15, 20), (100, 0.15, 15), (64, 0.2, 13)]
 )
 def test_derived_predictions(length: int, prob: float, expected: int) -> None:
-  assert Settings(max_seq_length=length, masked_lm_prob=prob).max_predictions_per_seq == expected
-  assert Settings(max_seq_length=length, max_predictions_per_seq=5).max_predictions_per_seq == 5
+  assert PreparationSettings(max_seq_length=length, masked_lm_prob=prob).max_predictions_per_seq == expected
+  assert PreparationSettings(max_seq_length=length, max_predictions_per_seq=5).max_predictions_per_seq == 5
 
 
 @pytest.mark.parametrize(
@@ -41,12 +43,12 @@ def test_derived_predictions(length: int, prob: float, expected: int) -> None:
 )
 def test_bad_settings_name_the_flag(name: str, value: object) -> None:
   with pytest.raises(UserError, match=f"^{name} must be .*, got {value!r}$"):
-    Settings(**{name: value})  # type: ignore[arg-type]
+    PreparationSettings(**{name: value})  # type: ignore[arg-type]
 
 
 def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
-  settings = Settings(max_seq_length=128, dupe_factor=2)
-  maker = UnitMaker(settings, spm_model)
+  settings = PreparationSettings(max_seq_length=128, dupe_factor=2)
+  maker = InstanceMaker(settings, spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, counts = maker.load(unit)
   text = Path(corpus_file).read_text(encoding="utf-8")
@@ -55,7 +57,7 @@ def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
   assert counts == Counts(documents=300, tokens=documents.ids.size, dropped=0, cut=0)
   assert num_own == 300
   num_tokens = 0
-  for batch in preparation.make_batches(documents, num_own, settings, maker.random_ids):
+  for batch in make_batches(documents, num_own, settings, maker.random_ids):
     restored = batch.masked.ids.copy()
     restored[batch.masked.positions] = batch.masked.labels
     for row, ids in enumerate(np.split(restored, batch.tokens.row_splits[1:-1])):
@@ -71,20 +73,20 @@ def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
 
 def test_random_replacements_are_never_special(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
-  ids = preparation.special_free_ids(tokenizer)
+  ids = special_free_ids(tokenizer)
   assert ids.tolist() == list(range(5, tokenizer.vocab_size))
 
 
 def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_model: str) -> None:
-  settings = Settings(
+  settings = PreparationSettings(
     max_seq_length=128, dupe_factor=1, short_seq_prob=0, sentence_prediction="none", input_format="full_sentences"
   )
-  maker = UnitMaker(settings, spm_model)
+  maker = InstanceMaker(settings, spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, counts = maker.load(unit)
   assert (len(documents), num_own, counts.documents) == (1, 1, 300)
   rows = []
-  for batch in preparation.make_batches(documents, num_own, settings, maker.random_ids):
+  for batch in make_batches(documents, num_own, settings, maker.random_ids):
     restored = batch.masked.ids.copy()
     restored[batch.masked.positions] = batch.masked.labels
     assert not (batch.masked.labels == SEP_ID).any()
@@ -107,22 +109,22 @@ def test_nsp_document_alone_in_its_unit(tmp_path: Path, spm_model: str, donors: 
   """Its donors come from the next unit; without any it is dropped."""
   (tmp_path / "a.txt").write_text("the captain sold the river\nnobody watched\n" * 5)
   (tmp_path / "b.txt").write_text(donors + "\n")
-  settings = Settings(max_seq_length=32, sentence_prediction="nsp", dupe_factor=20)
-  maker = UnitMaker(settings, spm_model)
+  settings = PreparationSettings(max_seq_length=32, sentence_prediction="nsp", dupe_factor=20)
+  maker = InstanceMaker(settings, spm_model)
   paths = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
   unit = next(iter(plan_units(paths, with_donors=True, unit_bytes=200)))
   documents, num_own, counts = maker.load(unit)
   assert counts.dropped == expected
   assert num_own == 1 - expected
   path = str(tmp_path / "unit.spill")
-  maker.make_spill(UnitTask(unit, path))
+  write_spill(maker, UnitTask(unit, path))
   spill = Spill.load(path)
   assert spill is not None
   labels = spill.summary["labels"]
   if expected:
     assert labels == [0, 0]
   else:
-    (batch,) = preparation.make_batches(documents, num_own, settings, maker.random_ids)
+    (batch,) = make_batches(documents, num_own, settings, maker.random_ids)
     foreign = batch.instances.b_start >= documents.splits[1]
     np.testing.assert_array_equal(foreign, batch.instances.labels == 1)
     assert min(labels) > 0

@@ -1,0 +1,303 @@
+"""Reads and tokenizes the documents of a range of text.
+
+A document ends at a blank line or at the end of a file. Every other line is a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+from typing import BinaryIO, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from albert.errors import UserError
+from albert.io import files
+from albert.tokenization.tokenizer import UNK_ID
+from data_prep import text_checks
+from data_prep.text_files import BYTE_ORDER_MARK, cut_line, is_gzip
+from data_prep.units import UNIT_BYTES, TextRange, read_range
+
+# Characters that are tokenized together.
+_BATCH_CHARS = 1 << 18
+_BLOCK_BYTES = 1 << 20
+
+
+class SupportsEncode(Protocol):
+  """The part of albert.tokenization.tokenizer.Tokenizer that `load_documents` uses."""
+
+  @property
+  def word_starts(self) -> np.ndarray: ...
+
+  def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
+
+
+class TextDocument(NamedTuple):
+  """A document of a file.
+
+  Attributes:
+    file_ordinal: index of the file in the sorted list of input files.
+    offset: byte of the file (of a GZIP file: of its decompressed text) where the document's first line begins.
+    sentences: its sentences.
+  """
+
+  file_ordinal: int
+  offset: int
+  sentences: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+  """Tokenized documents, concatenated.
+
+  Attributes:
+    ids: int32 [T], token ids. They include no special tokens but the separators of `merge_documents`.
+    word_starts: bool [T], whether the token starts a word. The first token of a sentence always does; a separator
+      never does.
+    sentence_ends: int64 [N], the position in T after each sentence, ascending. No sentence is empty. A separator is a
+      sentence of one token.
+    splits: int64 [D + 1], document d consists of the tokens splits[d] to splits[d + 1] - 1.
+    file_ordinals: int64 [D], index of each document's file in the sorted list of input files.
+    offsets: int64 [D], byte of the file where the document begins. File ordinal and offset identify a document.
+  """
+
+  ids: np.ndarray
+  word_starts: np.ndarray
+  sentence_ends: np.ndarray
+  splits: np.ndarray
+  file_ordinals: np.ndarray
+  offsets: np.ndarray
+
+  def __len__(self) -> int:
+    return self.splits.size - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+  """Statistics of some text.
+
+  Attributes:
+    documents: number of documents, dropped ones included.
+    tokens: number of their tokens.
+    dropped: number of documents dropped because they are too short.
+    cut: number of times that a document was cut in two because it has no blank line for too long.
+    unknown: number of <unk> tokens.
+  """
+
+  documents: int = 0
+  tokens: int = 0
+  dropped: int = 0
+  cut: int = 0
+  unknown: int = 0
+
+  def __add__(self, other: Counts) -> Counts:
+    return Counts(
+      self.documents + other.documents,
+      self.tokens + other.tokens,
+      self.dropped + other.dropped,
+      self.cut + other.cut,
+      self.unknown + other.unknown,
+    )
+
+
+# ---- text ----------------------------------------------------------------------------------------------
+
+
+def _count_line_ends(text_range: TextRange, stop: int) -> int:
+  """Number of line ends before byte `stop` of the range's file."""
+  with files.open_file(text_range.path) as file:
+    stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(text_range.path) else file
+    total = 0
+    while stop > 0 and (block := stream.read(min(_BLOCK_BYTES, stop))):
+      total += block.count(b"\n")
+      stop -= len(block)
+  return total
+
+
+def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[list[TextDocument], bool]:
+  """Reads the documents of a range of text.
+
+  Byte-order marks are removed. A line of white space counts as blank.
+
+  Args:
+    text_range: the range to read.
+    unit_bytes: the size that the file was cut into ranges with.
+
+  Returns:
+    The documents, and whether the first one continues a document of the range before.
+
+  Raises:
+    UserError: the text is not UTF-8 (the message names the file and the line), or the file is not plain text
+      (`text_checks.check_head`).
+  """
+  data, offset, is_cut = read_range(text_range, unit_bytes)
+  if offset == 0:
+    text_checks.check_head(text_range.path, data)
+  documents: list[TextDocument] = []
+  sentences: list[str] = []
+  for line in data.split(b"\n"):
+    try:
+      text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+      number = _count_line_ends(text_range, offset) + 1
+      raise UserError(
+        f"{text_range.path}, line {number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
+        "convert the file to UTF-8, for example with iconv"
+      ) from error
+    if BYTE_ORDER_MARK in text:
+      text = text.replace(BYTE_ORDER_MARK, "")
+    text = text.strip()
+    if not text:
+      sentences = []
+    else:
+      if not sentences:
+        documents.append(TextDocument(text_range.ordinal, offset, sentences))
+      sentences.extend(cut_line(text))
+    offset += len(line) + 1
+  return documents, is_cut
+
+
+# ---- tokens --------------------------------------------------------------------------------------------
+
+
+def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+  """The token ids of all sentences, concatenated (int32 [T]), and the number of tokens of each sentence (int64 [N])."""
+  ids: list[np.ndarray] = [np.zeros(0, np.int32)]
+  lengths: list[np.ndarray] = [np.zeros(0, np.int64)]
+  start, chars = 0, 0
+  for index, sentence in enumerate(sentences):
+    chars += len(sentence)
+    if chars >= _BATCH_CHARS or index == len(sentences) - 1:
+      batch = tokenizer.encode_batch(sentences[start : index + 1])
+      count = np.fromiter(map(len, batch), np.int64, len(batch))
+      ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(count.sum())))
+      lengths.append(count)
+      start, chars = index + 1, 0
+  return np.concatenate(ids), np.concatenate(lengths)
+
+
+def load_documents(
+  ranges: tuple[TextRange, ...],
+  tokenizer: SupportsEncode,
+  min_words: int,
+  max_num_tokens: int,
+  unit_bytes: int = UNIT_BYTES,
+) -> tuple[Documents, Counts]:
+  """Reads and tokenizes the documents of some ranges of text.
+
+  Args:
+    ranges: the ranges to read.
+    tokenizer: the tokenizer.
+    min_words: documents with fewer words are dropped.
+    max_num_tokens: longer sentences are cut.
+    unit_bytes: the size that the files were cut into ranges with.
+
+  Returns:
+    The documents that were not dropped, and the counts of all of them.
+  """
+  texts: list[TextDocument] = []
+  num_cuts = 0
+  for text_range in ranges:
+    documents_of_range, is_cut = parse_documents(text_range, unit_bytes)
+    num_cuts += is_cut and bool(documents_of_range)
+    texts += documents_of_range
+  ids, lengths = _tokenize(tokenizer, list(itertools.chain.from_iterable(text.sentences for text in texts)))
+  num_sentences = np.fromiter((len(text.sentences) for text in texts), np.int64, len(texts))
+  token_ends = np.concatenate([[0], np.cumsum(lengths)])
+  sentence_ends, word_starts = cut_long_sentences(
+    token_ends[1:][lengths > 0], tokenizer.word_starts[ids], max_num_tokens
+  )
+  documents = Documents(
+    ids=ids,
+    word_starts=word_starts,
+    sentence_ends=sentence_ends,
+    splits=token_ends[np.concatenate([[0], np.cumsum(num_sentences)])],
+    file_ordinals=np.fromiter((text.file_ordinal for text in texts), np.int64, len(texts)),
+    offsets=np.fromiter((text.offset for text in texts), np.int64, len(texts)),
+  )
+  kept = _drop_short_documents(documents, min_words)
+  num_unknown = int(np.count_nonzero(ids == UNK_ID))
+  return kept, Counts(len(texts), int(ids.size), len(texts) - len(kept), num_cuts, num_unknown)
+
+
+def cut_long_sentences(
+  sentence_ends: np.ndarray, word_starts: np.ndarray, max_num_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Cuts sentences longer than `max_num_tokens`, so that no text is lost.
+
+  A sentence is cut where a word starts, or after `max_num_tokens` tokens if no word starts before.
+
+  Args:
+    sentence_ends: int64 [N], the position after each sentence.
+    word_starts: bool [T], whether each token starts a word.
+    max_num_tokens: the greatest length of a sentence.
+
+  Returns:
+    The new sentence_ends, and a copy of word_starts in which the first token of every sentence starts a word.
+  """
+  starts = np.concatenate([[0], sentence_ends])[:-1].astype(np.int64)
+  word_starts = word_starts.copy()
+  word_starts[starts] = True
+  cuts = []
+  for index in np.flatnonzero(sentence_ends - starts > max_num_tokens):
+    start, end = int(starts[index]), int(sentence_ends[index])
+    while end - start > max_num_tokens:
+      word_offsets = np.flatnonzero(word_starts[start + 1 : start + max_num_tokens + 1])
+      start += int(word_offsets[-1]) + 1 if word_offsets.size else max_num_tokens
+      cuts.append(start)
+  word_starts[cuts] = True
+  return np.sort(np.concatenate([sentence_ends, np.asarray(cuts, np.int64)])), word_starts
+
+
+def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
+  """The documents with at least `min_words` words."""
+  splits = documents.splits
+  words_before = np.concatenate([[0], np.cumsum(documents.word_starts)])[splits]
+  keep = np.diff(words_before) >= min_words
+  if keep.all():
+    return documents
+  keep_token = np.repeat(keep, np.diff(splits))
+  kept_before = np.concatenate([[0], np.cumsum(keep_token)])
+  keep_sentence = keep[np.searchsorted(splits, documents.sentence_ends) - 1]
+  return Documents(
+    ids=documents.ids[keep_token],
+    word_starts=documents.word_starts[keep_token],
+    sentence_ends=kept_before[documents.sentence_ends[keep_sentence]],
+    splits=np.concatenate([[0], kept_before[splits[1:][keep]]]),
+    file_ordinals=documents.file_ordinals[keep],
+    offsets=documents.offsets[keep],
+  )
+
+
+# ---- several documents ---------------------------------------------------------------------------------
+
+
+def concatenate_documents(first: Documents, second: Documents) -> Documents:
+  """The documents of `first`, followed by those of `second`."""
+  shift = first.ids.size
+  return Documents(
+    ids=np.concatenate([first.ids, second.ids]),
+    word_starts=np.concatenate([first.word_starts, second.word_starts]),
+    sentence_ends=np.concatenate([first.sentence_ends, second.sentence_ends + shift]),
+    splits=np.concatenate([first.splits, second.splits[1:] + shift]),
+    file_ordinals=np.concatenate([first.file_ordinals, second.file_ordinals]),
+    offsets=np.concatenate([first.offsets, second.offsets]),
+  )
+
+
+def merge_documents(documents: Documents, sep_id: int) -> Documents:
+  """Makes one document of all, with the token `sep_id` between each one and the next (RoBERTa's FULL-SENTENCES)."""
+  inner = documents.splits[1:-1]
+  next_sentence = np.searchsorted(documents.sentence_ends, inner, side="right")  # first sentence of the next document
+  shifted = documents.sentence_ends + np.searchsorted(inner, documents.sentence_ends, side="left")
+  separators = inner + np.arange(1, inner.size + 1)
+  size = documents.ids.size + inner.size
+  return Documents(
+    ids=np.insert(documents.ids, inner, sep_id),
+    word_starts=np.insert(documents.word_starts, inner, False),
+    sentence_ends=np.insert(shifted, next_sentence, separators),
+    splits=np.array([0, size], np.int64),
+    file_ordinals=documents.file_ordinals[:1],
+    offsets=documents.offsets[:1],
+  )

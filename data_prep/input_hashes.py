@@ -1,0 +1,203 @@
+"""Checks that the examples were made from the text that the input files hold at the end.
+
+A unit of text is read once. Its record keeps, for each range, the position in the file and the hash of the text. When
+all units are done, every file is read once more: the recorded ranges must cover it exactly, and each range must still
+have its hash. The same pass computes the hash of the whole file. The hashes in the manifest are therefore those of the
+text that the examples were made from, and a file that changed in between is detected even if its size is the same.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from albert.data.manifest import file_sha256
+from albert.errors import RunError, UserError
+from albert.io import files
+from data_prep.text_files import is_gzip
+from data_prep.units import TextRange, TextUnit, read_range
+
+_BLOCK_BYTES = 1 << 20
+
+
+class RangeHash(NamedTuple):
+  """The hash of a range of text that was read.
+
+  Attributes:
+    ordinal: index of the file in the sorted list of input files.
+    start: first byte (of a GZIP file: of the decompressed text).
+    end: byte after the last one.
+    sha256: SHA-256 of the text, in hex.
+  """
+
+  ordinal: int
+  start: int
+  end: int
+  sha256: str
+
+
+def unit_name(unit: TextUnit) -> str:
+  """A name made from the nominal start of the unit, so that sorting the names sorts the units."""
+  first = unit.ranges[0]
+  return f"{first.ordinal:08d}-{first.start:015d}"
+
+
+def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
+  """Reads the text of a unit.
+
+  Args:
+    unit: the unit, without its text.
+
+  Returns:
+    The unit with the text of its ranges and donors, and its record. The record (JSON values) holds the unit's name and
+    the `RangeHash` of each range and donor. The unit's instances depend only on the record and the job's settings.
+  """
+  ranges, donors = (tuple(map(_read, text_ranges)) for text_ranges in (unit.ranges, unit.donors))
+  record = {
+    "unit": unit_name(unit),
+    "ranges": [list(_hash_range(text_range)) for text_range in ranges],
+    "donors": [list(_hash_range(text_range)) for text_range in donors],
+  }
+  return dataclasses.replace(unit, ranges=ranges, donors=donors), record
+
+
+def _read(text_range: TextRange) -> TextRange:
+  with files.naming(text_range.path, "read"):
+    data, start, is_cut = read_range(text_range)
+  return TextRange(text_range.path, text_range.ordinal, start, start + len(data), is_cut, data)
+
+
+def _hash_range(text_range: TextRange) -> RangeHash:
+  assert text_range.data is not None
+  sha256 = hashlib.sha256(text_range.data).hexdigest()
+  return RangeHash(text_range.ordinal, text_range.start, text_range.end, sha256)
+
+
+# ---- checking files ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class FileTask:
+  """An input file to check.
+
+  Attributes:
+    path: the file.
+    num_bytes: its size when it was cut into units.
+    ranges: the ranges of all units, each exactly once.
+    donors: ranges that units read as donors, from neighbouring units.
+  """
+
+  path: str
+  num_bytes: int
+  ranges: tuple[RangeHash, ...]
+  donors: tuple[RangeHash, ...] = ()
+
+
+def file_tasks(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[FileTask]:
+  """One `FileTask` for each input file.
+
+  Args:
+    paths: the input files.
+    sizes: bytes of each file when it was cut into units.
+    records: the records of all units.
+  """
+  ranges: list[list[RangeHash]] = [[] for _ in paths]
+  donors: list[list[RangeHash]] = [[] for _ in paths]
+  for record in records:
+    for hashes_of_files, values in ((ranges, record["ranges"]), (donors, record["donors"])):
+      for value in values:
+        range_hash = RangeHash(*value)
+        hashes_of_files[range_hash.ordinal].append(range_hash)
+  return [FileTask(path, sizes[i], tuple(ranges[i]), tuple(donors[i])) for i, path in enumerate(paths)]
+
+
+def check_file(task: FileTask) -> dict[str, Any]:
+  """Reads a file once more and compares it with the ranges that the units read.
+
+  Returns:
+    The file's entry for the manifest: its name, size and SHA-256.
+
+  Raises:
+    UserError: the file has changed.
+    RunError: units are missing or were made twice, or the file cannot be read.
+  """
+  changed = UserError(
+    f"{task.path} changed while it was being read: nothing was written from it; run the same command again when no "
+    "other program writes to this file"
+  )
+  range_hashes = {*task.ranges, *task.donors}
+  with files.open_file(task.path) as file:
+    reader = _HashingReader(file)
+    stream = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", reader)) if is_gzip(task.path) else reader)
+    try:
+      digests, length = _hash_ranges(stream, range_hashes)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+      raise changed from None
+  if reader.num_bytes != task.num_bytes or any(digests[item] != item.sha256 for item in range_hashes):
+    raise changed
+  _check_coverage(task, length)
+  return {"file": os.path.basename(task.path), "bytes": reader.num_bytes, "sha256": reader.sha256.hexdigest()}
+
+
+def _check_coverage(task: FileTask, length: int) -> None:
+  """Checks that the units' ranges cover the text, of `length` bytes, without gaps or overlaps."""
+  end = 0
+  for start, next_end in [*sorted((item.start, item.end) for item in task.ranges), (length, length)]:
+    if start != end:
+      fault = "missing from" if start > end else "twice in"
+      raise RunError(
+        f"{task.path}: the text from byte {min(end, start)} to {max(end, start)} is {fault} the examples: units of "
+        "text were lost or repeated; run the same command again"
+      )
+    end = next_end
+
+
+def hash_file(path: str) -> dict[str, Any]:
+  """The manifest's entry for a file as it is now: its name, size and SHA-256."""
+  return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
+
+
+class _HashingReader:
+  """Reads a file, and counts and hashes the bytes."""
+
+  def __init__(self, file: BinaryIO):
+    self._file = file
+    self.num_bytes = 0
+    self.sha256 = hashlib.sha256()
+
+  def read(self, size: int = -1) -> bytes:
+    data = self._file.read(size)
+    self.num_bytes += len(data)
+    self.sha256.update(data)
+    return data
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+  while block := stream.read(_BLOCK_BYTES):
+    yield block
+
+
+def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[RangeHash, str], int]:
+  """Reads a stream to its end. Returns the present hash of each range, and the length of the stream in bytes."""
+  not_begun = collections.deque(sorted(ranges))
+  begun: list[tuple[RangeHash, Any]] = []
+  digests: dict[RangeHash, str] = {}
+  position = 0
+  for block in _blocks(stream):
+    stop = position + len(block)
+    while not_begun and not_begun[0].start < stop:
+      begun.append((not_begun.popleft(), hashlib.sha256()))
+    for item, digest in begun:
+      digest.update(memoryview(block)[max(0, item.start - position) : max(0, item.end - position)])
+    digests.update((item, digest.hexdigest()) for item, digest in begun if item.end <= stop)
+    begun = [(item, digest) for item, digest in begun if item.end > stop]
+    position = stop
+  begun += [(item, hashlib.sha256()) for item in not_begun]
+  digests.update((item, digest.hexdigest()) for item, digest in begun)
+  return digests, position

@@ -1,0 +1,160 @@
+"""Turns a unit of text into pretraining instances: tokenized, cut into segments, masked and packed.
+
+An instance is one pretraining example before it is written to a shard.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from albert.data import masking, random_streams
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from data_prep import packing, segments
+from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
+from data_prep.settings import STATIC, PreparationSettings
+from data_prep.token_sequences import InstanceTokens, assemble
+from data_prep.units import TextUnit
+
+# Tokens that are masked together.
+_BATCH_TOKENS = 1 << 18
+# Streams (duplicates of documents) that are cut into segments together.
+_MAX_STREAMS = 1 << 16
+
+
+def special_free_ids(tokenizer: Tokenizer) -> np.ndarray:
+  """The ids that a random replacement of a masked token is drawn from: all ids but those of special pieces."""
+  return np.flatnonzero(~tokenizer.is_special)
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceBatch:
+  """Instances with their tokens before and after masking.
+
+  Attributes:
+    instances: where the segments of each instance are in the documents, and its label.
+    tokens: the tokens before masking.
+    masked: the tokens after masking, and the predictions.
+  """
+
+  instances: segments.InstanceSegments
+  tokens: InstanceTokens
+  masked: masking.MaskedTokens
+
+
+def make_batches(
+  documents: Documents, num_used: int, settings: PreparationSettings, random_ids: np.ndarray
+) -> Iterator[InstanceBatch]:
+  """Makes all instances of the first `num_used` documents, for all duplicates.
+
+  Args:
+    documents: tokenized documents. NSP draws random second segments from all of them.
+    num_used: number of documents, from the first one, that are cut into instances.
+    settings: the job's settings.
+    random_ids: [R] ids for random replacements.
+
+  Yields:
+    Batches of about `_BATCH_TOKENS` tokens.
+  """
+  num_streams = num_used * settings.dupe_factor
+  for first in range(0, num_streams, _MAX_STREAMS):
+    duplicate, streams = divmod(np.arange(first, min(first + _MAX_STREAMS, num_streams)), num_used)
+    keys = segments.document_keys(
+      settings.random_seed, documents.file_ordinals[streams], documents.offsets[streams], duplicate
+    )
+    instances = segments.make_instances(documents, settings.rules, streams, keys)
+    lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
+    # Instances of similar length are masked together. The loop of masking runs as long as its longest row needs.
+    order = np.argsort(lengths, kind="stable")
+    group = np.cumsum(lengths[order] + 3) // _BATCH_TOKENS
+    for rows in np.split(order, np.flatnonzero(np.diff(group)) + 1):
+      yield _mask(documents, segments.InstanceSegments(*(column[rows] for column in instances)), settings, random_ids)
+
+
+def _mask(
+  documents: Documents, instances: segments.InstanceSegments, settings: PreparationSettings, random_ids: np.ndarray
+) -> InstanceBatch:
+  tokens = assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
+  lengths = np.diff(tokens.row_splits)
+  budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+  masked = masking.mask_tokens(
+    tokens.ids,
+    tokens.word_starts,
+    tokens.maskable,
+    tokens.row_splits,
+    budgets=budgets if settings.masking == STATIC else np.zeros_like(budgets),
+    keys=random_streams.draw(instances.keys, segments.MASKS),
+    ngram=settings.ngram,
+    mask_id=MASK_ID,
+    random_ids=random_ids,
+  )
+  return InstanceBatch(instances, tokens, masked)
+
+
+class PackedBatch(NamedTuple):
+  """Packed instances (see data_prep.packing).
+
+  Attributes:
+    keys: uint64 [I], random keys. The instances are shuffled by sorting them by these keys.
+    words: [W], the words of all instances, concatenated.
+    sizes: int64 [I], number of words of each instance.
+    labels: int64 [I], sentence-order or next-sentence labels, 0 or 1.
+  """
+
+  keys: np.ndarray
+  words: np.ndarray
+  sizes: np.ndarray
+  labels: np.ndarray
+
+
+class InstanceMaker:
+  """Turns units of text into packed instances. Each process has one.
+
+  Args:
+    settings: the job's settings.
+    spm_model_file: the SentencePiece model.
+  """
+
+  def __init__(self, settings: PreparationSettings, spm_model_file: str):
+    self.settings = settings
+    self.tokenizer = Tokenizer(spm_model_file, settings.do_lower_case)
+    self.random_ids = special_free_ids(self.tokenizer)
+    self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
+
+  def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:
+    """Reads and tokenizes the documents of a unit.
+
+    For the input format full_sentences, all documents become a single one, with separators between them. For NSP, a
+    unit with a single document needs the documents of its neighbour, from which random second segments are drawn. If
+    the neighbour has none either, the document is dropped.
+
+    Args:
+      unit: the unit of text.
+
+    Returns:
+      The documents; how many of them, from the first one, belong to the unit; and the unit's counts.
+    """
+    rules = self.settings.rules
+    documents, counts = load_documents(unit.ranges, self.tokenizer, rules.min_words, rules.max_num_tokens)
+    num_used = len(documents)
+    if rules.sentence_prediction == segments.NSP and num_used == 1:
+      donors, _ = load_documents(unit.donors, self.tokenizer, rules.min_words, rules.max_num_tokens)
+      documents = concatenate_documents(documents, donors)
+      if len(documents) == 1:
+        return documents, 0, dataclasses.replace(counts, dropped=counts.dropped + 1)
+    if rules.input_format == segments.FULL_SENTENCES and num_used:
+      return merge_documents(documents, SEP_ID), 1, counts
+    return documents, num_used, counts
+
+  def packed_batches(self, unit: TextUnit) -> Iterator[PackedBatch | Counts]:
+    """The instances of a unit in batches, followed by the unit's counts."""
+    documents, num_used, counts = self.load(unit)
+    if num_used:
+      for batch in make_batches(documents, num_used, self.settings, self.random_ids):
+        labels = batch.instances.labels
+        words, sizes = packing.pack(batch.tokens, batch.masked, labels, self._word_dtype)
+        yield PackedBatch(random_streams.draw(batch.instances.keys, segments.ORDER), words, sizes, labels)
+    yield counts

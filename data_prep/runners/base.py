@@ -1,0 +1,130 @@
+"""The interface of a runner, and the checks that every runner makes before and after it writes shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from albert.data.manifest import Manifest, ShardInfo
+from albert.errors import RunError
+from albert.io import files
+from albert.io.workers import Workers
+from albert.tokenization.tokenizer import Tokenizer
+from data_prep import segments
+from data_prep.documents import Counts
+from data_prep.runners.job import KIND, Job
+from data_prep.runners.workspace import UnusableTextError, Workspace
+from data_prep.settings import PreparationSettings
+
+
+class PreparedShards(NamedTuple):
+  """The result of a runner.
+
+  Attributes:
+    counts: numbers of documents and tokens in the text.
+    labels: number of examples with label 0, and with label 1.
+    infos: the manifest's entries for the shards, in order.
+    input_files: the manifest's entries for the input files (name, size, SHA-256), in order.
+  """
+
+  counts: Counts
+  labels: list[int]
+  infos: list[ShardInfo]
+  input_files: list[dict[str, Any]]
+
+
+class Runner(NamedTuple):
+  """A way to carry out a job.
+
+  Attributes:
+    make_shards: writes the shards of a job.
+    hash_inputs: returns the name, size and SHA-256 of each input file as it is now, in order.
+  """
+
+  make_shards: Callable[[Job, Workspace, Tokenizer, Workers], PreparedShards]
+  hash_inputs: Callable[[Job, Workspace, Workers], list[dict[str, Any]]]
+
+
+def check_counts(counts: Counts, num_examples: int, settings: PreparationSettings) -> None:
+  """Checks that the text was enough for the settings.
+
+  Args:
+    counts: numbers of documents and tokens in the text.
+    num_examples: number of examples made from it.
+    settings: the job's settings.
+
+  Raises:
+    UnusableTextError: the text gave no examples, or NSP was requested for a single document.
+  """
+  if settings.sentence_prediction == segments.NSP and counts.documents - counts.cut < 2:
+    raise UnusableTextError(
+      "--sentence_prediction=nsp needs at least two documents, but the text is a single one: "
+      "put blank lines between documents, or use sop"
+    )
+  if num_examples == 0:
+    raise UnusableTextError(
+      f"--input_file: no example in {counts.documents} documents of {counts.tokens} tokens: "
+      "every document needs at least two words (one word with --sentence_prediction=none)"
+    )
+
+
+def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> None:
+  """Checks a runner's list of shards against the number of examples counted before the shuffle.
+
+  Args:
+    job: the job that the shards belong to.
+    infos: the manifest's entries for the shards, in the order of their names.
+    num_examples: number of examples made from the text.
+
+  Raises:
+    RunError: shards or examples are missing or superfluous, or a file is missing or has the wrong size.
+  """
+  problem = _shard_problem(job, infos, num_examples)
+  if problem:
+    raise RunError(f"the runner lost or repeated work: {problem}: no manifest was written; run the same command again")
+
+
+def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> str:
+  """The first problem that `check_shards` finds; "" if there is none."""
+  expected_names = [job.shard_name(index) for index in range(job.num_shards)]
+  names = [info.file for info in infos]
+  if names != expected_names:
+    wrong = sorted({*expected_names} ^ {*names}) or names
+    return (
+      f"{len(names)} shards instead of {len(expected_names)} ({wrong[0]} and others are missing, unknown or repeated)"
+    )
+  num_written = sum(info.examples for info in infos)
+  if num_written != num_examples:
+    return f"{num_written} examples in the shards, but {num_examples} were made from the text"
+  for index, info in enumerate(infos):
+    expected = (index + 1) * num_examples // job.num_shards - index * num_examples // job.num_shards
+    path = files.join(job.output_dir, info.file)
+    if info.examples != expected:
+      return f"{info.examples} examples in {info.file}, which should have {expected}"
+    if not files.exists(path) or files.size(path) != info.bytes:
+      return f"{path} is missing or does not have its {info.bytes} bytes"
+  return ""
+
+
+def make_manifest(settings: dict[str, Any], tokenizer: Tokenizer, prepared: PreparedShards) -> Manifest:
+  """The manifest of finished shards.
+
+  Args:
+    settings: everything that the shards depend on, see `Workspace.shard_settings`.
+    tokenizer: the tokenizer of the job.
+    prepared: the runner's result.
+  """
+  counts = prepared.counts
+  return Manifest(
+    kind=KIND,
+    settings=settings,
+    vocab_sha256=tokenizer.sha256,
+    vocab_size=tokenizer.vocab_size,
+    num_documents=counts.documents,
+    num_tokens=counts.tokens,
+    num_dropped_documents=counts.dropped,
+    num_cut_documents=counts.cut,
+    num_unknown_tokens=counts.unknown,
+    label_counts={str(label): number for label, number in enumerate(prepared.labels)},
+    shards=tuple(prepared.infos),
+  )

@@ -1,0 +1,322 @@
+"""The directory of an unfinished job, and how a later command resumes it. Every runner uses both."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from albert.data.manifest import InputFile, Manifest, ShardInfo, shard_is_intact
+from albert.errors import UserError
+from albert.io import files, json_values
+from albert.runs.directory_lock import DirectoryLock
+from data_prep.runners.job import KIND, Job
+
+# Increase this when the same settings produce different examples than before.
+_FORMAT_VERSION = 1
+# Increase this when the format of the files of an unfinished job changes.
+_WORKSPACE_VERSION = 2
+_WORK_PREFIX = ".preparation-"
+_SETTINGS_FILE = "settings.json"
+_STOPPED_BY_INPUT = "stopped_by_input"
+_SHARD_PREFIX = "shard-"
+# Settings that the shards depend on but the spill files do not.
+_SHARD_SETTINGS = ("num_shards", "compress")
+SPILL_ENDING = ".spill"
+
+
+def _digest(values: dict[str, Any]) -> str:
+  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+class _SettingsFile(msgspec.Struct):
+  """The fields of settings.json that are read; the file belongs to an unfinished job."""
+
+  workspace_version: int = 0
+  stopped_by_input: bool = False
+  input_files: list[InputFile] = []
+
+
+class _ShardRecord(msgspec.Struct):
+  """The contents of shard-N.json, which records a finished shard of an unfinished job."""
+
+  content: str
+  file: json_values.FileName
+  examples: json_values.Count
+  bytes: json_values.Count
+  sha256: str
+
+  @property
+  def info(self) -> ShardInfo:
+    """The shard's entry for the manifest."""
+    return ShardInfo(self.file, self.examples, self.bytes, self.sha256)
+
+
+class UnusableTextError(UserError):
+  """The text gives no examples with these settings. Spill files made from it are of no use to any later job."""
+
+
+class Workspace:
+  """The hidden directory in output_dir that holds the files of an unfinished job.
+
+  Its name is a hash of the vocabulary and of the settings that the spill files depend on. A job with the same hash can
+  therefore reuse the spill files, even if its input files or its number of shards differ.
+
+  Args:
+    job: the job that the directory belongs to.
+    vocab_sha256: SHA-256 of the job's SentencePiece model, in hex.
+
+  Attributes:
+    path: the hidden directory.
+  """
+
+  def __init__(self, job: Job, vocab_sha256: str):
+    self._job = job
+    self._spill_settings = {
+      "format_version": _FORMAT_VERSION,
+      **dataclasses.asdict(job.settings),
+      "vocab_sha256": vocab_sha256,
+    }
+    self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._spill_settings)[:16]}")
+    self._lock: DirectoryLock | None = None
+    self._is_open = False
+
+  def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Everything that the shards depend on, as JSON values, as the manifest records it.
+
+    Args:
+      input_files: name, size and SHA-256 of each input file, as far as they are known.
+    """
+    values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
+    values["vocab_sha256"] = values.pop("vocab_sha256")  # moves it to its position in manifests
+    return {**values, "input_files": [dict(entry) for entry in input_files]}
+
+  def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
+    """A hash of `shard_settings`, in hex."""
+    return _digest(self.shard_settings(input_files))
+
+  def _initial_settings(self) -> dict[str, Any]:
+    """The settings that are known before the input is read, as settings.json holds them."""
+    entries = [{"file": os.path.basename(path)} for path in self._job.inputs]
+    return {"workspace_version": _WORKSPACE_VERSION, **self.shard_settings(entries)}
+
+  def file(self, name: str) -> str:
+    """The path of file `name` in the directory."""
+    return files.join(self.path, name)
+
+  def _read_settings(self, path: str) -> dict[str, Any]:
+    """The settings.json of an unfinished job's directory; {} if there is none."""
+    settings_file = files.join(path, _SETTINGS_FILE)
+    if not files.exists(settings_file):
+      return {}
+    remedy = f"remove {path}, or choose another --output_dir"
+    values = files.read_json(settings_file, remedy=remedy)
+    json_values.convert(settings_file, values, _SettingsFile, remedy)
+    return values
+
+  def check_output_dir(self) -> None:
+    """Checks that output_dir holds no files of another job.
+
+    Raises:
+      UserError: it holds an unfinished job with other settings, or a shard that no manifest describes.
+    """
+    job = self._job
+    names = files.listdir(job.output_dir) if files.is_dir(job.output_dir) else []
+    for name in names:
+      if name.startswith(_WORK_PREFIX):
+        self._check_unfinished(files.join(job.output_dir, name))
+    existing = self._read_settings(self.path)
+    # If the settings agree, a shard without a record is this job's: it was stopped between moving and recording it.
+    if any(existing.get(name) != getattr(job, name) for name in _SHARD_SETTINGS):
+      for index in range(job.num_shards):
+        if job.shard_name(index) in names:
+          raise UserError(
+            f"--output_dir={job.output_dir} holds {job.shard_name(index)}, which no manifest describes: "
+            "choose another directory, or move the file away"
+          )
+
+  def _check_unfinished(self, path: str) -> None:
+    """Raises a UserError if this job cannot continue the unfinished job in directory `path`."""
+    existing, requested = self._read_settings(path), self._initial_settings()
+    stopped_by_input = existing.pop(_STOPPED_BY_INPUT, False)
+    if not existing and path == self.path:
+      return
+    if existing.get("workspace_version") != _WORKSPACE_VERSION:
+      raise UserError(
+        f"--output_dir={self._job.output_dir} holds an unfinished run of another version of this program: remove "
+        f"{path}, or choose another directory"
+      )
+    may_differ = set()
+    if path == self.path:
+      if stopped_by_input:
+        may_differ.add("input_files")
+      if not self._has_shards():
+        may_differ.update(_SHARD_SETTINGS)
+    if any(existing.get(name) != requested[name] for name in requested.keys() - may_differ):
+      raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
+
+  def lock(self) -> None:
+    """Keeps other processes from preparing data in output_dir. UserError if another process is doing so."""
+    if self._lock is None:
+      lock = DirectoryLock(self._job.output_dir, "preparing data")
+      lock.acquire()
+      self._lock = lock
+
+  def open(self) -> None:
+    """Makes the directory and writes settings.json. The caller holds the lock."""
+    files.makedirs(self.path)
+    self._is_open = True
+    if self._read_settings(self.path) != self._initial_settings():
+      files.write_json(self.file(_SETTINGS_FILE), self._initial_settings())
+    if files.is_remote(self.path):
+      files.remove_leftovers(self.path)
+    else:
+      for name in files.listdir(self.path):
+        if files.is_staging_name(name):  # a process that was killed left it: this process holds the lock
+          files.remove(self.file(name))
+
+  def close(self) -> None:
+    """Releases the lock."""
+    if self._lock is not None:
+      self._lock.release()
+      self._lock = None
+
+  def save_shard(self, index: int, info: ShardInfo, shard_digest: str) -> None:
+    """Records a finished shard.
+
+    Args:
+      index: number of the shard, from 0.
+      info: the shard's entry for the manifest.
+      shard_digest: see the method of this name.
+    """
+    if self._lock is not None:
+      self._lock.check()
+    record = {"content": shard_digest, **dataclasses.asdict(info)}
+    files.write_json(self.file(f"{_SHARD_PREFIX}{index:05d}.json"), record)
+
+  def finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
+    """The manifest's entry for a shard that an earlier command has finished.
+
+    Returns:
+      None if the shard has no record, was made with another `shard_digest`, or its file is missing or damaged.
+    """
+    path = self.file(f"{_SHARD_PREFIX}{index:05d}.json")
+    if not files.exists(path):
+      return None
+    try:
+      record = files.read_json(path, _ShardRecord)
+    except UserError:
+      return None  # the record is damaged: the shard is made again
+    if record.content != shard_digest or record.file != self._job.shard_name(index):
+      return None
+    return record.info if shard_is_intact(self._job.output_dir, record.info) else None
+
+  def _has_shards(self) -> bool:
+    """Whether a shard is finished, recorded or not. It would remain beside the shards of other settings."""
+    is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
+    return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir))
+
+  def remove(self) -> None:
+    """Removes the directory, then releases the lock."""
+    self._is_open = False
+    files.remove_tree(self.path)  # before the lock is released: afterwards another process may make it again
+    self.close()
+
+  def keep_after(self, error: UserError) -> None:
+    """Keeps finished files after bad input, so that a job with corrected input can use them.
+
+    The directory is removed if it holds no finished files, or if the text is unusable.
+    """
+    if not self._is_open:
+      return
+    names = files.listdir(self.path)
+    has_results = any(name.endswith(SPILL_ENDING) or name.startswith(_SHARD_PREFIX) for name in names)
+    if isinstance(error, UnusableTextError) or not has_results:
+      self.remove()
+    else:
+      files.write_json(self.file(_SETTINGS_FILE), {**self._initial_settings(), _STOPPED_BY_INPUT: True})
+
+
+def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:
+  """The error for an output_dir with a run of other settings. `run`: "a finished run" or "an unfinished run"."""
+  differing = [name for name in sorted({*existing, *requested}) if existing.get(name) != requested.get(name)]
+  differences = ", ".join(
+    "other input files" if name == "input_files" else f"{name} {existing.get(name)}, not {requested.get(name)}"
+    for name in differing
+  )
+  return UserError(
+    f"--output_dir={output_dir} holds {run} with other settings ({differences}): "
+    "choose another directory, or remove this one"
+  )
+
+
+def _requested_settings(
+  job: Job, workspace: Workspace, existing: dict[str, Any], hash_inputs: Callable[[], list[dict[str, Any]]]
+) -> dict[str, Any]:
+  """The job's `shard_settings`, to compare with those of a finished run.
+
+  Hashing all input files is slow, so it is done only if everything else, their sizes included, is equal.
+  """
+  entries = [{"file": os.path.basename(path), "bytes": files.size(path)} for path in job.inputs]
+  existing_files = existing.get("input_files", [])
+  if entries != [{name: entry.get(name) for name in ("file", "bytes")} for entry in existing_files]:
+    return workspace.shard_settings(entries)
+  requested = workspace.shard_settings(existing_files)
+  return requested if requested != existing else workspace.shard_settings(hash_inputs())
+
+
+def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[str, Any]]]) -> Manifest | None:
+  """Opens the workspace, unless output_dir holds the finished and intact shards of the same job.
+
+  If shards of a finished job are missing or damaged, its manifest is removed and the intact shards are recorded in the
+  workspace, so that only the others are made again.
+
+  Args:
+    job: the job to run.
+    workspace: its workspace.
+    hash_inputs: returns name, size and SHA-256 of each input file as it is now.
+
+  Returns:
+    The manifest if nothing is left to do, else None.
+
+  Raises:
+    UserError: output_dir holds another run, or another process is preparing data there.
+  """
+  manifest = Manifest.load(job.output_dir)
+  if manifest is None:
+    workspace.lock()
+    manifest = Manifest.load(job.output_dir)  # again: the process that held the lock may just have written it
+  if manifest is None:
+    workspace.check_output_dir()
+    workspace.open()
+    return None
+  requested = _requested_settings(job, workspace, manifest.settings, hash_inputs)
+  if manifest.kind != KIND or manifest.settings != requested:
+    raise _other_settings_error(job.output_dir, "a finished run", manifest.settings, requested)
+  names = [job.shard_name(index) for index in range(job.num_shards)]
+  if [shard.file for shard in manifest.shards] != names:
+    raise UserError(
+      f"{files.join(job.output_dir, 'manifest.json')} lists {len(manifest.shards)} shards, not {names[0]} to "
+      f"{names[-1]}: restore it, or delete it and the shards"
+    )
+  is_intact = [shard_is_intact(job.output_dir, shard) for shard in manifest.shards]
+  if all(is_intact):
+    workspace.remove()
+    print(f"{job.output_dir}: complete; the checksums of all {len(is_intact)} shards are correct, nothing to do")
+    return manifest
+  print(
+    f"{job.output_dir}: {is_intact.count(False)} of {len(is_intact)} shards are missing or damaged: making them again"
+  )
+  workspace.lock()
+  workspace.open()
+  shard_digest = workspace.shard_digest(requested["input_files"])
+  for index, shard in enumerate(manifest.shards):
+    if is_intact[index]:
+      workspace.save_shard(index, shard, shard_digest)
+  files.remove(files.join(job.output_dir, "manifest.json"))
+  return None

@@ -1,0 +1,153 @@
+"""Cuts the sorted instances into shards: equal numbers of consecutive examples, in the order of the random keys.
+
+A shard is written by merging all sorted runs, beginning with the shard's first example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert.data.manifest import ShardInfo
+from albert.errors import RunError, UserError
+from albert.io.records import RecordWriter
+from data_prep.packing import write_examples
+from data_prep.sorting import merge
+from data_prep.sorting.merge import RunSection, merge_runs
+from data_prep.sorting.spills import Spill
+
+
+def check_total(num_examples: int, num_shards: int) -> None:
+  """Raises a UserError if there are fewer examples than shards."""
+  if num_examples < num_shards:
+    raise UserError(
+      f"--num_shards={num_shards}: the text gives only {num_examples} examples: lower --num_shards, or add text"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardTask:
+  """A shard to write.
+
+  Attributes:
+    index: number of the shard, from 0.
+    path: its file.
+    sections: the sections of the sorted runs that hold its examples.
+    first_key: the smallest key in the sections.
+    last_key: the shard has no examples with greater keys.
+    skip: number of examples in the sections before the shard's first one.
+    num_examples: number of the shard's examples.
+    num_key_ranges: all keys are divided into this many ranges, see `merge_runs`.
+    max_seq_length: tokens of an example.
+    max_predictions_per_seq: masked positions of an example.
+    word_type: NumPy type of the words.
+    compress: whether to write a GZIP file.
+  """
+
+  index: int
+  path: str
+  sections: tuple[RunSection, ...]
+  first_key: int
+  last_key: int
+  skip: int
+  num_examples: int
+  num_key_ranges: int
+  max_seq_length: int
+  max_predictions_per_seq: int
+  word_type: str
+  compress: bool
+
+
+class ShardPlan:
+  """Finds where each shard begins in the sorted runs.
+
+  The first example of shard s is number s * num_examples // num_shards. The tables of the runs give the number of
+  examples below each bucket of keys. A shard is read from the bucket that holds its first example.
+
+  Args:
+    all_spills: the spill files; few enough to be open at the same time.
+    num_shards: number of shards.
+
+  Raises:
+    UserError: there are fewer examples than shards.
+  """
+
+  def __init__(self, all_spills: Sequence[Spill], num_shards: int):
+    runs = [(spill, run) for spill in all_spills for run in spill.runs]
+    self.num_examples = sum(run.num_instances for _, run in runs)
+    check_total(self.num_examples, num_shards)
+    num_bytes = sum(run.num_bytes for _, run in runs)
+    self._num_key_ranges = 1 + num_bytes // merge.KEY_RANGE_BYTES
+    bits = min(run.bucket_bits for _, run in runs)
+    self._shift = 64 - bits
+    num_below = np.zeros(1 << bits, np.int64)
+    for spill, run in runs:
+      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - bits)]
+    self._bounds = [shard * self.num_examples // num_shards for shard in range(num_shards + 1)]
+    firsts = np.array(self._bounds[:-1])
+    self._first_buckets = np.searchsorted(num_below, firsts, side="right") - 1
+    self._last_buckets = np.searchsorted(num_below, np.array(self._bounds[1:]) - 1, side="right") - 1
+    self._skips = firsts - num_below[self._first_buckets]
+    # [runs, shards]: the block where each shard begins in each run. The tables are read a second time, so that only
+    # one of them is in memory.
+    self._runs = runs
+    self._offsets = np.empty((len(runs), num_shards), np.int64)
+    self._run_skips = np.empty((len(runs), num_shards), np.int64)
+    for row, (spill, run) in enumerate(runs):
+      table = spill.table(run)
+      position = table.num_below[self._first_buckets << (run.bucket_bits - bits)]
+      block = np.searchsorted(table.block_firsts, position, side="right") - 1
+      self._offsets[row] = np.where(position < run.num_instances, table.block_offsets[block], run.end)
+      self._run_skips[row] = position - table.block_firsts[block]
+
+  def task(
+    self, index: int, path: str, max_seq_length: int, max_predictions_per_seq: int, word_type: str, *, compress: bool
+  ) -> ShardTask:
+    """The task to write shard `index`. See `ShardTask` for the arguments."""
+    starts = zip(self._runs, self._offsets[:, index].tolist(), self._run_skips[:, index].tolist(), strict=True)
+    return ShardTask(
+      index=index,
+      path=path,
+      sections=tuple(
+        RunSection(spill.path, offset, skip, run.end) for (spill, run), offset, skip in starts if offset < run.end
+      ),
+      first_key=int(self._first_buckets[index]) << self._shift,
+      last_key=(int(self._last_buckets[index]) + 1 << self._shift) - 1,
+      skip=int(self._skips[index]),
+      num_examples=self._bounds[index + 1] - self._bounds[index],
+      num_key_ranges=self._num_key_ranges,
+      max_seq_length=max_seq_length,
+      max_predictions_per_seq=max_predictions_per_seq,
+      word_type=word_type,
+      compress=compress,
+    )
+
+
+def write_shard(task: ShardTask) -> ShardInfo:
+  """Writes a shard.
+
+  Returns:
+    The shard's entry for the manifest.
+
+  Raises:
+    RunError: a sorted run is damaged, or the disk failed.
+  """
+  num_to_skip, num_left = task.skip, task.num_examples
+  with RecordWriter(task.path, compress=task.compress) as writer:
+    for instances in merge_runs(
+      task.sections,
+      task.word_type,
+      first_key=task.first_key,
+      last_key=task.last_key,
+      num_key_ranges=task.num_key_ranges,
+    ):
+      starts = instances.starts[num_to_skip : num_to_skip + num_left]
+      num_to_skip, num_left = max(0, num_to_skip - instances.starts.size), num_left - starts.size
+      write_examples(writer, instances.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      if not num_left:
+        break
+    if num_left:
+      raise RunError(f"{task.path}: {num_left} of its {task.num_examples} examples are missing from the sorted runs")
+  return ShardInfo(task.path, writer.num_records, writer.num_bytes, writer.sha256)

@@ -1,0 +1,244 @@
+"""Cuts the input files into units: pieces of text of limited size, which processes work on independently.
+
+A file's text (of a .txt.gz file: the decompressed text) is cut into ranges at the first blank line after every
+UNIT_BYTES, so that one large file becomes many units. If there is no blank line for another UNIT_BYTES, the document is
+cut at the end of a line, or else at white space, and its second part becomes a new document. Such cuts are counted.
+The units depend only on the contents and the order of the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Callable, Iterator
+
+from albert.errors import UserError
+from albert.io import files
+from data_prep import text_checks
+from data_prep.text_files import is_gzip
+
+UNIT_BYTES = 2 << 20
+# The search for a blank line begins this many bytes earlier, since the blank line may begin before the position.
+_LOOK_BACK = 64
+# The first search for a blank line reads this many bytes.
+_SHORT_WINDOW = 1 << 16
+_BLANK_LINE = re.compile(rb"\n[ \t\r\v\f]*\n")
+_LINE_END = re.compile(rb"\n")
+_SPACE = re.compile(rb"[ \t\r\v\f]")
+_CHARACTER = re.compile(rb"(?s).(?=[\x00-\x7f\xc0-\xff])")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRange:
+  """A range of a file's text.
+
+  Attributes:
+    path: the file.
+    ordinal: index of the file in the sorted list of input files.
+    start: first byte. In a plain file that is not read yet: a multiple of UNIT_BYTES, which `read_range` moves to the
+      next blank line. In a GZIP file: byte of the decompressed text.
+    end: byte after the last one; as `start`, or the size of the file.
+    is_cut: whether the range begins inside a document. Set when the text is read.
+    data: the text, once it is read; the ranges of a GZIP file always have it.
+  """
+
+  path: str
+  ordinal: int
+  start: int
+  end: int
+  is_cut: bool = False
+  data: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TextUnit:
+  """A unit of text.
+
+  Attributes:
+    index: number of the unit.
+    ranges: its text.
+    donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
+      come from the neighbour's documents.
+    progress_bytes: bytes of the files (compressed, for GZIP files) that the unit stands for in progress bars.
+  """
+
+  index: int
+  ranges: tuple[TextRange, ...]
+  donors: tuple[TextRange, ...] = ()
+  progress_bytes: int = 0
+
+  @property
+  def data_bytes(self) -> int:
+    """Bytes of text that the unit holds in memory."""
+    return sum(len(text_range.data or b"") for text_range in self.ranges + self.donors)
+
+
+# ---- cutting files into ranges -------------------------------------------------------------------------
+
+
+def find_boundary(window: bytes, look_back: int, *, is_last: bool) -> tuple[int, bool]:
+  """Finds where to cut text.
+
+  The cut is at the end of the first blank line that ends at byte `look_back` or later. Without a blank line it is at
+  the end of the file, if the window reaches it; else after the first end of a line, white space or character.
+
+  Args:
+    window: some bytes of the text.
+    look_back: position in the window that the cut must not precede.
+    is_last: whether the window reaches the end of the file.
+
+  Returns:
+    The position of the cut in the window, and whether it is inside a document.
+  """
+  for match in _BLANK_LINE.finditer(window):
+    if match.end() >= look_back:
+      return match.end(), False
+  if is_last:
+    return len(window), False
+  for pattern in (_LINE_END, _SPACE, _CHARACTER):
+    match_or_none = pattern.search(window, max(0, look_back - 1))
+    if match_or_none:
+      return match_or_none.end(), True
+  return len(window), True
+
+
+def _find_boundary_in_file(read_at: Callable[[int, int], bytes], position: int, unit_bytes: int) -> tuple[int, bool]:
+  """`find_boundary` for byte `position` of a file; the boundary is at most `unit_bytes` after it.
+
+  `read_at(start, length)` reads bytes of the file.
+  """
+  if position == 0:
+    return 0, False
+  start = max(0, position - _LOOK_BACK)
+  # Most boundaries are near. The long window is read only if the short one has no blank line.
+  window = read_at(start, position - start + min(_SHORT_WINDOW, unit_bytes))
+  boundary, is_cut = find_boundary(window, position - start, is_last=False)
+  if is_cut:
+    length = position - start + unit_bytes
+    window = read_at(start, length)
+    boundary, is_cut = find_boundary(window, position - start, is_last=len(window) < length)
+  return start + boundary, is_cut
+
+
+def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
+  """Cuts a GZIP file into ranges, reading it once from its beginning.
+
+  Args:
+    path: the file.
+    ordinal: its index in the list of input files.
+    unit_bytes: the nominal size of a range, in bytes of decompressed text.
+
+  Yields:
+    Ranges with their text, and the compressed bytes that were read for each.
+
+  Raises:
+    UserError: the file is not a GZIP file, or is damaged or incomplete.
+  """
+  with files.open_file(path) as file:
+    text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
+    file.seek(0)
+    stream = gzip.GzipFile(fileobj=file)
+    text, offset = b"", 0  # decompressed text that no range has yet, and the position where it begins
+    bytes_read, is_cut = 0, False
+    for position in itertools.count(unit_bytes, unit_bytes):
+      window_bytes = position + unit_bytes - offset
+      text += _decompress(stream, path, window_bytes - len(text))
+      if offset + len(text) <= position:
+        break
+      skipped = max(0, position - _LOOK_BACK - offset)
+      is_last = len(text) < window_bytes
+      boundary, next_is_cut = find_boundary(text[skipped:], position - offset - skipped, is_last=is_last)
+      length, file_position = skipped + boundary, file.tell()
+      yield TextRange(path, ordinal, offset, offset + length, is_cut, text[:length]), file_position - bytes_read
+      text, offset, bytes_read, is_cut = text[length:], offset + length, file_position, next_is_cut
+    yield TextRange(path, ordinal, offset, offset + len(text), is_cut, text), files.size(path) - bytes_read
+
+
+def _decompress(stream: gzip.GzipFile, path: str, size: int) -> bytes:
+  """At most `size` bytes of decompressed text."""
+  try:
+    return stream.read(size) if size > 0 else b""
+  except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    raise UserError(
+      f"{path}: the GZIP file is damaged or incomplete ({error}): compress it again, or leave it out of the input"
+    ) from error
+
+
+def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
+  """Cuts a plain file into ranges of `unit_bytes` without reading it, and yields each range and its size in bytes."""
+  size = files.size(path)
+  for start in range(0, size, unit_bytes):
+    end = min(start + unit_bytes, size)
+    yield TextRange(path, ordinal, start, end), end - start
+
+
+def read_range(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[bytes, int, bool]:
+  """Reads the text of a range.
+
+  Args:
+    text_range: the range.
+    unit_bytes: the size that the file was cut into ranges with.
+
+  Returns:
+    The text, the byte of the file where it begins, and whether it begins inside a document.
+  """
+  if text_range.data is not None:
+    return text_range.data, text_range.start, text_range.is_cut
+  with files.open_file(text_range.path) as file:
+
+    def read_at(start: int, length: int) -> bytes:
+      file.seek(start)
+      return file.read(length)
+
+    size = files.size(text_range.path)
+    start, is_cut = _find_boundary_in_file(read_at, text_range.start, unit_bytes)
+    end = size if text_range.end >= size else _find_boundary_in_file(read_at, text_range.end, unit_bytes)[0]
+    return read_at(start, max(0, end - start)), start, is_cut and start < end
+
+
+# ---- units ---------------------------------------------------------------------------------------------
+
+
+def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BYTES) -> Iterator[TextUnit]:
+  """Cuts text files into units of about `unit_bytes` of text, in order. Short files share a unit.
+
+  Args:
+    paths: the text files. The position of a file in the list is its ordinal.
+    with_donors: whether each unit gets the ranges of the next one as donors (the last unit: those of the one before).
+    unit_bytes: greatest nominal size of a unit. Its text is at most twice as long.
+  """
+  groups = _group_ranges(paths, unit_bytes)
+  if not with_donors:
+    for index, (ranges, progress) in enumerate(groups):
+      yield TextUnit(index, ranges, (), progress)
+    return
+  previous: tuple[TextRange, ...] = ()
+  current = next(groups, None)
+  index = 0
+  while current is not None:
+    following = next(groups, None)
+    yield TextUnit(index, current[0], following[0] if following else previous, current[1])
+    previous, current = current[0], following
+    index += 1
+
+
+def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[tuple[tuple[TextRange, ...], int]]:
+  """Groups of ranges of at most `unit_bytes` by nominal size, and the bytes read from disk for each group."""
+  group: list[TextRange] = []
+  group_bytes, progress = 0, 0
+  for ordinal, path in enumerate(paths):
+    cut_file = gzip_ranges if is_gzip(path) else plain_ranges
+    for number, (text_range, bytes_read) in enumerate(cut_file(path, ordinal, unit_bytes)):
+      # A range of a GZIP file counts as the range of the same plain text would, so that both give the same units.
+      nominal_bytes = max(0, min(unit_bytes, text_range.end - number * unit_bytes))
+      if group and group_bytes + nominal_bytes > unit_bytes:
+        yield tuple(group), progress
+        group, group_bytes, progress = [], 0, 0
+      group.append(text_range)
+      group_bytes += nominal_bytes
+      progress += bytes_read
+  if group:
+    yield tuple(group), progress
