@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.masking import MaskedTokens, MaskedSpans
+from albert.data.masking import MaskedSpans, MaskedTokens
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.workers import Workers
