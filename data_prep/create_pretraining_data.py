@@ -1,8 +1,8 @@
-"""Plain text to TFRecord shards for pretraining.
+"""Turns plain text into TFRecord shards for pretraining.
 
-A document ends at a blank line or at the end of a file, a sentence at the end of a line. The shards are a
-function of the texts, the vocabulary and the settings: the number of processes changes nothing. A run that
-was stopped is continued by the same command.
+The text has one sentence on each line, and a blank line after each document. The shards depend only on the text, the
+vocabulary and the settings, and not on the number of processes. If the command was stopped, run it again: it continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -37,16 +37,23 @@ from data_prep.runners.workspace import Workspace, resume
 from data_prep.settings import PreparationSettings
 
 FLAGS = flags.FLAGS
-# What follows after -- on the command line.
+# The words after -- on the command line.
 _beam_flags: list[str] = []
 
 
 def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
-  """Runs the job, or what is left of it, and returns the manifest it wrote.
+  """Writes the shards of a job and their manifest. A job that was stopped before is continued.
+
+  Args:
+    job: the job.
+    runner: carries out the job, by default with processes of this machine.
+
+  Returns:
+    The manifest, which is also in job.output_dir.
 
   Raises:
-    UserError: for bad input, and when output_dir holds a run with other settings.
-    RunError: the disk or the system failed. What is finished is kept, and the same job goes on from there.
+    UserError: bad input, or output_dir holds a run with other settings.
+    RunError: the disk or the system failed. Finished files are kept, and the same job continues with them.
   """
   tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
   workspace = Workspace(job, tokenizer.sha256)
@@ -81,9 +88,9 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
 
 def _define_flags() -> None:
   command_flags.define(
-    "str", "input_file", None, "comma-separated globs of .txt or .txt.gz files, UTF-8", required=True
+    "str", "input_file", None, "text files in UTF-8, .txt or .txt.gz: comma-separated globs", required=True
   )
-  command_flags.define("str", "output_dir", None, "directory for the shards and manifest.json", required=True)
+  command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
     "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
   )
@@ -95,10 +102,12 @@ def _define_flags() -> None:
     "str",
     "runner",
     "local",
-    "local: processes of this machine; beam: Apache Beam, whose own flags follow after --, such as "
+    "local: processes on this machine; beam: Apache Beam, whose own flags are given after --, such as "
     "-- --runner=DataflowRunner --project=NAME",
     choices=["local", "beam"],
   )
+  # The scripts for training call their seed --seed.
+  flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
 
 
 def _job_from_flags() -> Job:
@@ -115,14 +124,14 @@ def _job_from_flags() -> Job:
 
 
 def _runner() -> Runner:
-  """What --runner names.
+  """The runner that --runner selects.
 
   Raises:
-    UserError: Apache Beam is not installed, or its flags are given without it.
+    UserError: Apache Beam is not installed, or its flags are given without --runner=beam.
   """
   if FLAGS.runner == "local":
     if _beam_flags:
-      raise UserError(f"{_beam_flags[0]!r} follows after --, which is for --runner=beam alone")
+      raise UserError(f"{_beam_flags[0]!r}: words after -- are Beam's flags: give --runner=beam, or leave them out")
     return local_runner.RUNNER
   try:
     from data_prep.runners import beam as beam_runner
@@ -138,13 +147,13 @@ def _report(manifest: Manifest, output_dir: str) -> None:
   print(
     f"{output_dir}: {manifest.num_examples} examples ({labels}) in {len(manifest.shards)} shards from "
     f"{manifest.num_documents} documents, {manifest.num_tokens} tokens "
-    f"({manifest.num_dropped_documents} documents dropped as too short, {manifest.num_cut_documents} cut)"
+    f"({manifest.num_dropped_documents} documents too short and dropped, {manifest.num_cut_documents} too long and cut)"
   )
   if manifest.unknown_share is not None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
     if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
       print(warning, file=sys.stderr)
-  # ru_maxrss is in KiB (bytes on macOS).
+  # The unit of ru_maxrss is KiB, on macOS a byte.
   scale = 1 if sys.platform == "darwin" else 1024
   peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
   print(f"peak memory of a process: {peak * scale / 1e6:.0f} MB")
@@ -155,7 +164,7 @@ def main() -> None:
   try:
     manifest = prepare(job, _runner())
   except Interrupted as stop:
-    raise Stopped("stopped: the same command goes on from here", stop.signal_number) from stop
+    raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
   _report(manifest, job.output_dir)
 
 

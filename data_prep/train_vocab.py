@@ -1,6 +1,7 @@
 """Trains ALBERT's vocabulary, a SentencePiece unigram model, on a sample of text files.
 
-The text is normalized as `albert.tokenization` does before it encodes. Equal input, flags and seed give equal bytes.
+The text is normalized as the tokenizer normalizes it before encoding. The same input, flags and seed give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import random
 import re
 import string
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -36,23 +38,32 @@ from data_prep.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 
-# SentencePiece leaves out lines with more bytes, and `cut_line` gives far fewer, also after normalization.
+# SentencePiece skips longer lines. The lines of `cut_line` are far shorter, also after normalization.
 _MAX_LINE_BYTES = 1 << 20
-# SentencePiece's own mark for <unk>; it leaves out lines that hold one.
+# SentencePiece marks <unk> with this character, and skips lines that contain it.
 _RESERVED = "\u2585"
-# The README of the original: --character_coverage=0.99995.
+# The value in the README of the original ALBERT.
 _CHARACTER_COVERAGE = 0.99995
-# What SentencePiece takes.
+# The range that SentencePiece accepts.
 _COVERAGES = 0.98, 1.0
 _MAX_THREADS = 1024
-# Data preparation keeps ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
+# Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
 def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
-  """A uniform sample of at most `size` lines in one pass, holding no more than them (reservoir, algorithm L)."""
+  """Draws a uniform sample of lines in one pass (reservoir sampling, algorithm L).
+
+  Args:
+    lines: the lines.
+    size: greatest number of lines to draw, and to hold in memory.
+    rng: the random generator.
+
+  Returns:
+    All lines in order if there are at most `size`, else a random sample of `size` lines.
+  """
   iterator = iter(lines)
   sample = [line for _, line in zip(range(size), iterator, strict=False)]
   if len(sample) < size:
@@ -70,12 +81,12 @@ def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[st
 
 
 def _skip(weight: float, rng: random.Random) -> int:
-  """How many lines go by before the next one enters a reservoir whose largest key is `weight`."""
+  """The number of lines to skip before the next one enters the sample. `weight`: the W of algorithm L."""
   return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
 
 
 def ascii_characters(*, do_lower_case: bool) -> str:
-  """Letters, digits and punctuation of ASCII; only lower-case letters where the text is lower-cased."""
+  """The letters, digits and punctuation of ASCII, with `do_lower_case` without upper-case letters."""
   letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
   return letters + string.digits + string.punctuation
 
@@ -90,24 +101,26 @@ def train_model(
   user_defined_symbols: Sequence[str] = (),
   num_threads: int = 16,
 ) -> bytes:
-  """Trains a unigram model with the control symbols at ids 0..4 and SentencePiece's own normalization nmt_nfkc.
+  """Trains a SentencePiece unigram model with ALBERT's special tokens at the ids 0 to 4.
+
+  SentencePiece's own normalization in the model is nmt_nfkc.
 
   Args:
-    sentences: text as it is in the corpus; it is normalized here, and long ones are cut.
+    sentences: lines of the corpus. They are normalized here, and long ones are cut.
     vocab_size: number of pieces.
-    do_lower_case: as `albert.tokenization.normalize_text` takes it.
-    character_coverage: share of the characters of the text that must be in the vocabulary; the rarest others become
-      <unk>.
-    keep_ascii: every character of `ascii_characters` becomes a piece, however rare it is in the text.
-    user_defined_symbols: always pieces of their own.
-    num_threads: the model depends on it in the last bits of its scores.
+    do_lower_case: whether the text is lower-cased.
+    character_coverage: share of the text's characters that the vocabulary must cover. The rarest characters beyond it
+      become <unk>.
+    keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
+    user_defined_symbols: strings that are always pieces of their own.
+    num_threads: number of threads. The scores depend on it in their last bits.
 
   Returns:
-    The model file's contents.
+    The contents of the model file.
 
   Raises:
-    UserError: no text, a symbol that is there already, or a vocabulary size that this text does not allow, naming one
-      that it does.
+    UserError: there is no text, a symbol is in the vocabulary already, or the vocabulary size is impossible for this
+      text. In the last case the message gives a possible size.
   """
   for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
     if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
@@ -116,9 +129,9 @@ def train_model(
       raise UserError(
         f"--user_defined_symbols: SentencePiece reserves {_RESERVED} (U+2585), as in {symbol!r}: leave it out"
       )
-  kept = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
-  # SentencePiece refuses a character that is both required and a user-defined symbol.
-  required_chars = "".join(sorted(set(kept) - set(user_defined_symbols)))
+  ascii_chars = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
+  # SentencePiece rejects a character that is both required and a user-defined symbol.
+  required_chars = "".join(sorted(set(ascii_chars) - set(user_defined_symbols)))
   parts = (part for sentence in sentences for part in cut_line(sentence.replace(_RESERVED, " ")))
   normalized = (normalize_text(part, do_lower_case=do_lower_case) for part in parts)
   model = io.BytesIO()
@@ -140,23 +153,24 @@ def train_model(
       shuffle_input_sentence=False,
       max_sentence_length=_MAX_LINE_BYTES,
       num_threads=num_threads,
-      minloglevel=2,  # its log is long; what goes wrong comes as an exception
+      minloglevel=2,  # its log is long, and errors are raised as exceptions
     )
   except RuntimeError as error:
-    raise _explained(str(error), vocab_size, keep_ascii) from error
+    raise _training_error(str(error), vocab_size, keep_ascii) from error
   return model.getvalue()
 
 
-def _explained(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
-  if found := _TOO_LARGE.search(message):
+def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
+  """The error for an exception of SentencePiece's trainer."""
+  if match := _TOO_LARGE.search(message):
     return UserError(
-      f"--vocab_size={vocab_size}: this text gives at most {found.group(1)} pieces: "
-      f"set --vocab_size={found.group(1)} or give more text"
+      f"--vocab_size={vocab_size}: this text gives at most {match.group(1)} pieces: "
+      f"set --vocab_size={match.group(1)} or give more text"
     )
-  if found := _TOO_SMALL.search(message):
+  if match := _TOO_SMALL.search(message):
     return UserError(
-      f"--vocab_size={vocab_size}: the characters that must be in the vocabulary and the symbols take "
-      f"{found.group(1)} pieces: set --vocab_size={found.group(1)} or more, or lower --character_coverage"
+      f"--vocab_size={vocab_size}: the required characters and the symbols take "
+      f"{match.group(1)} pieces: set --vocab_size={match.group(1)} or more, or lower --character_coverage"
       + (", or give --nokeep_ascii" if keep_ascii else "")
     )
   if "sentences_.empty()" in message:
@@ -168,14 +182,14 @@ def _explained(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
 
 
 def vocab_text(model: bytes) -> str:
-  """The .vocab file of a model: a line "piece, tab, score" for each id."""
+  """The contents of the .vocab file of a model: for each id a line with its piece, a tab and its score."""
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size()))
   return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
 
 
 def read_lines(paths: Sequence[str]) -> Iterator[str]:
-  """Lines with text of all files. Shows how far it is."""
+  """Yields the lines of all files that are not blank, and shows a progress bar."""
   with Progress(sum(map(files.size, paths)), "B", "reading text") as progress:
     for path in paths:
       yield from (line for _, line in open_text_lines(path, progress.update) if line.strip())
@@ -183,48 +197,51 @@ def read_lines(paths: Sequence[str]) -> Iterator[str]:
 
 def _define_flags() -> None:
   define = command_flags.define
-  define("str", "input_file", None, "text files, .txt or .txt.gz: comma-separated globs", required=True)
-  define("str", "output_dir", None, "folder for spiece.model and spiece.vocab")
-  define("str", "output_prefix", None, "instead of --output_dir: writes PREFIX.model and PREFIX.vocab")
+  define("str", "input_file", None, "text files in UTF-8, .txt or .txt.gz: comma-separated globs", required=True)
+  define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to")
+  define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
-  define("int", "vocab_size", 30000, "number of pieces, the control symbols included", allowed=size)
-  define("bool", "do_lower_case", True, "lower-case the text")
+  define("int", "vocab_size", 30000, "number of pieces, special tokens included", allowed=size)
+  define("bool", "do_lower_case", True, "convert the text to lower case")
   define(
     "float",
     "character_coverage",
     _CHARACTER_COVERAGE,
-    "share of the characters of the text that must be in the vocabulary; the rarest others become <unk>",
+    "share of the text's characters that the vocabulary must cover; the rarest characters beyond it become <unk>",
     allowed=Range(*_COVERAGES),
   )
   define(
     "bool",
     "keep_ascii",
     True,
-    "the letters (with --do_lower_case the lower-case ones), digits and punctuation of ASCII are in the vocabulary, "
-    "however rare they are in the text",
+    "put the letters (with --do_lower_case: lower-case letters), digits and punctuation of ASCII into the vocabulary, "
+    "even if they are rare in the text",
   )
   define(
     "str",
     "user_defined_symbols",
     '( ) " - . – £ €',
-    "symbols that are always a piece of their own, separated by spaces",
+    "symbols that are always pieces of their own, separated by spaces",
   )
   define(
     "int",
     "input_sentence_size",
     2_000_000,
-    "most lines to train on, drawn at random; a million take about 1 GB",
+    "greatest number of lines to train on, drawn at random; a million lines need about 1 GB of memory",
     allowed=Range(1),
   )
-  define("int", "random_seed", 12345, "seed of that draw", allowed=Range(0, INT64_MAX))
-  # A constant, not the number of cores: sums are made by thread, and their order decides the scores' last bits.
-  threads = "threads; another number may give a slightly different vocabulary"
+  seed = "seed for drawing the lines of --input_sentence_size; --seed is another name for it"
+  define("int", "random_seed", 12345, seed, allowed=Range(0, INT64_MAX))
+  # The scripts for training call their seed --seed.
+  flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
+  # The default is not the number of cores, since the number of threads changes the scores' last bits.
+  threads = "number of threads; another number may give a slightly different vocabulary"
   define("int", "num_threads", 16, threads, allowed=Range(1, _MAX_THREADS))
 
 
 def _output_prefix() -> str:
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
-    raise UserError("give one of --output_dir (for spiece.model in it) and --output_prefix (for PREFIX.model)")
+    raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
   prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "spiece"))
   if folder := prefix.rpartition("/")[0]:
     files.makedirs(folder)
@@ -236,7 +253,7 @@ def main() -> None:
   text_checks.check_inputs(paths)
   prefix = _output_prefix()
   folder, name = os.path.split(prefix)
-  # Both files must be of one vocabulary: no other process may write them meanwhile.
+  # The lock keeps another process from writing one of the two files in between.
   with DirectoryLock(folder or ".", f"training {name}.model", f".{name}.lock") as lock:
     _train(paths, prefix, lock)
 

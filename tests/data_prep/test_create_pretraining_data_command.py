@@ -76,7 +76,7 @@ def test_killed_command_goes_on(
   _, errors = process.communicate(timeout=60)
   assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
   if number != signal.SIGKILL:
-    assert errors.strip().splitlines()[-1] == "stopped: the same command goes on from here"
+    assert errors.strip().splitlines()[-1] == "stopped: run the same command again to continue"
     assert "Traceback" not in errors
   assert not [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")]
   again = run(output_dir=tmp_path / "out", **flags)

@@ -176,7 +176,9 @@ def test_beams_own_flags_pass_through(tmp_path, corpus, spm_model):
 def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
   done = script(corpus, tmp_path / "out", spm_model, "--", "--project=p")
   assert done.returncode == 2
-  assert done.stderr == "error: '--project=p' follows after --, which is for --runner=beam alone\n"
+  assert done.stderr == (
+    "error: '--project=p': words after -- are Beam's flags: give --runner=beam, or leave them out\n"
+  )
 
 
 @pytest.mark.skipif(beam_runner is not None, reason="Apache Beam is installed")
