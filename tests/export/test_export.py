@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert import predict
 from albert.errors import RunError, UserError
 from albert.export import warmup
 from albert.export.checkpoint import open_checkpoint
 from albert.export.export_model import _rename, export_model
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import ops_of
+from albert.predict import answers as predict_answers
+from albert.predict.exported_model import ExportedModel
+from albert.predict.requests import AUTO, RequestParser
 from tests.export.pipelines import FORMS, STEP, Run, write_run
 from tests.export.requests import plain_texts, requests_of
 from tests.file_limits import file_size_limit
@@ -264,9 +266,9 @@ def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) 
   made = exported[name]
   requests = requests_of(name, plain_texts(21))
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
-  model = predict.Model(str(made.directory.parent))
-  parser = predict.Parser(model.fields, predict.AUTO, "it", model.description["answers"])
-  windows = predict.answers(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
+  model = ExportedModel(str(made.directory.parent))
+  parser = RequestParser(model.fields, AUTO, "it", model.description["answers"])
+  windows = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
   rows = [row for window in windows for row in window]
   assert [row["number"] for row in rows] == list(range(len(requests)))
   expected = made.run.answer(requests)
@@ -301,7 +303,7 @@ def test_predict_as_a_command_loses_no_field(exported: dict[str, Exported], tmp_
   for row, wanted in zip((first, second), expected["probabilities"], strict=True):
     np.testing.assert_allclose(list(row["probabilities"].values()), wanted, atol=TOLERANCE)
   said = result.stderr.decode().splitlines()[0]
-  assert said.startswith(f"answers from {made.directory}: classifier, made of {made.run.directory}")
+  assert said.startswith(f"answers from {made.directory}: classifier, made from {made.run.directory}")
   assert said.endswith(f"(step {STEP})")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from albert import ensemble, predict
+from albert import ensemble
 from albert.cli.settings import Settings
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
@@ -32,6 +32,8 @@ from albert.export import checkpoint
 from albert.io import json_values
 from albert.io.files import read_json
 from albert.io.records import RecordWriter
+from albert.predict.exported_model import read_description
+from albert.predict.requests import JSON, RequestParser
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _owner
@@ -199,7 +201,7 @@ def _read_labels(directory: Path) -> None:
 
 def _read_request(directory: Path) -> None:
   fields = [{"name": "text", "meaning": "m", "is_list": False}]
-  predict.Parser(fields, predict.JSON, "requests").parse(2, (directory / "value").read_bytes())
+  RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
 
 
 def _read_safetensors(directory: Path) -> None:
@@ -353,7 +355,7 @@ PLACES = {
     "value", {"text": "a", "n": 3}, _read_request, named="requests, line 2", wrap=lambda data: data.strip() or b"[]"
   ),
   "exported model": Place(
-    "d.json", DESCRIPTION, lambda d: predict._read_description(str(d / "d.json"))
+    "d.json", DESCRIPTION, lambda d: read_description(str(d / "d.json"))
   ),
   "n-best answers": Place(
     "nbest_predictions.json", NBEST, lambda d: squad_predictions.read(str(d), ""), beside={"null_odds.json": '{"q": 1}'}

@@ -24,7 +24,7 @@ MODULES = {
   "albert.ensemble": "define_flags",
   "albert.experiments": "define_flags",
   "albert.export": "define_flags",
-  "albert.predict": "_define_flags",
+  "albert.predict": "define_flags",
   "albert.report": "define_flags",
   "data_prep.create_pretraining_data": "_define_flags",
   "data_prep.question_texts": "_define_flags",
@@ -67,7 +67,7 @@ def commands() -> list[Command]:
     Command((script,), _defined(lambda task=task: script_flags.define_flags(task))) for script, task in TASKS.items()
   ]
   for module, define in MODULES.items():
-    is_package = not module.startswith("data_prep.") and module not in ("albert.ensemble", "albert.predict")
+    is_package = not module.startswith("data_prep.") and module != "albert.ensemble"
     source = importlib.import_module(f"{module}.__main__" if is_package else module)
     found.append(Command(("-m", module), _defined(getattr(source, define))))
   return found

@@ -36,7 +36,7 @@ PRELOADED = (
   "albert.cli.script_help",
   "albert.convert.convert_checkpoint",
   "albert.export.export_model",
-  "albert.predict",
+  "albert.predict.answers",
   "albert.several_runs",
   "albert.tasks.glue.task",
   "albert.tasks.pretraining",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from albert import predict
 from albert.config import recipes
 from albert.config.model import ModelConfig, load_model_config
 from albert.data import examples, feature_cache, manifest, shards, tables
 from albert.experiments.runner import ROWS
 from albert.export.formats import DESCRIPTION
 from albert.io import files, records
+from albert.predict.exported_model import ExportedModel
 from albert.report.page import make_page
 from albert.report.records import read_runs
 from albert.runs import log_lines, output_files
@@ -112,7 +112,7 @@ def _race(path: Path) -> object:
 
 
 def _exported(path: Path) -> object:
-  return predict.Model(str(next(parent for parent in path.parents if parent.name == "model")))
+  return ExportedModel(str(next(parent for parent in path.parents if parent.name == "model")))
 
 
 READERS: tuple[FileReader, ...] = (

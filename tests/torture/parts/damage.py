@@ -364,10 +364,10 @@ def _read_exported(directory: Path) -> tuple[list[str], Any]:
   """What albert.predict checks before it loads an exported model."""
   from albert.export import file_hashes
   from albert.export.formats import DESCRIPTION
-  from albert.predict import _read_description
+  from albert.predict.exported_model import read_description
 
   path = str(directory / DESCRIPTION)
-  values = _read_description(path)
+  values = read_description(path)
   file_hashes.check_hashes(str(directory), path, values, "export it again")
   return [], values
 

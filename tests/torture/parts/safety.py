@@ -175,7 +175,7 @@ def _of_prediction_sources(directory: Path, form: str, outside: Outside) -> None
 
 def _of_export(directory: Path, form: str, outside: Outside) -> None:
   from albert.export.formats import DESCRIPTION
-  from albert.predict import Model
+  from albert.predict.exported_model import ExportedModel
 
   name = outside.named(directory, form)
   (directory / DESCRIPTION).parent.mkdir(parents=True)
@@ -190,7 +190,7 @@ def _of_export(directory: Path, form: str, outside: Outside) -> None:
   }
   (directory / DESCRIPTION).write_text(json.dumps(values))
   (directory / "saved_model.pb").write_bytes(b"")
-  Model(str(directory))
+  ExportedModel(str(directory))
   raise AssertionError("the model is taken")
 
 

@@ -142,14 +142,14 @@ class _Form:
     return self.predicted.wrong()
 
   def _answer(self, directory: Path, run: Run) -> None:
-    from albert.predict import Model
-    from albert.predict_requests import Request as Line
+    from albert.predict.exported_model import ExportedModel
+    from albert.predict.requests import PredictRequest
 
     with _making:
-      self.model = Model(str(directory))
+      self.model = ExportedModel(str(directory))
     for start in range(0, len(self.requests), _BATCH):
       rows = self.requests[start : start + _BATCH]
-      self.served += self.model.answer([Line(start + n + 1, row) for n, row in enumerate(rows)])
+      self.served += self.model.answer([PredictRequest(start + n + 1, row) for n, row in enumerate(rows)])
       with _making:
         answers = run.answer(self.texts[start : start + _BATCH])
       self.expected += [{name: value[n] for name, value in answers.items()} for n in range(len(rows))]
@@ -175,10 +175,10 @@ class _Form:
 
   def check_alone(self, number: int) -> str | None:
     """A text alone against the same text in a batch of mixed ones."""
-    from albert.predict_requests import Request as Line
+    from albert.predict.requests import PredictRequest
 
     self.ready.wait()
-    (found,) = self.model.answer([Line(1, self.requests[number])])
+    (found,) = self.model.answer([PredictRequest(1, self.requests[number])])
     numbers = {k: v for k, v in self.served[number].items() if not isinstance(v, str | list) or k == "probabilities"}
     numbers = {k: list(v.values()) if isinstance(v, dict) else v for k, v in numbers.items()}
     return _difference(self.texts[number], found, {k: v for k, v in numbers.items() if k not in ("start", "end")})
@@ -356,22 +356,22 @@ _BAD_LINES = (
 
 
 def _bad_lines(context: Context) -> Iterator[Case]:
-  from albert import predict_requests
-  from albert.predict import answers
+  from albert.predict.answers import answer_batches
+  from albert.predict.requests import JSON, RequestParser
 
   class Lengths:
     """Answers without a model: what is tested is the reading."""
 
     def answer(self, requests: Sequence[Any]) -> list[dict[str, Any]]:
-      return [{"length": request.length} for request in requests]
+      return [{"length": request.num_bytes} for request in requests]
 
   def check(line: bytes, before: int) -> str | None:
     fields = [{"name": "text", "meaning": "any", "is_list": False}]
     file = io.BytesIO(b'{"text": "a"}\n' * before + line + b"\n" + b'{"text": "b"}\n')
-    parser = predict_requests.Parser(fields, predict_requests.JSON, "it")
+    parser = RequestParser(fields, JSON, "it")
     found = 0
     try:
-      for rows in answers(Lengths(), parser, file, batch_size=3):  # type: ignore[arg-type]
+      for rows in answer_batches(Lengths(), parser, file, batch_size=3):  # type: ignore[arg-type]
         found += len(rows)
     except UserError as error:
       if found != before:

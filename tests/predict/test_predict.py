@@ -13,13 +13,15 @@ from typing import Any, cast
 
 import pytest
 
-from albert import predict
 from albert.errors import UserError
 from albert.export import file_hashes
 from albert.io import files, input_lines
-from albert.predict import Model, Parser, Request
+from albert.predict import __main__ as command_line
+from albert.predict import answers
+from albert.predict.exported_model import ExportedModel
+from albert.predict.requests import AUTO, JSON, LINES, PredictRequest, RequestParser
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = {"name": "text", "meaning": "any", "is_list": False}
 PAIR = [TEXT | {"name": "text_a"}, TEXT | {"name": "text_b"}]
 CHOICE = [TEXT | {"name": "article"}, {"name": "options", "meaning": "the options", "is_list": True}]
@@ -31,13 +33,13 @@ class Lengths:
   def __init__(self) -> None:
     self.batches: list[list[int]] = []
 
-  def answer(self, requests: list[Request]) -> list[dict[str, Any]]:
+  def answer(self, requests: list[PredictRequest]) -> list[dict[str, Any]]:
     self.batches.append([len(request.texts["text"]) for request in requests])
     return [{"length": len(request.texts["text"])} for request in requests]
 
 
-def parse(fields: list[dict[str, Any]], line: bytes, form: str = predict.AUTO) -> Request:
-  found = Parser(fields, form, "file").parse(3, line)
+def parse(fields: list[dict[str, Any]], line: bytes, form: str = AUTO) -> PredictRequest:
+  found = RequestParser(fields, form, "file").parse(3, line)
   assert found is not None
   return found
 
@@ -47,10 +49,10 @@ def test_lines_columns_and_objects() -> None:
   assert parse(PAIR, b"a b\tc").texts == {"text_a": b"a b", "text_b": b"c"}
   assert parse(CHOICE, b"a\tb\tc").texts == {"article": b"a", "options": [b"b", b"c"]}
   found = parse(CHOICE, '{"id": 7, "article": "é", "options": ["b", ""]}'.encode())
-  assert found == Request(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
-  assert found.length == 3
-  assert parse([TEXT], b'{"text": "a"}', predict.LINES).texts == {"text": b'{"text": "a"}'}
-  assert Parser([TEXT], predict.AUTO, "file").parse(1, b"\xef\xbb\xbfa") == Request(1, {"text": b"a"})
+  assert found == PredictRequest(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
+  assert found.num_bytes == 3
+  assert parse([TEXT], b'{"text": "a"}', LINES).texts == {"text": b'{"text": "a"}'}
+  assert RequestParser([TEXT], AUTO, "file").parse(1, b"\xef\xbb\xbfa") == PredictRequest(1, {"text": b"a"})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_lines_columns_and_objects() -> None:
   [
     (PAIR, b"a", r"file, line 3: has 1 columns; give text_a, text_b"),
     (PAIR, b"a\tb\tc", r"line 3: has 3 columns"),
-    (CHOICE, b"a", r"each further column one more of the last"),
+    (CHOICE, b"a", r"each further column is one more of options"),
     (PAIR, b'{"text_a": "a"}', r"line 3: lacks 'text_b' \(a text: any\)"),
     (PAIR, b'{"text_a": "a", "text_b": 5}', r"'text_b' must be a text, it is 5"),
     (CHOICE, b'{"article": "a", "options": "b"}', r"'options' must be a list of texts"),
@@ -103,16 +105,16 @@ def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     units = original.encode("utf-16-le", "surrogatepass")
     assert found.texts["text"] == units.decode("utf-16-le", "replace").encode()
     assert b"?" not in found.texts["text"]
-    assert found.others == {"kept": original}
+    assert found.extra_fields == {"kept": original}
 
 
 def test_fields_of_the_input_that_are_called_as_answers_come_back() -> None:
   """Under names that depend on the model alone, all different."""
   names = ["label", "input_label", "input_input_label", "labels", "input_id", "id", "input_"]
-  parser = Parser([TEXT], predict.AUTO, "file", answers=("label", "probabilities"))
+  parser = RequestParser([TEXT], AUTO, "file", answers=("label", "probabilities"))
   found = parser.parse(1, json.dumps({"text": "a", **{name: name for name in names}}).encode())
   assert found is not None
-  assert found.others == {
+  assert found.extra_fields == {
     "input_label": "label",
     "input_input_label": "input_label",
     "input_input_input_label": "input_input_label",
@@ -123,21 +125,23 @@ def test_fields_of_the_input_that_are_called_as_answers_come_back() -> None:
   }
   alone = parser.parse(2, b'{"text": "a", "label": 5}')
   assert alone is not None
-  assert alone.others == {"input_label": 5}
+  assert alone.extra_fields == {"input_label": 5}
 
 
 def test_no_object_where_objects_are_given() -> None:
   with pytest.raises(UserError, match="must hold a JSON object, holds 5"):
-    parse([TEXT], b"5", predict.JSON)
+    parse([TEXT], b"5", JSON)
 
 
 def test_lines_need_one_field() -> None:
   with pytest.raises(UserError, match=r"--format=lines: the model takes text_a, text_b: give tsv or json"):
-    parse(PAIR, b"a", predict.LINES)
+    parse(PAIR, b"a", LINES)
 
 
 def run(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
-  windows = predict.answers(model, Parser([TEXT], predict.AUTO, "file"), io.BytesIO(content), batch_size=batch_size)
+  windows = answers.answer_batches(
+    model, RequestParser([TEXT], AUTO, "file"), io.BytesIO(content), batch_size=batch_size
+  )
   return [row for window in windows for row in window]
 
 
@@ -149,14 +153,17 @@ def test_blank_lines() -> None:
     {"length": length} for length in (0, 0, 2, 0, 3, 0)
   ]
   assert run(b"\n\n", Lengths(), batch_size=1) == [{"length": 0}] * 2
-  parser = Parser(PAIR, predict.AUTO, "file")
-  assert parser.settle([b"", b" "]) is False
+  parser = RequestParser(PAIR, AUTO, "file")
+  assert parser.detect_format([b"", b" "]) is False
   found = [parser.parse(i, line) for i, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
   assert [request.line if request else None for request in found] == [None, 2, None, 4]
   with pytest.raises(UserError, match="file, line 6: has 1 columns"):
-    Parser(PAIR, predict.AUTO, "file").parse(6, b"a")
-  windows = predict.answers(
-    cast(Model, Lengths()), Parser([TEXT], predict.AUTO, "file"), io.BytesIO(b'\n{"text": "a"}\n\n5\n'), batch_size=2
+    RequestParser(PAIR, AUTO, "file").parse(6, b"a")
+  windows = answers.answer_batches(
+    cast(ExportedModel, Lengths()),
+    RequestParser([TEXT], AUTO, "file"),
+    io.BytesIO(b'\n{"text": "a"}\n\n5\n'),
+    batch_size=2,
   )
   assert next(windows) == [{"length": 1}]
   with pytest.raises(UserError, match="file, line 4: must hold a JSON object"):
@@ -176,9 +183,9 @@ def test_answers_come_in_order_and_batches_are_of_like_lengths() -> None:
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
-  model = cast(Model, Lengths())
-  parser = Parser([TEXT], predict.JSON, "file")
-  windows = predict.answers(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
+  model = cast(ExportedModel, Lengths())
+  parser = RequestParser([TEXT], JSON, "file")
+  windows = answers.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
   assert [row["length"] for row in next(windows)] == [2, 3]
   with pytest.raises(UserError, match="file, line 3"):
     next(windows)
@@ -190,9 +197,9 @@ def test_nothing_gives_nothing() -> None:
 
 def test_a_slow_writer_is_answered_line_by_line() -> None:
   reading, writing = os.pipe()
-  model = cast(Model, Lengths())
+  model = cast(ExportedModel, Lengths())
   with os.fdopen(reading, "rb", buffering=0) as file, os.fdopen(writing, "wb", buffering=0) as pipe:
-    windows = predict.answers(model, Parser([TEXT], predict.AUTO, "file"), file, batch_size=8)
+    windows = answers.answer_batches(model, RequestParser([TEXT], AUTO, "file"), file, batch_size=8)
     for length in (1, 5, 2):
       pipe.write(b"x" * length + b"\n")
       answered: list[dict[str, Any]] = []
@@ -232,8 +239,8 @@ def test_other_encodings_and_line_ends_are_named(encoding: str) -> None:
 def test_a_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
   assert run(b"12345678\r\n12345678", Lengths(), batch_size=2) == [{"length": 8}] * 2
-  windows = predict.answers(
-    cast(Model, Lengths()), Parser([TEXT], predict.AUTO, "file"), io.BytesIO(b"a\n123456789\nb\n"), batch_size=2
+  windows = answers.answer_batches(
+    cast(ExportedModel, Lengths()), RequestParser([TEXT], AUTO, "file"), io.BytesIO(b"a\n123456789\nb\n"), batch_size=2
   )
   assert next(windows) == [{"length": 1}]
   with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: give a shorter text"):
@@ -242,9 +249,9 @@ def test_a_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: p
 
 def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(input_lines, "_MAX_AHEAD_BYTES", 2000)
-  monkeypatch.setattr(predict, "_MAX_BATCH_BYTES", 3000)
+  monkeypatch.setattr(answers, "_MAX_BATCH_BYTES", 3000)
   file = io.BytesIO(b"".join(b"x" * 999 + b"\n" for _ in range(100)))
-  reader = predict.windows(file, 64)
+  reader = answers.windows(file, 64)
   assert [len(line) for line in next(reader)] == [1000] * 2
   assert file.tell() <= 6000
   model = Lengths()
@@ -256,7 +263,7 @@ def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch
 
 def test_an_answer_is_one_line_to_every_reader() -> None:
   row = {"text": "a\u2028b\u2029c\x85d\x0b\x1c\n", "score": 1.5}
-  line = predict.answer_line(row)
+  line = answers.format_answer(row)
   assert len(line.splitlines()) == 1
   assert json.loads(line) == row
 
@@ -270,7 +277,7 @@ def test_numbers_that_json_does_not_have_are_refused(value: str) -> None:
 def test_a_closed_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(sys, "stdin", None)
   with pytest.raises(UserError, match=r"^standard input is closed: .* or give --input_file$"):
-    predict._standard_input()
+    command_line._standard_input()
 
 
 DESCRIPTION = {
@@ -294,7 +301,7 @@ def test_damaged_models_are_refused(tmp_path: Path, changes: dict[str, Any], mes
   (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
   (tmp_path / "1" / "assets.extra" / "servable.json").write_text(json.dumps(DESCRIPTION | changes))
   with pytest.raises(UserError, match=message):
-    Model(str(tmp_path))
+    ExportedModel(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -317,12 +324,12 @@ def test_an_exported_model_is_compared_with_its_hashes(tmp_path: Path, name: str
   text = (directory / "description.json").read_text()
   (directory / "assets.extra" / "servable.json").write_text(text)
   with pytest.raises(UserError, match="does not load"):  # it is no model, but it is what was exported
-    Model(str(tmp_path))
+    ExportedModel(str(tmp_path))
   path = directory / name
   path.write_bytes(path.read_bytes().replace(b"exported", b"expected").replace(b'"task": "', b'"task": "x'))
   with pytest.raises(UserError, match=f"{message}.*: export it again"):
-    Model(str(tmp_path))
+    ExportedModel(str(tmp_path))
   path.unlink()
   if name != "assets.extra/servable.json":
     with pytest.raises(UserError, match=f"{name}: is missing, .*: export it again"):
-      Model(str(tmp_path))
+      ExportedModel(str(tmp_path))

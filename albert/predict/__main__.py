@@ -1,0 +1,85 @@
+"""Answers from a model that albert.export wrote, for lines of standard input."""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+  from albert import startup
+
+  startup.begin()
+
+import os
+import stat
+import sys
+from contextlib import nullcontext
+from typing import BinaryIO
+
+from absl import flags
+
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import MAX_BATCH_SIZE, Range
+from albert.errors import UserError
+from albert.io import files
+from albert.io.progress import Progress
+from albert.predict.answers import answer_batches, format_answer
+from albert.predict.exported_model import ExportedModel
+from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser
+
+
+def define_flags() -> None:
+  """Defines the flags of this command."""
+  command_flags.define("str", "model", "", "directory that albert.export wrote: of a version, or of all versions")
+  command_flags.define("str", "input_file", "", "file to read instead of standard input")
+  command_flags.define(
+    "str",
+    "format",
+    AUTO,
+    "lines: each line is a text; tsv: tab-separated columns in the order of the model's fields; json: each line is a "
+    "JSON object, whose other fields are copied to the answer (as input_NAME if the model has an answer called NAME); "
+    "auto: decided by the first line that is not blank",
+    choices=(AUTO, LINES, TSV, JSON),
+  )
+  command_flags.define("int", "batch_size", 32, "lines computed together", allowed=Range(1, MAX_BATCH_SIZE))
+
+
+def main() -> None:
+  """Reads the lines, and prints the answer to each line as a JSON object on one line."""
+  values = flags.FLAGS
+  if not values.model:
+    raise UserError("--model is missing: a directory that python -m albert.export wrote (--help explains it)")
+  path = values.input_file
+  if path and not files.exists(path):
+    raise UserError(f"--input_file={path}: no such file")
+  model = ExportedModel(values.model)
+  parser = RequestParser(model.fields, values.format, path or "standard input", model.description["answers"])
+  print(f"answers from {model.origin()}", file=sys.stderr, flush=True)
+  with files.open_file(path, or_pipe=True) if path else nullcontext(_standard_input()) as file:
+    size = _regular_size(file)
+    show_progress = size is not None and not sys.stdout.isatty()
+    with Progress(size or 0, "B", "answering") if show_progress else nullcontext() as progress:
+      for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
+        sys.stdout.write("".join(map(format_answer, answers)))
+        sys.stdout.flush()
+
+
+def _standard_input() -> BinaryIO:
+  if sys.stdin is None:
+    raise UserError("standard input is closed: pipe the texts into the command, or give --input_file")
+  return sys.stdin.buffer
+
+
+def _regular_size(file: BinaryIO) -> int | None:
+  """The size of a regular file in bytes; None for a pipe, a terminal or a remote file."""
+  try:
+    status = os.fstat(file.fileno())
+  except (AttributeError, OSError):
+    return None
+  return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
+  sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+  define_flags()
+  app.run(main)

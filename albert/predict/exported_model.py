@@ -1,0 +1,194 @@
+"""Loads a model that `python -m albert.export` wrote, checks its files, and answers batches of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from albert.errors import RunError, UserError
+from albert.export import file_hashes
+from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
+from albert.io import files, json_values
+from albert.io.json_values import shown
+from albert.predict.requests import PredictRequest
+
+_PROBABILITIES = "probabilities"
+_SIGNIFICANT_DIGITS = 6
+_MAX_REASON_CHARACTERS = 200
+_EXPORT_AGAIN = "export it again with python -m albert.export"
+
+
+class _RequestField(msgspec.Struct):
+  name: str
+  meaning: str
+  is_list: bool
+
+
+class _Checkpoint(msgspec.Struct):
+  path: str | None = None
+  step: int | None = None
+
+
+class _Description(msgspec.Struct):
+  """Schema of the keys of servable.json that this command reads. See `albert.export.description.Description`."""
+
+  task: str
+  fields: Annotated[list[_RequestField], msgspec.Meta(min_length=1)]
+  answers: dict[str, str]
+  labels: list[str]
+  counted_by: str
+  checkpoint: _Checkpoint | None = None
+
+
+def read_description(path: str) -> dict[str, Any]:
+  """Reads servable.json, the description of an exported model.
+
+  Args:
+    path: of the file.
+  Returns: its values, with the keys of `albert.export.description.Description`.
+  Raises:
+    UserError: the file is not valid JSON or does not have these keys.
+  """
+  values = files.read_json(path, remedy=_EXPORT_AGAIN)
+  description = json_values.convert(path, values, _Description, _EXPORT_AGAIN)
+  possible_counters = {"", *description.answers, *(field.name for field in description.fields)}
+  if description.counted_by not in possible_counters:
+    raise UserError(
+      f"{path}: counted_by {shown(description.counted_by)} is neither an answer nor a field: {_EXPORT_AGAIN}"
+    )
+  return values
+
+
+class ExportedModel:
+  """A SavedModel with its description.
+
+  Args:
+    path: directory of a version, or the directory that holds the versions of a model (then the newest is loaded).
+  Attributes:
+    directory: of the version that was loaded.
+    description: the values of its servable.json.
+    fields: name, meaning and is_list of each field of a request.
+  Raises:
+    UserError: `albert.export` did not write this directory, a file is damaged, or the model cannot be loaded.
+  """
+
+  def __init__(self, path: str):
+    directory = _newest_version(path.rstrip("/") or "/")
+    description_file = files.join(directory, DESCRIPTION)
+    if not files.exists(description_file):
+      raise UserError(f"--model={path}: has no {DESCRIPTION}: give a directory that python -m albert.export wrote")
+    self.directory = directory
+    self.description = read_description(description_file)
+    self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
+    file_hashes.check_hashes(directory, description_file, self.description, _EXPORT_AGAIN)
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (registers the op of the tokenizer)
+
+    try:
+      self._loaded = tf.saved_model.load(directory)
+    except Exception as error:
+      raise UserError(f"--model={path}: does not load ({_one_line(error)}): {_EXPORT_AGAIN}") from error
+    self._tf = tf
+    signature = self._loaded.signatures.get(TEXT_SIGNATURE) if hasattr(self._loaded, "signatures") else None
+    if signature is None:
+      raise UserError(f"--model={path}: has no signature {TEXT_SIGNATURE}: {_EXPORT_AGAIN}")
+    self._signature = signature
+    self._check_description(description_file)
+
+  def _check_description(self, path: str) -> None:
+    """Raises UserError if the description does not match the signature of the model."""
+    inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
+    fields = {field["name"]: field["is_list"] for field in self.fields}
+    if fields != inputs or not self.fields:
+      input_names, field_names = (", ".join(names) or "nothing" for names in (inputs, fields))
+      raise UserError(
+        f"{path} describes a model that takes {field_names}, this one takes {input_names}: {_EXPORT_AGAIN}"
+      )
+    outputs = self._signature.structured_outputs
+    missing = [name for name in self.description["answers"] if name not in outputs]
+    counter = self.description["counted_by"]
+    if counter and counter not in outputs and not fields.get(counter):
+      missing.append(counter)
+    if missing:
+      raise UserError(f"{path} describes the answer {missing[0]!r}, which the model does not give: {_EXPORT_AGAIN}")
+
+  def origin(self) -> str:
+    """The directory and form of the model, and the path and step of its checkpoint where the export recorded them."""
+    checkpoint = self.description.get("checkpoint") or {}
+    step = checkpoint.get("step")
+    path = f", made from {checkpoint['path']}" if checkpoint.get("path") else ""
+    return f"{self.directory}: {self.description['task']}{path}" + ("" if step is None else f" (step {step})")
+
+  def answer(self, requests: Sequence[PredictRequest]) -> list[dict[str, Any]]:
+    """Answers requests in one batch.
+
+    Args:
+      requests: at least one.
+    Returns: for each request, in order, its answers by name as plain JSON values. Entries that only pad an answer to
+      the size of the batch are left out; probabilities of labels are a dict by label.
+    Raises:
+      RunError: the model fails, or an answer is not finite.
+    """
+    inputs = {}
+    for field in self.fields:
+      values = [request.texts[field["name"]] for request in requests]
+      if field["is_list"]:
+        longest = max(1, *map(len, values))
+        values = [[*texts, *[b""] * (longest - len(texts))] for texts in values]
+      inputs[field["name"]] = self._tf.constant(values, self._tf.string)
+    try:
+      arrays = {name: tensor.numpy() for name, tensor in self._signature(**inputs).items()}
+    except self._tf.errors.ResourceExhaustedError:  # albert.app has a message for too little memory
+      raise
+    except self._tf.errors.OpError as error:
+      raise RunError(f"{_line_numbers(requests)}: the model fails ({_one_line(error)}): {_EXPORT_AGAIN}") from error
+    names = list(self.description["answers"])
+    for name in names:
+      if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
+        raise RunError(f"{_line_numbers(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
+    return [self._row({name: arrays[name][i] for name in names}, request) for i, request in enumerate(requests)]
+
+  def _row(self, arrays: Mapping[str, Any], request: PredictRequest) -> dict[str, Any]:
+    """The answers to one request as plain values, without padding."""
+    counter = self.description["counted_by"]
+    count = None
+    if counter:
+      count = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
+    row = {name: _plain_value(array[:count] if np.ndim(array) else array) for name, array in arrays.items()}
+    labels = self.description["labels"]
+    if labels and len(row.get(_PROBABILITIES, ())) == len(labels):
+      row[_PROBABILITIES] = dict(zip(labels, row[_PROBABILITIES], strict=True))
+    return row
+
+
+def _one_line(error: Exception) -> str:
+  return " ".join(str(error).split())[:_MAX_REASON_CHARACTERS] or type(error).__name__
+
+
+def _line_numbers(requests: Sequence[PredictRequest]) -> str:
+  numbers = [request.line for request in requests]
+  return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {min(numbers)} to {max(numbers)} (some of them)"
+
+
+def _newest_version(path: str) -> str:
+  if files.exists(files.join(path, "saved_model.pb")):
+    return path
+  names = files.listdir(path) if files.is_dir(path) else []
+  versions = [int(name) for name in names if name.isascii() and name.isdecimal()]
+  if not versions:
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one")
+  return files.join(path, str(max(versions)))
+
+
+def _plain_value(value: Any) -> Any:
+  """A list, str, float (6 significant digits) or int that JSON can hold."""
+  if isinstance(value, np.ndarray):
+    return [_plain_value(item) for item in value]
+  if isinstance(value, bytes):
+    return value.decode("utf-8", errors="replace")
+  if isinstance(value, np.floating):
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+  return value.item() if isinstance(value, np.generic) else value

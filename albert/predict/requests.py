@@ -1,0 +1,148 @@
+"""Parses lines of input into requests. A line is a text, tab-separated columns, or a JSON object."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from albert.errors import UserError
+from albert.io.json_values import encoded, parse_object, shown
+
+AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Prefix of an extra field whose name is also the name of an answer.
+INPUT_PREFIX = "input_"
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictRequest:
+  """A request, parsed from one line.
+
+  Attributes:
+    line: number of the line, from 1.
+    texts: by the name of each field of the model, a text (bytes) or a list of texts.
+    extra_fields: the other fields of a JSON object, under the names that they have in the answer.
+  """
+
+  line: int
+  texts: Mapping[str, Any]
+  extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def num_bytes(self) -> int:
+    """Size of all texts in bytes. The time to answer grows with it."""
+    return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
+
+
+def extra_field_name(name: str, answers: Collection[str]) -> str:
+  """The name under which an extra field of the input is copied to the answer.
+
+  A field called like an answer gets the prefix `input_`. A field called like that prefixed name gets one more prefix,
+  so that two fields never get the same name. The new name depends only on the names of the answers, so it is the same
+  for every line of every file.
+
+  Args:
+    name: of the field in the input.
+    answers: names of the model's answers.
+  """
+  unprefixed = name
+  while unprefixed.startswith(INPUT_PREFIX):
+    unprefixed = unprefixed.removeprefix(INPUT_PREFIX)
+  return INPUT_PREFIX + name if unprefixed in answers else name
+
+
+class RequestParser:
+  """Parses lines into requests.
+
+  Args:
+    fields: the fields of the model: name, meaning and is_list of each (`albert.export.description`).
+    input_format: auto, lines, tsv or json. The first line that is not blank decides what auto stands for: json if it
+      begins with "{", else lines for a model with one text field, else tsv.
+    source: name of the input, for error messages.
+    answers: names of the model's answers, see extra_field_name.
+  Raises:
+    UserError: the format is lines, and a request of this model has several fields.
+  """
+
+  def __init__(
+    self, fields: Sequence[Mapping[str, Any]], input_format: str, source: str, answers: Collection[str] = ()
+  ):
+    self._fields = fields
+    self._format = input_format
+    self.source = source
+    self._answers = answers
+    self._has_one_text = len(fields) == 1 and not fields[0]["is_list"]
+    if input_format == LINES and not self._has_one_text:
+      names = ", ".join(field["name"] for field in fields)
+      raise UserError(f"--format={LINES}: the model takes {names}: give {TSV} or {JSON}")
+
+  def detect_format(self, lines: Sequence[bytes], *, at_end: bool = False) -> bool:
+    """Decides what the format auto stands for.
+
+    Args:
+      lines: all lines of the input so far.
+      at_end: whether the input ends here.
+    Returns: False if all lines so far are blank and the input goes on, so that the format is still unknown.
+    """
+    if self._format == AUTO:
+      stripped = (line.removeprefix(_BYTE_ORDER_MARK if i == 0 else b"").strip() for i, line in enumerate(lines))
+      first = next(filter(None, stripped), b"")
+      if not first and not at_end:
+        return False
+      self._format = JSON if first.startswith(b"{") else LINES if self._has_one_text else TSV
+    return True
+
+  def parse(self, number: int, line: bytes) -> PredictRequest | None:
+    """Parses a line.
+
+    Args:
+      number: of the line, from 1.
+      line: without its line end.
+    Returns: the request, or None for a blank line. Where a line is a text, a blank line is the request of an empty
+      text.
+    Raises:
+      UserError: the line does not have the fields of the model. The message names the input and the line.
+    """
+    location = f"{self.source}, line {number}"
+    if number == 1:
+      line = line.removeprefix(_BYTE_ORDER_MARK)
+    self.detect_format([line], at_end=True)
+    if self._format == LINES:
+      return PredictRequest(number, {self._fields[0]["name"]: line})
+    is_blank = not line.strip() if self._format == JSON else not line.strip(b" ") and not self._has_one_text
+    if is_blank:
+      return None
+    parse_fields = self._parse_json if self._format == JSON else self._parse_tsv
+    request = parse_fields(number, location, line)
+    for field in self._fields:
+      if field["is_list"] and not any(request.texts[field["name"]]):
+        raise UserError(f"{location}: {field['name']!r} has no text ({field['meaning']}): give at least one")
+    return request
+
+  def _parse_tsv(self, number: int, location: str, line: bytes) -> PredictRequest:
+    columns = line.split(b"\t")
+    names = [field["name"] for field in self._fields]
+    ends_in_list = self._fields[-1]["is_list"]
+    is_complete = len(columns) >= len(names) if ends_in_list else len(columns) == len(names)
+    if not is_complete:
+      list_note = f" (each further column is one more of {names[-1]})" if ends_in_list else ""
+      raise UserError(f"{location}: has {len(columns)} columns; give {', '.join(names)}{list_note}, separated by tabs")
+    if ends_in_list:
+      columns = [*columns[: len(names) - 1], columns[len(names) - 1 :]]  # type: ignore[list-item]
+    return PredictRequest(number, dict(zip(names, columns, strict=True)))
+
+  def _parse_json(self, number: int, location: str, line: bytes) -> PredictRequest:
+    values = parse_object(location, line)
+    texts = {}
+    for field in self._fields:
+      name, kind = field["name"], "a list of texts" if field["is_list"] else "a text"
+      if name not in values:
+        raise UserError(f"{location}: lacks {name!r} ({kind}: {field['meaning']})")
+      value = values.pop(name)
+      is_valid = isinstance(value, list) if field["is_list"] else isinstance(value, str)
+      if not is_valid or (field["is_list"] and not all(isinstance(text, str) for text in value)):
+        raise UserError(f"{location}: {name!r} must be {kind}, it is {shown(value)}")
+      texts[name] = [encoded(text) for text in value] if field["is_list"] else encoded(value)
+    extra_fields = {extra_field_name(name, self._answers): value for name, value in values.items()}
+    return PredictRequest(number, texts, extra_fields)
