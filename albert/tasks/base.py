@@ -1,4 +1,9 @@
-"""What a task must say of itself so that the training loop, evaluation and the scripts need not know its name."""
+"""The interface of a task: its model, data, losses, metrics and predictions.
+
+The training loop, the evaluator and the scripts use this interface and name no task.
+
+B examples in a batch, N examples in a dataset.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +19,32 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.tokenization.vocabulary import VocabularyId
 
-# Name of the metric of the whole loss, the sum of its terms.
+# The metric of the total loss, which is the sum of the terms that loss_names lists.
 LOSS = "loss"
 
 Batch = Mapping[str, tf.Tensor]
-# Name -> [N, ...]: what the model gives for each example of a data set, in the order of the data.
+# Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
 Outputs = dict[str, np.ndarray]
 
 
 class Sum(NamedTuple):
-  """A mean in two parts: `total` float32 scalar, the sum over examples or tokens; `weight`, their number."""
+  """A weighted sum and its weight, whose quotient is the mean. Both can be added over batches and replicas.
+
+  Attributes:
+    total: float32 scalar, the weighted sum over examples or tokens.
+    weight: float32 scalar, the sum of their weights.
+  """
 
   total: tf.Tensor
   weight: tf.Tensor
 
 
 class Forward(NamedTuple):
-  """What a task computes of a batch.
+  """The results of a forward pass.
 
-  sums: each metric of metric_names, the losses among them. outputs: name -> [B, ...], what predictions and the
-  metrics of whole data sets are made of; may be empty.
+  Attributes:
+    sums: metric -> weighted sum, for each name in Task.metric_names.
+    outputs: output name -> [B, ...], from which predictions and metrics of a whole dataset are computed. May be empty.
   """
 
   sums: dict[str, Sum]
@@ -41,24 +52,30 @@ class Forward(NamedTuple):
 
 
 class Task(abc.ABC):
-  """One thing to train and evaluate."""
+  """Something to train, evaluate and predict with: a model, its data, its losses and its metrics.
+
+  Attributes:
+    name: the name in the registry and in config.json.
+    best_metric: the metric by which --select_checkpoint=best compares checkpoints.
+    higher_is_better: whether a checkpoint with a larger best_metric is better.
+    new_weights: prefixes of model weights that are newly initialized if --init_checkpoint does not have them.
+    reinitialized_weights: prefixes of model weights that are newly initialized even if --init_checkpoint has them.
+    ignored_weights: prefixes of weights that --init_checkpoint may have and the model does not have.
+    unused_weights: prefixes of model weights that the task does not use. If a checkpoint lacks them, they are zero.
+    predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
+    predictions_extension: the extension of a predictions file.
+    needs_initial_weights: whether training without --init_checkpoint is refused unless --from_scratch is given.
+  """
 
   name: str
-  # Metric by which checkpoints are compared, and its direction.
   best_metric: str
   higher_is_better: bool
-  # Prefixes of the model's weights that a warm start may leave fresh, and of a checkpoint's it may leave unused.
-  fresh_weights: Sequence[str] = ()
+  new_weights: Sequence[str] = ()
+  reinitialized_weights: Sequence[str] = ()
   ignored_weights: Sequence[str] = ()
-  # Prefixes of the model's weights that the task does not use, and which a checkpoint may lack.
   unused_weights: Sequence[str] = ()
-  # Prefixes of the model's weights that a warm start leaves fresh even if the checkpoint has them.
-  replaced_weights: Sequence[str] = ()
-  # Whether predict runs the model over batches of eval_batch_size.
   predicts_in_batches = True
-  # Extension of a predictions file.
   predictions_extension = ".tsv"
-  # True if training without --init_checkpoint is most likely a mistake.
   needs_initial_weights = False
 
   def __init__(self, model_config: ModelConfig):
@@ -66,54 +83,66 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def settings(self) -> dict[str, Any]:
-    """What the run depends on besides model, optimizer and training: the task's part of config.json."""
+    """Returns the task's settings that affect training, as JSON values. A resumed run must have the same ones."""
 
   def all_settings(self) -> dict[str, Any]:
-    """settings(), and those of the task's settings that may differ when a run is resumed, for later commands."""
+    """Returns the section "data" of config.json: settings(), and settings that later commands reuse but may change."""
     return self.settings()
 
   def vocabulary(self) -> VocabularyId | None:
-    """The vocabulary that ids are of; None where it is not known."""
+    """Returns the vocabulary of the token ids, or None if it is not known."""
     return None
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Those of settings() without which a checkpoint of a run means nothing, such as its labels."""
+    """Returns the settings that evaluating a checkpoint depends on, such as its labels and its vocabulary.
+
+    A command that evaluates or predicts with a run's checkpoint is refused if one of them differs.
+    """
     return {}
 
   @abc.abstractmethod
   def build_model(self) -> keras.Model:
-    """A built model, whose `named_weights()` gives its variables by the original's names."""
+    """Makes the model, with its weights created.
+
+    Returns: a model with a method `named_weights()`, which maps the weights' names in checkpoints to the variables.
+    """
 
   @abc.abstractmethod
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Reads and checks the files of what a command will do, so that none of them ends it after hours of training.
+    """Reads and checks all files that a command needs, so that a bad file is reported before hours of training.
 
-    Called before the model is built, and possibly more than once: what it reads is kept.
+    This is called before the model is built, and may be called again. Files that have been read are kept in memory.
 
     Args:
-      train, evaluate, predict: what the command will do; evaluations during training count.
+      train: whether the command trains.
+      evaluate: whether the command evaluates, after training or during it.
+      predict: whether the command predicts.
     Raises:
-      UserError: a file that is missing or cannot be used, with its line and the remedy.
+      UserError: a file is missing or cannot be used; the message names the file, the line and the remedy.
     """
 
   @abc.abstractmethod
   def training_data(self) -> Dataset:
-    """What to train on."""
+    """Returns the dataset to train on."""
 
   @abc.abstractmethod
   def evaluation_data(self) -> dict[str, Dataset]:
-    """Split -> what to evaluate on. Where there are several, `SPLIT_` starts the names of their metrics."""
+    """Returns split -> dataset to evaluate on. If there are several, the names of their metrics start with `SPLIT_`."""
 
   @abc.abstractmethod
   def loss_names(self) -> Sequence[str]:
-    """The terms of the loss, names of metric_names."""
+    """Returns the terms of the loss, which are among metric_names. The loss is their sum."""
 
   @abc.abstractmethod
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Each of loss_names -> its weight in this batch (tokens, examples), float32 scalar.
+    """Returns the weight of each loss term in this batch: the number of its tokens or examples.
 
-    The loss is the sum over the terms of total / weight, both summed over the global batch, so that
-    it does not depend on how the batch is cut among replicas and accumulation steps.
+    The loss is the sum of total / weight over the terms, with both added up over the global batch. So it does not
+    depend on how the batch is split into replicas and micro-batches.
+
+    Args:
+      batch: feature name -> [B, ...].
+    Returns: name of loss_names -> float32 scalar.
     """
 
   @abc.abstractmethod
@@ -125,54 +154,73 @@ class Task(abc.ABC):
       batch: feature name -> [B, ...].
       training: whether dropout is applied.
       seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+    Returns: the weighted sums of losses and metrics, and the outputs of each example.
     """
 
   @abc.abstractmethod
   def metric_names(self) -> Sequence[str]:
-    """The names that forward gives."""
+    """Returns the names of the metrics that forward computes."""
 
   def with_loss(self, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The means of metric_names, and the loss, which is the sum of its terms, before them."""
+    """Adds the metric "loss", the sum of the terms of the loss, to the means of metric_names."""
     return {LOSS: sum(metrics[name] for name in self.loss_names()), **metrics}
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
-    """Metrics of a whole split that are no means over examples or tokens, and numbers to report beside them."""
+    """Computes the metrics that are not means over examples or tokens, such as F1, and baselines to compare them with.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward for all examples of the split.
+    Returns: metric -> value.
+    """
     del split, outputs
     return {}
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
-    """Writes what a person would look at after an evaluation: predictions, mistakes, pictures."""
+    """Writes files to look at after an evaluation: predictions, mistakes, pictures.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward for all examples of the split.
+      directory: where to write.
+    """
     del split, outputs, directory
 
   @abc.abstractmethod
   def prediction_inputs(self) -> Sequence[str]:
-    """The files that predict makes its predictions of."""
+    """Returns the paths of the files that predict reads."""
 
   @abc.abstractmethod
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """The files that predict writes, the predictions first. See predict for the arguments and errors."""
+    """Returns the paths of the files that predict writes, the predictions first (see predict)."""
 
   @abc.abstractmethod
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Writes predictions.
+    """Predicts the test sets, and writes the predictions.
 
     Args:
-      model: with its weights.
-      run: gives the outputs of forward for all examples of a data set.
-      directory: where to.
-      predictions_file: where to write the predictions, instead of under the task's own name in `directory`; what
-        belongs to them is written beside it.
-    Returns: the files written.
+      model: the model, with its weights loaded.
+      run_model: computes the outputs of forward for all examples of a dataset.
+      directory: where to write.
+      predictions_file: the file to write the predictions to, instead of the task's usual one in `directory`. Other
+        files that belong to the predictions are written beside it.
+    Returns: the paths of the files.
     Raises:
-      UserError: a predictions_file, and several test sets.
+      UserError: predictions_file is given, and the task has several test sets.
     """
 
   def head_settings(self) -> dict[str, Any]:
-    """What the meaning of `fresh_weights` depends on, under the keys of config.json ("task", or one of its data)."""
+    """Returns the settings that must match before the head of another run's checkpoint is reused.
+
+    Returns: the key "task" or a key of the section "data" of config.json -> value.
+    """
     return {}
 
   def files_to_keep(self) -> dict[str, str]:
-    """Name in the output_dir -> the file to copy there: what its checkpoints cannot be used without."""
+    """Returns the files that the run's checkpoints cannot be used without, such as the vocabulary.
+
+    Returns: name in the output_dir -> the file to copy there.
+    """
     return {}

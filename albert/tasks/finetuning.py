@@ -1,4 +1,4 @@
-"""What all fine-tuning tasks share: vocabulary, cached features, the rules of the warm start."""
+"""The base class of the fine-tuning tasks: vocabulary, cached features, batches, and the weights to start from."""
 
 from __future__ import annotations
 
@@ -28,25 +28,37 @@ from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 TRAIN, DEV, TEST = "train", "dev", "test"
-# Heads of pretraining, which fine-tuning leaves behind.
+# Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
 class FinetuningTask(Task):
-  """A task whose examples are sequences of tokens held in memory.
+  """A task whose tokenized examples are held in memory.
 
-  A subclass says which files a split has, what a raw example of it is, and how a chunk of raw examples becomes
-  TokenizedExamples; its model; forward and metrics; and what it writes.
+  A subclass defines the files of each split, how they are read and tokenized, the model, the losses and metrics, and
+  the files of predictions. docs/add_a_task.md lists its methods.
+
+  Args:
+    model_config: the model.
+    config: the task's settings.
+
+  Attributes:
+    config: the task's settings.
+    tokenizer: the tokenizer of --spm_model_file.
+    head_weights: prefixes of the head's weights, by their names in checkpoints.
+    multiple_choice: whether an example has several sequences, so that batches are [B, K, S] instead of [B, S].
+    token_features: names of the token features (see TokenizedExamples) that batches contain.
+    evaluation_splits: the splits to evaluate on.
+
+  Raises:
+    UserError: no vocabulary, one of another size than the model's, or a max_seq_length that the model cannot take.
   """
 
   higher_is_better = True
   needs_initial_weights = True
   ignored_weights: Sequence[str] = PRETRAINING_HEADS
-  # Prefixes of the head's weights, by the original's names.
   head_weights: ClassVar[Sequence[str]] = ("output_weights", "output_bias")
-  # True for examples of several sequences: batches are [B, K, S].
   multiple_choice: ClassVar[bool] = False
-  # Token features that batches carry.
   token_features: ClassVar[Sequence[str]] = ()
   evaluation_splits: Sequence[str] = (DEV,)
 
@@ -70,46 +82,49 @@ class FinetuningTask(Task):
         f"--spm_model_file={config.spm_model_file} has {self.tokenizer.vocab_size} pieces, the model has vocab_size "
         f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
       )
-    self.fresh_weights = self.head_weights
-    self.replaced_weights = self.head_weights if config.fresh_head else ()
+    self.new_weights = self.head_weights
+    self.reinitialized_weights = self.head_weights if config.fresh_head else ()
     self._examples: dict[str, TokenizedExamples] = {}
     self._content: dict[str, DataContent] = {}
 
-  # What a subclass gives:
+  # Methods that a subclass defines:
 
   @abc.abstractmethod
   def data_files(self, split: str) -> Sequence[str]:
-    """The files that a split is read from. UserError if there are none."""
+    """Returns the paths of the files of a split. Raises UserError if there are none."""
 
   @abc.abstractmethod
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """The raw examples of a split, in order; called once (see `raw`)."""
+    """Reads the files of a split. `raw` calls this once and keeps the result."""
 
   @abc.abstractmethod
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
-    """Chunk of raw examples -> TokenizedExamples; picklable, in a module that does not import TensorFlow."""
+    """Returns the function that tokenizes a chunk of raw examples.
+
+    Worker processes call it, so it must be picklable, and its module must not import TensorFlow.
+    """
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """What the features depend on besides the files, the vocabulary and max_seq_length."""
+    """Returns the settings that the cached features depend on, besides files, vocabulary and max_seq_length."""
     del split
     return {}
 
-  # What it gets:
+  # Methods that are the same for all fine-tuning tasks:
 
   def settings(self) -> dict[str, Any]:
-    """The task's part of config.json."""
+    """Returns the settings that affect training, and those of checkpoint_settings."""
     return self.config.training_settings() | self.checkpoint_settings()
 
   def all_settings(self) -> dict[str, Any]:
-    """Adds the fields of the config that may change."""
+    """Adds the settings that later commands reuse but may change."""
     return self.config.recorded() | self.settings()
 
   def vocabulary(self) -> VocabularyId:
-    """That of --spm_model_file."""
+    """Returns the vocabulary of --spm_model_file."""
     return VocabularyId(self.tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """The vocabulary, and how text is normalized."""
+    """Returns the vocabulary's hash, and how text is normalized before it is tokenized."""
     return {
       "vocab_sha256": self.tokenizer.sha256,
       "do_lower_case": self.tokenizer_config.do_lower_case,
@@ -117,23 +132,23 @@ class FinetuningTask(Task):
     }
 
   def head_settings(self) -> dict[str, Any]:
-    """What the head's weights mean: a head of a run that differs here is not taken over."""
+    """Returns the task's name: the head of another task is not reused."""
     return {"task": self.name}
 
   def files_to_keep(self) -> dict[str, str]:
-    """The vocabulary."""
+    """Returns the vocabulary, to be copied into the output_dir."""
     return {output_files.VOCABULARY: self.config.spm_model_file}
 
   @functools.lru_cache(maxsize=8)  # noqa: B019  (a task lives as long as its run)
   def raw(self, split: str) -> Sequence[Any]:
-    """raw_examples, read once. UserError if there are none."""
+    """Returns raw_examples(split), which is read only once. Raises UserError if it is empty."""
     raw = self.raw_examples(split)
     if not raw:
       raise UserError(f"{', '.join(self.data_files(split))}: no examples; give the file of the {split} set")
     return raw
 
   def content(self, split: str) -> DataContent:
-    """The hashes of the files of a split, in order."""
+    """Returns the hashes of the files of a split, in their order."""
     if split not in self._content:
       paths = self.data_files(split)
       names = [os.path.basename(path) for path in paths]
@@ -142,7 +157,7 @@ class FinetuningTask(Task):
     return self._content[split]
 
   def examples(self, split: str) -> TokenizedExamples:
-    """The examples of a split, from the cache if they are there."""
+    """Returns the tokenized examples of a split, from the cache if it has them."""
     if split not in self._examples:
       config = self.config
       key = {
@@ -165,7 +180,7 @@ class FinetuningTask(Task):
     return self._examples[split]
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
-    """UserError for an id or a segment that the model has no row for: a GPU or TPU would take another row."""
+    """Raises UserError for an id or segment without an embedding: a GPU or TPU would silently use another embedding."""
     ids, vocab_size = examples.input_ids, self.model_config.vocab_size
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
       raise UserError(
@@ -179,15 +194,15 @@ class FinetuningTask(Task):
       )
 
   def prediction_splits(self) -> Sequence[str]:
-    """The splits that predict reads."""
+    """Returns the splits to predict."""
     return (TEST,)
 
   def prediction_inputs(self) -> Sequence[str]:
-    """The files of these splits."""
+    """Returns the paths of the files to predict."""
     return [path for split in self.prediction_splits() for path in self.data_files(split)]
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Reads the files of each split."""
+    """Reads the files of every split that the command needs (see Task.check_inputs)."""
     splits = [TRAIN] if train else []
     splits += self.evaluation_splits if evaluate else []
     splits += self.prediction_splits() if predict else []
@@ -195,7 +210,7 @@ class FinetuningTask(Task):
       self.raw(split)
 
   def data(self, split: str) -> ExampleDataset:
-    """The data set of a split."""
+    """Returns the dataset of a split."""
     return ExampleDataset(
       self.examples(split),
       f"{self.name} ({split})",
@@ -206,21 +221,21 @@ class FinetuningTask(Task):
     )
 
   def training_data(self) -> Dataset:
-    """The training set."""
+    """Returns the training set."""
     return self.data(TRAIN)
 
   def evaluation_data(self) -> dict[str, Dataset]:
-    """The development sets."""
+    """Returns split -> development set."""
     return {split: self.data(split) for split in self.evaluation_splits}
 
   def loss_names(self) -> Sequence[str]:
-    """One."""
+    """Returns the only term of the loss, "loss"."""
     return (LOSS,)
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Every example weighs the same."""
+    """Returns the number of examples in the batch, without padding examples."""
     return {LOSS: tf.reduce_sum(batch[EXAMPLE_WEIGHT])}
 
   def metric_names(self) -> Sequence[str]:
-    """The loss; other metrics are of whole sets."""
+    """Returns "loss". Other metrics are computed from the outputs of the whole split."""
     return (LOSS,)

@@ -16,12 +16,12 @@ from albert.weights.checkpoints import CheckpointManager
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:
   """Assigns the weights of --init_checkpoint, and prints which weights are newly initialized instead."""
   weights = model.named_weights()
-  replaced = [name for name in weights if name.startswith(tuple(task.replaced_weights))]
+  replaced = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
   kept = warm_start.warm_start(
     config.init_checkpoint,
     {name: variable for name, variable in weights.items() if name not in replaced},
-    fresh=task.fresh_weights,
-    ignored=(*task.ignored_weights, *task.replaced_weights),
+    fresh=task.new_weights,
+    ignored=(*task.ignored_weights, *task.reinitialized_weights),
     unused=task.unused_weights,
     from_shallower=config.init_from_shallower,
     config=task.model_config,
