@@ -1,4 +1,4 @@
-"""The files of a GLUE task, or of one like it -> rows of texts and labels. Says whose file it is if not the task's."""
+"""Reads the files of a classification or regression task, and detects files that belong to another task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ from albert.tasks.glue.specs import (
 
 
 class TextRow(NamedTuple):
-  """One example: `second` is None where there is no pair; `label` is the class, or the number of a regression."""
+  """One row of a file.
+
+  Attributes:
+    first: the text, or the first text of a pair.
+    second: the second text of a pair; None for a single text.
+    label: the index of the class, or the number of a regression.
+  """
 
   first: str
   second: str | None
@@ -37,13 +43,13 @@ class TextRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRows(Sequence[TextRow]):
-  """N examples, column by column, so that a chunk is pickled quickly.
+  """N rows, stored by column so that a chunk of them is pickled quickly.
 
   Attributes:
-    ids: of the rows.
-    first: the text, or the first of each pair.
-    second: the second of each pair; None where there are no pairs.
-    labels: int32 [N], or float32 [N] of a regression; zeros where there are none.
+    ids: the ids of the rows.
+    first: the texts, or the first texts of the pairs.
+    second: the second texts of the pairs; None for single texts.
+    labels: classes, int32 [N], or the numbers of a regression, float32 [N]; zeros if the file has no labels.
   """
 
   ids: Sequence[str]
@@ -68,14 +74,14 @@ class TextRows(Sequence[TextRow]):
 
 
 def make_spec(config: ClassifierConfig) -> TaskSpec:
-  """The task that the flags ask for.
+  """Returns the spec of the task that the flags name.
 
   Raises:
-    UserError: an unknown task, labels or a formulation that are not the task's.
+    UserError: the task is unknown, or does not have the given labels or formulation.
   """
   name = canonical_name(config.task_name)
   if name == CUSTOM:
-    text_columns(config)  # checked before a file is read
+    text_columns(config)  # checks the flag before a file is read
     spec = custom_spec(config, _labels_of(config))
   else:
     spec = SPECS[name]
@@ -88,7 +94,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
 
 
 def _labels_of(config: ClassifierConfig) -> tuple[str, ...]:
-  """The labels of a custom task: those given, or those of its training file."""
+  """The labels of a custom task: those of --labels, or else those in its training file."""
   labels = parse_labels(config.labels)
   if labels or config.regression:
     return labels
@@ -100,7 +106,14 @@ def _labels_of(config: ClassifierConfig) -> tuple[str, ...]:
 
 
 def find_file(data_dir: str, folder: str, name: str) -> str | None:
-  """`name` in `folder` of data_dir, or in data_dir itself; None if it is in neither."""
+  """Looks for a file in a folder of data_dir, and in data_dir itself.
+
+  Args:
+    data_dir: the directory.
+    folder: the folder in it.
+    name: the name of the file.
+  Returns: its path; None if it is in neither place.
+  """
   for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
     if data_dir and files.exists(path):
       return path
@@ -111,13 +124,13 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Se
   """Reads a file of a task.
 
   Args:
-    path: of the file.
-    file: how it is laid out; without a label column, labels are zeros.
-    spec: of the task.
-  Returns: the rows, and the lines left out as damaged (see FileFormat).
+    path: the file.
+    file: its layout. If it has no label column, the labels are zeros.
+    spec: the task.
+  Returns: the rows, and the numbers of the lines that were skipped as damaged.
   Raises:
-    UserError: a file of another task, an unknown label, what is no number, an empty field, an id that comes twice,
-      or what tables.read_table raises; with file and line.
+    UserError: the file belongs to another task, or has an unknown label, a label that is not a number, an empty field
+      or a repeated id; or see tables.read_table. The message names the file and the line.
   """
   _check_owner(path, file, spec)
   names = [*file.texts, *filter(None, (file.label, file.id))]
@@ -130,31 +143,38 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Se
 
 
 def read_labels(path: str, column: str) -> list[str]:
-  """The different labels of a custom task's file, sorted: as numbers if all are whole numbers, else as text.
+  """Reads the set of labels in a file of a custom task.
 
+  Args:
+    path: the file.
+    column: the name of the label column.
+  Returns: the labels, each once: sorted as numbers if all of them are whole numbers, else as text.
   Raises:
-    UserError: an empty label, only one label, or so many that the column cannot be one of labels.
+    UserError: a label is empty, or there is only one label, or there are so many that the column can hardly be one of
+      labels: more than 100 and more than a tenth of the rows.
   """
   table = tables.read_table(path, [column])
-  found = {value.strip() for value in table.non_empty_texts(column)}
+  labels = {value.strip() for value in table.non_empty_texts(column)}
   for row, value in enumerate(table.columns[column]):
     tables.check_name(table.location(row), column, value.strip())
-  if len(found) < 2:
-    raise UserError(f"{path}: column {column!r} holds {len(found)} label(s), {sorted(found)}: a task needs two or more")
-  if len(found) > max(100, len(table) // 10):
+  if len(labels) < 2:
     raise UserError(
-      f"{path}: column {column!r} holds {len(found)} different labels in {len(table)} rows: give --regression if they "
-      "are numbers, the right --label_column, or --labels if they are meant"
+      f"{path}: column {column!r} holds {len(labels)} label(s), {sorted(labels)}: a task needs two or more"
     )
-  return sorted(found, key=int) if all(_is_whole(label) for label in found) else sorted(found)
+  if len(labels) > max(100, len(table) // 10):
+    raise UserError(
+      f"{path}: column {column!r} holds {len(labels)} different labels in {len(table)} rows: give --regression if "
+      "they are numbers, another --label_column if this is not the label, or all labels as --labels"
+    )
+  return sorted(labels, key=int) if all(_is_whole_number(label) for label in labels) else sorted(labels)
 
 
-def _is_whole(label: str) -> bool:
+def _is_whole_number(label: str) -> bool:
   return label.removeprefix("-").isdecimal() and label.isascii()
 
 
 def _check_owner(path: str, file: FileFormat, spec: TaskSpec) -> None:
-  """Refuses a file whose first line is that of other tasks' files."""
+  """Raises UserError if the first line is the header of another task's file."""
   if not file.columns:
     return
   header = tables.read_header(path)

@@ -22,24 +22,34 @@ SCORES = "scores"
 
 @dataclasses.dataclass(frozen=True)
 class TextFeaturizer:
-  """Makes TokenizedExamples of a chunk of rows; picklable.
+  """Tokenizes a chunk of rows. It can be pickled.
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
-    max_seq_length: longest sequence; of a pair the longer text is cut (see pack_pair).
+    max_seq_length: maximum tokens of a sequence. In a pair that is too long, the longer text loses its last token
+      until the pair fits (see pack_pair).
   """
 
   tokenizer_config: TokenizerConfig
   max_seq_length: int
 
   def __call__(self, rows: TextRows) -> TokenizedExamples:
-    """One sequence a row. The labels are label_ids int32 [N], or scores float32 [N] where rows have such."""
+    """Tokenizes each row into one sequence.
+
+    Returns: N examples, with the labels label_ids, int32 [N], or scores, float32 [N], for a regression.
+    """
     ids, lengths = self.encode(rows.first, rows.second)
     name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
     return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
 
   def encode(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of all sequences end to end, int32, and the length of each."""
+    """Tokenizes texts, or pairs of texts.
+
+    Args:
+      first: N texts.
+      second: the second texts of N pairs; None for single texts.
+    Returns: the ids of all sequences, concatenated, int32; and the length of each sequence, int32 [N].
+    """
     tokenizer = load_tokenizer(self.tokenizer_config)
     encoded = tokenizer.encode_batch_flat(first)
     if second is None:

@@ -1,6 +1,6 @@
-"""What the tasks of GLUE are: their files, columns, labels, metrics and submissions. One frozen spec for each.
+"""The tasks of GLUE: the files, columns, labels, metrics and submissions of each, as one frozen TaskSpec.
 
-The layout of the files is that of the archives of gluebenchmark.com; a submission is what its site takes.
+Files have the layout of the archives of gluebenchmark.com. Submissions have the form that its site accepts.
 """
 
 from __future__ import annotations
@@ -20,52 +20,56 @@ PLAIN, RANKING = "plain", "ranking"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(FinetuningConfig):
-  """What run_classifier.py reads."""
+  """The flags of run_classifier.py that describe the task and its files."""
 
   task_name: str = option(
     "",
-    "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom",
+    "task of GLUE (CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX), or custom for your own files",
     resets=("labels",),
   )
   data_dir: str = option(
     "",
-    "folder of the task's files, or one that holds such folders (as GLUE's archives unpack)",
+    "folder of the task's files, or the folder that GLUE's archives were unpacked into",
     affects_training=False,
     resets=("train_file", "eval_file", "predict_file"),
   )
-  train_file: str = option("", "TSV, CSV or JSONL to train on, instead of the one in data_dir", affects_training=False)
+  train_file: str = option(
+    "", "TSV, CSV or JSONL file to train on, instead of the one in data_dir", affects_training=False
+  )
   eval_file: str = option("", "file to evaluate on, instead of those in data_dir", affects_training=False)
   predict_file: str = option("", "file to predict, instead of those in data_dir", affects_training=False)
   formulation: str = option(
     PLAIN,
-    "plain: each row alone; ranking (QNLI): each sentence against the other sentences of its question",
+    "plain: each row by itself; ranking (QNLI only): the sentences of a question are compared with each other",
     choices=(PLAIN, RANKING),
   )
   text_columns: str = option(
-    "", "column of the text, or columns of the pair with a comma (task custom)", evaluation_may_differ=True
+    "",
+    "name of the text's column; for pairs of texts, two names separated by a comma (task custom)",
+    evaluation_may_differ=True,
   )
-  label_column: str = option("label", "column of the label (task custom)", evaluation_may_differ=True)
+  label_column: str = option("label", "name of the label's column (task custom)", evaluation_may_differ=True)
   id_column: str = option(
-    "", "column that names each row; none: rows are counted from 0 (task custom)", evaluation_may_differ=True
+    "", "name of the column of ids; if not given, rows are numbered from 0 (task custom)", evaluation_may_differ=True
   )
   labels: str = option(
-    "", "labels with commas between, or a JSON list; none: those of the training file, sorted (task custom)"
+    "", "labels, separated by commas or as a JSON list; if not given, those of the training file, sorted (task custom)"
   )
-  regression: bool = option(False, "labels are numbers to predict, not classes (task custom)")
+  regression: bool = option(False, "predict numbers instead of classes (task custom)")
 
 
 @dataclasses.dataclass(frozen=True)
 class FileFormat:
-  """One file of a task.
+  """The layout of one file of a task.
 
   Attributes:
-    name: of the file in the task's folder; "" for a custom task's.
-    columns: all there are, in order; () if any are fine.
-    texts: the column of the text, or of the two of a pair.
-    label: column of the label; "" if there is none.
-    id: column that names the rows; "" if rows are counted from 0.
+    name: file name in the task's folder; "" for a file of a custom task.
+    columns: the names of all columns, in order; () if the file may have any columns.
+    texts: the column of the text, or the two columns of a pair.
+    label: the column of the label; "" if the file has no labels.
+    id: the column of the ids; "" if rows are numbered from 0.
     has_header: whether the first line names the columns.
-    tolerated_damage: see tables.read_table.
+    tolerated_damage: the share of lines that may be damaged and are then skipped (see tables.read_table).
     allows_empty_texts: whether a text may be empty.
   """
 
@@ -81,33 +85,38 @@ class FileFormat:
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-  """A file for gluebenchmark.com: `name`, columns index and prediction, made of the test file `source`.
+  """A test set, and the file for gluebenchmark.com with its predictions.
 
-  `folder` is that of the test file, if it is not the task's own. An optional one is written if its file is there.
+  Attributes:
+    name: file name of the submission; "" if there is none.
+    test_file: layout of the test set.
+    folder: the folder of the test set; "" if it is the task's own folder.
+    is_optional: whether the test set is skipped if its file does not exist.
   """
 
   name: str
-  source: FileFormat
+  test_file: FileFormat
   folder: str = ""
   is_optional: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-  """A task.
+  """A classification or regression task.
 
   Attributes:
-    name: as GLUE spells it.
-    folder: of its files.
-    labels: of the classes, in the order of the model's logits; () for regression.
+    name: the name, spelled as in GLUE.
+    folder: the folder of its files.
+    labels: the names of the classes, in the order of the model's logits; () for regression.
     train: the training file; None if there is none.
     dev: split -> development file.
-    submissions: split -> test file and what becomes of it.
-    metrics: names of metrics.classification.METRICS; by the first one checkpoints are compared.
-    low, high: range of a regression's numbers, in the files and in predictions.
+    submissions: split -> test set and submission.
+    metrics: names of metrics.classification.METRICS. The first one is used to select the best checkpoint.
+    low: the smallest number of a regression, in the files and in predictions.
+    high: the largest number of a regression.
     ranking_label: label of the rows whose text is the right answer to its question, for a task that can also be
       trained with --formulation=ranking; "" for other tasks.
-    model_of: the task whose model predicts it, if that is another.
+    model_of: the task whose model predicts this one; "" if it has its own model.
   """
 
   name: str
@@ -124,13 +133,13 @@ class TaskSpec:
 
   @property
   def is_regression(self) -> bool:
-    """True for a task whose labels are numbers."""
+    """Whether the labels are numbers."""
     return not self.labels
 
   def formats(self) -> list[FileFormat]:
-    """All its files."""
+    """Returns the layouts of all files of the task."""
     train = [self.train] if self.train else []
-    return [*train, *self.dev.values(), *(submission.source for submission in self.submissions.values())]
+    return [*train, *self.dev.values(), *(submission.test_file for submission in self.submissions.values())]
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -147,7 +156,7 @@ def _spec(
   low: float = float("-inf"),
   high: float = float("inf"),
 ) -> TaskSpec:
-  """A task whose development file is laid out as its training file is."""
+  """Makes the spec of a task whose development file has the layout of its training file."""
   return TaskSpec(
     name,
     name,
@@ -162,7 +171,7 @@ def _spec(
 
 
 def _cola() -> TaskSpec:
-  # Source, label, the author's own mark, sentence: without a header, but for test.tsv.
+  # The columns are source, label, the author's mark, and sentence. Only test.tsv has a header.
   columns = ("source", "label", "mark", "sentence")
   train = FileFormat("train.tsv", columns, ("sentence",), "label", has_header=False)
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
@@ -190,8 +199,8 @@ def _sts_b() -> TaskSpec:
 
 
 def _qqp() -> TaskSpec:
-  # A few questions of the published files hold line ends, which cut their rows in two (the original leaves those
-  # out), and a few are empty.
+  # In the published files a few questions contain line ends, which split their rows in two. The original code skips
+  # these rows. A few other questions are empty.
   texts = ("question1", "question2")
   train = FileFormat(
     "train.tsv",
@@ -242,7 +251,7 @@ def _qnli() -> TaskSpec:
 
 
 def _diagnostic() -> TaskSpec:
-  """The diagnostic set alone, for a model of MNLI."""
+  """The diagnostic set alone, predicted by a model of MNLI."""
   mnli = _mnli()
   submissions = {"diagnostic": dataclasses.replace(mnli.submissions["diagnostic"], is_optional=False)}
   return dataclasses.replace(
@@ -268,7 +277,7 @@ SPECS: dict[str, TaskSpec] = {
 
 
 def recipe_name(config: ClassifierConfig) -> str:
-  """The recipe in configs/ for the task that the flags name; "" if they name none."""
+  """Returns the name of the recipe in configs/ for the task of --task_name; "" if the flag is not given."""
   if not config.task_name:
     return ""
   name = canonical_name(config.task_name)
@@ -283,10 +292,12 @@ _BY_KEY = {_key(name): spec for name, spec in SPECS.items()} | {"sts": SPECS["ST
 
 
 def canonical_name(task_name: str) -> str:
-  """The task's name as SPECS has it, however it is spelled (sts-b, SST2, mnli), or CUSTOM.
+  """Returns the name of a task as it is spelled in SPECS, or CUSTOM.
 
+  Args:
+    task_name: the name in any spelling, such as sts-b, SST2 or mnli.
   Raises:
-    UserError: no name, or an unknown one; the message lists the known ones.
+    UserError: the name is empty or unknown; the message lists the known names.
   """
   if _key(task_name) == CUSTOM:
     return CUSTOM
@@ -298,13 +309,13 @@ def canonical_name(task_name: str) -> str:
 
 
 def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
-  """The user's own task.
+  """Makes the spec of a custom task.
 
   Args:
-    config: names the columns.
-    labels: of the classes; not used for regression. Where there are two, F1 is that of the second.
+    config: the flags, which name the columns.
+    labels: the names of the classes; not used for regression. With two classes, F1 is computed for the second one.
   Raises:
-    UserError: no text columns, more than two, the same column twice, or fewer than two labels.
+    UserError: there is no text column, there are more than two, or a column is named twice.
   """
   texts = text_columns(config)
   file = FileFormat("", (), texts, config.label_column, config.id_column)
@@ -324,12 +335,16 @@ def _custom_metrics(num_labels: int) -> tuple[str, ...]:
 
 
 def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
-  """--text_columns of a custom task, with its checks."""
+  """Returns the columns that --text_columns of a custom task names.
+
+  Raises:
+    UserError: there is no text column, there are more than two, or a column is named twice.
+  """
   texts = tuple(name.strip() for name in config.text_columns.split(",") if name.strip())
   if len(texts) not in (1, 2):
     raise UserError(
-      f"--text_columns={config.text_columns}: a custom task needs the column of its text, or the two of a pair with a "
-      "comma between"
+      f"--text_columns={config.text_columns}: a custom task needs the name of its text column, or the two names of a "
+      "pair, separated by a comma"
     )
   names = [*texts, config.label_column, *([config.id_column] if config.id_column else [])]
   if len(set(names)) < len(names):
@@ -337,39 +352,42 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   return texts
 
 
-# Characters of a flag's value in an error.
-_LONGEST_SHOWN = 200
+# Longer values of a flag are shortened in error messages. In characters.
+_MAX_SHOWN_LENGTH = 200
 
 
 def parse_labels(text: str) -> tuple[str, ...]:
-  """--labels: commas between, or a JSON list; () for none.
+  """Parses --labels.
 
+  Args:
+    text: labels separated by commas, or a JSON list.
+  Returns: the labels; () if the text is empty.
   Raises:
-    UserError: fewer than two labels, an empty one, or one twice.
+    UserError: there are fewer than two labels, or one is empty, occurs twice, or contains a tab or a line end.
   """
   if not text:
     return ()
   labels: list[str] = text.split(",")
-  where = f"--labels={text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + '...'}"
+  source = f"--labels={text if len(text) <= _MAX_SHOWN_LENGTH else text[:_MAX_SHOWN_LENGTH] + '...'}"
   if text.startswith("["):
-    given = json_values.parse(where, text, list[str | int | float], "give a JSON list of texts")
+    given = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
     labels = list(map(str, given))
   labels = [label.strip() for label in labels]
   if any(character in text for text in labels for character in "\t\r\n"):
-    raise UserError(f"{where}: a label has a tab or a line end, which predictions files cannot hold: remove it")
+    raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
   if len(set(labels)) < max(len(labels), 2) or "" in labels:
-    raise UserError(f"{where}: give at least two different labels, with commas between")
+    raise UserError(f"{source}: give at least two different labels, separated by commas")
   return tuple(labels)
 
 
 def format_labels(labels: Sequence[str]) -> str:
-  """What parse_labels makes `labels` of."""
+  """Converts labels to a text from which parse_labels gets the same labels."""
   text = ",".join(labels)
   return json.dumps(list(labels)) if text.startswith("[") or any("," in label for label in labels) else text
 
 
 def tasks_of_header(header: Sequence[str]) -> list[str]:
-  """The tasks that have a file with exactly this first line."""
+  """Returns the names of the tasks that have a file with exactly this header."""
   return [
     name
     for name, spec in SPECS.items()

@@ -1,4 +1,4 @@
-"""Classification and regression of texts and pairs: the tasks of GLUE, and the user's own."""
+"""Classification and regression of texts and of pairs of texts: the tasks of GLUE, and custom tasks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from albert.tasks.glue.ranking import IS_RIGHT, RankingExamples, RankingFeaturiz
 from albert.tasks.glue.specs import CUSTOM, RANKING, ClassifierConfig, Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
-# B batch, C classes, K sequences of an example, S sequence.
+# B batch, N examples, C classes, K sequences of an example, S tokens of a sequence.
 
 # A row without other candidates is compared with this logit. Sequences of padding get _ABSENT.
 _NO_CANDIDATE, _ABSENT = 0.0, -1e9
 
 
 class TextTask(FinetuningTask):
-  """What classification and regression have in common: files, rows, metrics, what is written.
+  """The base class of classification, regression and ranking: files, rows, metrics and written files.
 
   Args:
-    config: its labels are those of the spec.
-    spec: of the task.
+    model_config: the model.
+    config: the task's settings, with the labels of the spec.
+    spec: the files, labels and metrics of the task.
   """
 
   name = "classifier"
@@ -54,13 +55,13 @@ class TextTask(FinetuningTask):
     dev = {DEV: next(iter(spec.dev.values()), spec.train)} if config.eval_file else spec.dev
     self._formats = {split: file for split, file in {TRAIN: spec.train, **dev}.items() if file is not None}
     self.submissions = _submissions(spec, config)
-    self._formats |= {split: submission.source for split, submission in self.submissions.items()}
+    self._formats |= {split: submission.test_file for split, submission in self.submissions.items()}
     self.evaluation_splits = [split for split in dev if split in self._formats]
     first_split = f"{next(iter(dev))}_" if len(dev) > 1 else ""
     self.best_metric = first_split + spec.metrics[0]
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Adds the task, its formulation and its labels."""
+    """Adds the task's name, its formulation and its labels."""
     return super().checkpoint_settings() | {
       "task_name": self.spec.model_of or self.spec.name,
       "formulation": self.config.formulation,
@@ -68,17 +69,17 @@ class TextTask(FinetuningTask):
     }
 
   def head_settings(self) -> dict[str, Any]:
-    """Adds the labels and the formulation; a head of another task with the same labels may be taken over."""
+    """Adds the labels and the formulation. The head of another task with the same labels may be reused."""
     settings = self.checkpoint_settings()
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """The columns that are read."""
+    """Returns the columns that are read."""
     file = self._formats[split]
     return {"texts": file.texts, "label": file.label, "id": file.id}
 
   def data_files(self, split: str) -> Sequence[str]:
-    """The split's file: the one that a flag gives, or the task's own in data_dir."""
+    """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
     config, spec = self.config, self.spec
     if split not in self._formats:
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
@@ -97,23 +98,23 @@ class TextTask(FinetuningTask):
     if path is None:
       raise UserError(
         f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
-        f"{files.join(config.data_dir, name)} is there: give the folder of {spec.name}, or --{flag}"
+        f"{files.join(config.data_dir, name)} exists: give the folder of {spec.name}, or --{flag}"
       )
     return [path]
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Reads the files of each split. UserError also if there is no development set to evaluate on."""
+    """Reads the files of each split. Raises UserError if there is no development set to evaluate on."""
     if evaluate and not self.evaluation_splits:
       raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
     super().check_inputs(train=train, evaluate=evaluate, predict=predict)
 
   def evaluation_data(self) -> dict[str, Dataset]:
-    """The development sets. UserError if the task has none."""
+    """Returns split -> development set. Raises UserError if the task has none."""
     self.check_inputs(train=False, evaluate=True, predict=False)
     return super().evaluation_data()
 
   def prediction_splits(self) -> Sequence[str]:
-    """The test sets; of an optional one, only if its file is there."""
+    """Returns the test sets, without an optional one whose file does not exist."""
     return [
       split for split, submission in self.submissions.items() if not submission.is_optional or self._has_files(split)
     ]
@@ -123,63 +124,69 @@ class TextTask(FinetuningTask):
     return (submission.folder if submission else "") or self.spec.folder
 
   def rows(self, split: str) -> TextRows:
-    """The rows of a split's file."""
+    """Reads the file of a split, and prints a warning if it skips damaged lines."""
     path = self.data_files(split)[0]
     rows, damaged = read_rows(path, self._formats[split], self.spec)
     if damaged:
       print(
-        f"warning: {path}: {len(damaged)} lines have another number of columns and are left out, the first one is line "
+        f"warning: {path}: {len(damaged)} lines have another number of columns and are skipped; the first one is line "
         f"{damaged[0]}",
         file=sys.stderr,
       )
     return rows
 
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """The rows."""
+    """Reads the rows of a split."""
     return self.rows(split)
 
   def raw_rows(self, split: str) -> TextRows:
-    """The rows that the examples of a split were made of."""
+    """Returns the rows from which the examples of a split were made."""
     raw = self.raw(split)
     assert isinstance(raw, TextRows | RankingExamples)
     return raw.rows if isinstance(raw, RankingExamples) else raw
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
-    """Texts -> ids."""
+    """Returns the tokenizer of rows."""
     del split
-    return self._pairs()
+    return self._text_featurizer()
 
-  def _pairs(self) -> TextFeaturizer:
+  def _text_featurizer(self) -> TextFeaturizer:
     config = self.config
     return TextFeaturizer(self.tokenizer_config, config.max_seq_length)
 
   def build_model(self) -> keras.Model:
-    """A built ClassifierModel."""
+    """Makes a ClassifierModel."""
     model = ClassifierModel(self.model_config, self.num_logits())
     ids = tf.zeros([1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
     return model
 
   def num_logits(self) -> int:
-    """One for each class."""
+    """Returns the number of logits of each sequence: one for each class."""
     return len(self.spec.labels)
 
   @abc.abstractmethod
   def scores(self, outputs: Outputs) -> np.ndarray:
-    """The outputs of forward -> the scores of Predictions."""
+    """Converts the outputs of forward to scores (see Predictions)."""
 
   def predictions(self, split: str, outputs: Outputs) -> Predictions:
-    """What the model predicts for the examples in `outputs`, with their labels if the file has them."""
-    rows, places = self.raw_rows(split), outputs["example_index"]
-    labels = rows.labels[places] if self._formats[split].label else None
-    return Predictions([rows.ids[i] for i in places], self.spec.labels, self.scores(outputs), labels)
+    """Makes the predictions for a split.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for all examples of the split or for some.
+    Returns: the predictions, with labels if the file has them.
+    """
+    rows, indices = self.raw_rows(split), outputs["example_index"]
+    labels = rows.labels[indices] if self._formats[split].label else None
+    return Predictions([rows.ids[i] for i in indices], self.spec.labels, self.scores(outputs), labels)
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
-    """The task's metrics; of classes also the accuracy of always giving the most frequent one."""
+    """Computes the task's metrics (see compute_metrics)."""
     return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
-    """Writes predictions, the most confident mistakes, and a picture."""
+    """Writes predictions, mistakes and a picture."""
     result, rows = self.predictions(split, outputs), self.raw_rows(split)
     columns = [column for column in (rows.first, rows.second) if column is not None]
     texts = [
@@ -191,7 +198,7 @@ class TextTask(FinetuningTask):
     predictions.draw_predictions(directory, split, result)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """For each test set its predictions, and its submission if there is one."""
+    """Returns the paths of the predictions of each test set, and of its submission if there is one."""
     paths: list[str] = []
     splits = self.prediction_splits()
     if predictions_file and len(splits) > 1:
@@ -203,20 +210,20 @@ class TextTask(FinetuningTask):
       paths.append(predictions_file or predictions.predictions_path(directory, split))
       name = self.submissions[split].name
       if name:
-        own = predictions.companion_path(predictions_file, "submission") if predictions_file else ""
-        paths.append(own or files.join(directory, name))
+        companion = predictions.companion_path(predictions_file, "submission") if predictions_file else ""
+        paths.append(companion or files.join(directory, name))
     return paths
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Writes predictions of the test sets, and submissions to gluebenchmark.com."""
+    """Writes the predictions of the test sets, and the submissions to gluebenchmark.com."""
     del model
     paths = self.prediction_files(directory, predictions_file)
     remaining = iter(paths)
     for split in self.prediction_splits():
       submission = self.submissions[split]
-      result = self.predictions(split, run(self.data(split)))
+      result = self.predictions(split, run_model(self.data(split)))
       predictions.write_predictions(directory, split, result, next(remaining))
       if submission.name:
         glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining))
@@ -227,35 +234,35 @@ class TextTask(FinetuningTask):
 
 
 class ClassificationTask(TextTask):
-  """One of several classes for each row."""
+  """Predicts one of several classes for each row."""
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Cross entropy; outputs the logits [B, C]."""
+    """Computes the cross entropy. The output is logits, float32 [B, C]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     return Forward({LOSS: _mean(losses, batch)}, {"logits": logits})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
-    """Probabilities [N, C]."""
+    """Returns the probabilities of the classes, float64 [N, C]."""
     logits = outputs["logits"].astype(np.float64)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 class RegressionTask(TextTask):
-  """A number for each row."""
+  """Predicts a number for each row."""
 
   def num_logits(self) -> int:
-    """One: the number."""
+    """Returns 1: the only logit is the number."""
     return 1
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Mean squared error; outputs the values [B]."""
+    """Computes the mean squared error. The output is values, float32 [B]."""
     values = model(batch, training=training, seed=seed)[:, 0]
     return Forward({LOSS: _mean(tf.square(values - batch[SCORES]), batch)}, {"values": values})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
-    """The values [N]."""
+    """Returns the predicted numbers, float32 [N]."""
     return outputs["values"]
 
 
@@ -272,7 +279,7 @@ class RankingTask(TextTask):
   multiple_choice: ClassVar[bool] = True
 
   def num_logits(self) -> int:
-    """One for each sequence."""
+    """Returns 1: each sequence has one logit."""
     return 1
 
   def _right_class(self) -> int:
@@ -298,10 +305,10 @@ class RankingTask(TextTask):
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
     """Returns the function that makes one sequence of each candidate."""
     del split
-    return RankingFeaturizer(self._pairs())
+    return RankingFeaturizer(self._text_featurizer())
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Cross entropy of being right; outputs log_probabilities [B, 2] of being wrong and right."""
+    """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2], of being wrong and right."""
     mask = batch[OPTION_MASK]  # [B, K]
     length = tf.shape(batch[INPUT_IDS])[2]
     flat = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
@@ -315,7 +322,7 @@ class RankingTask(TextTask):
     return Forward({LOSS: _mean(losses, batch)}, {"log_probabilities": log_probabilities})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
-    """Probabilities [N, 2], in the order of the labels."""
+    """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
     return probabilities if self._right_class() == 1 else probabilities[:, ::-1]
 
@@ -327,15 +334,22 @@ def _mean(losses: tf.Tensor, batch: Batch) -> Sum:
 
 
 def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
-  """What to predict. A file of the user's is submitted if the task has one test set."""
+  """The test sets to predict: --predict_file if it is given. Its submission is written if the task has one test set."""
   if not config.predict_file:
     return spec.submissions
   first = next(iter(spec.submissions.values()))
-  return {TEST: Submission(first.name if len(spec.submissions) == 1 else "", first.source)}
+  return {TEST: Submission(first.name if len(spec.submissions) == 1 else "", first.test_file)}
 
 
 def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
-  """The task that the flags ask for, with its model, loss and files."""
+  """Makes the task that the flags name.
+
+  Args:
+    model_config: the model.
+    config: the flags.
+  Raises:
+    UserError: the task is unknown, does not have the given labels or formulation, or its files cannot be used.
+  """
   spec = make_spec(config)
   config = dataclasses.replace(config, task_name=spec.name, labels=specs.format_labels(spec.labels))
   if config.formulation == RANKING:

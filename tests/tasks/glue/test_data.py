@@ -220,7 +220,7 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   rows, _ = read_rows(str(path), spec.dev["dev"], spec)
   assert (rows.ids, rows.first, rows.second) == (["k1", "k2"], ["one", "three"], ["two, too", "four"])
   assert rows.labels.tolist() == [0, 1]
-  rows, _ = read_rows(str(path), spec.submissions["test"].source, spec)
+  rows, _ = read_rows(str(path), spec.submissions["test"].test_file, spec)
   assert rows.labels.tolist() == [0, 0]
 
 
@@ -252,7 +252,7 @@ def test_custom_regression() -> None:
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"text_columns": ""}, "--text_columns=: a custom task needs the column of its text"),
+    ({"text_columns": ""}, "--text_columns=: a custom task needs the name of its text column"),
     ({"text_columns": "a,b,c"}, "--text_columns=a,b,c: a custom task needs"),
     ({"text_columns": "a,label"}, "name a column twice: a, label, label"),
     ({"text_columns": "a", "id_column": "a"}, "name a column twice: a, label, a"),

@@ -233,7 +233,7 @@ def test_damaged_rows_are_told(
   edit(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
   task = make_task(model_config, config(spm_model, "QQP", data_dir=str(tmp_path)))
   assert len(task.raw("train")) == 1199
-  assert "train.tsv: 1 lines have another number of columns and are left out, the first one is line 7" in (
+  assert "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7" in (
     capsys.readouterr().err
   )
 
