@@ -1,1 +1,12 @@
-"""TFRecords: the contract of features, the writer, and the input pipeline."""
+"""Datasets: shards of TFRecords for pretraining, tokenized examples in memory for fine-tuning.
+
+- schema: names, lengths and types of the features of a pretraining record.
+- manifest: manifest.json, the description of the shards that data preparation writes.
+- shards, content: which files a dataset consists of, how many examples each has, and their hashes.
+- dataset: Dataset, the interface that the training loop and the evaluator read.
+- pipeline: ShardDataset, which reads shards.
+- batches: ExampleDataset, which batches tokenized examples of similar length.
+- examples, packing, feature_cache: TokenizedExamples, how they are made from ids, and their cache on disk.
+- masking, dynamic_masking, random_streams: masked-LM targets, and the random numbers that they are drawn from.
+- tables: TSV, CSV and JSON-lines files of text.
+"""

@@ -1,4 +1,4 @@
-"""What a run was trained on, told by content: the hashes of its files in their order, wherever the files are."""
+"""Identifies a dataset by its content: the hashes of its files in order. Paths do not matter."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-# Characters of a SHA-256 that messages show.
-_SHOWN = 12
+# Number of characters of a SHA-256 that messages show.
+_SHOWN_SHA256_CHARS = 12
 
 
 @dataclasses.dataclass(frozen=True)
 class FileContent:
-  """One file.
+  """The content of one file of a dataset.
 
   Attributes:
-    name: for messages; it may differ when a run is resumed.
-    sha256: of the file, in hex.
-    num_examples: examples in it; 0 where they are not counted for each file.
+    name: file name for messages. It may be another one when a run is resumed.
+    sha256: SHA-256 of the file, in hex.
+    num_examples: number of examples in the file; 0 if they are not counted by file.
   """
 
   name: str
@@ -28,24 +28,28 @@ class FileContent:
   num_examples: int = 0
 
   def __str__(self) -> str:
-    counted = f"{self.num_examples} examples, " if self.num_examples else ""
-    return f"{self.name} ({counted}SHA-256 {self.sha256[:_SHOWN]}...)"
+    num_examples = f"{self.num_examples} examples, " if self.num_examples else ""
+    return f"{self.name} ({num_examples}SHA-256 {self.sha256[:_SHOWN_SHA256_CHARS]}...)"
 
 
 @dataclasses.dataclass(frozen=True)
 class DataContent:
-  """The files of a data set, in the order in which they are read."""
+  """The content of a dataset: its files, in the order in which they are read.
+
+  Attributes:
+    files: the files; none if the content of the dataset is unknown.
+  """
 
   files: tuple[FileContent, ...] = ()
 
   @functools.cached_property
   def sha256(self) -> str:
-    """One hash of the hashes and counts of all files, in order; names do not matter."""
+    """SHA-256 of the hashes and example counts of all files, in order. File names do not affect it."""
     rows = [[file.sha256, file.num_examples] for file in self.files]
     return hashlib.sha256(json.dumps(rows).encode("utf-8")).hexdigest()
 
   def summary(self) -> dict[str, Any]:
-    """The entry of config.json."""
+    """Returns the entry of config.json that describes the content."""
     return {
       "num_files": len(self.files),
       "num_examples": sum(file.num_examples for file in self.files),
@@ -53,12 +57,16 @@ class DataContent:
     }
 
   def to_json(self) -> str:
-    """All files, a line each; a schema of json_values reads it back."""
+    """Returns a JSON object with one line for each file. json_values reads it back."""
     rows = ",\n".join(json.dumps(dataclasses.asdict(file)) for file in self.files)
     return f'{{"files": [\n{rows}\n]}}\n'
 
   def difference(self, expected: DataContent) -> str:
-    """How this content differs from the `expected` one, which has another sha256: a phrase for an error."""
+    """Describes the difference to the expected content as a phrase for an error message.
+
+    Args:
+      expected: a content with another sha256.
+    """
     found_hashes = {file.sha256 for file in self.files}
     expected_hashes = {file.sha256 for file in expected.files}
     missing = [file for file in expected.files if file.sha256 not in found_hashes]
@@ -67,11 +75,11 @@ class DataContent:
       return f"{len(missing)} of its {len(expected.files)} files missing: {_first(missing)}"
     if added and not missing:
       return f"{len(added)} more than its {len(expected.files)} files: {_first(added)}"
-    place = next(
+    index = next(
       (i for i, pair in enumerate(zip(self.files, expected.files, strict=False)) if pair[0].sha256 != pair[1].sha256),
       min(len(self.files), len(expected.files)) - 1,
     )
-    differs = f"file {place + 1} is {self.files[place]}, it was {expected.files[place]}"
+    differs = f"file {index + 1} is {self.files[index]}, it was {expected.files[index]}"
     if not missing and not added:
       return f"the same files in another order: {differs}"
     if len(self.files) != len(expected.files):

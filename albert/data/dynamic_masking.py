@@ -1,9 +1,10 @@
-"""New masks each time an example is seen (dynamic masking; RoBERTa, section 4.1), by the rules of data preparation.
+"""Dynamic masking (RoBERTa, section 4.1): an example gets new masks each time it is seen.
 
-Masks are a pure function of a seed and of the example's number in the training stream, which tells the epoch and the
-example. What masks a shard holds is taken back first, so shards serve whether or not they were written with masks.
+Tokens are masked by the same rules as in data preparation. The masks are a pure function of a seed and of the example's
+number in the training stream, which is different in every epoch. If a shard was written with masks, they are removed
+first, so the same shards serve static and dynamic masking.
 
-Legend: B examples, S tokens, P predictions, T tokens of all examples end to end.
+Legend: B examples, S tokens of an example, P predictions, T tokens of all examples, V pieces.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _READ = (*_CHANGED, schema.INPUT_MASK)
 
 @dataclasses.dataclass(frozen=True)
 class DynamicMasking:
-  """Which tokens to hide.
+  """Masks examples anew.
 
   Attributes:
-    word_starts: bool [V], the piece starts a word.
-    random_ids: ids that a random replacement is drawn from.
-    masked_lm_prob: share of tokens to hide.
-    ngram: greatest number of words hidden in one go.
+    word_starts: bool [V], True for pieces that start a word.
+    random_ids: int [number of ids], the ids that random replacements are drawn from.
+    masked_lm_prob: share of tokens to mask.
+    ngram: largest number of words in a masked span.
   """
 
   word_starts: np.ndarray
@@ -38,19 +39,23 @@ class DynamicMasking:
 
   @classmethod
   def from_tokenizer(cls, tokenizer: Tokenizer, masked_lm_prob: float, ngram: int) -> DynamicMasking:
-    """For shards that were written with the tokenizer's vocabulary."""
+    """Makes the masking for shards that were written with the tokenizer's vocabulary."""
     return cls(tokenizer.word_starts, np.flatnonzero(~tokenizer.is_special), masked_lm_prob, ngram)
 
   def mask(self, features: dict[str, np.ndarray], numbers: np.ndarray, seed: int) -> dict[str, np.ndarray]:
-    """Hides other tokens.
+    """Masks a batch of examples.
 
     Args:
-      features: of the records (albert.data.schema), int64 or float32 [B, length].
-      numbers: int64 [B], of the examples; each number has masks of its own.
-      seed: of all masks.
-    Returns: those of the features that change.
+      features: the features of the records (albert.data.schema), int64 or float32 [B, length]. Masks that they contain
+        are removed first.
+      numbers: int64 [B], the number of each example in the training stream. Each number has different masks.
+      seed: the seed of all masks.
+
+    Returns:
+      The features that change, with the shapes and types of the input: input_ids, masked_lm_positions, masked_lm_ids
+      and masked_lm_weights.
     """
-    ids = unmasked_ids(features)
+    ids = unmasked_ids(features)  # [B, S]
     is_token = features[schema.INPUT_MASK] > 0  # [B, S]
     flat = ids[is_token]  # [T]
     lengths = is_token.sum(axis=1)
@@ -69,7 +74,7 @@ class DynamicMasking:
     )
     ids[is_token] = masked.ids
     rows = np.searchsorted(row_splits, masked.positions, side="right") - 1
-    slots = np.arange(rows.size) - np.searchsorted(rows, rows)  # in each row from 0
+    slots = np.arange(rows.size) - np.searchsorted(rows, rows)  # 0, 1, ... in each row
     positions, labels = np.zeros((2, *features[schema.MASKED_LM_IDS].shape), np.int64)
     weights = np.zeros(positions.shape, np.float32)
     positions[rows, slots] = masked.positions - row_splits[rows]
@@ -78,21 +83,26 @@ class DynamicMasking:
     return dict(zip(_CHANGED, (ids, positions, labels, weights), strict=True))
 
   def mask_tensors(self, features: dict[str, tf.Tensor], numbers: tf.Tensor, seed: int) -> dict[str, tf.Tensor]:
-    """`mask` as a stage of tf.data. It runs on the host's processors, beside the training step."""
+    """Applies `mask` to a batch of tensors in a tf.data pipeline, on the host's CPU.
 
-    def run(examples: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-      changed = self.mask(dict(zip(_READ, values, strict=True)), examples, seed)
+    Args and Returns: see `mask`; all features are returned.
+    """
+
+    def mask_arrays(numbers: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+      changed = self.mask(dict(zip(_READ, values, strict=True)), numbers, seed)
       return [changed[name] for name in _CHANGED]
 
     read = [features[name] for name in _READ]
-    changed = tf.numpy_function(run, [numbers, *read], [features[name].dtype for name in _CHANGED], stateful=False)
+    changed = tf.numpy_function(
+      mask_arrays, [numbers, *read], [features[name].dtype for name in _CHANGED], stateful=False
+    )
     for name, value in zip(_CHANGED, changed, strict=True):
       value.set_shape(features[name].shape)
     return features | dict(zip(_CHANGED, changed, strict=True))
 
 
 def unmasked_ids(features: dict[str, np.ndarray]) -> np.ndarray:
-  """The tokens [B, S] as they were before masks, in an array of its own."""
+  """Returns the ids [B, S] as they were before masking, in a new array."""
   ids = features[schema.INPUT_IDS].copy()
   rows, slots = np.nonzero(features[schema.MASKED_LM_WEIGHTS])
   ids[rows, features[schema.MASKED_LM_POSITIONS][rows, slots]] = features[schema.MASKED_LM_IDS][rows, slots]

@@ -1,6 +1,8 @@
-"""Ids of texts -> [CLS] a [SEP] b [SEP], for many texts at once.
+"""Joins the ids of texts to sequences `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, for many texts at once.
 
-`albert/tokenization/graph.py` does the same in the TensorFlow graph.
+`albert/tokenization/graph.py` does the same in TensorFlow ops.
+
+Legend: N texts (or pairs of texts), T tokens of all texts, P tokens of all sequences.
 """
 
 from __future__ import annotations
@@ -10,19 +12,24 @@ import numpy as np
 from albert.errors import UserError
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
-# N texts (or pairs), T tokens of all texts, P tokens of all packed sequences.
-
-# The ids of many texts end to end, int32 [T], and where each one starts and ends, int [N + 1].
+# The ids of N texts, concatenated, int32 [T], and their offsets, int [N + 1]. The ids of text n are
+# ids[offsets[n] : offsets[n + 1]].
 Ragged = tuple[np.ndarray, np.ndarray]
 
 
 def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-  """[CLS] text [SEP] for each text, its end cut off if it does not fit.
+  """Makes the sequence `[CLS] text [SEP]` of each text. The end of a text that is too long is cut off.
 
   Args:
-    texts: see Ragged, as `Tokenizer.encode_batch_flat` gives it.
-    max_length: longest sequence.
-  Returns: the ids of all sequences end to end int32 [P], and their lengths int32 [N].
+    texts: see Ragged; `Tokenizer.encode_batch_flat` returns it.
+    max_length: largest number of tokens in a sequence.
+
+  Returns:
+    ids: int32 [P], the ids of all sequences, concatenated.
+    lengths: int32 [N], the number of tokens of each sequence.
+
+  Raises:
+    UserError: max_length leaves no room for a text.
   """
   ids, offsets = texts
   kept = np.minimum(np.diff(offsets), _budget(max_length, 1))
@@ -36,9 +43,15 @@ def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-  """[CLS] a [SEP] b [SEP] for each pair. While it does not fit, the longer of a and b loses its last token.
+  """Makes the sequence `[CLS] a [SEP] b [SEP]` of each pair of texts.
 
-  Where both are as long, b loses it. Arguments and results as of pack_single.
+  While a sequence is too long, the last token of the longer text is removed; of b if both are equally long.
+
+  Args:
+    first, second: the texts a and b of the pairs, see Ragged.
+    max_length: largest number of tokens in a sequence.
+
+  Returns, Raises: see pack_single.
   """
   (ids_a, offsets_a), (ids_b, offsets_b) = first, second
   length_a, length_b = np.diff(offsets_a), np.diff(offsets_b)
@@ -57,13 +70,18 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
 
 
 def _budget(max_length: int, num_segments: int) -> int:
+  """Returns how many tokens of text a sequence has room for."""
   budget = max_length - 1 - num_segments
   if budget < num_segments:
     raise UserError(f"max_seq_length={max_length}: too short for [CLS], {num_segments} texts and [SEP] after each")
   return budget
 
 
-def _copy(target: np.ndarray, places: np.ndarray, source: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> None:
-  """target[places[n] : + lengths[n]] = source[starts[n] : + lengths[n]], for each n."""
-  counted = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-  target[np.repeat(places, lengths) + counted] = source[np.repeat(starts, lengths) + counted]
+def _copy(
+  target: np.ndarray, target_starts: np.ndarray, source: np.ndarray, source_starts: np.ndarray, lengths: np.ndarray
+) -> None:
+  """Copies N ranges: `lengths[n]` values from source[source_starts[n]:] to target[target_starts[n]:]."""
+  index_in_range = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+  target[np.repeat(target_starts, lengths) + index_in_range] = source[
+    np.repeat(source_starts, lengths) + index_in_range
+  ]

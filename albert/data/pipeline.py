@@ -1,9 +1,8 @@
-"""TFRecord shards -> batches. The training stream is a pure function of (seed, step), so a resumed run
-repeats nothing and skips nothing.
+"""Batches from TFRecord shards. The training stream is a pure function of the seed and the step.
 
-An epoch visits the shards in a new order, reads a group of them in turn, and permutes windows of the result.
-Where a step stands in that stream is arithmetic on the number of examples a shard holds, so a resumed run
-opens only the shards it still needs.
+Each epoch shuffles the order of the shards, interleaves the records of a group of shards, and shuffles the result in
+windows. The position of a step in this stream follows from the number of examples in each shard. A resumed run
+therefore continues exactly where it stopped, and opens only the shards that the rest of the epoch needs.
 """
 
 from __future__ import annotations
@@ -20,30 +19,32 @@ from albert.data.shards import Shards
 from albert.errors import UserError
 from albert.io import records
 
-# Shards read in turn, and examples permuted together: a mixture of about WINDOW examples of INTERLEAVED_SHARDS
-# shards is random enough for shards that were not shuffled when they were written (the original's are not).
+# Number of shards that are interleaved, and number of examples that are shuffled together. This is enough shuffling
+# even for shards whose examples were not shuffled when they were written (those of the original scripts are not).
 INTERLEAVED_SHARDS = 16
 WINDOW = 4096
 
-# Examples that get new masks in one go, several batches of them if these are small: most of the time that masks take,
-# 5 ms for as many as that, does not depend on their number.
+# Number of examples that are masked in one call; small batches are joined. A call with 128 examples takes about 5 ms,
+# and most of that time does not depend on the number of examples.
 _MASKED_TOGETHER = 128
 
-# Every batch carries it: 1 for an example, 0 for the padding of a last, partial batch.
+# Feature of every batch: 1 for an example, 0 for the padding that fills up the last batch of an evaluation.
 EXAMPLE_WEIGHT = "example_weight"
 
 
 def training_records(
   shards: Shards, *, first_example: int, seed: int, interleaved: int = INTERLEAVED_SHARDS, window: int = WINDOW
 ) -> tf.data.Dataset:
-  """The endless training stream from example number `first_example` on, as serialized records.
+  """Returns the endless training stream of serialized records, starting at an example.
+
+  The stream is a function of the shards, seed, interleaved and window.
 
   Args:
-    shards: what to read.
-    first_example: examples already consumed.
-    seed: the stream depends on it and on nothing else.
-    interleaved: shards read in turn.
-    window: examples permuted together.
+    shards: the files to read.
+    first_example: number of examples of the stream to skip, which have already been used.
+    seed: seed of the order of shards and examples.
+    interleaved: number of shards whose records are interleaved.
+    window: number of examples that are shuffled together.
   """
   epoch, offset = divmod(first_example, shards.num_examples)
   stream = _epoch(shards, tf.constant(epoch, tf.int64), offset, seed, interleaved, window)
@@ -61,52 +62,55 @@ def training_batches(
   context: InputContext,
   masking: DynamicMasking | None = None,
 ) -> tf.data.Dataset:
-  """The endless training stream of one reader from `first_step` on, a replica's part of a batch after another.
+  """Returns the endless stream of training batches of one host, starting at a step.
 
-  The shards are dealt to context.input_parts parts, each a stream of its own. A global batch holds as many examples of
-  each part, one part after the other; batches run on over the end of an epoch.
+  The shards are divided into context.input_parts parts, each with a stream of its own. A global batch consists of the
+  same number of examples from each part, in order of the parts. A batch may contain the end of one epoch and the start
+  of the next. The stream of all hosts together is a function of the shards, the number of parts, batch_size, seed and
+  masking.
 
   Args:
-    shards: what to read.
-    features: the contract of the records.
-    batch_size: of the global batch.
-    first_step: steps done.
-    seed: the stream depends on it, on the parts, and on nothing else.
-    context: whose part of the stream; which of the parts it reads.
-    masking: makes the masks anew, from the seed and from where an example stands in the stream.
+    shards: the files to read.
+    features: the features of their records.
+    batch_size: number of examples in a global batch.
+    first_step: number of steps already done.
+    seed: seed of the order of the examples and of dynamic masks.
+    context: which parts this host reads, and the number of replicas.
+    masking: if given, each example gets new masks, which depend on the seed and on its number in the stream.
+
   Returns:
-    Batches of batch_size / context.num_replicas: name -> int32 or float32 [batch, length], and example_weight
-    float32 [batch].
+    Batches for one replica after the other, of batch_size / context.num_replicas examples each:
+    name of a feature -> int32 or float32 [examples, length], and example_weight, float32 [examples].
   """
   num_parts = context.input_parts or context.num_hosts
-  per_reader = num_parts // context.num_hosts
-  share, replica_batch = batch_size // num_parts, batch_size // context.num_replicas
-  first_example = first_step * share
+  parts_per_host = num_parts // context.num_hosts
+  part_batch, replica_batch = batch_size // num_parts, batch_size // context.num_replicas
+  first_example = first_step * part_batch
   streams = []
-  for part in range(context.host_index * per_reader, (context.host_index + 1) * per_reader):
+  for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
     part_of_shards = shards.part(part, num_parts)
     stream = training_records(part_of_shards, first_example=first_example, seed=seed)
     streams.append(_numbered(stream, first_example, part, num_parts) if masking else stream)
   stream = streams[0]
   if len(streams) > 1:
-    in_turn = tf.data.Dataset.zip(tuple(stream.batch(share, drop_remainder=True) for stream in streams))
-    stream = in_turn.map(
-      lambda *of_parts: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *of_parts)
+    part_batches = tf.data.Dataset.zip(tuple(stream.batch(part_batch, drop_remainder=True) for stream in streams))
+    stream = part_batches.map(
+      lambda *batches: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
     ).unbatch()
   if masking is None:
-    return _finish(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
-  together = max(1, _MASKED_TOGETHER // replica_batch) * replica_batch
-  masked = _finish(
-    stream.batch(together, drop_remainder=True),
+    return _parse_batches(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
+  masked_together = max(1, _MASKED_TOGETHER // replica_batch) * replica_batch
+  masked = _parse_batches(
+    stream.batch(masked_together, drop_remainder=True),
     features,
-    together,
+    masked_together,
     lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
   )
   return masked.rebatch(replica_batch, drop_remainder=True)
 
 
 def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """(record, number) for each record: a number that comes once in the streams of all parts and epochs."""
+  """Adds a number to each record that is unique over all parts and epochs; returns pairs (record, number)."""
 
   def number(example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return record, example * num_parts + part
@@ -115,9 +119,18 @@ def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts:
 
 
 def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
-  """Each example once, in order. The last batch is filled up with examples of weight 0."""
+  """Returns batches that contain each example once, in the order of the shards.
+
+  Args:
+    shards: the files to read.
+    features: the features of their records.
+    batch_size: number of examples in every batch. The last batch is filled up with examples of weight 0.
+
+  Returns:
+    As training_batches.
+  """
   stream = _read(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
-  return _finish(stream.batch(batch_size), features, batch_size)
+  return _parse_batches(stream.batch(batch_size), features, batch_size)
 
 
 def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
@@ -125,7 +138,10 @@ def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
 
 
 def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved: int, window: int) -> tf.data.Dataset:
-  """The records of one epoch from number `offset` on (only the first epoch of a resumed run has one)."""
+  """Returns the records of one epoch, starting at record `offset`.
+
+  The offset is not 0 only in the first epoch after a run is resumed. Groups of shards before it are not read.
+  """
   order = _shard_order(len(shards.paths), seed, epoch)
   first_window, within_window = divmod(offset, window)
   first_group, within_group = 0, first_window * window
@@ -142,7 +158,7 @@ def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved
   stream = tf.data.Dataset.from_tensor_slices(order).batch(interleaved).flat_map(read_group).skip(within_group)
 
   def permute(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # Folding the epoch and the window into the seed gives each window its own permutation.
+    # Each window of each epoch has its own permutation, whose seed is derived from the seed, the epoch and the index.
     key = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), index)
     return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=key))
 
@@ -150,33 +166,41 @@ def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved
 
 
 def _read(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.Dataset:
-  def open_one(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
+  def open_shard(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path, compression_type=tf.where(is_compressed, "GZIP", ""))
 
   return tf.data.Dataset.from_tensor_slices((paths, compressed)).interleave(
-    open_one, cycle_length=interleaved, block_length=1, num_parallel_calls=1, deterministic=True
+    open_shard, cycle_length=interleaved, block_length=1, num_parallel_calls=1, deterministic=True
   )
 
 
-def _finish(
+def _parse_batches(
   batches: tf.data.Dataset,
   features: Sequence[FeatureSpec],
   batch_size: int,
-  change: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None,
+  transform: Callable[[dict[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]] | None = None,
 ) -> tf.data.Dataset:
-  """Batches of records, with their numbers where `change` takes these, as batches of features."""
+  """Parses batches of serialized records to batches of features, and checks their values.
+
+  Args:
+    batches: serialized records, string [examples]; with `transform`, pairs of these and their numbers,
+      int64 [examples].
+    features: the features of the records.
+    batch_size: number of examples to which a smaller batch is padded.
+    transform: changes the parsed features; it gets the features and the numbers.
+  """
   dtypes = {"int64": tf.int64, "float32": tf.float32}
   parser = {f.name: tf.io.FixedLenFeature([f.length], dtypes[f.dtype]) for f in features}
 
   def parse(serialized: tf.Tensor, numbers: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
     parsed = _checked(tf.io.parse_example(serialized, parser), features)
-    if change is not None:
-      parsed = change(parsed, numbers)
+    if transform is not None:
+      parsed = transform(parsed, numbers)
     missing = batch_size - tf.shape(serialized)[0]
     batch = {}
     for name, value in parsed.items():
-      narrow = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-      batch[name] = tf.ensure_shape(tf.pad(narrow, [[0, missing], [0, 0]]), [batch_size, value.shape[1]])
+      narrowed = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+      batch[name] = tf.ensure_shape(tf.pad(narrowed, [[0, missing], [0, 0]]), [batch_size, value.shape[1]])
     weight = tf.pad(tf.ones([batch_size - missing], tf.float32), [[0, missing]])
     return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
 
@@ -184,9 +208,10 @@ def _finish(
 
 
 def _checked(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
-  """The same batch; reading fails if a value is out of its range (see FeatureSpec), and explain_failure says where.
+  """Returns the same batch, with an assertion that all values are in their ranges (see FeatureSpec).
 
-  A device may not: a GPU takes rows of zeros for ids that its table lacks, and a TPU takes the last row.
+  The assertion is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros,
+  and a TPU the last row of the table. After a failure, explain_failure finds the file and the record.
   """
   in_range = []
   for feature in features:
@@ -198,10 +223,14 @@ def _checked(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> di
 
 
 def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
-  """Reads every shard again to say which file and record made a step fail.
+  """Reads all shards again to find the record that made a step fail. Returns if all records are valid.
+
+  Args:
+    shards: the files to read.
+    features: the features that their records should have.
 
   Raises:
-    UserError: a record is truncated, damaged, or not of this contract. Returns if all are intact.
+    UserError: a record is truncated, damaged, or has other features. The message names the file and the record.
   """
   for path in shards.paths:
     for number, record in enumerate(records.read_records(path)):
@@ -209,7 +238,11 @@ def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
 
 
 def first_example(path: str) -> dict[str, np.ndarray]:
-  """The features of the first record of a shard. UserError if it holds none."""
+  """Returns the features of the first record of a shard.
+
+  Raises:
+    UserError: the file has no records, or the first one is damaged.
+  """
   record = next(records.read_records(path), None)
   if record is None:
     raise UserError(f"{path}: holds no records; leave it out or write it again")
@@ -217,28 +250,38 @@ def first_example(path: str) -> dict[str, np.ndarray]:
 
 
 def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
-  """UserError naming file, record and feature if `record` does not have the lengths and ranges of `features`."""
+  """Checks the lengths, types and ranges of a record's features.
+
+  Args:
+    path: the file, for the message.
+    number: number of the record in the file, from 0.
+    record: the serialized record.
+    features: what it should contain.
+
+  Raises:
+    UserError: the record differs. The message names the file, the record and the feature.
+  """
   where = f"{path}, record {number} (counted from 0)"
   example = records.decode_example(record, where)
   for feature in features:
-    found = len(example[feature.name]) if feature.name in example else 0
-    if found != feature.length:
+    length = len(example[feature.name]) if feature.name in example else 0
+    if length != feature.length:
       raise UserError(
-        f"{where}: {feature.name} has {found} values, expected {feature.length}; "
+        f"{where}: {feature.name} has {length} values, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
     _check_range(where, feature, example[feature.name])
 
 
 def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
-  """UserError if a value of a feature is out of its range."""
-  found = "texts" if values.dtype == object else values.dtype.name
-  if feature.dtype != found:
-    raise UserError(f"{where}: {feature.name} holds {found}, expected {feature.dtype}: write the shards again")
+  """Raises a UserError if a feature has another type, or a value out of its range."""
+  dtype = "texts" if values.dtype == object else values.dtype.name
+  if feature.dtype != dtype:
+    raise UserError(f"{where}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
   low, high = feature.bounds
-  wrong = ~((values >= low) & (values <= high))  # true for NaN
-  if wrong.any():
-    index = int(wrong.argmax())
+  is_wrong = ~((values >= low) & (values <= high))  # true for NaN
+  if is_wrong.any():
+    index = int(is_wrong.argmax())
     raise UserError(
       f"{where}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of this "
       "model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
@@ -246,22 +289,29 @@ def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
 
 
 class ShardDataset(Dataset):
-  """TFRecord shards as a data set. Each input pipeline reads shards of its own."""
+  """A dataset of TFRecord shards. Every host reads different shards.
+
+  Args:
+    shards: the files.
+    features: the features of their records.
+    masking: makes new masks for each training example; None to use the masks in the shards. Evaluation always uses the
+      masks in the shards.
+  """
 
   def __init__(self, shards: Shards, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None):
     self.shards = shards
     self.features = features
-    self.masking = masking  # in training
+    self.masking = masking
     self.needs_python = masking is not None
     self.num_examples = shards.num_examples
     self.content = shards.content
 
   def describe(self) -> str:
-    """Numbers of examples and shards."""
+    """Returns the numbers of examples and shards."""
     return f"{self.num_examples:,} examples in {len(self.shards.paths)} shards"
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
-    """See Dataset."""
+    """See Dataset and `training_batches` of this module."""
     return training_batches(
       self.shards,
       self.features,
@@ -277,5 +327,5 @@ class ShardDataset(Dataset):
     return evaluation_batches(self.shards, self.features, batch_size=batch_size)
 
   def explain_failure(self) -> None:
-    """UserError with the file and record that is damaged or not of this contract."""
+    """See Dataset and `explain_failure` of this module."""
     explain_failure(self.shards, self.features)

@@ -1,4 +1,4 @@
-"""The one contract between the writer and the reader of TFRecords: feature names, lengths and types."""
+"""The features of a pretraining record: names, lengths, types and ranges, for the writer and the reader of shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 from albert.config.ranges import INT32_MAX
 
-# Positions in one record; the names are the original scripts', so that their shards train here too.
+# The names are those of the original ALBERT scripts, so shards written by these scripts can be read too.
 INPUT_IDS = "input_ids"
 INPUT_MASK = "input_mask"
 SEGMENT_IDS = "segment_ids"
@@ -18,14 +18,17 @@ NEXT_SENTENCE_LABELS = "next_sentence_labels"
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-  """One fixed-length feature of a record.
+  """One feature of a record, with a fixed number of values.
 
   Attributes:
-    name: of the feature.
+    name: key of the feature in the record.
     length: number of values.
     dtype: "int64" or "float32".
-    limit: every int64 value is at least 0 and below it; 0 if the greatest value is not known. Every float32 value is a
-      weight, from 0 to 1.
+    limit: upper bound (exclusive) of int64 values, which are never negative; 0 if the bound is not known. float32
+      values are weights between 0 and 1.
+
+  Raises:
+    ValueError: a type other than these, or a length below 1.
   """
 
   name: str
@@ -41,7 +44,7 @@ class FeatureSpec:
 
   @property
   def bounds(self) -> tuple[int, int]:
-    """The least and the greatest value."""
+    """The smallest and the largest allowed value."""
     if self.dtype == "float32":
       return 0, 1
     return 0, (self.limit or INT32_MAX) - 1
@@ -50,17 +53,19 @@ class FeatureSpec:
 def pretraining_features(
   max_seq_length: int, max_predictions_per_seq: int, vocab_size: int = 0, type_vocab_size: int = 0
 ) -> tuple[FeatureSpec, ...]:
-  """Features of a pretraining record, S = max_seq_length and P = max_predictions_per_seq.
+  """Returns the features of a pretraining record.
 
-  input_ids, input_mask, segment_ids [S]; masked_lm_positions, masked_lm_ids [P]; masked_lm_weights [P]
-  (float32: 1 for a prediction, 0 for padding); next_sentence_labels [1] (1: swapped, or a random second
-  segment; 0: in order, or no sentence prediction).
+  With S = max_seq_length and P = max_predictions_per_seq, these are
+  input_ids, input_mask and segment_ids, int64 [S];
+  masked_lm_positions and masked_lm_ids, int64 [P];
+  masked_lm_weights, float32 [P]: 1 for a prediction, 0 for padding;
+  next_sentence_labels, int64 [1]: 1 if the segments are swapped (SOP) or the second one is random (NSP), else 0.
 
   Args:
     max_seq_length: S.
     max_predictions_per_seq: P.
-    vocab_size: of the model, which no id may reach; 0 where it is not known.
-    type_vocab_size: of the model, which no segment may reach; 0 where it is not known.
+    vocab_size: number of pieces of the vocabulary, the limit of ids; 0 if it is not known.
+    type_vocab_size: number of segment types of the model, the limit of segment_ids; 0 if it is not known.
   """
   sequence, predictions = max_seq_length, max_predictions_per_seq
   return (

@@ -1,7 +1,8 @@
-"""The shards of a data set: how many examples each holds, its hash, and whether it is the file it should be.
+"""The shards of a dataset: the number of examples and the hash of each file, and checks that no file is wrong.
 
-A manifest beside the shards tells all that; nothing of them is then read. Shards without a manifest, such as the
-original's, are counted and hashed in one pass, in parallel, and the result is kept. No TensorFlow.
+If a manifest lists the shards, it provides these numbers, and of the shards only the sizes are checked. Shards without
+a manifest, such as those of the original scripts, are read once to count and hash their records, in parallel
+processes, and the results are cached. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from albert.io.progress import Progress
 from albert.io.workers import Workers
 
 # Maximum size ratio between the largest and the smallest partition of the shards.
-_MOST_UNEVEN = 1.1
-# Name, in the cache directory, of what was counted and hashed.
+_MAX_SIZE_RATIO = 1.1
+# Name of the cache file, in the cache directory.
 CACHE_NAME = "shard_hashes.json"
 _SECONDS_BETWEEN_SAVES = 30.0
-# Fewer bytes are read by one process: starting others takes a second or two.
+# Up to this number of bytes, one process reads all files: starting more processes takes a second or two.
 _BYTES_OF_ONE_PROCESS = 256 << 20
-# In the cache: size and time of change of a file, its records.RecordFileInfo, and the checksum of all that.
+# An entry of the cache: size and modification time of a file, the fields of its records.RecordFileInfo, and a checksum
+# of these values.
 _CacheEntry = tuple[int, int, int, int, str, bool, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-  """Files of one data set, in the order in which they are read.
+  """The files of a dataset, in the order in which they are read.
 
   Attributes:
-    paths: of the files.
-    counts: examples in each.
-    compressed: whether each is a GZIP file.
-    sha256: of each file, in hex.
+    paths: paths of the files.
+    counts: number of examples in each file.
+    compressed: whether each file is a GZIP file.
+    sha256: SHA-256 of each file, in hex.
   """
 
   paths: tuple[str, ...]
@@ -52,59 +54,71 @@ class Shards:
 
   @property
   def num_examples(self) -> int:
-    """Examples in all shards."""
+    """Number of examples in all files."""
     return sum(self.counts)
 
   @functools.cached_property
   def content(self) -> DataContent:
-    """The hashes and counts, in order."""
+    """The hashes and example counts of the files, in order."""
     rows = zip(self.paths, self.sha256, self.counts, strict=True)
     return DataContent(tuple(FileContent(os.path.basename(path), sha256, count) for path, sha256, count in rows))
 
-  def part(self, index: int, of: int) -> Shards:
-    """Part `index` of `of`: whole shards, dealt so that all parts hold about as many examples.
+  def part(self, index: int, num_parts: int) -> Shards:
+    """Divides the shards into parts with about the same number of examples, and returns one of them.
 
-    Each part is read in epochs of its own, so a part with fewer examples would show them more often.
+    Each part has its own epochs, so the examples of a smaller part would be seen more often.
+
+    Args:
+      index: which part, 0 <= index < num_parts.
+      num_parts: number of parts. Shards are not split.
+
     Raises:
-      UserError: fewer shards than parts, or parts that differ by more than a tenth.
+      UserError: there are fewer shards than parts, or the largest part has over 10% more examples than the smallest.
     """
-    if of > len(self.paths):
+    if num_parts > len(self.paths):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared by {of} hosts: write at least {of} (--num_shards) so that each "
-        "host reads its own"
+        f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), so "
+        "that each host reads other shards"
       )
-    parts: list[list[int]] = [[] for _ in range(of)]
-    examples = [0] * of
+    parts: list[list[int]] = [[] for _ in range(num_parts)]
+    examples = [0] * num_parts
     for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
-      fewest = examples.index(min(examples))
-      parts[fewest].append(shard)
-      examples[fewest] += self.counts[shard]
-    if max(examples) > _MOST_UNEVEN * min(examples):
+      smallest = examples.index(min(examples))
+      parts[smallest].append(shard)
+      examples[smallest] += self.counts[shard]
+    if max(examples) > _MAX_SIZE_RATIO * min(examples):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared evenly by {of} hosts: one would read {max(examples)} examples, "
-        f"another {min(examples)}, and so show them more often; write a multiple of {of} (--num_shards)"
+        f"{len(self.paths)} shards cannot be shared evenly by {num_parts} hosts: one host would read {max(examples)} "
+        f"examples, and another one {min(examples)}, which would be seen more often; write a multiple of {num_parts} "
+        "(--num_shards)"
       )
-    take = sorted(parts[index])
+    files_of_part = sorted(parts[index])
     return Shards(
-      tuple(self.paths[i] for i in take),
-      tuple(self.counts[i] for i in take),
-      tuple(self.compressed[i] for i in take),
-      tuple(self.sha256[i] for i in take),
+      tuple(self.paths[i] for i in files_of_part),
+      tuple(self.counts[i] for i in files_of_part),
+      tuple(self.compressed[i] for i in files_of_part),
+      tuple(self.sha256[i] for i in files_of_part),
     )
 
 
 def stat_shards(spec: str, *, flag: str) -> dict[str, files.Stat]:
-  """files.stat_globs for shards: a glob such as 'shards/*' may also match the manifest and the hashes beside them.
+  """Finds the shards that match globs, and their sizes and modification times.
+
+  A glob such as 'shards/*' may also match the manifest and the cached hashes beside the shards. They are left out.
+
+  Args:
+    spec: comma-separated globs.
+    flag: the flag that gave them, for messages.
 
   Raises:
-    UserError: as stat_globs; or nothing else matches.
+    UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
   """
-  found = files.stat_globs(spec, flag=flag)
-  shards = {path: status for path, status in found.items() if os.path.basename(path) not in (FILE_NAME, CACHE_NAME)}
+  matches = files.stat_globs(spec, flag=flag)
+  shards = {path: status for path, status in matches.items() if os.path.basename(path) not in (FILE_NAME, CACHE_NAME)}
   if not shards:
-    first = next(iter(found))
+    first = next(iter(matches))
     example = files.join(os.path.dirname(first), "*.tfrecord*")
-    raise UserError(f"{flag}: {first} describes shards, and is none: give the shards, for example {example!r}")
+    raise UserError(f"{flag}: {first} is not a shard, it describes shards: give the shards, for example {example!r}")
   return shards
 
 
@@ -115,17 +129,18 @@ def open_shards(
   patterns: str = "",
   cache_dir: str = "",
 ) -> Shards:
-  """Finds out what each file holds: from the manifest beside it if it lists the file, else by reading it.
+  """Finds the number of examples and the hash of each file: in the manifest beside it, or else by reading the file.
 
   Args:
-    paths: in the order in which they are read.
-    stats: of all paths, as files.stat_globs gives them; None to look.
-    patterns: the comma-separated globs that gave the paths. A shard that a manifest lists, that a pattern matches and
-      that is not among the paths is missing. A glob may so take a part of the shards on purpose.
-    cache_dir: where the hashes of files without a manifest are kept; empty to keep none.
+    paths: the files, in the order in which they are read.
+    stats: sizes and modification times of all paths, as files.stat_globs returns them; None to look them up.
+    patterns: the comma-separated globs that the paths come from. They tell missing shards from shards that were left
+      out on purpose: a shard of the manifest is missing if a pattern matches it but it is not in `paths`.
+    cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
+
   Raises:
-    UserError: a file without records, or one that is no TFRecord file; a shard that differs from its manifest's entry
-      or that is missing; two files with the same content.
+    UserError: a file has no records or is not a TFRecord file; a shard is missing or differs from its entry in the
+      manifest; two files have the same content.
   """
   stats = stats or files.stats(paths)
   manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
@@ -135,9 +150,9 @@ def open_shards(
     if manifest is not None and not manifest.shards:
       raise UserError(f"{files.join(directory, FILE_NAME)} lists no shards: restore it, or run data preparation again")
     if manifest is not None:
-      own = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
-      _refuse_missing(directory, [shard.file for shard in manifest.shards if shard.file not in own], patterns)
-      entries = {own[shard.file]: shard for shard in manifest.shards if shard.file in own}
+      by_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
+      _refuse_missing(directory, [shard.file for shard in manifest.shards if shard.file not in by_name], patterns)
+      entries = {by_name[shard.file]: shard for shard in manifest.shards if shard.file in by_name}
       listed |= entries
       compress = manifest.settings.get("compress")
       is_gzip |= dict.fromkeys(entries, compress) if isinstance(compress, bool) else {}
@@ -156,8 +171,8 @@ def open_shards(
         "run data preparation again"
       )
   is_gzip |= {path: info.is_gzip for path, info in scanned.items()}
-  unknown = [path for path in paths if path not in is_gzip]
-  is_gzip |= dict(zip(unknown, files.in_threads(records.is_gzip, unknown), strict=True))
+  unchecked = [path for path in paths if path not in is_gzip]
+  is_gzip |= dict(zip(unchecked, files.in_threads(records.is_gzip, unchecked), strict=True))
   counts = [scanned[path].num_records if path in scanned else listed[path].examples for path in paths]
   hashes = [scanned[path].sha256 if path in scanned else listed[path].sha256 for path in paths]
   for path, count in zip(paths, counts, strict=True):
@@ -172,7 +187,7 @@ def _manifest_of(path: str) -> str:
 
 
 def _refuse_missing(directory: str, absent: Sequence[str], patterns: str) -> None:
-  """UserError if one of the listed files that are `absent` from the input is one that a pattern matches."""
+  """Raises a UserError if a pattern matches one of the files that the manifest lists but that are not in the input."""
   globs = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
   missing = [name for name in absent if any(_matches(files.join(directory, name), pattern) for pattern in globs)]
   if missing:
@@ -184,7 +199,7 @@ def _refuse_missing(directory: str, absent: Sequence[str], patterns: str) -> Non
 
 
 def _matches(path: str, pattern: str) -> bool:
-  """Whether a glob matches a path that need not exist: each part of it, and any number of parts for `**`."""
+  """Returns whether a glob matches a path, which need not exist. `**` matches any number of directories."""
   if "**" in pattern:
     return fnmatch.fnmatchcase(path, pattern.replace("**/", "*"))
   parts, globs = ([part for part in text.split("/") if part not in ("", ".")] for text in (path, pattern))
@@ -213,34 +228,34 @@ def _refuse_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
 
 
 def _scan(paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str) -> dict[str, records.RecordFileInfo]:
-  """Counts and hashes the files: those that are new since the last time, in parallel."""
+  """Counts and hashes the records of files. Files in the cache that have not changed are not read again."""
   if not paths:
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
   cache = _read_cache(cache_file)
-  found = {path: info for path in paths if (info := _cached(cache, path, stats[path])) is not None}
-  left = [path for path in paths if path not in found]
-  if not left:
-    return found
-  total = sum(stats[path].num_bytes for path in left)
-  num_processes = 1 if total < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(left))
-  saved = time.monotonic()
+  infos = {path: info for path in paths if (info := _cached(cache, path, stats[path])) is not None}
+  unread = [path for path in paths if path not in infos]
+  if not unread:
+    return infos
+  num_bytes = sum(stats[path].num_bytes for path in unread)
+  num_processes = 1 if num_bytes < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(unread))
+  last_save = time.monotonic()
   try:
-    with Progress(len(left), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
-      for path, info in workers.map(records.scan, left):
-        found[path] = info
+    with Progress(len(unread), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
+      for path, info in workers.map(records.scan, unread):
+        infos[path] = info
         cache[_cache_key(path)] = _cache_entry(path, stats[path], info)
         progress.update(1)
-        if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+        if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
           _write_cache(cache_file, cache)
-          saved = time.monotonic()
+          last_save = time.monotonic()
   finally:
     _write_cache(cache_file, cache)
-  return found
+  return infos
 
 
 def _no_state() -> None:
-  """The initializer of a process that scans: it keeps nothing from one file to the next."""
+  """Initializer of a worker process; scanning needs no state."""
 
 
 def _cache_key(path: str) -> str:
@@ -248,13 +263,14 @@ def _cache_key(path: str) -> str:
 
 
 def _cached(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
-  """The entry of a file that has not changed since; None if there is none."""
+  """Returns what the cache says of a file; None if it has no entry, or if the file has changed since."""
   entry = cache.get(_cache_key(path))
   if entry is None:
     return None
   info = records.RecordFileInfo(*entry[2:6])
-  is_whole = info.num_bytes == stat.num_bytes
-  return info if is_whole and entry == _cache_entry(path, stat, info) else None  # another checksum: damaged
+  is_complete = info.num_bytes == stat.num_bytes
+  # The entries also differ if this one is damaged, because of its checksum.
+  return info if is_complete and entry == _cache_entry(path, stat, info) else None
 
 
 def _cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
@@ -266,7 +282,7 @@ def _read_cache(path: str) -> dict[str, _CacheEntry]:
   try:
     return files.read_json(path, dict[str, _CacheEntry]) if path and files.exists(path) else {}
   except UserError:
-    return {}  # damaged: counted again
+    return {}  # damaged: all files are read again
 
 
 def _write_cache(path: str, cache: Mapping[str, _CacheEntry]) -> None:

@@ -14,6 +14,7 @@ from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.registry import FORMS
 from albert.export.served_model import ExportSettings, ServedModel
 from albert.tasks import registry as task_registry
+from albert.tokenization.config import TokenizerConfig
 
 DTYPES = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
@@ -100,8 +101,11 @@ def _settings(
   return ExportSettings(
     config=_task_config(config_class, values | {"max_seq_length": max_seq_length}, checkpoint),
     max_seq_length=max_seq_length,
-    do_lower_case=bool(values.get("do_lower_case", True)),
-    convert_quotes=bool(values.get("convert_quotes", False)),
+    tokenizer_config=TokenizerConfig(
+      checkpoint.vocabulary,
+      do_lower_case=bool(values.get("do_lower_case", True)),
+      convert_quotes=bool(values.get("convert_quotes", False)),
+    ),
     dtype=DTYPES[precision],
     top_k=top_k,
   )

@@ -14,6 +14,7 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.export.checkpoint import ExportCheckpoint
 from albert.export.network.encoder import ServedEncoder
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, real_tokens, trim, with_a_row
+from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.graph import GraphTokenizer
 from albert.weights.names import NO_POOLER
 
@@ -44,15 +45,14 @@ class ExportSettings:
   Attributes:
     config: the task's config, as its run had it and as the flags have it.
     max_seq_length: longer texts are cut to it.
-    do_lower_case, convert_quotes: see Tokenizer.
+    tokenizer_config: the vocabulary and how text is normalized.
     dtype: of the matrices.
     top_k: how many candidates to give, where there are many.
   """
 
   config: Config
   max_seq_length: int
-  do_lower_case: bool = True
-  convert_quotes: bool = False
+  tokenizer_config: TokenizerConfig
   dtype: tf.DType = tf.float32
   top_k: int = 5
 
@@ -87,9 +87,7 @@ class ServedModel(tf.Module, abc.ABC):
     super().__init__(name="albert")
     self._settings = settings
     self._config = checkpoint.config
-    self.tokenizer = self.tokenizer_class(
-      checkpoint.vocabulary, settings.do_lower_case, convert_quotes=settings.convert_quotes
-    )
+    self.tokenizer = self.tokenizer_class.from_config(settings.tokenizer_config)
     self.encoder = ServedEncoder(checkpoint.config, checkpoint.encoder_weights(), settings.dtype)
 
   @abc.abstractmethod

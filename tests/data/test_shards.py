@@ -123,7 +123,9 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
   write_manifest(tmp_path, paths, SIZES)
   assert list(stat_shards(f"{tmp_path}/*", flag="--input_file")) == paths
-  with pytest.raises(UserError, match=r"--input_file: .*manifest.json describes shards, and is none: .*\*\.tfrecord"):
+  with pytest.raises(
+    UserError, match=r"--input_file: .*manifest.json is not a shard, it describes shards: .*\*\.tfrecord"
+  ):
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 
 
