@@ -72,7 +72,7 @@ def run_program(
     ("raise RunError('the loss is not finite')", [], 1, "error: the loss is not finite"),
     ("raise Stopped('saved', 15)", [], 143, "saved"),
     ("pass", ["--count=many"], 2, "error: flag --count=many"),
-    ("pass", ["--count=1", "--count=2"], 0, "warning: --count is given 2 times: --count=2 holds"),
+    ("pass", ["--count=1", "--count=2"], 0, "warning: --count is given 2 times: --count=2 is used"),
     ("pass", ["--flagfile=/bin/sh"], 2, "error: --flagfile=/bin/sh: not UTF-8"),
     ("pass", ["--stderrthreshold=high"], 2, "error: --stderrthreshold must be one of"),
     ("pass", ["--cuont=3"], 2, "error: Unknown command line flag 'cuont'"),
@@ -235,7 +235,7 @@ def test_names_that_are_not_ascii(environment, tmp_path):
   """Also a name that is no UTF-8, as files of old systems have them; text is written as UTF-8."""
   path = tmp_path / os.fsdecode(b"caf\xc3\xa9-\xe9")
   body = """
-    from albert import files
+    from albert.io import files
     files.write_atomically(flags.FLAGS.path, flags.FLAGS.text)
     print(flags.FLAGS.path)
     files.open_file(flags.FLAGS.path + "-absent")

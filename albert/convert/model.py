@@ -50,7 +50,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   """Reads any form of weights that --init_checkpoint takes.
 
   Args:
-    path: see weight_files.open_weights.
+    path: see albert.weights.files.open_weights.
     albert_config_file: the model's config; empty: the albert_config.json or config.json beside the weights.
     spm_model_file: the vocabulary; empty: the spiece.model beside the weights, if there is one.
   Raises:

@@ -83,7 +83,7 @@ def open_checkpoint(
   """Opens what is to be exported.
 
   Args:
-    path: as weight_files.open_weights takes it; also the output_dir of several runs (--num_runs), for the best.
+    path: as albert.weights.files.open_weights takes it; also the output_dir of several runs (--num_runs), for the best.
     select: newest or best, of a run's checkpoints; empty: what the run was evaluated with.
     albert_config_file, spm_model_file: the model's config and vocabulary; empty: those beside the weights.
   Raises:

@@ -51,12 +51,12 @@ def warm_start(
   """Assigns `variables` from the checkpoint at `path`.
 
   Args:
-    path: see weight_files.open_weights.
+    path: see albert.weights.files.open_weights.
     variables: the model's, by the original's names.
     fresh: prefixes of variables that may be missing from the checkpoint (a new task head).
     ignored: prefixes of the checkpoint's weights that may go unused (the heads of pretraining).
     unused: prefixes of variables that the task does not use (the pooler of SQuAD). Where the checkpoint has none of
-      them they become zeros, so that no later run takes them for trained ones (see weight_files.open_weights).
+      them they become zeros, so that no later run takes them for trained ones (see albert.weights.files.open_weights).
     from_shallower: a network of more groups takes its groups from the checkpoint's fewer ones
       (ALBERT, section 4.7: deeper networks start from shallower ones).
     config: the model's, to compare with the one beside the weights in what their shapes do not tell.

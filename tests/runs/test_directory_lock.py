@@ -92,7 +92,7 @@ def test_threads_that_start_together_leave_one_owner(directory):
 
 _OWNER = """
 import sys, time
-from albert import directory_lock
+from albert.runs import directory_lock
 if sys.argv[2] == "no flock":
   directory_lock.DirectoryLock._flock = lambda self: False
   directory_lock.SETTLE_SECONDS = 0.01
