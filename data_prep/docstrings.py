@@ -1,6 +1,7 @@
-"""Docstrings to sentences of prose: markup, code, tables and lists of names are taken out.
+"""Extracts the sentences of English prose from docstrings, without markup, code, tables and lists of names.
 
-Reads what is common in Python documentation: reStructuredText, Markdown, numpydoc and Google sections.
+It understands the common formats of Python documentation: reStructuredText, Markdown, and the sections of numpydoc and
+of Google's style.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 from data_prep.sentences import split_sentences
 
-# Directives whose body is prose; the body of any other (code, math, plots, tables) is dropped with it.
+# Directives whose body is prose. The other directives (code, math, plots, tables) are dropped with their body.
 _PROSE_DIRECTIVES = frozenset(
   {
   "note", "warning", "important", "tip", "hint", "caution", "attention", "seealso", "deprecated", "versionadded",
@@ -49,7 +50,7 @@ _INLINE = (
   (re.compile(r"\s*<?https?://\S+?>?(?=[.,;)]?(?:\s|$))"), ""),
   (re.compile(r"(?<![\w.])([A-Za-z]\w*[^\W_])_(?=[\s.,;:)]|$)"), r"\1"),  # name_
   (re.compile(r"\s+"), " "),
-  (re.compile(r"\s*\(\s*(?:see)?\s*\)"), ""),  # what a link leaves
+  (re.compile(r"\s*\(\s*(?:see)?\s*\)"), ""),  # empty parentheses, from which a link was removed
   (re.compile(r" (?=[,.;:!?](?:\s|$))"), ""),
 )
 _WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
@@ -71,9 +72,9 @@ def _indent(line: str) -> int:
 
 
 def _without_blocks(lines: list[str]) -> Iterator[str]:
-  """The lines without fenced, literal and doctest blocks, directives, tables and rules."""
+  """Removes fenced, literal and doctest blocks, directives, tables and horizontal rules."""
   position = 0
-  skip_deeper_than = -1  # inside a block: lines indented more than this belong to it
+  skip_deeper_than = -1  # inside a block: its lines are indented more than this; -1 outside
   while position < len(lines):
     line = lines[position].rstrip()
     text = line.strip()
@@ -112,22 +113,28 @@ def _without_blocks(lines: list[str]) -> Iterator[str]:
 
 
 class _Paragraphs:
-  """Collects lines into paragraphs, list items and descriptions of parameters, each on one line."""
+  """Joins the lines of each paragraph, list item and description of a parameter into one line.
+
+  Attributes:
+    done: the joined lines.
+  """
 
   def __init__(self) -> None:
     self.done: list[str] = []
-    self._words: list[str] = []  # of the paragraph in hand, line by line
-    self._indent = 0  # of its first line
-    self._hangs = False  # its further lines are indented more
+    self._lines: list[str] = []  # the lines of the current paragraph
+    self._indent = 0  # the indentation of its first line
+    self._has_hanging_indent = False  # whether its other lines are indented more than the first one
     self._parameter = ""  # the numpydoc parameter that the next paragraph describes
-    self._entries_at = -1  # in a Google section of "name: text" entries: their indent, 0 before the first one
+    # In a Google section of "name: text" entries: their indentation, -1 before the first entry.
+    self._entry_indent = -1
     self._in_entries = False
-    self._skip: tuple[bool, int] | None = None  # in a section without prose: (is a Google section, its indent)
+    # In a section without prose: whether it is a Google section, and the indentation of its heading.
+    self._skip: tuple[bool, int] | None = None
 
   def flush(self) -> None:
-    if self._words:
-      self.done.append(" ".join(self._words))
-    self._words = []
+    if self._lines:
+      self.done.append(" ".join(self._lines))
+    self._lines = []
 
   def add(self, line: str) -> None:
     text, indent = line.strip(), _indent(line)
@@ -142,32 +149,32 @@ class _Paragraphs:
   def _begin_section(self, section: re.Match[str], indent: int) -> None:
     self.flush()
     self._parameter = ""
-    self._in_entries, self._entries_at = bool(section.group(1) and section.group(3)), -1
+    self._in_entries, self._entry_indent = bool(section.group(1) and section.group(3)), -1
     self._skip = (bool(section.group(3)), indent) if section.group(2) else None
     if self._skip is None:
       self.done.append(f"{section.group().rstrip(': ').capitalize()}:")
 
   def _add_text(self, text: str, indent: int) -> None:
     typed = _TYPED_NAME.match(text)
-    if typed and not self._hangs_on(indent):
+    if typed and not self._continues_paragraph(indent):
       self.flush()
       self._parameter = typed.group(1)
       return
     bullet = _BULLET.match(text) or _FIELD.match(text)
-    if self._in_entries and self._entries_at < 0:
-      self._entries_at = indent
-    is_entry = self._in_entries and indent == self._entries_at
-    if bullet or is_entry or indent < self._indent or (indent > self._indent and not self._hangs):
+    if self._in_entries and self._entry_indent < 0:
+      self._entry_indent = indent
+    is_entry = self._in_entries and indent == self._entry_indent
+    if bullet or is_entry or indent < self._indent or (indent > self._indent and not self._has_hanging_indent):
       self.flush()
-    if not self._words:
-      self._indent, self._hangs = indent, bool(bullet) or is_entry
+    if not self._lines:
+      self._indent, self._has_hanging_indent = indent, bool(bullet) or is_entry
       if self._parameter:
-        self._words.append(f"{self._parameter}:")
+        self._lines.append(f"{self._parameter}:")
         self._parameter = ""
-    self._words.append(text[bullet.end() :] if bullet else text)
+    self._lines.append(text[bullet.end() :] if bullet else text)
 
-  def _hangs_on(self, indent: int) -> bool:
-    return bool(self._words) and self._hangs and indent > self._indent
+  def _continues_paragraph(self, indent: int) -> bool:
+    return bool(self._lines) and self._has_hanging_indent and indent > self._indent
 
 
 def _plain(paragraph: str) -> str:
@@ -177,7 +184,7 @@ def _plain(paragraph: str) -> str:
 
 
 def _is_prose(sentence: str) -> bool:
-  """A sentence or phrase of a usual length, with few names and signs of code in it."""
+  """Whether a sentence or phrase is English prose: not too long, and with few names and symbols of code."""
   if len(sentence) > _MAX_CHARS or not sentence.endswith((".", "!", "?", '."', ".)")):
     return False
   if len(_CODE.findall(sentence)) > 1 or _STARTS_LIKE_CODE.match(sentence):
@@ -190,7 +197,14 @@ def _is_prose(sentence: str) -> bool:
 
 
 def docstring_sentences(docstring: str) -> list[str]:
-  """Sentences of prose in a docstring (without its common indentation), in order; possibly none."""
+  """The sentences of prose in a docstring, in order. There may be none.
+
+  Args:
+    docstring: a docstring without its common indentation.
+
+  Returns:
+    The sentences. The heading of a section, such as "Returns:", is a sentence of its own.
+  """
   paragraphs = _Paragraphs()
   for line in _without_blocks(docstring.expandtabs().splitlines()):
     paragraphs.add(line)
@@ -198,12 +212,12 @@ def docstring_sentences(docstring: str) -> list[str]:
   sentences: list[str] = []
   for paragraph in map(_plain, paragraphs.done):
     if is_heading(paragraph):
-      if sentences and is_heading(sentences[-1]):  # nothing of the section before was prose
+      if sentences and is_heading(sentences[-1]):  # the section before had no prose
         sentences.pop()
       sentences.append(paragraph)
       continue
     for sentence in split_sentences(paragraph):
-      # Summaries and descriptions of parameters often go without a full stop.
+      # Summaries and descriptions of parameters often have no full stop.
       ended = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
       if _is_prose(ended):
         sentences.append(ended)
@@ -211,17 +225,17 @@ def docstring_sentences(docstring: str) -> list[str]:
 
 
 def is_heading(sentence: str) -> bool:
-  """True for the name of a section, such as "Returns:", which stands as a sentence of its own."""
+  """Whether a sentence is the heading of a section, such as "Returns:"."""
   return sentence.endswith(":") and _SECTION.match(sentence) is not None
 
 
 def is_list_heading(sentence: str) -> bool:
-  """True for the heading of a list of entries: parameters, attributes, properties, errors."""
+  """Whether a sentence is the heading of a list of parameters, attributes, properties or errors."""
   section = _SECTION.match(sentence)
   return sentence.endswith(":") and section is not None and section.group(1) is not None
 
 
 def sentence_key(sentence: str) -> str:
-  """Equal for sentences that differ in case, digits, punctuation and package prefixes alone."""
+  """A key that is equal for sentences that differ only in case, digits, punctuation and package prefixes."""
   names = _PACKAGE_PREFIX.sub("", sentence.lower())
   return " ".join(_KEY_WORD.findall(names))

@@ -1,12 +1,13 @@
-r"""Paragraphs of SQuAD and articles of RACE as plain text, a sentence a line, to evaluate pretraining on.
+r"""Writes the paragraphs of SQuAD and the articles of RACE as plain text, to evaluate pretraining on it.
 
-ALBERT's intrinsic evaluation is on a set made so from the development sets of both (section 4.2.1):
+ALBERT's intrinsic evaluation uses the development sets of both (ALBERT, section 4.2.1):
 
   python -m data_prep.question_texts --squad_file=dev-v2.0.json --race_file=RACE/dev \
     --output_file=heldout.txt
   python -m data_prep.create_pretraining_data --input_file=heldout.txt ...
 
-A document is an article: what SQuAD has of it, paragraph after paragraph, or a passage of RACE.
+A document holds all paragraphs of an article of SQuAD, or a passage of RACE. It has one sentence on each line and ends
+with a blank line.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ FLAGS = flags.FLAGS
 
 
 def squad_articles(paths: list[str]) -> list[list[str]]:
-  """The paragraphs of each article, in order, each one once. Those without a title stand alone."""
+  """The paragraphs of each article of SQuAD, in order and without repetitions.
+
+  A paragraph without a title is an article of its own.
+
+  Args:
+    paths: files in SQuAD's JSON format.
+  """
   articles: dict[str, dict[str, None]] = {}
   for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
     paragraph = question.paragraph
@@ -42,7 +49,11 @@ def squad_articles(paths: list[str]) -> list[list[str]]:
 
 
 def race_articles(path: str) -> list[list[str]]:
-  """The paragraphs of each passage, in order. `path`: a folder such as RACE/dev, or JSON lines."""
+  """The paragraphs of each passage of RACE, in order.
+
+  Args:
+    path: a directory such as RACE/dev, or a glob of files of JSON lines.
+  """
   paths = (
     race_data.passages_in(path, "--race_file") if files.is_dir(path) else files.expand_globs(path, flag="--race_file")
   )
@@ -51,7 +62,7 @@ def race_articles(path: str) -> list[list[str]]:
 
 
 def documents(articles: Iterable[list[str]]) -> Iterator[str]:
-  """The articles as text: a sentence a line, a blank line behind."""
+  """Yields the text of each article that is not empty: one sentence on each line, and a blank line at the end."""
   for paragraphs in articles:
     lines = [" ".join(sentence.split()) for paragraph in paragraphs for sentence in split_sentences(paragraph)]
     if lines:
@@ -59,9 +70,11 @@ def documents(articles: Iterable[list[str]]) -> Iterator[str]:
 
 
 def _define_flags() -> None:
-  command_flags.define("str", "squad_file", "", "JSON in the form of SQuAD, v1.1 or v2.0; comma-separated globs")
-  command_flags.define("str", "race_file", "", "folder such as RACE/dev, or JSON lines")
-  command_flags.define("str", "output_file", None, "the text", required=True)
+  command_flags.define("str", "squad_file", "", "JSON files in the format of SQuAD v1.1 or v2.0: comma-separated globs")
+  command_flags.define(
+    "str", "race_file", "", "directory such as RACE/dev, or comma-separated globs of files of JSON lines"
+  )
+  command_flags.define("str", "output_file", None, "text file to write", required=True)
 
 
 def main() -> None:
@@ -71,7 +84,7 @@ def main() -> None:
   if FLAGS.race_file:
     articles += race_articles(FLAGS.race_file)
   if not articles:
-    raise UserError("give --squad_file, --race_file, or both: the text is taken from them")
+    raise UserError("no input: give --squad_file, --race_file, or both")
   texts = list(documents(articles))
   files.write_atomically(FLAGS.output_file, "".join(texts))
   lines = sum(text.count("\n") - 1 for text in texts)

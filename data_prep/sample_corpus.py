@@ -1,7 +1,8 @@
-"""Writes the documentation of the installed Python packages as plain text to pretrain on: real English, no download.
+"""Writes the docstrings of the installed Python packages as plain text for pretraining: real English, no download.
 
-A document is a module's docstrings, a sentence a line; a blank line ends a document. Modules are parsed, never
-imported. Each sentence is written once, so that the held-out documents hold nothing that training has seen.
+A document holds the docstrings of one module, one sentence on each line, and ends with a blank line. Modules are parsed
+and never imported. Docstrings that mostly repeat earlier ones are left out, so that the held-out documents contain
+hardly any text of the training documents.
 """
 
 from __future__ import annotations
@@ -33,15 +34,22 @@ from data_prep.docstrings import docstring_sentences, is_heading, is_list_headin
 
 FLAGS = flags.FLAGS
 
-# Tests say little; vendored packages repeat others.
+# Tests have few docstrings, and vendored packages are copies of others.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "tests", "test", "testing", "_vendor", "node_modules"})
+# Sentences of a list of parameters, attributes or errors that are kept.
 _SENTENCES_OF_A_LIST = 2
+# Documents with fewer sentences are left out.
 _MIN_SENTENCES = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-  """The sentences of one module; `name` is its path below the folder of packages, with "/"."""
+  """The sentences of a module.
+
+  Attributes:
+    name: path of the module below the directory of packages, with "/".
+    sentences: its sentences, in order.
+  """
 
   name: str
   sentences: tuple[str, ...]
@@ -52,18 +60,18 @@ class Document:
 
   @property
   def rank(self) -> bytes:
-    """A hash of the name alone: its order is the same wherever the packages lie."""
+    """A hash of the name. The order of the hashes does not depend on where the packages are installed."""
     return hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).digest()
 
 
 def site_packages() -> list[str]:
-  """Folders where this interpreter has its packages."""
+  """The directories in which this interpreter's packages are installed."""
   paths = sysconfig.get_paths()
   return list(dict.fromkeys(os.path.realpath(paths[kind]) for kind in ("purelib", "platlib")))
 
 
 def find_modules(folder: str) -> Iterator[str]:
-  """Names of the Python files below `folder`, in order, without those of tests."""
+  """Yields the paths, relative to `folder`, of the Python files below it, in order and without tests."""
   for root, folders, names in os.walk(folder):
     folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
     for name in sorted(names):
@@ -72,7 +80,7 @@ def find_modules(folder: str) -> Iterator[str]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-  """The node and the statements in it, at any depth. Expressions, most of a tree, are not walked."""
+  """Yields the node and all statements inside it. Expressions, which are most of a tree, are not visited."""
   yield node
   for block in ("body", "handlers", "orelse", "finalbody", "cases"):
     for child in getattr(node, block, ()):
@@ -80,7 +88,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
-  """Strings of three lines or more: some packages keep docstrings in variables and arguments."""
+  """Yields strings of three or more lines, since some packages keep docstrings in variables and arguments."""
   if (statement.end_lineno or 0) < statement.lineno + 2:
     return
   nodes = list(ast.walk(statement))
@@ -96,25 +104,25 @@ def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
 
 
 def _documentation(tree: ast.Module) -> list[str]:
-  """Docstrings and long strings, from the top of the file to its end."""
-  found: dict[tuple[int, int], str] = {}
+  """Docstrings and other long strings, in the order of the file."""
+  strings: dict[tuple[int, int], str] = {}
   for node in _statements(tree):
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-      found[node.lineno, node.col_offset] = node.value.value
+      strings[node.lineno, node.col_offset] = node.value.value
     elif isinstance(node, ast.stmt) and not hasattr(node, "body"):
-      found |= {(string.lineno, string.col_offset): str(string.value) for string in _long_strings(node)}
-  return [found[place] for place in sorted(found)]
+      strings |= {(string.lineno, string.col_offset): str(string.value) for string in _long_strings(node)}
+  return [strings[position] for position in sorted(strings)]
 
 
 def module_sentences(path: str) -> list[list[str]]:
-  """Sentences of each docstring of the Python file, in order; none if it cannot be parsed."""
+  """The sentences of each docstring of a Python file, in order; [] if the file cannot be parsed."""
   try:
     with open(path, "rb") as file:
       source = file.read()
     if b'"""' not in source and b"'''" not in source:
       return []
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore")  # other people's invalid escapes
+      warnings.simplefilter("ignore")  # such as invalid escapes
       tree = ast.parse(source)
   except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
     return []
@@ -123,29 +131,32 @@ def module_sentences(path: str) -> list[list[str]]:
 
 
 def shorten_lists(sentences: list[str]) -> list[str]:
-  """Keeps the first sentences of each list of parameters, attributes or errors.
+  """Keeps only the first two sentences of each list of parameters, attributes or errors.
 
-  Its entries stand in no order that a reader could tell, so a corpus full of them has no sentence order to learn.
+  The entries of such a list have no natural order, so sentence-order prediction cannot learn from them.
   """
   kept: list[str] = []
-  room = len(sentences)
+  num_left = len(sentences)
   for sentence in sentences:
     if is_heading(sentence):
-      room = _SENTENCES_OF_A_LIST if is_list_heading(sentence) else len(sentences)
+      num_left = _SENTENCES_OF_A_LIST if is_list_heading(sentence) else len(sentences)
       kept.append(sentence)
-    elif room > 0:
-      room -= 1
+    elif num_left > 0:
+      num_left -= 1
       kept.append(sentence)
   return kept
 
 
 def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator[Document]:
-  """Documents of docstrings that are mostly new; a copy of an earlier one, with small changes or none, is left out.
+  """Leaves out docstrings of which more than half has appeared before.
 
-  A docstring is kept whole or not at all, so that its sentences read on.
+  A docstring is kept as a whole or not at all, so that its sentences stay consecutive.
 
   Args:
-    modules: (name, sentences of each docstring).
+    modules: name of each module, and the sentences of each of its docstrings.
+
+  Yields:
+    The documents with at least three sentences.
   """
   seen: set[int] = set()
   for name, docstrings in modules:
@@ -167,32 +178,43 @@ def _hash(text: str) -> int:
 def split_documents(
   documents: list[Document], heldout_fraction: float, max_bytes: float = float("inf")
 ) -> tuple[list[Document], list[Document]]:
-  """(training documents, held-out documents), each in the given order; at least one held out.
+  """Splits documents into training and held-out documents. The hashes of their names decide.
 
-  Which ones are held out, and which are left out over `max_bytes` (UTF-8), depends on the names' hashes.
+  Args:
+    documents: all documents.
+    heldout_fraction: share of the documents to hold out. At least one is held out.
+    max_bytes: greatest size of both parts together, in bytes of UTF-8. Further documents are left out.
+
+  Returns:
+    The training and the held-out documents, both in the order of `documents`.
   """
   by_rank = sorted(documents, key=lambda document: document.rank)
-  chosen: list[Document] = []
+  selected: list[Document] = []
   total = 0
   for document in by_rank:
     total += len(document.text.encode("utf-8"))
     if total > max_bytes:
       break
-    chosen.append(document)
-  num_heldout = max(1, round(heldout_fraction * len(chosen)))
-  heldout = {document.name for document in chosen[:num_heldout]}
-  names = {document.name for document in chosen}
+    selected.append(document)
+  num_heldout = max(1, round(heldout_fraction * len(selected)))
+  heldout = {document.name for document in selected[:num_heldout]}
+  names = {document.name for document in selected}
   train = [document for document in documents if document.name in names - heldout]
   return train, [document for document in documents if document.name in heldout]
 
 
 def read_packages(folders: list[str], num_processes: int) -> list[Document]:
-  """The documents of all modules below the folders, by name. Shows its progress."""
+  """Reads the documents of all modules below the directories, sorted by name. Shows a progress bar.
+
+  Args:
+    folders: directories of Python packages. If two hold a module of the same name, the first one counts.
+    num_processes: number of processes that parse modules.
+  """
   modules = {name: os.path.join(folder, name) for folder in reversed(folders) for name in find_modules(folder)}
   names = sorted(modules)
 
-  def found() -> Iterator[tuple[str, list[list[str]]]]:
-    # Spawned processes start clean, whatever threads the caller runs.
+  def read_modules() -> Iterator[tuple[str, list[list[str]]]]:
+    # Spawned processes are safe even if the caller runs threads.
     with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
       docstrings = pool.imap(module_sentences, [modules[name] for name in names], chunksize=16)
       with Progress(len(names), " modules", "reading docstrings") as progress:
@@ -200,11 +222,11 @@ def read_packages(folders: list[str], num_processes: int) -> list[Document]:
           progress.update(1)
           yield name, sentences
 
-  return list(unique_documents(found()))
+  return list(unique_documents(read_modules()))
 
 
 def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]) -> None:
-  """Writes train.txt and heldout.txt and prints what they hold."""
+  """Writes train.txt and heldout.txt, and prints their sizes."""
   files.makedirs(output_dir)
   for name, documents in (("train.txt", train), ("heldout.txt", heldout)):
     text = "".join(document.text for document in documents).encode("utf-8")
@@ -215,11 +237,11 @@ def write_corpus(output_dir: str, train: list[Document], heldout: list[Document]
 
 
 def _define_flags() -> None:
-  packages = "Python packages to read (default: this interpreter's site-packages)"
-  share = "share of the documents in heldout.txt, in (0, 1)"
-  megabytes = "write at most this much text (default: all)"
-  processes = "processes; the output does not depend on it"
-  command_flags.define("str", "output_dir", None, "where train.txt and heldout.txt are written", required=True)
+  packages = "directory of the Python packages to read (default: this interpreter's site-packages)"
+  share = "share of the documents that are written to heldout.txt, between 0 and 1"
+  megabytes = "greatest number of megabytes of text to write (default: no limit)"
+  processes = "number of local processes; the output does not depend on it"
+  command_flags.define("str", "output_dir", None, "directory to write train.txt and heldout.txt to", required=True)
   command_flags.define("str", "packages_dir", None, packages)
   command_flags.define("float", "heldout_fraction", 0.05, share, allowed=Range(above=0, below=1))
   command_flags.define("float", "max_megabytes", None, megabytes, allowed=Range(above=0))
@@ -230,13 +252,13 @@ def main() -> None:
   folders = [FLAGS.packages_dir] if FLAGS.packages_dir else site_packages()
   for folder in folders:
     if not os.path.isdir(folder):
-      raise UserError(f"{folder}: no such folder: give a folder of Python packages with --packages_dir")
+      raise UserError(f"{folder}: no such directory: give a directory of Python packages with --packages_dir")
   documents = read_packages(folders, FLAGS.num_processes)
   max_bytes = 1e6 * FLAGS.max_megabytes if FLAGS.max_megabytes else float("inf")
   train, heldout = split_documents(documents, FLAGS.heldout_fraction, max_bytes)
   if not train or not heldout:
     raise UserError(
-      f"{', '.join(folders)}: {len(documents)} documents of prose within the limit, 2 are needed: "
+      f"{', '.join(folders)}: {len(documents)} documents of prose, of which at least 2 are needed within the limit: "
       "install the project's packages, or raise --max_megabytes"
     )
   write_corpus(FLAGS.output_dir, train, heldout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# A sentence ends here, unless the last word is short for something.
+# A sentence ends here, unless its last word is an abbreviation.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])")
 _ABBREVIATION = re.compile(
   r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|al|fig|figs|eq|eqs|sec|no|vol|pp|p|ch|approx|resp|incl|ref|refs|ed|eds"
@@ -15,7 +15,10 @@ _ABBREVIATION = re.compile(
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:
-  """The sentences of English prose. A full stop after a usual abbreviation or an initial ends none."""
+  """Splits a paragraph of English prose into sentences.
+
+  A full stop after a common abbreviation or an initial does not end a sentence.
+  """
   start = 0
   for match in _SENTENCE_END.finditer(paragraph):
     sentence = paragraph[start : match.start()]

@@ -1,7 +1,8 @@
-"""Recognizes input that is not prose by the beginning of each file, and text that the vocabulary does not fit.
+"""Detects input files that are not plain text, and text that does not fit the vocabulary.
 
-Data preparation and vocabulary training read UTF-8 text: a sentence on each line, a blank line after each document.
-Any other format would be taken for sentences. `check_head` refuses the usual ones; every reader of text calls it.
+Data preparation and vocabulary training read UTF-8 text with a sentence on each line and a blank line after each
+document. Files in other formats would be read as if their bytes were sentences. `check_head` detects the most common
+formats by the beginning of the file. All code that reads text calls it.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tokenization.tokenizer import UNK_ID, Tokenizer
 
-#: How much of a file's text `check_head` looks at.
+#: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# A remote file system may fetch many megabytes for a few bytes, so only some remote files are checked before the
+# A remote file system may transfer many megabytes to read a few bytes, so only some remote files are checked at the
 # start. The processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
-# The sample in which <unk> is counted before the start: so many files, so many bytes of each.
+# The sample in which <unk> is counted at the start: number of files, and bytes of each.
 _SAMPLE_FILES = 16
 _SAMPLE_BYTES = 16 << 10
-# A vocabulary that was trained on text of the same kind leaves far less: 0.01% in the held-out text of `make demo`.
+# More <unk> than this gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
+# held-out text of `make demo`.
 _MUCH_UNKNOWN = 0.01
 _SHOWN_CHARACTERS = 5
 _SHOWN_LINE = 40
 
-# First bytes, the format they belong to, and the remedy.
+# First bytes of a file, the name of their format, and the remedy.
 _MAGIC = tuple(
   (re.compile(pattern, re.DOTALL), name, remedy)
   for pattern, name, remedy in (
@@ -58,21 +60,21 @@ _JSON_STRINGS = re.compile(_NAME + r'\s*"')
 _WIKIEXTRACTOR = re.compile(r'<doc\s+(?:id|url|title)="')
 _MARKUP = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
-_WANTED = "a sentence on each line and a blank line after each document"
+_FORMAT = "a sentence on each line and a blank line after each document"
 
 
 def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> str | None:
-  """Checks the beginning of every local file, and of some remote ones, before any work is done.
+  """Checks the beginning of every local file, and of some remote files.
 
   Args:
-    paths: text files; .gz files are unpacked.
-    tokenizer: counts <unk> in a sample of the text.
+    paths: text files, .txt or .txt.gz.
+    tokenizer: if given, it counts <unk> in a sample of the text.
 
   Returns:
-    A warning if more than 1% of the tokens of the sample are <unk>.
+    A warning if more than 1% of the sample's tokens are <unk>, else None.
 
   Raises:
-    UserError: for a file that is not text, see `check_head`.
+    UserError: a file is not plain text, see `check_head`.
   """
   remote = _spread([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
   checked = [path for path in paths if path in remote or not files.is_remote(path)]
@@ -87,23 +89,23 @@ def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> st
 
 
 def check_head(path: str, head: bytes) -> None:
-  """Refuses a file that does not begin as text does.
+  """Checks that a file begins like plain text.
 
   Args:
-    path: the file, which the error names.
-    head: the first HEAD_BYTES of its text, or all there is; of a .gz file, after unpacking.
+    path: the file, for the error message.
+    head: the first HEAD_BYTES of its text, or all of a shorter text; of a .gz file: of the decompressed text.
 
   Raises:
-    UserError: it is compressed, an archive, a document, a table, JSON, XML, HTML or wikiextractor's output, or its
-      lines end in CR alone. Names the format and the remedy.
+    UserError: the file is compressed, an archive, a document, a table, JSON, XML, HTML or output of wikiextractor, or
+      its lines end with CR only. The message gives the format and the remedy.
   """
   head = head[:HEAD_BYTES]
   _check_format(path, head)
-  lone = len(_LONE_CR.findall(head))
-  if lone and lone >= 2 * head.count(b"\n"):  # a few of them elsewhere are white space
+  num_lone_cr = len(_LONE_CR.findall(head))
+  if num_lone_cr and num_lone_cr >= 2 * head.count(b"\n"):  # a few CRs inside lines are white space
     raise UserError(
-      f"{path}: its lines end in CR alone ({lone} of them in the first {len(head)} bytes): convert them to LF, for "
-      "example with " + _command(path, r"tr '\r' '\n'")
+      f"{path}: its lines end with CR only ({num_lone_cr} times in the first {len(head)} bytes): convert them to LF, "
+      "for example with " + _command(path, r"tr '\r' '\n'")
     )
   text = head.decode("utf-8", errors="replace").replace("\ufeff", "")
   body = text.lstrip()
@@ -111,26 +113,36 @@ def check_head(path: str, head: bytes) -> None:
   line = f"line {number}, begins with {body.split(chr(10), 1)[0][:_SHOWN_LINE]!r}"
   if _WIKIEXTRACTOR.match(body):
     raise UserError(
-      f"{path}, {line}, as wikiextractor writes it, which is not a sentence: make its lines blank, for example with "
-      + _command(path, "sed -E 's|^</?doc.*||'")
+      f"{path}, {line}, which wikiextractor writes and which is not a sentence: make such lines blank, "
+      "for example with " + _command(path, "sed -E 's|^</?doc.*||'")
     )
   if _MARKUP.match(body):
     raise UserError(
-      f"{path}, {line}: XML or HTML, not plain text: extract the text, {_WANTED} (from a dump of Wikipedia with "
+      f"{path}, {line}: XML or HTML, not plain text: extract the text, {_FORMAT} (from a dump of Wikipedia with "
       "wikiextractor)"
     )
   if key := _json_key(body, is_cut=len(head) == HEAD_BYTES):
     raise UserError(
-      f"{path}, {line}: JSON, not plain text: extract the text, {_WANTED}, for example with "
+      f"{path}, {line}: JSON, not plain text: extract the text, {_FORMAT}, for example with "
       + _command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
     )
 
 
 def check_is_gzip(path: str, first_bytes: bytes) -> None:
-  """UserError for a file whose name ends in .gz and whose first bytes are not GZIP's: names what it is."""
+  """Checks that a file whose name ends in .gz is a GZIP file.
+
+  Args:
+    path: the file, for the error message.
+    first_bytes: its first bytes, at most HEAD_BYTES.
+
+  Raises:
+    UserError: it is not. The message gives the format, if it is a known one.
+  """
   if not first_bytes.startswith(_IS_GZIP):
     _check_format(path, first_bytes)
-    raise UserError(f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or pack it with gzip")
+    raise UserError(
+      f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
+    )
 
 
 def _check_format(path: str, head: bytes) -> None:
@@ -145,7 +157,17 @@ def _check_format(path: str, head: bytes) -> None:
 
 
 def _json_key(body: str, *, is_cut: bool) -> str:
-  """If the text begins with a JSON object (or an array of objects): its key with the most text, for jq; else ""."""
+  """The key of a JSON object that most likely holds the text, as jq expects it.
+
+  It is "text" if there is such a key, else the key with the longest string.
+
+  Args:
+    body: the beginning of a file, without leading white space.
+    is_cut: whether the file is longer.
+
+  Returns:
+    The key; "" if the file does not begin with a JSON object or an array of objects.
+  """
   if not _JSON_OBJECT.match(body):
     return ""
   try:
@@ -159,25 +181,26 @@ def _json_key(body: str, *, is_cut: bool) -> str:
   else:
     rest = body[end:].split("\n", 1)[0].strip()
     if rest and not (body[0] == "[" and _REST_OF_ARRAY.fullmatch(rest)):
-      return ""  # prose that quotes JSON
+      return ""  # plain text that quotes JSON
     strings = {key: item for key, item in value.items() if isinstance(item, str)}
   key = "text" if "text" in strings or not strings else max(reversed(strings), key=lambda key: len(strings[key]))
   return key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
 
 
 def _command(path: str, stdin_to_stdout: str) -> str:
+  """A shell command that runs a filter on a file, which may be compressed."""
   return (
     f"zcat {path} | {stdin_to_stdout} > text.txt" if path.endswith(".gz") else f"{stdin_to_stdout} < {path} > text.txt"
   )
 
 
-def _spread(paths: Sequence[str], most: int) -> list[str]:
-  """At most `most` of the paths, evenly spread."""
-  return [paths[index * len(paths) // most] for index in range(most)] if len(paths) > most else list(paths)
+def _spread(paths: Sequence[str], limit: int) -> list[str]:
+  """At most `limit` of the paths, evenly spaced."""
+  return [paths[index * len(paths) // limit] for index in range(limit)] if len(paths) > limit else list(paths)
 
 
 def _read_head(path: str) -> bytes:
-  """The first HEAD_BYTES of a file's text. Damage to a GZIP file is left to its reader."""
+  """The first HEAD_BYTES of a file's text; b"" for a damaged GZIP file, which its reader reports later."""
   with files.open_file(path) as file:
     head = file.read(HEAD_BYTES)
   if not path.endswith(".gz"):
@@ -194,23 +217,23 @@ def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
   share = np.count_nonzero(ids == UNK_ID) / max(ids.size, 1)
   characters = Counter(tokenizer.normalize("".join(lines)))
   known = set("".join(tokenizer.pieces)) | {" "}
-  lacking = [c for c, _ in characters.most_common() if c not in known and UNK_ID in tokenizer.encode(c)]
-  return unknown_warning("a sample of the text", float(share), lacking[:_SHOWN_CHARACTERS])
+  missing = [c for c, _ in characters.most_common() if c not in known and UNK_ID in tokenizer.encode(c)]
+  return unknown_warning("a sample of the text", float(share), missing[:_SHOWN_CHARACTERS])
 
 
 def unknown_warning(where: str, share: float, characters: Sequence[str] = ()) -> str | None:
-  """A line if more than 1% of the tokens are <unk>.
+  """A warning if more than 1% of the tokens are <unk>, else None.
 
   Args:
-    where: what the tokens are of; the line begins with it.
-    share: of <unk> among the tokens.
-    characters: some that the vocabulary lacks.
+    where: the text or directory that the tokens are from; the warning begins with it.
+    share: share of <unk> among the tokens.
+    characters: some characters of the text that are not in the vocabulary.
   """
   if share <= _MUCH_UNKNOWN:
     return None
   shown = "".join(f", {c} U+{ord(c):04X}" for c in characters)
   return (
-    f"warning: {where}: {share:.1%} of the tokens are <unk>, since the vocabulary lacks characters of this text"
-    f"{shown}: train a vocabulary on text of this kind (data_prep.train_vocab, with a greater --character_coverage), "
+    f"warning: {where}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
+    f"{shown}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
     "or give text in the language of the vocabulary"
   )

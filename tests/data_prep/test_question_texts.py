@@ -62,7 +62,7 @@ def test_paragraphs_without_a_title_stand_alone(tmp_path: Path):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({}, "error: give --squad_file, --race_file, or both"),
+    ({}, "error: no input: give --squad_file, --race_file, or both"),
     ({"squad_file": "absent.json"}, "--squad_file: 'absent.json' matches no file"),
     ({"race_file": "{dir}"}, "--race_file: {dir} holds neither"),
     ({"squad_file": "{dir}/bad.json"}, "bad.json"),

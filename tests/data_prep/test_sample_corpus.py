@@ -143,7 +143,7 @@ def test_too_little_text(tmp_path: Path) -> None:
   (tmp_path / "empty").mkdir()
   done = run(f"--packages_dir={tmp_path / 'empty'}", f"--output_dir={tmp_path / 'out'}")
   assert done.returncode == 2
-  assert "0 documents of prose within the limit, 2 are needed" in done.stderr
+  assert "0 documents of prose, of which at least 2 are needed within the limit" in done.stderr
   assert not (tmp_path / "out").exists()
 
 

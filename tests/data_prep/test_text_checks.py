@@ -79,8 +79,8 @@ TEXT = {
   "Wikipedia": (b'<mediawiki xmlns="http://www.mediawiki.org/">\n  <siteinfo>\n', "XML or HTML.*wikiextractor"),
   "XML": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<TEI>\n', "XML or HTML"),
   "HTML": (b"<!DOCTYPE html>\n<html>\n", "XML or HTML"),
-  "CR": (PROSE.replace(b"\n", b"\r"), r"lines end in CR alone.*tr '\\r' '\\n'"),
-  "CR and one LF": (PROSE.replace(b"\n", b"\r") + b"\n", "lines end in CR alone"),
+  "CR": (PROSE.replace(b"\n", b"\r"), r"lines end with CR only.*tr '\\r' '\\n'"),
+  "CR and one LF": (PROSE.replace(b"\n", b"\r") + b"\n", "lines end with CR only"),
 }
 
 
