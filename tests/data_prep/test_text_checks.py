@@ -164,8 +164,8 @@ def test_prose_is_read(tmp_path: Path, text: str) -> None:
   path.write_bytes(text.encode())
   words = text.replace("\ufeff", "").split()
   assert " ".join(read_lines([str(path)])).split() == words
-  documents = [documents for part, _ in plain_ranges(str(path), 0) for documents in parse_documents(part)[0]]
-  assert [word for _, sentences in documents for line in sentences for word in line.split()] == words
+  documents = [document for part, _ in plain_ranges(str(path), 0) for document in parse_documents(part)[0]]
+  assert [word for document in documents for line in document.sentences for word in line.split()] == words
 
 
 @pytest.mark.parametrize("name", ["b.txt", "b.txt.gz"])
