@@ -27,7 +27,8 @@ from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
-from albert.tokenization.tokenizer import Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import text_checks
 from data_prep.runners import local as local_runner
 from data_prep.runners import unit_spills
@@ -55,7 +56,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
     UserError: bad input, or output_dir holds a run with other settings.
     RunError: the disk or the system failed. Finished files are kept, and the same job continues with them.
   """
-  tokenizer = Tokenizer(job.spm_model_file, job.settings.do_lower_case)
+  tokenizer = load_tokenizer(TokenizerConfig(job.spm_model_file, job.settings.do_lower_case))
   workspace = Workspace(job, tokenizer.sha256)
   try:
     with files.naming(job.output_dir, "use"):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert.data import masking, random_streams
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer, load_tokenizer
 from data_prep import packing, segments
 from data_prep.documents import Counts, Documents, concatenate_documents, load_documents, merge_documents
 from data_prep.settings import STATIC, PreparationSettings
@@ -120,7 +121,7 @@ class InstanceMaker:
 
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
-    self.tokenizer = Tokenizer(spm_model_file, settings.do_lower_case)
+    self.tokenizer = load_tokenizer(TokenizerConfig(spm_model_file, settings.do_lower_case))
     self.random_ids = special_free_ids(self.tokenizer)
     self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
 

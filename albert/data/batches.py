@@ -1,7 +1,8 @@
-"""Examples -> padded batches of similar lengths. The training stream is a pure function of (seed, step).
+"""Padded batches of tokenized examples of similar length. The training stream is a pure function of seed and step.
 
-An epoch is one permutation of all examples. Windows of that stream are sorted by length and cut into batches,
-which come in random order: each example is seen once an epoch, and a batch has little padding.
+The stream concatenates epochs, each of which is a permutation of all examples. It is cut into windows of up to 64
+batches. The examples of a window are sorted by length, cut into batches, and the batches are shuffled. So each example
+is seen once in an epoch, and batches contain little padding.
 """
 
 from __future__ import annotations
@@ -16,52 +17,54 @@ from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import EXAMPLE_INDEX, OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 
-# Batches sorted together. More would save little padding more.
+# Number of batches in a window. Larger windows save only a little more padding.
 _WINDOW_BATCHES = 64
-# Lengths are rounded up to a multiple of it, which vectors fill.
+# The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
-# What the generators of a run are for.
+# Part of the seed: generators for the permutation of an epoch and for the order of batches in a window.
 _EPOCH, _WINDOW = 0, 1
 
 
 class BatchPlan:
-  """Which examples make up the batch of a step.
+  """Determines which examples are in the batch of each step.
+
+  The plan is a function of the arguments.
 
   Args:
-    lengths: [N], of each example.
-    batch_size: examples of a batch.
-    seed: the plan depends on it, on the lengths and on nothing else.
-    sort: False for batches of any lengths, in the order of the permutation.
+    lengths: int [N], number of tokens of each example.
+    batch_size: number of examples in a batch.
+    seed: seed of the permutations.
+    sort: whether batches consist of examples of similar length. If False, they follow the permutation of the epoch.
   """
 
   def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, *, sort: bool = True):
     self._lengths = lengths
     self._batch_size = batch_size
     self._seed = seed
-    # A window longer than an epoch would put copies of an example side by side.
-    self._window = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort else 1
+    # A window with more examples than an epoch would put two copies of an example into one batch.
+    self._window_batches = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort else 1
     self._permutations: dict[int, np.ndarray] = {}
     self._batches: tuple[int, np.ndarray] | None = None
 
   def batch(self, step: int) -> np.ndarray:
-    """The indices [batch_size] of the batch of `step`."""
-    window, place = divmod(step, self._window)
+    """Returns the indices of the examples in the batch of a step, int64 [batch_size]."""
+    window, index = divmod(step, self._window_batches)
     if self._batches is None or self._batches[0] != window:
-      self._batches = (window, self._window_batches(window))
-    return self._batches[1][place]
+      self._batches = (window, self._sorted_window(window))
+    return self._batches[1][index]
 
-  def _window_batches(self, window: int) -> np.ndarray:
-    """[batches of a window, batch_size]."""
-    size = self._window * self._batch_size
+  def _sorted_window(self, window: int) -> np.ndarray:
+    """Returns the examples of all batches of a window, int64 [batches, batch_size]."""
+    size = self._window_batches * self._batch_size
     indices = self._stream(window * size, size)
-    if self._window == 1:
+    if self._window_batches == 1:
       return indices[None]
     by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
-    order = np.random.default_rng([self._seed, _WINDOW, window]).permutation(self._window)
-    return by_length.reshape(self._window, self._batch_size)[order]
+    order = np.random.default_rng([self._seed, _WINDOW, window]).permutation(self._window_batches)
+    return by_length.reshape(self._window_batches, self._batch_size)[order]
 
   def _stream(self, start: int, size: int) -> np.ndarray:
-    """The stream of all epochs from `start` on."""
+    """Returns `size` examples of the concatenated epochs, from number `start` on."""
     num_examples = len(self._lengths)
     epochs = range(start // num_examples, (start + size - 1) // num_examples + 1)
     self._permutations = {
@@ -76,15 +79,18 @@ class BatchPlan:
 
 
 class ExampleDataset(Dataset):
-  """Examples in memory as a data set.
+  """A dataset of tokenized examples in memory.
+
+  Batches have the features of `TokenizedExamples.padded_batch`, and example_weight, float32 [B]. Ids have shape [B, S],
+  or [B, K, S] for examples of K sequences.
 
   Args:
-    examples: at least one.
-    name: for the user.
-    token_features: those of the examples that batches carry.
-    multiple_choice: True for examples of several sequences: batches are [B, K, S].
-    length: S of every batch, as a TPU wants it; None for the longest sequence of each batch.
-    content: the hashes of the files that the examples were made of.
+    examples: the examples, at least one.
+    name: name of the dataset, for log lines.
+    token_features: names of the token features to include in batches.
+    multiple_choice: whether an example consists of several sequences, such as the options of a question.
+    length: S of all batches, for devices that need fixed shapes (TPU); None for the longest sequence of each batch.
+    content: the hashes of the files that the examples were made from.
   """
 
   needs_python = True
@@ -109,30 +115,31 @@ class ExampleDataset(Dataset):
     self._longest = int(examples.longest_sequences.max())
 
   def describe(self) -> str:
-    """Number of examples, and their lengths."""
+    """Returns the number of examples and their mean and largest length."""
     mean = self.examples.longest_sequences.mean()
     return f"{self.num_examples:,} examples of {self._name}, {mean:.0f} tokens long (at most {self._longest})"
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
-    """See Dataset. All parts of a batch have the same length."""
+    """See Dataset. The shares of one global batch are padded to the same length, on all replicas."""
     plan = BatchPlan(self.examples.longest_sequences, batch_size, seed, sort=self._length is None)
-    share = batch_size // context.num_replicas
-    replicas = context.num_replicas // context.num_hosts
-    parts = range(context.host_index * replicas, (context.host_index + 1) * replicas)
+    replica_batch = batch_size // context.num_replicas
+    host_replicas = context.num_replicas // context.num_hosts
+    replicas = range(context.host_index * host_replicas, (context.host_index + 1) * host_replicas)
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       step = first_step
       while True:
         indices = plan.batch(step)
         batch = self._batch(indices)
-        for part in parts:
-          yield {name: values[part * share : (part + 1) * share] for name, values in batch.items()}
+        for replica in replicas:
+          rows = slice(replica * replica_batch, (replica + 1) * replica_batch)
+          yield {name: values[rows] for name, values in batch.items()}
         step += 1
 
-    return self._dataset(generate, share)
+    return self._dataset(generate, replica_batch)
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
-    """See Dataset. In order of length, the longest first, so that what does not fit in memory fails at once."""
+    """See Dataset. The longest examples come first, so that a batch too large for the memory fails at once."""
     order = np.argsort(-self.examples.longest_sequences, kind="stable")
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
@@ -156,14 +163,15 @@ class ExampleDataset(Dataset):
     return batch | {EXAMPLE_WEIGHT: np.ones(len(indices), np.float32)}
 
   def _dataset(self, generate: object, rows: int) -> tf.data.Dataset:
+    """Wraps a generator of batches of `rows` examples in a tf.data.Dataset."""
     shape: list[int | None] = [rows, self._length]
     if self._num_sequences is not None:
       shape = [rows, self._num_sequences, self._length]
     sample = self._batch(np.zeros(1, np.int64))
-    one_a_row = {EXAMPLE_WEIGHT, EXAMPLE_INDEX, *self.examples.labels}
+    features_of_rows = {EXAMPLE_WEIGHT, EXAMPLE_INDEX, *self.examples.labels}
     signature = {
       name: tf.TensorSpec(
-        [rows] if name in one_a_row else shape[:2] if name == OPTION_MASK else shape, tf.as_dtype(values.dtype)
+        [rows] if name in features_of_rows else shape[:2] if name == OPTION_MASK else shape, tf.as_dtype(values.dtype)
       )
       for name, values in sample.items()
     }

@@ -1,6 +1,9 @@
-"""Examples of fine-tuning in memory: tokens end to end, without padding, and their TFRecord form.
+"""Tokenized examples for fine-tuning: kept in memory as concatenated tokens without padding, and stored as TFRecords.
 
-No TensorFlow: the processes that make examples import this module.
+This module does not import TensorFlow, because the worker processes that make examples import it.
+
+Legend: N examples, Q sequences of all examples, T tokens of all sequences. In a batch: B examples, K sequences of each
+example, S tokens of each sequence.
 """
 
 from __future__ import annotations
@@ -15,28 +18,30 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.io import records
 from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 
-# N examples, Q sequences, T tokens; in a batch: B examples, K sequences of each, S tokens of each sequence.
-
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"
-_LABEL, _TOKEN = "label/", "token/"
-# Examples that one record holds: few enough for small messages, many enough to be quick.
+_LABEL, _TOKEN = "label/", "token/"  # prefixes of the names in a record
+# Number of examples in one record: few enough for small messages, many enough for fast reading.
 _EXAMPLES_PER_RECORD = 512
 
+# Features of a batch besides those of albert.data.schema, see TokenizedExamples.padded_batch.
 OPTION_MASK = "option_mask"
 EXAMPLE_INDEX = "example_index"
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedExamples:
-  """N examples of one or more sequences each (the options of a question, say).
+  """N examples, each of one or several sequences (for example one sequence for each option of a question).
 
   Attributes:
-    input_ids: int32 [T], the tokens of all sequences, [CLS] and [SEP] among them.
-    sequence_lengths: int32 [Q].
-    sequence_counts: int32 [N], the sequences of each example.
+    input_ids: int32 [T], the ids of all sequences, concatenated, with [CLS] and [SEP].
+    sequence_lengths: int32 [Q], number of tokens of each sequence.
+    sequence_counts: int32 [N], number of sequences of each example.
     labels: name -> int32 or float32 [N].
-    token_features: name -> int32 [T], such as a token's place in the text.
+    token_features: name -> int32 [T], further values for each token, such as its offset in the text.
+
+  Raises:
+    ValueError: the lengths of the arrays do not agree, or an example or a sequence is empty.
   """
 
   input_ids: np.ndarray
@@ -60,29 +65,29 @@ class TokenizedExamples:
 
   @property
   def num_examples(self) -> int:
-    """N."""
+    """Number of examples, N."""
     return len(self.sequence_counts)
 
   @functools.cached_property
   def token_offsets(self) -> np.ndarray:
-    """int64 [Q + 1]: sequence q has the tokens from offset q to offset q + 1."""
+    """int64 [Q + 1]: sequence q consists of the tokens token_offsets[q] to token_offsets[q + 1] - 1."""
     return _offsets(self.sequence_lengths)
 
   @functools.cached_property
   def sequence_offsets(self) -> np.ndarray:
-    """int64 [N + 1]: example n has the sequences from offset n to offset n + 1."""
+    """int64 [N + 1]: example n consists of the sequences sequence_offsets[n] to sequence_offsets[n + 1] - 1."""
     return _offsets(self.sequence_counts)
 
   @functools.cached_property
   def longest_sequences(self) -> np.ndarray:
-    """int32 [N], the tokens of each example's longest sequence."""
+    """int32 [N]: number of tokens in the longest sequence of each example."""
     if not self.num_examples:
       return np.zeros(0, np.int32)
     return np.maximum.reduceat(self.sequence_lengths, self.sequence_offsets[:-1])
 
   @property
   def has_second_segments(self) -> bool:
-    """Whether a sequence has tokens after its first [SEP], which are of segment 1."""
+    """Whether any sequence has tokens after its first [SEP]. These tokens have segment id 1."""
     separators = np.flatnonzero(self.input_ids == SEP_ID)
     ends = self.token_offsets[1:] - 1
     return bool(np.isin(separators, ends, invert=True).any())
@@ -95,23 +100,26 @@ class TokenizedExamples:
     num_sequences: int | None = None,
     token_features: Sequence[str] = (),
   ) -> dict[str, np.ndarray]:
-    """A batch of the examples `indices` [B], padded with zeros.
+    """Makes a batch of some examples, padded with zeros.
 
     Args:
-      indices: which examples.
-      length: S, at least their longest sequence.
-      num_sequences: K, at least their largest number of sequences; None for examples of one sequence,
-        whose batch then has no K axis.
-      token_features: those to add.
+      indices: int [B], the examples of the batch.
+      length: S, at least the length of their longest sequence.
+      num_sequences: K, at least their largest number of sequences; None if each has one sequence and the batch should
+        have no K axis.
+      token_features: names of the token features to include.
+
     Returns:
-      input_ids, input_mask, segment_ids and the token features, int32 [B, K, S] or [B, S]; option_mask
-      float32 [B, K] (1 for sequences that are there; not without K); the labels [B]; example_index int32 [B].
-      A segment id is 0 through the first [SEP] and on padding, 1 in between.
+      input_ids, input_mask, segment_ids and the token features: int32 [B, K, S] or [B, S]. Segment ids are 0 up to and
+      including the first [SEP], 1 for the tokens after it, and 0 for padding.
+      option_mask: float32 [B, K], 1 for sequences and 0 for padding; only with a K axis.
+      The labels: [B].
+      example_index: int32 [B], the indices.
     """
     columns = np.arange(num_sequences or 1)
-    is_there = columns < self.sequence_counts[indices][:, None]  # [B, K]
-    sequences = np.where(is_there, self.sequence_offsets[indices][:, None] + columns, 0)
-    lengths = np.where(is_there, self.sequence_lengths[sequences], 0)
+    is_sequence = columns < self.sequence_counts[indices][:, None]  # [B, K]
+    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + columns, 0)
+    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)
     mask = np.arange(length) < lengths[..., None]  # [B, K, S]
     tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
@@ -123,12 +131,12 @@ class TokenizedExamples:
     if num_sequences is None:
       batch = {name: values[:, 0] for name, values in batch.items()}
     else:
-      batch[OPTION_MASK] = is_there.astype(np.float32)
+      batch[OPTION_MASK] = is_sequence.astype(np.float32)
     batch |= {name: values[indices] for name, values in self.labels.items()}
     return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
 
   def to_records(self) -> Iterator[bytes]:
-    """TFRecord messages, each of a block of examples."""
+    """Yields the examples as serialized tf.train.Example messages, each with a block of examples."""
     for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
       end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
       first, last = self.sequence_offsets[start], self.sequence_offsets[end]
@@ -145,7 +153,7 @@ class TokenizedExamples:
 
   @classmethod
   def from_record(cls, record: bytes) -> TokenizedExamples:
-    """The block of examples that a message of to_records holds."""
+    """Reads the block of examples in a message that `to_records` made."""
     values = {
       name: array if array.dtype == np.float32 else array.astype(np.int32)
       for name, array in records.decode_example(record).items()
@@ -166,7 +174,7 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
-  """The examples of all parts, in order. The parts have the same labels and token features."""
+  """Concatenates examples. All parts must have the same labels and token features."""
   if not parts:
     return TokenizedExamples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
   first = parts[0]

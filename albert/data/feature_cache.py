@@ -1,7 +1,8 @@
-"""Makes examples once, in parallel, and keeps them as TFRecords under a name that says what they depend on.
+"""Makes tokenized examples in parallel, and caches them in a TFRecord file.
 
-The last record of a file holds the number of examples and a hash of all other records: a file that is cut off, has a
-record twice or is empty is recognized, and the examples are made again.
+The name of the file contains a hash of all that the examples depend on. The last record of the file holds the number of
+examples and a hash of all other records, so that a damaged, truncated or empty file is detected. The examples are then
+made again.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from albert.io import files, json_values, records
 from albert.io.progress import Progress
 from albert.io.workers import Workers
 
-# Raised when the same key gives other examples than before.
+# Must be increased when a change of the code gives other examples for the same key.
 _FORMAT_VERSION = 2
-# Starts the last record of a file.
+# The last record of a file starts with this.
 _FOOTER = b"albert features "
-_CHUNK = 1024
-# Processes are started for what would take one of them longer than this: starting them takes a second or two.
-_SECONDS_OF_ONE = 3.0
+_CHUNK_SIZE = 1024
+# Worker processes are started only if one process would need more time than this: starting them takes a second or two.
+_MAX_SECONDS_OF_ONE_PROCESS = 3.0
 
 Raw = TypeVar("Raw")
 
@@ -42,33 +43,37 @@ def make_examples(
   cache_dir: str,
   num_processes: int = 0,
 ) -> TokenizedExamples:
-  """`featurize` of all of `raw`, from the cache if it is there.
+  """Makes tokenized examples, or reads them from the cache.
 
   Args:
-    raw: what to make examples of.
-    featurize: chunk of raw -> its TokenizedExamples. Picklable, and importing its module must not import TensorFlow.
-    name: starts the name of the file.
-    key: all that the result depends on, as JSON values: hashes of the data and the vocabulary, settings.
-    cache_dir: where; empty for no cache.
-    num_processes: 0 for one a core.
+    raw: the raw examples.
+    featurize: makes the TokenizedExamples of a chunk of `raw`. It must be picklable, and importing its module must not
+      import TensorFlow.
+    name: prefix of the name of the cache file, and name of the data in the progress line.
+    key: all that the result depends on, as JSON values: hashes of the data and the vocabulary, and settings.
+    cache_dir: directory of the cache; empty for no cache.
+    num_processes: number of worker processes; 0 for one on each core.
+
+  Returns:
+    The examples of all raw examples, in order.
   """
   digest = hashlib.sha256(json.dumps([_FORMAT_VERSION, key], sort_keys=True).encode("utf-8")).hexdigest()
   path = files.join(cache_dir, f"{name}-{digest[:16]}.tfrecord") if cache_dir else ""
   if path and files.exists(path):
     try:
       return _read(path)
-    except Exception as error:  # whatever is wrong with it, the examples can be made again
-      _warn(f"{path}: the kept features cannot be used ({_in_one_line(error)}): they are made again")
+    except Exception as error:  # whatever is wrong with the file, the examples can be made again
+      _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
   examples = _make(raw, featurize, num_processes or os.cpu_count() or 1, name)
   if path:
     try:
       files.makedirs(cache_dir)
       files.remove_leftovers(cache_dir)
       _write(path, examples)
-    except Exception as error:  # a full disk, a directory that is read-only: the examples are in memory
+    except Exception as error:  # such as a full disk or a read-only directory; the examples are in memory all the same
       _warn(
-        f"{path}: the features cannot be kept ({_in_one_line(error)}): the next start makes them again; free space or "
-        "give another --cache_dir"
+        f"{path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; free space "
+        "or give another --cache_dir"
       )
   return examples
 
@@ -91,10 +96,10 @@ def _write(path: str, examples: TokenizedExamples) -> None:
 
 
 def _read(path: str) -> TokenizedExamples:
-  """The examples that _write wrote. UserError if the file is damaged in any way."""
+  """Reads the examples that _write wrote. Raises a UserError if the file is damaged in any way."""
   try:
     *content, footer = [*records.read_records(path)] or [b""]
-  except UserError as error:  # its remedy is for shards
+  except UserError as error:  # its message has a remedy for shards, which does not apply here
     raise UserError("a record is damaged, or the file cannot be read") from error
   if not footer.startswith(_FOOTER):
     raise UserError("its end is missing")
@@ -121,15 +126,15 @@ def _warn(line: str) -> None:
 def _make(
   raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
-  chunks = [(start, raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
+  chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   done: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:
-    # The first chunk tells how long one takes: a row of CoLA and a question on an article differ a hundredfold.
+    # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     started = time.monotonic()
     done[0] = featurize(chunks[0][1])
     seconds = (time.monotonic() - started) * (len(chunks) - 1)
     progress.update(len(chunks[0][1]))
-    num_processes = 1 if seconds < _SECONDS_OF_ONE else min(num_processes, len(chunks) - 1)
+    num_processes = 1 if seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, len(chunks) - 1)
     with Workers(num_processes, _set_featurize, (featurize,)) as workers:
       for (start, chunk), examples in workers.map(_featurize, chunks[1:]):
         done[start] = examples

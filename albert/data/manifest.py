@@ -1,4 +1,7 @@
-"""manifest.json: what a data preparation run made, written last, so that its presence means "complete"."""
+"""manifest.json, the description of the shards that a run of data preparation wrote.
+
+It is written last, so a directory with a manifest contains a complete set of shards.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,22 @@ from albert.errors import UserError
 from albert.io import files, json_values
 
 FILE_NAME = "manifest.json"
-# The key of a hash of all other values.
+# Key of the hash of all other values.
 _CHECKSUM = "checksum"
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _REMEDY = "not a manifest of data preparation, or damaged: run data preparation again into another directory"
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardInfo:
-  """One TFRecord file: its name within the directory, number of examples, size in bytes, SHA-256 in hex."""
+  """One TFRecord file.
+
+  Attributes:
+    file: file name, in the directory of the manifest.
+    examples: number of examples.
+    bytes: size in bytes.
+    sha256: SHA-256 of the file, in hex.
+  """
 
   file: json_values.FileName
   examples: json_values.Count
@@ -32,7 +42,13 @@ class ShardInfo:
 
 
 class InputFile(msgspec.Struct):
-  """A file of text that shards were made of."""
+  """A text file that shards were made from.
+
+  Attributes:
+    file: path of the file.
+    bytes: size in bytes; None if it was not recorded.
+    sha256: SHA-256 of the file, in hex; "" if it was not recorded.
+  """
 
   file: str
   bytes: json_values.Count | None = None
@@ -40,7 +56,7 @@ class InputFile(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-  """The settings of data preparation that other modules read. What is left out, earlier versions did not write."""
+  """The settings of data preparation that other modules read. Defaults apply to manifests of earlier versions."""
 
   sentence_prediction: Literal["sop", "nsp", "none"] = "sop"
   masking: Literal["static", "none"] = "static"
@@ -52,20 +68,20 @@ class _Settings(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-  """A finished set of shards.
+  """Describes a complete set of shards.
 
   Attributes:
     kind: what the records are for, such as "pretraining".
-    settings: everything the records are a function of, as JSON values.
-    vocab_sha256: of the SentencePiece model file.
-    vocab_size: number of pieces.
-    num_documents: documents read, among them the dropped ones.
-    num_tokens: tokens of all documents, each counted once however often it is duplicated.
-    num_dropped_documents: documents with too little text for an example.
-    num_cut_documents: documents too long for one piece of work, continued as a new document.
-    num_unknown_tokens: how many of num_tokens are <unk>; None in a manifest of a version that did not count them.
-    label_counts: sentence-prediction label ("0", "1") -> number of examples.
-    shards: in order of their index.
+    settings: the settings that determine the records, as JSON values.
+    vocab_sha256: SHA-256 of the SentencePiece model file, in hex.
+    vocab_size: number of pieces of the vocabulary.
+    num_documents: number of documents read, including the dropped ones.
+    num_tokens: number of tokens of all documents. A document counts once, whatever the duplication factor.
+    num_dropped_documents: number of documents with too little text for an example.
+    num_cut_documents: number of documents that were too long for one unit of work and were cut into several documents.
+    num_unknown_tokens: how many of num_tokens are <unk>; None in manifests of earlier versions.
+    label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
+    shards: the files, in order of their index.
   """
 
   kind: str
@@ -82,19 +98,23 @@ class Manifest:
 
   @property
   def num_examples(self) -> int:
+    """Number of examples in all shards."""
     return sum(shard.examples for shard in self.shards)
 
   @property
   def unknown_share(self) -> float | None:
-    """Share of the tokens that are <unk>; None if they were not counted."""
+    """Share of the tokens that are <unk>, 0 to 1; None if they were not counted."""
     return None if self.num_unknown_tokens is None else self.num_unknown_tokens / max(self.num_tokens, 1)
 
   @classmethod
   def load(cls, directory: str) -> Manifest | None:
-    """The manifest in `directory`, or None when there is none.
+    """Reads the manifest in a directory.
+
+    Returns:
+      The manifest; None if the directory has none.
 
     Raises:
-      UserError: when the file is there but is no manifest.
+      UserError: the file is not a manifest, or it was changed after data preparation.
     """
     path = files.join(directory, FILE_NAME)
     if not files.exists(path):
@@ -115,7 +135,7 @@ class Manifest:
     return manifest
 
   def save(self, directory: str) -> None:
-    """Writes manifest.json into `directory` atomically."""
+    """Writes manifest.json to a directory, atomically."""
     values = dataclasses.asdict(self)
     shards = values.pop("shards")
     values["num_examples"] = self.num_examples
@@ -125,27 +145,32 @@ class Manifest:
 
 
 def checksum_of(values: Mapping[str, Any]) -> str:
-  """SHA-256 of JSON values, however their file is formatted."""
+  """Returns the SHA-256 of JSON values, in hex. The formatting of their file does not affect it."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def file_sha256(path: str) -> str:
-  """SHA-256 of the file, in hex."""
+  """Returns the SHA-256 of a file, in hex."""
   digest = hashlib.sha256()
   with files.open_file(path) as file:
-    while block := file.read(_BLOCK):
+    while block := file.read(_BLOCK_BYTES):
       digest.update(block)
   return digest.hexdigest()
 
 
 @functools.lru_cache(maxsize=1024)
 def cached_sha256(path: str, status: files.Stat) -> str:
-  """file_sha256 of a file of this size and time: a command that needs the hash more than once reads the file once."""
-  del status  # a part of the key
+  """Returns the SHA-256 of a file, in hex, and caches it.
+
+  Args:
+    path: the file.
+    status: its size and modification time, `files.stat(path)`. A file that has changed is read again.
+  """
+  del status  # a part of the cache key
   return file_sha256(path)
 
 
 def shard_is_intact(directory: str, shard: ShardInfo) -> bool:
-  """True when the shard's file is there with the recorded size and SHA-256."""
+  """Returns whether the file of a shard exists and has the recorded size and SHA-256."""
   path = files.join(directory, shard.file)
   return files.exists(path) and files.size(path) == shard.bytes and file_sha256(path) == shard.sha256

@@ -77,8 +77,8 @@ class Shards:
     """
     if num_parts > len(self.paths):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), so "
-        "that each host reads other shards"
+        f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), "
+        "so that each host reads other shards"
       )
     parts: list[list[int]] = [[] for _ in range(num_parts)]
     examples = [0] * num_parts

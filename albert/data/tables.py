@@ -1,8 +1,8 @@
-"""Reads tables of text as they are found: TSV, CSV and JSON lines, with or without a header.
+"""Reads tables of text: TSV, CSV and JSON-lines files, with or without a header.
 
-A byte-order mark is dropped, a line may end in LF or CRLF, and blank lines at the end mean nothing. In a TSV file
-quotes are characters like any other (GLUE's files have stray ones); a CSV file honours them. The other line ends
-that Unicode knows are part of the text.
+A byte-order mark is removed, lines end in LF or CRLF, and blank lines at the end of a file are ignored. Other line
+separators of Unicode are part of the text. In TSV files, quotes are ordinary characters (GLUE's files contain single
+ones); in CSV files, they quote fields.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from albert.io import files, json_values
 from albert.io.json_values import shown
 from albert.io.text_encoding import check_first_line
 
-# What a text may hold in a CSV file, in characters; the csv module's own limit is 131,072.
-_LARGEST_FIELD = 2**31 - 1
+# Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
+_MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
 
-# A row: the number of the line it starts in, from 1, and its fields.
+# A row: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """Columns of a file.
+  """Columns of a table.
 
   Attributes:
     path: the file.
-    line_numbers: of each row, from 1.
-    columns: name -> the fields, as they stand in the file.
-    damaged_lines: the lines left out for having another number of fields than the header.
+    line_numbers: the number of each row's first line, from 1.
+    columns: name of a column -> its fields, unchanged.
+    damaged_lines: line numbers of rows that were left out, because they have another number of fields than the header.
   """
 
   path: str
@@ -51,11 +51,15 @@ class Table:
     return len(self.line_numbers)
 
   def location(self, row: int) -> str:
-    """File and line of a row, for an error."""
+    """Returns file and line number of a row, for an error message."""
     return f"{self.path}, line {self.line_numbers[row]}"
 
   def non_empty_texts(self, name: str) -> list[str]:
-    """A column none of whose fields is empty. UserError with the line of one that is."""
+    """Returns the fields of a column that must not have empty fields.
+
+    Raises:
+      UserError: a field is empty or only whitespace. The message names its line.
+    """
     values = self.columns[name]
     for row, value in enumerate(values):
       if not value or value.isspace():
@@ -63,27 +67,38 @@ class Table:
     return values
 
   def unique_names(self, name: str) -> list[str]:
-    """A column, stripped, that names each row. UserError with the line of a field that is empty or came before."""
+    """Returns the fields of a column that names the rows, without surrounding whitespace.
+
+    Raises:
+      UserError: a field is empty, contains a tab or a line end, or occurs twice. The message names its line.
+    """
     values = [value.strip() for value in self.non_empty_texts(name)]
     for row, value in enumerate(values):
       check_name(self.location(row), name, value)
     if len(set(values)) < len(values):
-      first: dict[str, int] = {}
+      first_row: dict[str, int] = {}
       for row, value in enumerate(values):
-        if value in first:
+        if value in first_row:
           raise UserError(
-            f"{self.location(row)}: {name} {value!r} is that of line {self.line_numbers[first[value]]} already: "
-            "give each row one of its own"
+            f"{self.location(row)}: {name} {value!r} is already used in line {self.line_numbers[first_row[value]]}: "
+            f"give each row another {name}"
           )
-        first[value] = row
+        first_row[value] = row
     return values
 
   def numbers(self, name: str, low: float = -math.inf, high: float = math.inf) -> np.ndarray:
-    """A column as float32 [N].
+    """Returns a column of numbers.
+
+    Args:
+      name: name of the column.
+      low, high: the smallest and the largest allowed number.
+
+    Returns:
+      float32 [N].
 
     Raises:
-      UserError: with the line of what is not a number, is not in low..high, or has a square, which the loss of a
-        regression takes, that overflows float32.
+      UserError: a field is not a number or not between low and high, or its square overflows float32 (the loss of a
+        regression squares it). The message names its line.
     """
     values = self.non_empty_texts(name)
     numbers = np.empty(len(values), np.float32)
@@ -104,25 +119,49 @@ class Table:
     return numbers
 
   def label_indices(self, name: str, labels: Sequence[str]) -> np.ndarray:
-    """A column of labels as their places in `labels`, int32 [N]. UserError with the line of an unknown label."""
-    code_of = {label: code for code, label in enumerate(labels)}
-    codes = np.empty(len(self), np.int32)
+    """Converts a column of labels to indices.
+
+    Args:
+      name: name of the column.
+      labels: all labels of the task.
+
+    Returns:
+      int32 [N], the index in `labels` of each field.
+
+    Raises:
+      UserError: a field is not one of the labels. The message names its line.
+    """
+    index_of = {label: index for index, label in enumerate(labels)}
+    indices = np.empty(len(self), np.int32)
     for row, value in enumerate(self.non_empty_texts(name)):
-      code = code_of.get(value.strip())
-      if code is None:
+      index = index_of.get(value.strip())
+      if index is None:
         raise UserError(f"{self.location(row)}: {name} {value.strip()!r} is no label of this task: {_listed(labels)}")
-      codes[row] = code
-    return codes
+      indices[row] = index
+    return indices
 
 
-def check_name(where: str, what: str, value: str) -> None:
-  """UserError if an id or a label has a tab or a line end, which predictions files cannot hold."""
+def check_name(location: str, kind: str, value: str) -> None:
+  """Checks that an id or a label can be written to a file of predictions.
+
+  Args:
+    location: file and line of the value, for the message.
+    kind: what the value is, for the message, such as "id".
+    value: the id or label.
+
+  Raises:
+    UserError: the value contains a tab or a line end.
+  """
   if any(character in value for character in "\t\r\n"):
-    raise UserError(f"{where}: {what} {shown(value)} has a tab or a line end: remove it")
+    raise UserError(f"{location}: {kind} {shown(value)} has a tab or a line end: remove it")
 
 
 def read_header(path: str) -> list[str]:
-  """The names of the columns: the fields of the first line, or the keys of the first JSON object; [] if empty."""
+  """Returns the names of a file's columns.
+
+  Returns:
+    The fields of the first line, or the keys of the first JSON object; [] if the file is empty.
+  """
   if _is_json(path):
     return next((list(values) for _, values in _json_objects(path)), [])
   return next((_names(fields) for _, fields in _rows(path)), [])
@@ -135,18 +174,22 @@ def read_table(
   header: Sequence[str] | None = None,
   tolerated_damage: float = 0.0,
 ) -> Table:
-  """Reads the columns `names` of a file.
+  """Reads columns of a file.
 
   Args:
-    path: .csv, .jsonl (or .json, .ndjson: an object a line), and tab-separated for any other name.
-    names: those to read; they may be fewer than the file has.
-    header: the columns of a file that has no header; None for one whose first line names them.
-    tolerated_damage: the share of rows that may have another number of fields than the header. They are left
-      out and listed in damaged_lines.
-  Returns: the table; it may have no rows.
+    path: the file. The extension tells the format: .csv; .jsonl, .json and .ndjson with one object on each line; any
+      other extension for tab-separated fields.
+    names: names of the columns to read. The file may have more columns.
+    header: names of all columns of a file without a header; None if the first line of the file names them.
+    tolerated_damage: a damaged row has another number of fields than the header. Damaged rows are left out and listed
+      in damaged_lines, if their number is at most this fraction of the number of undamaged rows.
+
+  Returns:
+    The table. It may have no rows.
+
   Raises:
-    UserError: no such file; a missing column (the message lists those there are); another number of fields than
-      the header; a JSON line that is no object; bytes that are no UTF-8. Each with file and line.
+    UserError: the file does not exist; a column is missing; there are too many damaged rows; a line of JSON is not an
+      object; the file is not UTF-8. The message names the file and the line.
   """
   if _is_json(path):
     return _read_json_lines(path, names)
@@ -155,11 +198,11 @@ def read_table(
     header = next((_names(fields) for _, fields in rows), None)
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
-  places = [_place(path, header, name) for name in names]
-  picked: list[list[str]] = [[] for _ in names]
+  indices = [_column_index(path, header, name) for name in names]
+  columns: list[list[str]] = [[] for _ in names]
   line_numbers: list[int] = []
   damaged: list[_Row] = []
-  appends = [(column.append, place) for column, place in zip(picked, places, strict=True)]
+  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]
   num_fields = len(header)
   for number, fields in rows:
     if len(fields) != num_fields:
@@ -168,15 +211,15 @@ def read_table(
         break
       continue
     line_numbers.append(number)
-    for append, place in appends:
-      append(fields[place])
+    for append, index in appends:
+      append(fields[index])
   if len(damaged) > tolerated_damage * len(line_numbers):
     number, fields = damaged[0]
     raise UserError(
       f"{path}, line {number}: {len(fields)} columns instead of {num_fields} ({_listed(header)}): "
-      f"fields are parted by {'commas' if _is_csv(path) else 'tabs'}"
+      f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
-  return Table(path, line_numbers, dict(zip(names, picked, strict=True)), [number for number, _ in damaged])
+  return Table(path, line_numbers, dict(zip(names, columns, strict=True)), [number for number, _ in damaged])
 
 
 def _extension(path: str) -> str:
@@ -192,6 +235,7 @@ def _is_csv(path: str) -> bool:
 
 
 def _listed(names: Iterable[str]) -> str:
+  """Returns the first 20 names, each shortened to 40 characters, for a message."""
   listed = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
   return ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
 
@@ -200,7 +244,7 @@ def _names(fields: Sequence[str]) -> list[str]:
   return [field.strip() for field in fields]
 
 
-def _place(path: str, header: Sequence[str], name: str) -> int:
+def _column_index(path: str, header: Sequence[str], name: str) -> int:
   if header.count(name) == 1:
     return header.index(name)
   if name in header:
@@ -209,7 +253,7 @@ def _place(path: str, header: Sequence[str], name: str) -> int:
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-  """(number from 1, line with its end) of the file."""
+  """Yields the lines of a file: the number from 1, and the line with its line end."""
   with files.open_file(path) as file:
     for number, line in enumerate(file, start=1):
       if number == 1:
@@ -225,7 +269,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _rows(path: str) -> Iterator[_Row]:
-  """The rows of a TSV or CSV file, without blank lines at its end."""
+  """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
   blank: list[_Row] = []
   for number, fields in _csv_rows(path) if _is_csv(path) else _tsv_rows(path):
     if fields in ([], [""]):
@@ -243,14 +287,14 @@ def _tsv_rows(path: str) -> Iterator[_Row]:
 
 
 def _csv_rows(path: str) -> Iterator[_Row]:
-  csv.field_size_limit(_LARGEST_FIELD)
+  csv.field_size_limit(_MAX_FIELD_CHARS)
   reader = csv.reader((line for _, line in _lines(path)), strict=True)
   while True:
     number = reader.line_num + 1
     try:
       fields = next(reader, None)
     except csv.Error as error:
-      if "new-line character" in str(error):  # the csv module's remedy is for Python programs
+      if "new-line character" in str(error):  # the message of the csv module is for programmers
         raise UserError(f"{path}, line {number}: a carriage return outside of quotes: quote the field") from error
       raise UserError(f"{path}, line {number}: {error}: double a quote inside of quotes, and close them") from error
     if fields is None:

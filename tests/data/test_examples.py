@@ -113,7 +113,7 @@ def test_the_plan_is_a_function_of_seed_and_step() -> None:
 def test_batches_have_little_padding_and_come_in_no_order_of_length() -> None:
   lengths = np.random.default_rng(0).integers(5, 500, 5000)
   plan = BatchPlan(lengths, 32, seed=3)
-  batches = [lengths[plan.batch(step)] for step in range(plan._window)]
+  batches = [lengths[plan.batch(step)] for step in range(plan._window_batches)]
   padded = sum(batch.max() * len(batch) for batch in batches)
   assert sum(batch.sum() for batch in batches) / padded > 0.95
   longest = [int(batch.max()) for batch in batches]
@@ -239,7 +239,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   capsys.readouterr()
   assert examples(featurize) == raw
   (line,) = warnings(capsys)
-  assert line.startswith(f"warning: {path}: the kept features cannot be used (")
+  assert line.startswith(f"warning: {path}: the cached features cannot be used (")
   assert path.read_bytes() == whole
   assert examples(fail) == raw
 
@@ -259,6 +259,6 @@ def test_features_that_cannot_be_kept_are_a_warning(
     made = make_examples(raw, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
     assert made.input_ids.tolist() == raw
     (line,) = warnings(capsys)
-    assert "the features cannot be kept" in line
+    assert "the features cannot be cached" in line
     assert reason in line
   assert not list((tmp_path / "full").iterdir())

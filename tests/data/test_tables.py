@@ -124,7 +124,7 @@ FAULTS = {
   "blank line inside": (GOOD + b"\n" + row(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
   "empty field": (GOOD + row(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
   "empty label": (GOOD + row(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
-  "duplicate id": (GOOD + row(id="5") + row(id=" 4"), r"t\.tsv, line 4: id '4' is that of line 2 already"),
+  "duplicate id": (GOOD + row(id="5") + row(id=" 4"), r"t\.tsv, line 4: id '4' is already used in line 2"),
   "not a number": (GOOD + row(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
   "not a finite number": (GOOD + row(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
   "infinite": (GOOD + row(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),

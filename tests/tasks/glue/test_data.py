@@ -121,7 +121,7 @@ FAULTS: dict[str, tuple[str, str, int, Callable[[str], str], str]] = {
     "test.tsv",
     5,
     lambda line: "1" + line[1:],
-    r"test\.tsv, line 5: index '1' is that of line 3",
+    r"test\.tsv, line 5: index '1' is already used in line 3",
   ),
   "a column less": ("CoLA", "train.tsv", 2, lambda line: line.replace("\t", " ", 1), r"line 2: 3 columns instead of 4"),
   "damage where none is known": (
