@@ -115,28 +115,6 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   return 1
 
 
-def with_input_parts(config: TrainConfig, strategy: tf.distribute.Strategy) -> TrainConfig:
-  """The config with its number of input parts. UserError if the hosts cannot share them evenly."""
-  hosts = num_hosts(strategy)
-  parts = config.input_parts or hosts
-  if parts % hosts:
-    raise UserError(f"--input_parts={parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
-  return dataclasses.replace(config, input_parts=parts)
-
-
-def with_train_steps(config: TrainConfig, num_examples: int) -> TrainConfig:
-  """The config with its number of steps, where it gives a number of epochs."""
-  if not config.num_train_epochs:
-    return config
-  steps = max(1, math.ceil(config.num_train_epochs * num_examples / config.train_batch_size))
-  if steps > INT32_MAX:
-    raise UserError(
-      f"num_train_epochs={config.num_train_epochs:g} of {num_examples} examples are {steps:g} steps: give fewer, "
-      f"{INT32_MAX} steps at most"
-    )
-  return dataclasses.replace(config, num_train_steps=steps)
-
-
 def _detect(config: TrainConfig) -> str:
   if config.tpu:
     return "tpu"
@@ -210,98 +188,9 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
   return tf.distribute.TPUStrategy(resolver)
 
 
-def varying_features(element_spec: Mapping[str, tf.TensorSpec]) -> list[str]:
-  """The features of a data set whose shapes may differ from batch to batch."""
-  return [name for name, spec in element_spec.items() if not spec.shape.is_fully_defined()]
-
-
-def check_static_shapes(element_spec: Mapping[str, tf.TensorSpec]) -> None:
-  """UserError if batches of such a data set may differ in shape: a TPU runs programs of one shape alone."""
-  for name in varying_features(element_spec):
-    raise UserError(
-      f"{name} has shape {element_spec[name].shape.as_list()}, which differs from batch to batch: a TPU wants one "
-      "shape, give --pad_to_max_length"
-    )
-
-
-def check_host(tpu: str, *, needs_python: bool) -> None:
-  """UserError if data made by Python code is to be made on the host of a TPU elsewhere, which runs TensorFlow alone."""
-  if needs_python and tpu != "local":
-    raise UserError(
-      f"--tpu={tpu}: the host of a TPU elsewhere cannot make dynamic masks or batches of fine-tuning, which are Python "
-      "code: run this on the TPU's own machine with --tpu=local"
-    )
-
-
 _STRATEGIES = {
   "one_device": _one_device,
   "mirrored": _mirrored,
   "multi_worker_mirrored": _multi_worker_mirrored,
   "tpu": _tpu,
 }
-
-
-def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
-  """`auto` -> bfloat16 where the device multiplies it in hardware (TPU, GPU since Ampere, CPU with AMX or
-  AVX512-BF16), else float32."""
-  if precision != "auto":
-    return precision
-  if isinstance(strategy, tf.distribute.TPUStrategy):
-    return "bfloat16"
-  gpus = tf.config.list_physical_devices("GPU")
-  if gpus:
-    capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
-    return "bfloat16" if capability >= (8, 0) else "float32"
-  return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
-
-
-def resolve_jit_compile(
-  jit_compile: str, strategy: tf.distribute.Strategy, element_spec: Callable[[], Mapping[str, tf.TensorSpec]]
-) -> bool:
-  """Whether XLA compiles the training step. Not for a TPU, which its strategy compiles for whatever this says.
-
-  `auto`: on a single GPU, if all batches have one shape, since XLA compiles the step anew for each shape: 25 to 29
-  times for batches of fine-tuning that are as long as their longest example. On a CPU the step is slower with XLA,
-  whose matrix products are not oneDNN's (benchmarks/results).
-
-  Args:
-    jit_compile: true, false or auto.
-    strategy: the devices.
-    element_spec: gives the shapes of the batches; called where the choice depends on them.
-  Raises:
-    UserError: asked for with several replicas, whose sums are not part of one program.
-  """
-  if isinstance(strategy, tf.distribute.TPUStrategy):
-    return False
-  if strategy.num_replicas_in_sync > 1:
-    if jit_compile == "true":
-      raise UserError(
-        f"--jit_compile=true compiles the step of one device, and this run has {strategy.num_replicas_in_sync} "
-        "replicas: give --jit_compile=auto"
-      )
-    return False
-  if jit_compile == "true":
-    if varying_features(element_spec()):
-      log(
-        "warning: --jit_compile=true compiles the step anew for each length of the batches, up to minutes each; "
-        "--pad_to_max_length gives them one length"
-      )
-    return True
-  has_gpu = bool(tf.config.list_logical_devices("GPU"))
-  return jit_compile == "auto" and has_gpu and not varying_features(element_spec())
-
-
-def _cpu_flags() -> set[str]:
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      for line in f:
-        if line.startswith("flags"):
-          return set(line.split(":", 1)[1].split())
-  except OSError:  # not Linux
-    pass
-  return set()
-
-
-def set_precision(precision: str) -> None:
-  """Sets the Keras dtype policy: variables stay float32 in either."""
-  keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")

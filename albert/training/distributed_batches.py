@@ -1,0 +1,91 @@
+"""Batches of training data for the replicas of a tf.distribute strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import tensorflow as tf
+
+from albert.config.run import TrainConfig
+from albert.data.source import Data, Reader
+from albert.errors import UserError
+from albert.training.strategy import num_hosts
+
+ElementSpec = Mapping[str, tf.TensorSpec]
+
+
+def distribute_training_batches(
+  strategy: tf.distribute.Strategy, train: TrainConfig, data: Data, first_step: int
+) -> tf.distribute.DistributedDataset:
+  """The batches of training from `first_step` on, distributed over the replicas.
+
+  Args:
+    strategy: the strategy to distribute them with.
+    train: batch size, seed and input parts.
+    data: the training data.
+    first_step: number of updates done so far; the batches of these updates are skipped.
+  Returns: an endless data set. Each replica gets train_batch_size / number of replicas examples of every batch.
+  Raises:
+    UserError: a TPU cannot use batches of this data.
+  """
+
+  def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    reader = Reader(
+      context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train.input_parts
+    )
+    batches = _host_batches(train, data, first_step, reader)
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+      check_static_shapes(batches.element_spec)
+      check_host(train.tpu, needs_python=data.needs_python)
+    return batches
+
+  return strategy.distribute_datasets_from_function(make)
+
+
+def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Data) -> ElementSpec:
+  """Shapes and dtypes of the features of one replica's part of a training batch."""
+  reader = Reader(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
+  return cast("ElementSpec", _host_batches(train, data, 0, reader).element_spec)
+
+
+def _host_batches(train: TrainConfig, data: Data, first_step: int, reader: Reader) -> tf.data.Dataset:
+  return data.training_batches(
+    batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, reader=reader
+  )
+
+
+def features_of_varying_shape(spec: ElementSpec) -> list[str]:
+  """Names of the features whose shapes may differ from batch to batch."""
+  return [name for name, feature in spec.items() if not feature.shape.is_fully_defined()]
+
+
+def check_static_shapes(spec: ElementSpec) -> None:
+  """Checks that all batches have the same shapes, which a TPU needs: it runs programs of fixed shapes only.
+
+  Raises:
+    UserError: the shape of a feature may differ from batch to batch.
+  """
+  for name in features_of_varying_shape(spec):
+    raise UserError(
+      f"{name} has shape {spec[name].shape.as_list()}, which differs from batch to batch: a TPU needs batches of one "
+      "shape; give --pad_to_max_length"
+    )
+
+
+def check_host(tpu: str, *, needs_python: bool) -> None:
+  """Checks that the host of the TPU can make the batches.
+
+  The host of a remote TPU runs TensorFlow operations, but no Python code.
+
+  Args:
+    tpu: value of --tpu; "local" if this machine is the TPU's host.
+    needs_python: whether Python code makes the batches.
+  Raises:
+    UserError: Python code would have to run on a remote host.
+  """
+  if needs_python and tpu != "local":
+    raise UserError(
+      f"--tpu={tpu}: dynamic masks and batches for fine-tuning are made by Python code, which the host of a remote TPU "
+      "cannot run: start this command on the TPU's own machine with --tpu=local"
+    )

@@ -1,0 +1,65 @@
+"""Context managers for settings that Keras and TensorFlow keep for the whole process.
+
+A run needs its own dtype policy, seed and deterministic kernels. Each of these functions restores the previous value
+on exit, so that a notebook can make an Estimator and go on with models of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import tensorflow as tf
+import tf_keras as keras
+from tensorflow.python.framework import config as tf_config  # TensorFlow exports no function that disables determinism
+from tf_keras.src import backend  # Keras exports no function that reads or restores its seed generator
+
+
+@contextlib.contextmanager
+def dtype_policy(precision: str) -> Iterator[None]:
+  """Layers that are made in the context compute in `precision`; their variables are float32 in any case.
+
+  Args:
+    precision: "float32" or "bfloat16".
+  """
+  previous = keras.mixed_precision.global_policy()
+  keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
+  try:
+    yield
+  finally:
+    keras.mixed_precision.set_global_policy(previous)
+
+
+@contextlib.contextmanager
+def initializer_seed(seed: int) -> Iterator[None]:
+  """Keras initializers that have no seed of their own take one from a sequence that `seed` starts.
+
+  The weights are the same as after keras.utils.set_random_seed(seed), but Python's, NumPy's and TensorFlow's own
+  generators are not touched.
+  """
+  has_generator = hasattr(backend._SEED_GENERATOR, "generator")
+  previous = getattr(backend._SEED_GENERATOR, "generator", None)
+  backend._SEED_GENERATOR.generator = random.Random(seed)
+  try:
+    yield
+  finally:
+    if has_generator:
+      backend._SEED_GENERATOR.generator = previous
+    else:
+      del backend._SEED_GENERATOR.generator
+
+
+@contextlib.contextmanager
+def deterministic_ops() -> Iterator[None]:
+  """Operations that run in the context use deterministic kernels: the same inputs give the same bits.
+
+  A resumed run needs this to end with the same weights as an uninterrupted one.
+  """
+  was_enabled = tf_config.is_op_determinism_enabled()
+  tf.config.experimental.enable_op_determinism()
+  try:
+    yield
+  finally:
+    if not was_enabled:
+      tf_config.disable_op_determinism()

@@ -1,0 +1,189 @@
+"""Decisions that a run makes once, from its settings, its devices and its training data.
+
+The settings may leave values open: `auto`, 0 for "one per host", or a number of epochs. A RunPlan and a TrainingPlan
+hold the values in force. They are frozen; all other code only reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert.config.ranges import INT32_MAX
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.data.source import Data
+from albert.errors import UserError
+from albert.runs.metrics_log import log
+from albert.training.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
+from albert.training.strategy import make_strategy, num_hosts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunPlan:
+  """The devices and the precision of a run, decided before its model is built.
+
+  Attributes:
+    config: the settings, with the number of input parts in force as train.input_parts.
+    strategy: the tf.distribute strategy over the devices.
+    precision: compute dtype of the layers, "float32" or "bfloat16".
+  """
+
+  config: RunConfig
+  strategy: tf.distribute.Strategy
+  precision: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+  """How a model is trained, decided when the training data is known.
+
+  Attributes:
+    strategy: the tf.distribute strategy over the devices.
+    train: the training settings, with the numbers of steps and input parts in force.
+    optimizer: the optimizer's settings.
+    jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
+  """
+
+  strategy: tf.distribute.Strategy
+  train: TrainConfig
+  optimizer: OptimizerConfig = OptimizerConfig()
+  jit_compile: bool = False
+
+
+def plan_run(config: RunConfig) -> RunPlan:
+  """Connects to the devices and decides what depends on them.
+
+  Args:
+    config: the settings as the user gave them.
+  Raises:
+    UserError: there is no such device, or the hosts cannot share the input parts evenly.
+    RunError: the other processes cannot be reached.
+  """
+  strategy = make_strategy(config.train)
+  input_parts = resolve_input_parts(config.train.input_parts, num_hosts(strategy))
+  return RunPlan(
+    config=dataclasses.replace(config, train=dataclasses.replace(config.train, input_parts=input_parts)),
+    strategy=strategy,
+    precision=resolve_precision(config.train.precision, strategy),
+  )
+
+
+def plan_training(plan: RunPlan, data: Data) -> TrainingPlan:
+  """Decides what depends on the training data.
+
+  Args:
+    plan: the plan of the run.
+    data: the training data.
+  Raises:
+    UserError: the number of epochs gives too many steps, or XLA was asked for where it is not possible.
+  """
+  config, strategy = plan.config, plan.strategy
+  train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, data.num_examples))
+  jit_compile = resolve_jit_compile(train.jit_compile, strategy, lambda: element_spec(strategy, train, data))
+  return TrainingPlan(strategy=strategy, train=train, optimizer=config.optimizer, jit_compile=jit_compile)
+
+
+def resolve_input_parts(input_parts: int, hosts: int) -> int:
+  """The number of parts that the shards are divided into.
+
+  Args:
+    input_parts: value of --input_parts; 0 for one per host.
+    hosts: number of machines that read training data.
+  Raises:
+    UserError: `input_parts` is not a multiple of `hosts`.
+  """
+  if input_parts % hosts:
+    raise UserError(f"--input_parts={input_parts} cannot be shared evenly by {hosts} hosts: give a multiple of {hosts}")
+  return input_parts or hosts
+
+
+def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
+  """The number of updates: num_train_steps, or what num_train_epochs gives, rounded up.
+
+  Args:
+    train: the training settings.
+    num_examples: size of the training data.
+  Raises:
+    UserError: the number of epochs gives more than 2^31 - 1 steps.
+  """
+  if not train.num_train_epochs:
+    return train.num_train_steps
+  steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
+  if steps > INT32_MAX:
+    raise UserError(
+      f"num_train_epochs={train.num_train_epochs:g} of {num_examples} examples are {steps:g} steps: give fewer epochs "
+      f"(at most {INT32_MAX} steps)"
+    )
+  return steps
+
+
+def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
+  """The compute dtype, "float32" or "bfloat16".
+
+  `auto` is bfloat16 where the hardware multiplies in it: TPUs, GPUs since Ampere (compute capability 8.0) and CPUs
+  with AMX or AVX512-BF16. Otherwise it is float32.
+
+  Args:
+    precision: value of --precision: "auto", "float32" or "bfloat16".
+    strategy: the strategy over the devices.
+  """
+  if precision != "auto":
+    return precision
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return "bfloat16"
+  gpus = tf.config.list_physical_devices("GPU")
+  if gpus:
+    capability = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+    return "bfloat16" if capability >= (8, 0) else "float32"
+  return "bfloat16" if _cpu_flags() & {"amx_bf16", "avx512_bf16"} else "float32"
+
+
+def resolve_jit_compile(
+  jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
+) -> bool:
+  """Whether the loop compiles the training step with XLA. False on a TPU, where the strategy compiles it.
+
+  `auto` is true on a single GPU if all batches have one shape. XLA compiles the step once for each shape: 25 to 29
+  times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA, which
+  does not use oneDNN for matrix products (see benchmarks/results).
+
+  Args:
+    jit_compile: value of --jit_compile: "true", "false" or "auto".
+    strategy: the strategy over the devices.
+    make_element_spec: returns the shapes of the batches. It is called only where the decision depends on them.
+  Raises:
+    UserError: "true" with several replicas. XLA compiles the step of a single device, without the sums over replicas.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return False
+  if strategy.num_replicas_in_sync > 1:
+    if jit_compile == "true":
+      raise UserError(
+        f"--jit_compile=true compiles the step of one device, and this run has {strategy.num_replicas_in_sync} "
+        "replicas: give --jit_compile=auto"
+      )
+    return False
+  if jit_compile == "true":
+    if features_of_varying_shape(make_element_spec()):
+      log(
+        "warning: --jit_compile=true compiles the step anew for each length of the batches, up to minutes each; "
+        "--pad_to_max_length gives them one length"
+      )
+    return True
+  has_gpu = bool(tf.config.list_logical_devices("GPU"))
+  return jit_compile == "auto" and has_gpu and not features_of_varying_shape(make_element_spec())
+
+
+def _cpu_flags() -> set[str]:
+  """Names of the instruction sets of this machine's CPU, as Linux writes them; empty on other systems."""
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+      for line in f:
+        if line.startswith("flags"):
+          return set(line.split(":", 1)[1].split())
+  except OSError:
+    pass
+  return set()
