@@ -37,6 +37,7 @@ from albert.tasks.finetuning import TRAIN, FinetuningTask  # noqa: E402
 from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
 from albert.tasks.glue.task import make_task  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
+from albert.training.run_plan import TrainingPlan  # noqa: E402
 
 FLAGS = flags.FLAGS
 
@@ -79,7 +80,7 @@ def _steps(name: str) -> None:
   trainers = {}
   for pad, task in tasks.items():
     optimizer = make_optimizer(OptimizerConfig(optimizer="adamw"), 1e-5)
-    trainers[pad] = (Trainer(task, model, optimizer, strategy, config, clip_norm=1.0), _batches(task))
+    trainers[pad] = (Trainer(task, model, optimizer, TrainingPlan(strategy=strategy, train=config)), _batches(task))
   seconds: dict[bool, list[float]] = {False: [], True: []}
   steps = {False: FLAGS.steps, True: 1}
   for pad, (trainer, batches) in trainers.items():

@@ -38,7 +38,9 @@ from albert.runs.metrics_log import MetricsLog  # noqa: E402
 from albert.tasks.base import Batch  # noqa: E402
 from albert.tasks.pretraining import PretrainingTask  # noqa: E402
 from albert.training import strategy as strategies  # noqa: E402
+from albert.training.global_state import dtype_policy  # noqa: E402
 from albert.training.loop import Trainer  # noqa: E402
+from albert.training.run_plan import TrainingPlan, resolve_precision  # noqa: E402
 from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
 
@@ -103,8 +105,10 @@ def run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Stra
     return 0.0
 
   with tempfile.TemporaryDirectory() as directory, strategy.scope():
-    model = task.build_model()
-    trainer = TimedTrainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), strategy, config, clip_norm=1.0)
+    with dtype_policy(resolve_precision(config.precision, strategy)):
+      model = task.build_model()
+    plan = TrainingPlan(strategy=strategy, train=config)
+    trainer = TimedTrainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), plan)
     batches = iter(strategy.experimental_distribute_dataset(_batches(task, config)))
     trainer.train_steps(batches, tf.constant(1))  # traces
     first, trainer.seconds = trainer.seconds, 0.0
@@ -133,8 +137,7 @@ def main() -> None:
     distribution_strategy="one_device",
   )
   strategy = strategies.make_strategy(config)
-  precision = strategies.resolve_precision(config.precision, strategy)
-  strategies.set_precision(precision)
+  precision = resolve_precision(config.precision, strategy)
   model_config = named_model(FLAGS.model)
   if FLAGS.vocab_size:
     model_config = dataclasses.replace(model_config, vocab_size=FLAGS.vocab_size)

@@ -8,7 +8,7 @@ from typing import cast
 import tensorflow as tf
 
 from albert.config.run import TrainConfig
-from albert.data.source import Data, Reader
+from albert.data.dataset import Dataset, InputContext
 from albert.errors import UserError
 from albert.training.strategy import num_hosts
 
@@ -16,7 +16,7 @@ ElementSpec = Mapping[str, tf.TensorSpec]
 
 
 def distribute_training_batches(
-  strategy: tf.distribute.Strategy, train: TrainConfig, data: Data, first_step: int
+  strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset, first_step: int
 ) -> tf.distribute.DistributedDataset:
   """The batches of training from `first_step` on, distributed over the replicas.
 
@@ -31,10 +31,10 @@ def distribute_training_batches(
   """
 
   def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    reader = Reader(
+    input_context = InputContext(
       context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train.input_parts
     )
-    batches = _host_batches(train, data, first_step, reader)
+    batches = _host_batches(train, data, first_step, input_context)
     if isinstance(strategy, tf.distribute.TPUStrategy):
       check_static_shapes(batches.element_spec)
       check_host(train.tpu, needs_python=data.needs_python)
@@ -43,15 +43,15 @@ def distribute_training_batches(
   return strategy.distribute_datasets_from_function(make)
 
 
-def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Data) -> ElementSpec:
+def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset) -> ElementSpec:
   """Shapes and dtypes of the features of one replica's part of a training batch."""
-  reader = Reader(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
-  return cast("ElementSpec", _host_batches(train, data, 0, reader).element_spec)
+  context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
+  return cast("ElementSpec", _host_batches(train, data, 0, context).element_spec)
 
 
-def _host_batches(train: TrainConfig, data: Data, first_step: int, reader: Reader) -> tf.data.Dataset:
+def _host_batches(train: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
   return data.training_batches(
-    batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, reader=reader
+    batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, context=context
   )
 
 

@@ -1,10 +1,11 @@
-"""The training loop: batches -> losses -> gradients summed over replicas -> clip -> optimizer.
+"""The training loop: batches -> losses -> gradients summed over replicas -> clipping -> optimizer.
 
-Reads top to bottom. It asks the task for losses and metrics and names none.
+The task computes the losses and metrics; the loop itself knows no task.
 """
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -22,57 +23,78 @@ from albert.runs.metrics_log import MetricsLog, log
 from albert.tasks.base import Batch, Sum, Task
 from albert.training.accumulators import Accumulator
 from albert.training.cluster import Cluster
+from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 
 GRAD_NORM = "grad_norm"
-# A call of the host on the device lasts about this long at most, so that a signal is soon heard.
+# Longest time, roughly, that one call of `train_steps` runs on the devices. Signals are handled between the calls.
 _SECONDS_PER_LOOP = 5.0
 
 
 class Trainer:
-  """Trains one model. Make it in the strategy's scope."""
+  """Trains one model on the replicas of a strategy. Make it in the strategy's scope.
+
+  Each replica computes the gradients of its part of a batch, in micro-batches if gradient_accumulation_steps > 1.
+  Gradients are summed over the replicas, clipped to a global norm and given to the optimizer, so that the update does
+  not depend on how the batch was divided (except for rounding). Dropout is a function of (seed, step, replica), which
+  makes a resumed run equal to an uninterrupted one.
+
+  Args:
+    task: computes the losses and metrics.
+    model: a built model with `named_weights()`, all of which are trained.
+    optimizer: one of albert.optimizers.factory.make_optimizer.
+    plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
+    cluster: the processes that train together; by default those of the plan's strategy.
+
+  Raises:
+    UserError: the layer-wise decay of the learning rate overflows float32.
+
+  Example:
+
+    plan = TrainingPlan(strategy=tf.distribute.OneDeviceStrategy("CPU:0"), train=TrainConfig(train_batch_size=8))
+    with plan.strategy.scope():
+      model = task.build_model()
+      trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), learning_rate=1e-4), plan)
+    trainer.train_steps(iter(batches), tf.constant(10))
+  """
 
   def __init__(
     self,
     task: Task,
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
-    strategy: tf.distribute.Strategy,
-    config: TrainConfig,
-    clip_norm: float,
-    layerwise_decay: float = 1.0,
+    plan: TrainingPlan,
     cluster: Cluster | None = None,
-    jit_compile: bool = False,
   ):
-    self.cluster = cluster or Cluster(strategy)
+    self.cluster = cluster or Cluster(plan.strategy)
     self.task = task
     self.model = model
     self.optimizer = optimizer
-    self.strategy = strategy
-    self.config = config
-    self.clip_norm = clip_norm
+    self.plan = plan
+    self.strategy = plan.strategy
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
-    self.first_bad_step = tf.Variable(
+    self.first_bad_step = tf.Variable(  # the first step whose loss or gradient was not finite; -1 if there is none
       -1,
       trainable=False,
       dtype=tf.int64,
       synchronization=tf.VariableSynchronization.ON_READ,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    self._step = tf.function(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
+    self._replica_step = tf.function(self.replica_step, jit_compile=True) if plan.jit_compile else self.replica_step
     optimizer.build(list(self.weights.values()))
+    layerwise_decay = plan.optimizer.layerwise_learning_rate_decay
     if layerwise_decay != 1.0:
       factors = layerwise_factors(self.weights, layerwise_decay)
       optimizer.scale_rates([(variable, factors[name]) for name, variable in self.weights.items()])
 
   @property
   def step(self) -> int:
-    """Updates done."""
+    """The number of updates done so far."""
     return int(tf.convert_to_tensor(self.optimizer.iterations))
 
   def state(self) -> dict[str, tf.Variable]:
-    """All that a resumed run needs: weights, the optimizer's moments, the step."""
+    """Returns the variables that a checkpoint holds: weights, the optimizer's moments and the step, by name."""
     state = dict(self.weights)
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
@@ -80,7 +102,7 @@ class Trainer:
 
   @tf.function
   def _is_finite(self) -> Any:
-    """A bool for each floating-point variable of `state`, in order: whether all its elements are finite."""
+    """Whether all elements are finite, for each floating-point variable of `state` in order; bool [variables]."""
     floating = [variable for variable in self.state().values() if variable.dtype.is_floating]
 
     def on_replica() -> tf.Tensor:
@@ -90,24 +112,34 @@ class Trainer:
 
   @tf.function(reduce_retracing=True)
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
-    """Runs `num_steps` (int32 scalar) updates on the devices."""
+    """Runs several updates on the devices, without returning to Python between them.
+
+    Args:
+      batches: an iterator over distributed batches.
+      num_steps: number of updates, int32 scalar.
+    """
     for _ in tf.range(num_steps):
-      self.strategy.run(self._step, args=(next(batches),))
+      self.strategy.run(self._replica_step, args=(next(batches),))
 
   def replica_step(self, batch: Batch) -> None:
-    """One update, as each replica computes it on its part of the batch."""
+    """Computes one update. Every replica runs this function on its part of the batch.
+
+    Args:
+      batch: features of this replica, each [B / replicas, ...].
+    """
     replica = tf.distribute.get_replica_context()
     weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
     step = self.optimizer.iterations
-    seed = tf.stack([tf.constant(self.config.seed, tf.int64), step])
+    seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
-    own, sums = self._accumulated_gradients(batch, weights, seed)
+    replica_gradients, sums = self._accumulated_gradients(batch, weights, seed)
     losses = tf.stack([sums[name].total for name in weights])
-    *summed, losses = replica.all_reduce("SUM", [*tf.nest.flatten(own), losses])
-    gradients, norm = clip_by_global_norm(tf.nest.pack_sequence_as(own, summed), self.clip_norm)
+    *summed, losses = replica.all_reduce("SUM", [*tf.nest.flatten(replica_gradients), losses])
+    gradients = tf.nest.pack_sequence_as(replica_gradients, summed)
+    gradients, norm = clip_by_global_norm(gradients, self.plan.optimizer.clip_norm)
     is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
-    first = self.first_bad_step
-    first.assign(tf.where(tf.logical_and(is_bad, first < 0), step, tf.cast(first, tf.int64)))
+    first_bad = self.first_bad_step
+    first_bad.assign(tf.where(tf.logical_and(is_bad, first_bad < 0), step, tf.cast(first_bad, tf.int64)))
     self.optimizer.apply_gradients(
       zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
     )
@@ -116,25 +148,29 @@ class Trainer:
   def _accumulated_gradients(
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, Sum]]:
-    """Gradients of the global loss from this replica's examples, in gradient_accumulation_steps parts."""
-    parts = self.config.gradient_accumulation_steps
-    if parts == 1:
+    """Computes the part of the global loss's gradients that comes from this replica's examples.
+
+    The examples are divided into gradient_accumulation_steps micro-batches, and the results are summed.
+    """
+    num_parts = self.plan.train.gradient_accumulation_steps
+    if num_parts == 1:
       return self._gradients(batch, weights, seed)
-    # The batch is of a size known beforehand; the rest, such as the length of the sequences, may not be.
-    split = {
-      k: tf.reshape(v, tf.concat([[parts, v.shape[0] // parts], tf.shape(v)[1:]], axis=0)) for k, v in batch.items()
+    # The batch size is static. The other dimensions, such as the length of the sequences, may be dynamic.
+    stacked = {
+      name: tf.reshape(value, tf.concat([[num_parts, value.shape[0] // num_parts], tf.shape(value)[1:]], axis=0))
+      for name, value in batch.items()
     }
 
-    def part(index: tf.Tensor) -> tuple[list[Gradient], dict[str, Sum]]:
-      own_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
-      return self._gradients({k: v[index] for k, v in split.items()}, weights, own_seed)
+    def micro_batch_gradients(index: tf.Tensor) -> tuple[list[Gradient], dict[str, Sum]]:
+      micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
+      return self._gradients({name: value[index] for name, value in stacked.items()}, weights, micro_batch_seed)
 
-    def add(index: tf.Tensor, so_far: Any) -> tuple[tf.Tensor, Any]:
-      return index + 1, tf.nest.map_structure(tf.add, so_far, part(index))
+    def add(index: tf.Tensor, accumulated: Any) -> tuple[tf.Tensor, Any]:
+      return index + 1, tf.nest.map_structure(tf.add, accumulated, micro_batch_gradients(index))
 
-    # One part at a time: by default ten iterations may run at once, which would take the memory of ten parts.
-    start = (tf.constant(1), part(tf.constant(0)))
-    _, result = tf.while_loop(lambda index, _: index < parts, add, start, parallel_iterations=1)
+    # By default ten iterations may run in parallel, which would take the memory of ten micro-batches.
+    start = (tf.constant(1), micro_batch_gradients(tf.constant(0)))
+    _, result = tf.while_loop(lambda index, _: index < num_parts, add, start, parallel_iterations=1)
     return result
 
   def _gradients(
@@ -154,89 +190,128 @@ class Trainer:
     learning_rate: Callable[[int], float],
     evaluate: Callable[[int], bool] | None = None,
   ) -> None:
-    """Trains to num_train_steps, logging, saving and evaluating where a step is due.
+    """Trains until num_train_steps updates are done, with logging, checkpoints and evaluations at their intervals.
 
     Args:
-      batches, checkpoints, metrics_log: what to read, where to save, where to write metrics.
-      learning_rate: step -> the rate to log.
-      evaluate: called every eval_every_steps, after the step was saved; True stops the training.
+      batches: an iterator over distributed batches, from the current step on.
+      checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end.
+      metrics_log: gets the metrics every log_every_steps.
+      learning_rate: gives the learning rate of the update that follows a number of steps, for the log.
+      evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
     Raises:
-      RunError: a loss, a gradient or an updated weight that is not finite; nothing is saved after it.
-      Stopped: SIGTERM or SIGINT came; the run has been saved.
+      RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
+      Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
-    config = self.config
-    evaluation = config.eval_every_steps if evaluate is not None else 0
-    due = [every for every in (config.log_every_steps, config.save_checkpoints_steps, evaluation) if every]
-    step, saved, logged, started = self.step, self.step, self.step, time.monotonic()
-    loop_steps = 1  # the first step also compiles
+    config = self.plan.train
+    evaluation_steps = config.eval_every_steps if evaluate is not None else 0
+    intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, evaluation_steps) if n]
+    step = saved_step = self.step
+    speed = _Speedometer(step, config.train_batch_size)
+    loop_steps = 1  # the first call also traces and compiles the step
     with _StopRequest() as stop:
       while step < config.num_train_steps:
-        target = min(config.num_train_steps, step + loop_steps, *((step // n + 1) * n for n in due))
-        called = time.monotonic()
+        target = min(config.num_train_steps, step + loop_steps, *((step // n + 1) * n for n in intervals))
+        started = time.monotonic()
         self.train_steps(batches, tf.constant(target - step))
-        self._check_finite(checkpoints, saved)  # reads from the device, so it waits for the steps
-        seconds_per_step = (time.monotonic() - called) / (target - step)
-        # One process's signal stops all; and all take as many steps at a time, since they take them together.
-        stops, seconds = self.cluster.sum(float(stop.requested > 0), seconds_per_step)
+        self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
+        seconds = time.monotonic() - started
+        # A signal to one process stops all of them. They also take the same number of steps in each call.
+        num_stopped, seconds = self.cluster.sum(float(stop.requested > 0), seconds / (target - step))
         seconds_per_step = seconds / self.cluster.num_processes
         loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
         metrics_log.advance(step)
         is_last = step == config.num_train_steps
-        is_evaluated = is_evaluation_due(config, step) and evaluate is not None
-        is_saved = is_evaluated or step % config.save_checkpoints_steps == 0 or is_last or stops > 0
-        if is_saved:
-          self._check_state(checkpoints, saved, step)
+        evaluates = is_evaluation_due(config, step) and evaluate is not None
+        saves = evaluates or step % config.save_checkpoints_steps == 0 or is_last or num_stopped > 0
+        if saves:
+          self._check_state(checkpoints, saved_step, step)
         if step % config.log_every_steps == 0 or is_last:
-          seconds = max(time.monotonic() - started, 1e-9)
-          metrics = self.task.with_loss(self.accumulator.result_and_reset()) | {
-            "learning_rate": learning_rate(step - 1),
-            "examples_per_second": (step - logged) * config.train_batch_size / seconds,
-          }
           checkpoints.check_lock(read=False)
-          metrics_log.write(step, metrics)
-          logged, started = step, time.monotonic()
-        if is_saved:
+          metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
+        if saves:
           if self.cluster.is_chief:
-            checkpoints.save(step, self.state(), prune=not stops)  # a stop is urgent; the next save prunes
-          saved = step
-        if stops:
+            # A process that is asked to stop may be killed soon: the next save deletes old checkpoints.
+            checkpoints.save(step, self.state(), prune=not num_stopped)
+          saved_step = step
+        if num_stopped:
           number = stop.requested or signal.SIGTERM
           raise Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
-        if evaluate is not None and is_evaluated:
-          paused = time.monotonic()
-          if evaluate(step):
+        if evaluate is not None and evaluates:
+          with speed.paused():
+            stops_early = evaluate(step)
+          if stops_early:
             return
-          started += time.monotonic() - paused  # examples_per_second is of training alone
 
-  def _check_finite(self, checkpoints: CheckpointManager, saved: int) -> None:
-    """RunError if the loss or gradient of a step was not finite. They were computed before the step's update."""
-    bad = int(self.first_bad_step.read_value())
-    if bad >= 0:
-      raise _not_finite_error(f"step {bad}: the loss or its gradient is not finite", checkpoints, saved)
+  def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
+    """The means since the last call, and the numbers that are logged beside them."""
+    means = self.task.with_loss(self.accumulator.result_and_reset())
+    return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
-  def _check_state(self, checkpoints: CheckpointManager, saved: int, step: int) -> None:
-    """RunError if what is about to be saved after `step` updates is not finite. Every process must call it."""
+  def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
+    """Checks that the losses and gradients of all steps were finite. A step computes them before its update.
+
+    Raises:
+      RunError: the loss or gradient of a step was not finite.
+    """
+    bad_step = int(self.first_bad_step.read_value())
+    if bad_step >= 0:
+      raise _not_finite_error(f"step {bad_step}: the loss or its gradient is not finite", checkpoints, saved_step)
+
+  def _check_state(self, checkpoints: CheckpointManager, saved_step: int, step: int) -> None:
+    """Checks that the variables that are about to be saved are finite. Every process must call it.
+
+    Raises:
+      RunError: a variable is not finite after `step` updates.
+    """
     flags = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
     names = [name for name, variable in self.state().items() if variable.dtype.is_floating]
-    bad = [name for name, is_finite in zip(names, flags, strict=True) if not is_finite]
-    if bad:
-      others = f" and {len(bad) - 1} other variables are" if len(bad) > 1 else " is"
-      what = f"after {step} updates {bad[0]}{others} not finite, though the loss of the last step was"
-      raise _not_finite_error(what, checkpoints, saved)
+    bad_names = [name for name, is_finite in zip(names, flags, strict=True) if not is_finite]
+    if bad_names:
+      more = f" and {len(bad_names) - 1} other variables are" if len(bad_names) > 1 else " is"
+      problem = f"after {step} updates {bad_names[0]}{more} not finite, though the loss of the last step was"
+      raise _not_finite_error(problem, checkpoints, saved_step)
 
 
-def _not_finite_error(what: str, checkpoints: CheckpointManager, saved: int) -> RunError:
-  kept = f"the last good checkpoint is step-{saved}" if saved in checkpoints.steps() else "none was saved yet"
+class _Speedometer:
+  """Measures the examples per second between log lines, without the time that evaluations take."""
+
+  def __init__(self, step: int, batch_size: int):
+    self._step = step
+    self._batch_size = batch_size
+    self._started = time.monotonic()
+
+  def read(self, step: int) -> float:
+    """Examples per second since the last call."""
+    seconds = max(time.monotonic() - self._started, 1e-9)
+    examples = (step - self._step) * self._batch_size
+    self._step, self._started = step, time.monotonic()
+    return examples / seconds
+
+  @contextlib.contextmanager
+  def paused(self) -> Iterator[None]:
+    """Leaves out the time that is spent in this context."""
+    paused = time.monotonic()
+    yield
+    self._started += time.monotonic() - paused
+
+
+def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
+  is_saved = saved_step in checkpoints.steps()
+  newest = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
   return RunError(
-    f"{what}; stopped, {kept} in {checkpoints.directory}. "
+    f"{problem}; stopped, {newest} in {checkpoints.directory}. "
     "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
     "train in --precision=float32"
   )
 
 
 class _StopRequest:
-  """Turns the first SIGTERM or SIGINT into a request to save and stop; a second one acts at once."""
+  """Turns the first SIGTERM or SIGINT into a request to save and stop. A second one has its usual effect.
+
+  Attributes:
+    requested: the number of the signal that was received, or 0.
+  """
 
   def __init__(self) -> None:
     self.requested = 0
@@ -246,14 +321,14 @@ class _StopRequest:
     for number in (signal.SIGTERM, signal.SIGINT):
       try:
         self._previous[number] = signal.signal(number, self._request)
-      except ValueError:  # not the main thread: its owner handles signals
+      except ValueError:  # Python allows signal handlers in the main thread only
         break
     return self
 
   def _request(self, number: int, frame: FrameType | None) -> None:
     del frame
     self.requested = number
-    log(f"{signal.Signals(number).name}: saving after the step under way")
+    log(f"{signal.Signals(number).name}: saving after the current step")
     signal.signal(number, self._previous[number])
 
   def __exit__(self, *unused: object) -> None:
@@ -262,11 +337,14 @@ class _StopRequest:
 
 
 def is_evaluation_due(config: TrainConfig, step: int) -> bool:
-  """True if the run is evaluated after `step` updates: every eval_every_steps, and at the end."""
+  """Whether the run is evaluated after `step` updates: every eval_every_steps, and at the end."""
   return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or step == config.num_train_steps)
 
 
 def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
-  """step -> the rate of the update that follows `step` updates."""
+  """Returns a function that gives the learning rate of the update that follows a number of steps.
 
+  Args:
+    schedule: the schedule as a function of tensors.
+  """
   return lambda step: float(schedule(tf.constant(step)))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert.config.ranges import INT32_MAX
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.data.source import Data
+from albert.data.dataset import Dataset
 from albert.errors import UserError
 from albert.runs.metrics_log import log
 from albert.training.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
@@ -49,7 +49,7 @@ class TrainingPlan:
 
   strategy: tf.distribute.Strategy
   train: TrainConfig
-  optimizer: OptimizerConfig = OptimizerConfig()
+  optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
   jit_compile: bool = False
 
 
@@ -71,7 +71,7 @@ def plan_run(config: RunConfig) -> RunPlan:
   )
 
 
-def plan_training(plan: RunPlan, data: Data) -> TrainingPlan:
+def plan_training(plan: RunPlan, data: Dataset) -> TrainingPlan:
   """Decides what depends on the training data.
 
   Args:

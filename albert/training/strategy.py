@@ -1,19 +1,15 @@
-"""Which devices a run uses, and in which arithmetic."""
+"""Chooses the tf.distribute strategy of a run, and checks that batches and weights fit its devices."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
-import math
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
-import tf_keras as keras
 
 from albert.config.model import ModelConfig
-from albert.config.ranges import INT32_MAX
 from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
 from albert.io.lost_processes import LOST, reason
@@ -21,18 +17,21 @@ from albert.runs.metrics_log import log
 from albert.training import cluster
 from albert.weights.names import encoder_shapes, num_parameters
 
-_BYTES_OF_FLOAT32 = 4
-# A TPU's host that does not answer in this time is not there.
-_SECONDS_TO_ANSWER = 10.0
+_BYTES_PER_FLOAT32 = 4
+# A TPU host that does not accept a connection within this time is taken to be unreachable.
+_CONNECTION_TIMEOUT_SECONDS = 10.0
 
 
 def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
-  """The tf.distribute strategy of a run.
+  """Makes the tf.distribute strategy of a run.
 
-  `auto` takes a TPU if --tpu names one, several workers if TF_CONFIG lists them, all GPUs if there are
-  several, else one device. `mirrored` without a GPU runs on the logical CPU devices.
+  `auto` selects the first of these that applies: a TPU if --tpu is given, several workers if TF_CONFIG lists them,
+  all GPUs if there are several, otherwise one device. `mirrored` without a GPU uses all logical CPU devices.
+
+  Args:
+    config: distribution_strategy and tpu are used.
   Raises:
-    UserError: no such device.
+    UserError: there is no such device.
     RunError: the other processes cannot be reached.
   """
   name = config.distribution_strategy
@@ -42,16 +41,16 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
 
 
 def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trains: bool, evaluates: bool) -> None:
-  """Checks that the replicas can share the batches of what a command does.
+  """Checks that the replicas can share each batch evenly.
 
   Args:
-    config: its batch sizes, and its input parts by with_input_parts.
-    strategy: the replicas.
-    trains: whether train_batch_size is used.
-    evaluates: whether eval_batch_size is used, in an evaluation or a prediction.
+    config: the batch sizes, the accumulation steps, and the number of input parts in force (see RunPlan).
+    strategy: the strategy whose replicas share the batches.
+    trains: whether the command trains, so that train_batch_size matters.
+    evaluates: whether the command evaluates or predicts, so that eval_batch_size matters.
   Raises:
-    UserError: a batch size that is not a multiple of the number of replicas; of training, also of accumulation steps
-      and of input parts.
+    UserError: eval_batch_size is not a multiple of the number of replicas, or train_batch_size is not a multiple of
+      replicas x accumulation steps and of the number of input parts.
   """
   replicas = strategy.num_replicas_in_sync
   if trains:
@@ -63,8 +62,8 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
       )
     if config.train_batch_size % max(1, config.input_parts):
       raise UserError(
-        f"--train_batch_size={config.train_batch_size} does not hold as many examples of each of {config.input_parts} "
-        f"input parts: give a multiple of {config.input_parts}"
+        f"--train_batch_size={config.train_batch_size} cannot take equally many examples from each of "
+        f"{config.input_parts} input parts: give a multiple of {config.input_parts}"
       )
   if evaluates and config.eval_batch_size % replicas:
     raise UserError(
@@ -74,40 +73,47 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
 
 
 def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
-  """Checks that the weights, and in training the optimizer's two moments, can fit the memory of a machine without GPUs.
+  """Checks that a machine without a GPU or TPU has enough memory for the weights of the model.
 
-  What else a step needs depends on the batch; TensorFlow says so when it gets no memory for it.
+  In training the two moments of the optimizer are counted too. Activations are not counted, because they depend on
+  the batch; TensorFlow reports an error if there is too little memory for them.
+
+  Args:
+    model: sizes of the encoder.
+    strategy: the strategy of the run.
+    trains: whether the command trains.
   Raises:
-    UserError: they take more than the machine's memory and swap space.
+    UserError: weights and moments take more than the machine's memory and swap space.
   """
   if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
     return
   parameters = num_parameters(encoder_shapes(model))
-  needed, there = _BYTES_OF_FLOAT32 * parameters * (3 if trains else 1), _memory_bytes()
-  if there and needed > there:
+  needed_bytes = _BYTES_PER_FLOAT32 * parameters * (3 if trains else 1)
+  memory_bytes = _memory_bytes()
+  if memory_bytes and needed_bytes > memory_bytes:
     raise UserError(
       f"a model with hidden_size {model.hidden_size}, intermediate_size {model.intermediate_size} and vocab_size "
-      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed / 1e9:,.0f} GB"
-      f"{' with the moments of the optimizer' if trains else ''}; this machine has {there / 1e9:,.0f} GB of memory: "
-      "give a smaller model"
+      f"{model.vocab_size} has {parameters:.3g} parameters, which take {needed_bytes / 1e9:,.0f} GB"
+      f"{' with the moments of the optimizer' if trains else ''}; this machine has {memory_bytes / 1e9:,.0f} GB of "
+      "memory: give a smaller model"
     )
 
 
 def _memory_bytes() -> int:
-  """Memory and swap space of this machine; 0 where the system does not say."""
-  found = {}
+  """Size of this machine's memory and swap space in bytes; 0 if the system does not report it."""
+  sizes = {}
   try:
     with open("/proc/meminfo", encoding="ascii") as file:
       for line in file:
         name, _, value = line.partition(":")
-        found[name] = int(value.split()[0]) << 10
+        sizes[name] = int(value.split()[0]) << 10
   except (OSError, ValueError, IndexError):  # not Linux
     return 0
-  return found.get("MemTotal", 0) + found.get("SwapTotal", 0)
+  return sizes.get("MemTotal", 0) + sizes.get("SwapTotal", 0)
 
 
 def num_hosts(strategy: tf.distribute.Strategy) -> int:
-  """Machines that read data, each for devices of its own."""
+  """The number of machines that read training data. Each of them feeds its own devices."""
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return int(strategy.extended.num_hosts)
   if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -152,8 +158,8 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
 
 
 @contextlib.contextmanager
-def _answer_within(seconds: float) -> Iterator[None]:
-  """Python's connections that are made within give up after so many seconds, instead of minutes."""
+def _socket_timeout(seconds: float) -> Iterator[None]:
+  """Sets Python's default socket timeout in this context, so that connecting fails in seconds instead of minutes."""
   previous = socket.getdefaulttimeout()
   socket.setdefaulttimeout(seconds)
   try:
@@ -162,9 +168,13 @@ def _answer_within(seconds: float) -> Iterator[None]:
     socket.setdefaulttimeout(previous)
 
 
-def _check_hosts(hosts: Mapping[str, Sequence[str]]) -> None:
-  """Connects to the addresses of a cluster: TensorFlow itself would try for minutes. OSError if one does not answer."""
-  for address in itertools.chain.from_iterable(hosts.values()):
+def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
+  """Connects to each address (job name -> addresses), because TensorFlow itself would retry for minutes.
+
+  Raises:
+    OSError: an address does not accept a connection.
+  """
+  for address in itertools.chain.from_iterable(addresses_by_job.values()):
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port))).close()
 
@@ -173,14 +183,14 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
   if not config.tpu:
     raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
   try:
-    with _answer_within(_SECONDS_TO_ANSWER):
+    with _socket_timeout(_CONNECTION_TIMEOUT_SECONDS):
       resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=config.tpu)
       if config.tpu != "local":
         _check_hosts(resolver.cluster_spec().as_dict())
     if config.tpu != "local":
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
-  except Exception as error:  # of the resolver's clients (urllib, Google's), of sockets, of TensorFlow
+  except Exception as error:  # raised by the resolver's clients (urllib, Google's), sockets or TensorFlow
     raise UserError(
       f"--tpu={config.tpu}: cannot reach that TPU ({reason(error)}); give its name or grpc:// address, or "
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"

@@ -22,7 +22,9 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training import strategy as strategies
+from albert.training.global_state import dtype_policy
 from albert.training.loop import Trainer
+from albert.training.run_plan import TrainingPlan, resolve_jit_compile, resolve_precision
 from benchmarks.peers import protocol
 
 
@@ -41,14 +43,15 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
     train_batch_size=options.batch_size, precision=options.precision, distribution_strategy="one_device"
   )
   strategy = strategies.make_strategy(config)
-  strategies.set_precision(strategies.resolve_precision(config.precision, strategy))
   task = PretrainingTask(ModelConfig(**options.config), PretrainingConfig())
   with strategy.scope():
-    model = task.build_model()
+    with dtype_policy(resolve_precision(config.precision, strategy)):
+      model = task.build_model()
     model.encoder.recompute_grad = options.recompute_grad
     optimizer = make_optimizer(OptimizerConfig(), 1e-4)
-    jit_compile = strategies.resolve_jit_compile(config.jit_compile, strategy, dict)  # one batch, so one shape
-    trainer = Trainer(task, model, optimizer, strategy, config, clip_norm=1.0, jit_compile=jit_compile)
+    jit_compile = resolve_jit_compile(config.jit_compile, strategy, dict)  # one batch, so one shape
+    plan = TrainingPlan(strategy=strategy, train=config, jit_compile=jit_compile)
+    trainer = Trainer(task, model, optimizer, plan)
   batch = protocol.random_batch(options)
   features = {
     "input_ids": batch["input_ids"].astype(np.int32),

@@ -25,8 +25,9 @@ from albert.data.dataset import Dataset, InputContext
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks.base import Batch
-from albert.training import strategy
+from albert.training.distributed_batches import check_static_shapes
 from albert.training.loop import Trainer
+from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import protocol
 from benchmarks.tpu.programs import STEPS, Program
 
@@ -150,7 +151,7 @@ class Step:
   def __init__(self, program: Program, directory: Path, model: ModelConfig | None = None):
     keras.utils.set_random_seed(0)
     tf.config.experimental.enable_op_determinism()  # as albert.estimator does
-    strategy.set_precision("bfloat16")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
     self.program = program
     self.task, self.data = STEPS[program.step](model or MODELS[program.model], program.length, directory)
     self.trainer, self.variables = with_argument_variables(self._make_trainer, one_hot=program.one_hot)
@@ -165,8 +166,8 @@ class Step:
     optimizer = make_optimizer(
       optimizer_config, make_schedule(optimizer_config, train.num_train_steps, train.train_batch_size)
     )
-    strategy_ = tf.distribute.get_strategy()
-    return Trainer(self.task, keras_model, optimizer, strategy_, train, optimizer_config.clip_norm)
+    plan = TrainingPlan(strategy=tf.distribute.get_strategy(), train=train, optimizer=optimizer_config)
+    return Trainer(self.task, keras_model, optimizer, plan)
 
   def __call__(self, values: Sequence[tf.Tensor], batch: Batch, replica_id: tf.Tensor, num_replicas: int) -> list[Any]:
     """The values of all variables after one update, as tensors."""
@@ -200,7 +201,7 @@ class Step:
 def batch_specs(data: Dataset, batch_size: int) -> dict[str, tf.TensorSpec]:
   """The features of a core's batch, as the input pipeline gives them; a UserError if a size is not known."""
   batches = data.training_batches(batch_size=batch_size, first_step=0, seed=0, context=InputContext(0, 1, 1))
-  strategy.check_static_shapes(batches.element_spec)
+  check_static_shapes(batches.element_spec)
   return dict(batches.element_spec)
 
 

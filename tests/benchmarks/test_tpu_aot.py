@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras as keras
 
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
@@ -21,8 +22,9 @@ from albert.errors import UserError
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import make_schedule
 from albert.tasks import registry
-from albert.training import strategy
+from albert.training import distributed_batches
 from albert.training.loop import Trainer
+from albert.training.run_plan import TrainingPlan
 from benchmarks.tpu import report, search
 from benchmarks.tpu.chips import NUM_CORES
 from benchmarks.tpu.lowering import Step, batch_specs
@@ -59,7 +61,7 @@ needs_profile = pytest.mark.skipif(not _has_profile(), reason="needs the tpu pro
 @pytest.fixture(autouse=True)
 def _float32_afterwards() -> Any:
   yield
-  strategy.set_precision("float32")
+  keras.mixed_precision.set_global_policy("float32")
 
 
 def program(step: str, **options: Any) -> Program:
@@ -81,14 +83,14 @@ def test_every_task_has_a_step_with_batches_of_one_shape(tmp_path):
 
 def test_batches_of_many_shapes_are_refused():
   with pytest.raises(UserError, match=r"input_ids has shape .*give --pad_to_max_length"):
-    strategy.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
+    distributed_batches.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
 
 
 def test_a_tpu_elsewhere_runs_no_python():
-  strategy.check_host("local", needs_python=True)
-  strategy.check_host("grpc://10.0.0.2:8470", needs_python=False)
+  distributed_batches.check_host("local", needs_python=True)
+  distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=False)
   with pytest.raises(UserError, match=r"--tpu=grpc://10\.0\.0\.2:8470: .*--tpu=local"):
-    strategy.check_host("grpc://10.0.0.2:8470", needs_python=True)
+    distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
   with device.scope():
     model = lowered.task.build_model()
     optimizer = make_optimizer(config, make_schedule(config, train.num_train_steps, 4))
-    run = Trainer(lowered.task, model, optimizer, device, train, config.clip_norm)
+    run = Trainer(lowered.task, model, optimizer, TrainingPlan(strategy=device, train=train, optimizer=config))
   optimizer.iterations.assign(2000)
   order = {variable.ref(): place for place, variable in enumerate(lowered.variables)}
   # Under mixed precision Keras wraps the variables of a layer.

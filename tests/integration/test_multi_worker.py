@@ -155,7 +155,7 @@ def test_a_killed_process_stops_the_run_which_resumes_exactly(tmp_path: Path):
   error = [line for line in log_of(tmp_path, "killed", 0).splitlines() if line.startswith("error: ")]
   assert len(error) == 1
   assert "another of the 2 processes is gone" in error[0]
-  assert "start all of them again with the same command, and they go on from step-" in error[0]
+  assert "start all processes again with the same command, and they continue from step-" in error[0]
   assert not (tmp_path / "killed" / "checkpoints" / f"step-{STEPS}").exists()
 
   assert wait(start_workers(tmp_path, "killed", *dropout)) == [0, 0], log_of(tmp_path, "killed", 0)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from albert.config.run import OptimizerConfig, PretrainingConfig
 from albert.models.classifier import ClassifierModel
@@ -17,7 +16,7 @@ from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
-from albert.training.strategy import set_precision
+from albert.training.global_state import dtype_policy
 from tests.models.built import pretraining_model
 from tests.parity.bfloat16 import CONFIG, PEAKS, features, rows
 from tests.parity.rows import assert_ok
@@ -27,9 +26,8 @@ SEED = tf.constant([1, 2])
 
 @pytest.fixture
 def bfloat16() -> Iterator[None]:
-  set_precision("bfloat16")
-  yield
-  keras.mixed_precision.set_global_policy("float32")
+  with dtype_policy("bfloat16"):
+    yield
 
 
 def dtypes_by_operation() -> dict[str, set[str]]:

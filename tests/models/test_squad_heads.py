@@ -11,7 +11,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models.squad_heads import SquadV1Model, SquadV2Head, SquadV2Model
-from albert.training.strategy import set_precision
+from albert.training.global_state import dtype_policy
 from albert.weights.names import encoder_shapes, heads
 
 CONFIG = ModelConfig(
@@ -61,9 +61,8 @@ def randomize(weights: dict[str, tf.Variable], seed: int = 1) -> dict[str, np.nd
 
 @pytest.fixture
 def bfloat16() -> Iterator[None]:
-  set_precision("bfloat16")
-  yield
-  keras.mixed_precision.set_global_policy("float32")
+  with dtype_policy("bfloat16"):
+    yield
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, PretrainingConfig
@@ -15,7 +14,7 @@ from albert.optimizers.clipping import clip_by_global_norm, densify
 from albert.optimizers.factory import make_optimizer
 from albert.optimizers.schedules import WarmupPolynomialDecay
 from albert.tasks.pretraining import PretrainingTask
-from albert.training.strategy import set_precision
+from albert.training.global_state import dtype_policy
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import pretraining_model
 from tests.parity.rows import Row
@@ -46,11 +45,8 @@ def features(seed: int) -> dict[str, tf.Tensor]:
 
 def losses_of_training(precision: str, optimizer_name: str) -> np.ndarray:
   """The loss before each of STEPS steps, on five batches in turn."""
-  set_precision(precision)
-  try:
+  with dtype_policy(precision):
     return _losses(optimizer_name)
-  finally:
-    keras.mixed_precision.set_global_policy("float32")
 
 
 def _losses(optimizer_name: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from albert.config.run import OptimizerConfig, PretrainingConfig, TrainConfig
 from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.loop import Trainer
+from albert.training.run_plan import TrainingPlan
 from tests.models.built import pretraining_model
 from tests.parity.golden import Golden, as_batch
 from tests.parity.rows import Row, largest_difference, relative_distance
@@ -48,9 +49,7 @@ def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
       PretrainingTask(recorded.config, PretrainingConfig()),
       model,
       make_optimizer(OptimizerConfig(optimizer=optimizer), recorded.schedule),
-      strategy,
-      TrainConfig(train_batch_size=len(recorded.batch["input_ids"]), precision="float32"),
-      clip_norm=1.0,
+      TrainingPlan(strategy=strategy, train=TrainConfig(train_batch_size=len(recorded.batch["input_ids"]))),
     )
   batches = iter(tf.data.Dataset.from_tensors(as_batch(recorded.batch)).repeat())
   found = []

@@ -141,7 +141,7 @@ def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file
   )
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
-  assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy got no better)")  # nothing was logged
+  assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy did not improve)")  # nothing was logged
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert "nothing to train" in capsys.readouterr().err
   assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]

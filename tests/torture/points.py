@@ -17,7 +17,7 @@ from typing import Any
 PHASES = {
   "reading": ["albert.io.files:open_file", "albert.io.files:exists"],
   "writing": ["albert.io.files:staging_path", "albert.io.files:sync", "albert.io.files:replace"],
-  "training": ["albert.training.loop:Trainer._check_finite", "albert.runs.metrics_log:MetricsLog.write"],
+  "training": ["albert.training.loop:Trainer._check_losses", "albert.runs.metrics_log:MetricsLog.write"],
   "saving": ["albert.weights.checkpoints:write_bundle", "albert.weights.checkpoints:CheckpointManager._rename"],
   "evaluation": ["albert.training.evaluator:Evaluator.run"],
 }

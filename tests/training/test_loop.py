@@ -19,6 +19,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.loop import Trainer
+from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
@@ -96,7 +97,8 @@ def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str
     model = pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
     task = PretrainingTask(TINY_MODEL, PretrainingConfig())
     config = TrainConfig(train_batch_size=8, gradient_accumulation_steps=parts)
-    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), strategy, config, clip_norm=1.0)
+    plan = TrainingPlan(strategy=strategy, train=config)
+    trainer = Trainer(task, model, make_optimizer(OptimizerConfig(), 0.01), plan)
   trainer.train_steps(iter(batches), tf.constant(num_steps))
   return {name: variable.numpy() for name, variable in model.named_weights().items()}
 
@@ -147,7 +149,7 @@ def test_weights_that_one_update_makes_not_finite_are_not_saved(input_file, tmp_
   # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is
   # computed before its update.
   settings = {"optimizer": "adamw", "learning_rate": 3e38, "num_warmup_steps": 0}
-  with pytest.raises(RunError, match=r"after 1 updates .* not finite, .* none was saved yet .*--learning_rate"):
+  with pytest.raises(RunError, match=r"after 1 updates .* not finite, .* no checkpoint was saved .*--learning_rate"):
     train(input_file, tmp_path / "run", optimizer=settings, num_train_steps=1)
   assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 

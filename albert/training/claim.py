@@ -1,0 +1,91 @@
+"""Claims an output_dir for a run: records the settings there, or checks that those on record are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from albert.config.run import RunConfig, TrainConfig
+from albert.data.dataset import Dataset
+from albert.io import files
+from albert.runs import output_files, run_directory
+from albert.tasks.base import Task
+from albert.training.run_plan import RunPlan
+from albert.weights import initial_weights
+from albert.weights.checkpoints import CheckpointManager
+
+
+def claim_output_dir(
+  task: Task, plan: RunPlan, train: TrainConfig, data: Dataset, checkpoints: CheckpointManager, *, is_chief: bool
+) -> None:
+  """Writes config.json, environment.json and the task's files, unless the same run has done so before.
+
+  Args:
+    task: the task of the run.
+    plan: its devices, precision and settings.
+    train: the training settings, with the number of steps in force.
+    data: the training data.
+    checkpoints: the checkpoints of the output_dir.
+    is_chief: whether this process writes the files. The other processes only check the settings.
+  Raises:
+    UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
+  """
+  directory = plan.config.output_dir
+  is_started = bool(checkpoints.steps()) or _is_finished(directory)
+  weights_settings = initial_weights.claim(
+    directory,
+    plan.config.init_checkpoint,
+    task.vocabulary(),
+    from_scratch=plan.config.from_scratch,
+    is_started=is_started,
+    is_chief=is_chief,
+  )
+  run_directory.claim(
+    directory,
+    _settings_that_affect_training(task, plan.config, train, plan.precision),
+    {
+      **weights_settings,
+      "train": train.to_dict() | {"precision": plan.precision},
+      "data": task.all_settings(),
+      "recipe": plan.config.recipe,
+    },
+    is_started=is_started,
+    is_chief=is_chief,
+    content=data.content if data.content.files else None,
+  )
+  if is_chief:
+    run_directory.write_environment(directory, plan.strategy)
+    _copy_task_files(task, directory, overwrite=not is_started)
+
+
+def _settings_that_affect_training(task: Task, config: RunConfig, train: TrainConfig, precision: str) -> dict[str, Any]:
+  """The settings that must stay the same when a run is resumed, by their keys in config.json."""
+  return {
+    "task": task.name,
+    "model": task.model_config.to_dict(),
+    "optimizer": config.optimizer.training_settings(),
+    "train": train.training_settings() | {"precision": precision},
+    "data": task.settings(),
+    "init_from_shallower": config.init_from_shallower,
+  }
+
+
+def _is_finished(directory: str) -> bool:
+  """Whether a run has ended in the directory, even if its checkpoints are deleted (see albert.multi_seed).
+
+  A directory in which only init_checkpoint was evaluated has eval_results.json, but no config.json.
+  """
+  return all(files.exists(files.join(directory, name)) for name in (output_files.EVAL_RESULTS, output_files.CONFIG))
+
+
+def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
+  """Copies the files that later commands need, such as the vocabulary, into the directory.
+
+  Args:
+    overwrite: whether existing files are replaced. A new run does so, because they may come from an earlier attempt
+      with another vocabulary.
+  """
+  for name, source in task.files_to_keep().items():
+    target = files.join(directory, name)
+    if overwrite or not files.exists(target):
+      with files.open_file(source) as f:
+        files.write_atomically(target, f.read())

@@ -1,0 +1,133 @@
+"""The values that a run plan decides: precision, XLA, input parts and the number of steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.config.run import RunConfig, TrainConfig
+from albert.data.batches import ExampleDataset
+from albert.data.dataset import Dataset, InputContext
+from albert.data.examples import TokenizedExamples
+from albert.data.pipeline import ShardDataset
+from albert.data.schema import pretraining_features
+from albert.data.shards import open_shards
+from albert.errors import UserError
+from albert.training import run_plan
+from tests.synthetic import PREDICTIONS, SEQ_LENGTH, write_shards
+from tests.training.test_strategy import FakeStrategy
+
+STATIC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
+
+
+def with_device(monkeypatch: pytest.MonkeyPatch, *, flags: str = "", capability: tuple[int, int] | None = None) -> None:
+  """Pretends that the CPU has the instruction sets `flags`, and that there is a GPU of `capability` or none."""
+  gpus = [] if capability is None else ["GPU:0"]
+  monkeypatch.setattr(run_plan, "_cpu_flags", lambda: set(flags.split()))
+  for kind in ("list_physical_devices", "list_logical_devices"):
+    monkeypatch.setattr(tf.config, kind, lambda name=None: gpus if name == "GPU" else ["CPU:0"])
+  details = {"compute_capability": capability}
+  monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+
+
+@pytest.mark.parametrize(
+  ("device", "precision"),
+  [
+    ({"flags": "avx2 fma"}, "float32"),
+    ({"flags": "avx2 avx512f avx512_bf16"}, "bfloat16"),
+    ({"flags": "avx2 amx_bf16 amx_tile"}, "bfloat16"),
+    ({"flags": "avx2", "capability": (8, 0)}, "bfloat16"),
+    ({"flags": "amx_bf16", "capability": (7, 5)}, "float32"),
+  ],
+)
+def test_auto_precision_is_bfloat16_where_the_device_multiplies_in_it(
+  monkeypatch: pytest.MonkeyPatch, device: dict[str, Any], precision: str
+) -> None:
+  with_device(monkeypatch, **device)
+  assert run_plan.resolve_precision("auto", FakeStrategy(1)) == precision
+  assert run_plan.resolve_precision("float32", FakeStrategy(1)) == "float32"
+  assert run_plan.resolve_precision("bfloat16", FakeStrategy(1)) == "bfloat16"
+
+
+@pytest.mark.parametrize(
+  ("capability", "num_replicas", "jit_compile", "expected"),
+  [
+    (None, 1, "auto", False),
+    (None, 1, "true", True),
+    (None, 2, "auto", False),
+    ((8, 0), 1, "auto", True),
+    ((8, 0), 1, "false", False),
+    ((8, 0), 2, "auto", False),
+  ],
+)
+def test_auto_compiles_with_xla_on_a_single_gpu(
+  monkeypatch: pytest.MonkeyPatch,
+  capability: tuple[int, int] | None,
+  num_replicas: int,
+  jit_compile: str,
+  expected: bool,
+) -> None:
+  with_device(monkeypatch, capability=capability)
+  assert run_plan.resolve_jit_compile(jit_compile, FakeStrategy(num_replicas), lambda: STATIC) is expected
+
+
+def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
+  monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  rows = [np.arange(length) for length in (5, 9, 17)]
+  lengths = np.array([len(row) for row in rows], np.int32)
+  examples = TokenizedExamples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
+  shards = open_shards(write_shards(tmp_path, [4]))
+  data: dict[str, Dataset] = {
+    "finetuning": ExampleDataset(examples, "toy"),
+    "padded": ExampleDataset(examples, "toy", length=32),
+    "pretraining": ShardDataset(shards, pretraining_features(SEQ_LENGTH, PREDICTIONS)),
+  }
+  specs = {
+    name: source.training_batches(batch_size=2, first_step=0, seed=1, context=InputContext(0, 1, 1)).element_spec
+    for name, source in data.items()
+  }
+  with_device(monkeypatch, capability=(8, 0))
+  capsys.readouterr()
+  compiled = {
+    name: run_plan.resolve_jit_compile("auto", FakeStrategy(1), lambda s=spec: s) for name, spec in specs.items()
+  }
+  assert compiled == {"finetuning": False, "padded": True, "pretraining": True}
+  assert capsys.readouterr().err == ""
+  assert run_plan.resolve_jit_compile("true", FakeStrategy(1), lambda: specs["finetuning"])
+  assert capsys.readouterr().err.startswith("warning: --jit_compile=true compiles the step anew for each length")
+
+
+def test_xla_with_several_replicas_is_refused() -> None:
+  with pytest.raises(UserError, match="this run has 2 replicas: give --jit_compile=auto"):
+    run_plan.resolve_jit_compile("true", FakeStrategy(2), lambda: STATIC)
+
+
+def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
+  assert run_plan.resolve_train_steps(TrainConfig(num_train_epochs=2.5, train_batch_size=4), 10) == 7
+  assert run_plan.resolve_train_steps(TrainConfig(num_train_steps=9, train_batch_size=4), 10) == 9
+
+
+def test_epochs_that_give_too_many_steps_are_refused() -> None:
+  with pytest.raises(UserError, match=r"num_train_epochs=1e\+30 of 10 examples are 2.5e\+30 steps"):
+    run_plan.resolve_train_steps(TrainConfig(num_train_epochs=1e30, train_batch_size=4), 10)
+
+
+def test_input_parts_default_to_one_per_host_and_must_be_a_multiple_of_the_hosts() -> None:
+  assert run_plan.resolve_input_parts(0, 3) == 3
+  assert run_plan.resolve_input_parts(6, 3) == 6
+  with pytest.raises(UserError, match="--input_parts=4 cannot be shared evenly by 3 hosts: give a multiple of 3"):
+    run_plan.resolve_input_parts(4, 3)
+
+
+def test_a_plan_cannot_be_changed_and_leaves_the_given_settings_as_they_are() -> None:
+  config = RunConfig(output_dir="run", train=TrainConfig(train_batch_size=8, distribution_strategy="one_device"))
+  plan = run_plan.plan_run(config)
+  assert (config.train.input_parts, plan.config.train.input_parts) == (0, 1)
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    plan.precision = "float32"  # type: ignore[misc]
