@@ -16,7 +16,7 @@ import tf_keras as keras
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config as tf_config
 
-from albert.config.run import PretrainingConfig, RunConfig, TrainConfig
+from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.estimator import Estimator
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
@@ -41,7 +41,8 @@ def make_estimator(tmp_path: Path, name: str, **train: object) -> Estimator:
     write_shards(tmp_path / "shards", [30, 20])
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
   settings = TrainConfig(**{"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train})
-  return Estimator(task, RunConfig(output_dir=str(tmp_path / name), train=settings))
+  optimizer = OptimizerConfig(num_warmup_steps=0)
+  return Estimator(task, RunConfig(output_dir=str(tmp_path / name), optimizer=optimizer, train=settings))
 
 
 def initial_weights(estimator: Estimator) -> dict[str, np.ndarray]:
@@ -108,7 +109,7 @@ def test_initial_weights_are_those_of_a_fresh_process_after_keras_set_random_see
 
 
 def test_settings_are_restored_after_an_error():
-  with pytest.raises(ValueError, match="inside"), deterministic_ops(), dtype_policy("bfloat16"), initializer_seed(3):
+  with pytest.raises(ValueError, match="inside"), deterministic_ops(), dtype_policy("bfloat16"), initializer_seed(3):  # noqa: PT012
     assert tf_config.is_op_determinism_enabled()
     assert keras.mixed_precision.global_policy().name == "mixed_bfloat16"
     raise ValueError("inside")
