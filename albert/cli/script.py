@@ -30,7 +30,7 @@ def run(task_name: str, description: str | None) -> None:
 
 def main(task_name: str) -> None:
   """Trains, evaluates and predicts, as the parsed flags say."""
-  from albert import several_runs  # imports TensorFlow, which takes seconds
+  from albert import multi_seed  # imports TensorFlow, which takes seconds
   from albert.cli import script_flags
 
-  several_runs.run(*script_flags.task_and_config(task_name))
+  multi_seed.run_seeds(*script_flags.task_and_config(task_name))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert import several_runs
+from albert import multi_seed
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.data import manifest
@@ -178,7 +178,7 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   config = run_config(
     tmp_path / "runs", num_train_steps=4, num_runs=3, do_train=True, do_eval=True, do_predict=True, seed=5
   )
-  several_runs.run(toy_task(tmp_path, spm_file), config)
+  multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
   summary = json.loads((tmp_path / "runs" / "runs.json").read_text())
   results = [json.loads((tmp_path / "runs" / f"run-{seed}" / "eval_results.json").read_text()) for seed in (5, 6, 7)]
   accuracies = [result["accuracy"] for result in results]
@@ -196,21 +196,21 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   assert all(path.exists() for path in predictions)  # before the checkpoints are deleted
   predictions[best - 5].unlink()  # the best run still can predict
   capsys.readouterr()
-  several_runs.run(toy_task(tmp_path, spm_file), config)
+  multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
   assert capsys.readouterr().err.count("is done") == 3
   assert predictions[best - 5].exists()
   assert json.loads((tmp_path / "runs" / "runs.json").read_text()) == summary
   other = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
-    several_runs.run(toy_task(tmp_path, spm_file), other)
-  with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, and each of 3 runs predicts"):
-    several_runs.run(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
+    multi_seed.run_seeds(toy_task(tmp_path, spm_file), other)
+  with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, but each of the 3 runs writes"):
+    multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
   gone = 6 if best == 5 else 5
   predictions[gone - 5].unlink()
   with pytest.raises(
     UserError, match=rf"run-{gone} is done, but has no predictions of .*test\.txt, and its checkpoints"
   ):
-    several_runs.run(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=4))
+    multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=4))
   assert not (tmp_path / "runs" / "run-8").exists()  # said before another run is trained
 
 

@@ -37,7 +37,7 @@ PRELOADED = (
   "albert.convert.convert_checkpoint",
   "albert.export.export_model",
   "albert.predict.answers",
-  "albert.several_runs",
+  "albert.multi_seed",
   "albert.tasks.glue.task",
   "albert.tasks.pretraining",
   "albert.tasks.race.task",

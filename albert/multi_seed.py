@@ -1,4 +1,7 @@
-"""Does what a config asks for, once or with several seeds (medians over seeds, as in ALBERT, section 4.1)."""
+"""Runs a command with one seed or several, and summarizes the metrics over the seeds.
+
+The ALBERT paper reports medians over several runs of fine-tuning (section 4.1).
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,19 @@ _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def run(task: Task, config: RunConfig) -> None:
-  """Trains, evaluates and predicts, as the flags say.
+def run_seeds(task: Task, config: RunConfig) -> None:
+  """Trains, evaluates and predicts, as the config says, with each of num_runs seeds.
 
-  With num_runs > 1 each run has a directory of its own, output_dir/run-SEED, with its predictions. runs.json tells
-  the metrics of all, their median, mean and spread, and which run is the best; when all runs have predicted, the
-  checkpoints of the others are deleted.
+  With num_runs > 1 each seed has its own directory, output_dir/run-SEED. The metrics of all runs, their median, mean
+  and spread, and the best run are written to output_dir/runs.json. Then the checkpoints of all runs except the best
+  are deleted. A run that has already finished is not repeated.
 
+  Args:
+    task: the task of all runs.
+    config: the settings. The seeds are train.seed, train.seed + 1, and so on.
   Raises:
-    UserError: nothing to do, several runs without training and evaluation, or a finished run that can no longer
-      predict.
+    UserError: there is nothing to do, several seeds lack training or evaluation, or a finished run lacks predictions
+      and its checkpoints are deleted. Also all errors of Estimator.
   """
   if not (config.do_train or config.do_eval or config.do_predict):
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
@@ -48,36 +54,40 @@ def run(task: Task, config: RunConfig) -> None:
     return
   if not (config.do_train and config.do_eval):
     raise UserError(
-      f"--num_runs={config.num_runs} compares runs: give --do_train and --do_eval, too; to use the best run, give "
-      f"its directory (see {output_files.RUNS}) as --output_dir"
+      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
+      f"give its directory (see {output_files.RUNS}) as --output_dir"
     )
   if cluster.addresses():
-    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) train one run: leave it out")
+    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave it out")
   if config.predictions_file:
     raise UserError(
-      f"--predictions_file={config.predictions_file} names one file, and each of {config.num_runs} runs predicts: "
-      "leave it out, each run writes to its own directory"
+      f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
+      "predictions: leave it out, and each run writes to its own directory"
     )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_finished_runs(task, config, seeds)
-  results = {seed: _run_one(task, _of_seed(config, seed)) for seed in seeds}
+  results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
   best = _summarize(task, config, results)
   for seed in seeds:
     if seed != best:
-      files.remove_tree(files.join(_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
+      files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
-  """UserError if a finished run lacks the predictions that are asked for, and its checkpoints are deleted."""
+  """Checks that finished runs can make the predictions that they lack.
+
+  Raises:
+    UserError: a finished run lacks predictions, and its checkpoints are deleted.
+  """
   if not config.do_predict:
     return
   task.check_inputs(train=True, evaluate=True, predict=True)
-  for one in (_of_seed(config, seed) for seed in seeds):
-    sources = prediction_sources_of(task, one)
-    if _is_finished(one) and not sources.are_complete() and not _steps(task, one):
+  for seed_config in (_config_of_seed(config, seed) for seed in seeds):
+    sources = prediction_sources_of(task, seed_config)
+    if _is_finished(seed_config) and not sources.are_complete() and not _saved_steps(task, seed_config):
       raise UserError(
-        f"{one.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and its checkpoints are "
-        "deleted: delete it to train it again, or leave out --do_predict"
+        f"{seed_config.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and its checkpoints "
+        "are deleted: delete it to train it again, or leave out --do_predict"
       )
 
 
@@ -85,12 +95,12 @@ def _is_finished(config: RunConfig) -> bool:
   return files.exists(files.join(config.output_dir, output_files.EVAL_RESULTS))
 
 
-def _steps(task: Task, config: RunConfig) -> list[int]:
+def _saved_steps(task: Task, config: RunConfig) -> list[int]:
   directory = files.join(config.output_dir, output_files.CHECKPOINTS)
   return CheckpointManager(directory, keep=1, model_config=task.model_config).steps()
 
 
-def _of_seed(config: RunConfig, seed: int) -> RunConfig:
+def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
   return dataclasses.replace(
     config,
     output_dir=files.join(config.output_dir, f"run-{seed}"),
@@ -99,8 +109,8 @@ def _of_seed(config: RunConfig, seed: int) -> RunConfig:
   )
 
 
-def _run_one(task: Task, config: RunConfig) -> dict[str, float]:
-  """The evaluation of one run, which also predicts; of a run that has ended, the one it wrote."""
+def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
+  """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics."""
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
@@ -117,22 +127,30 @@ def _run_one(task: Task, config: RunConfig) -> dict[str, float]:
 
 
 def _common_metrics(task: Task, config: RunConfig, results: Mapping[int, Mapping[str, float]]) -> list[str]:
-  """The metrics of the first run, without the step. UserError if a run lacks one of them, or the one to compare by."""
+  """The names of the metrics that all runs have; `step` is left out.
+
+  Raises:
+    UserError: a run lacks a metric of the first run, or the metric that runs are compared by.
+  """
   names = [name for name in next(iter(results.values())) if name != "step"]
   for seed, result in results.items():
     for name in (*names, task.best_metric):
       if name not in result:
-        path = files.join(_of_seed(config, seed).output_dir, output_files.EVAL_RESULTS)
+        path = files.join(_config_of_seed(config, seed).output_dir, output_files.EVAL_RESULTS)
         raise UserError(f"{path} lacks {name!r}: delete this file, and the same command evaluates the run again")
   return names
 
 
 def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float]]) -> int:
-  """Writes runs.json and prints it; the seed of the best run."""
+  """Writes runs.json, prints the statistics, and returns the seed of the best run.
+
+  Args:
+    results: seed -> metrics of its evaluation.
+  """
   names = _common_metrics(task, config, results)
   sign = 1 if task.higher_is_better else -1
-  ranks = {seed: sign * result[task.best_metric] for seed, result in results.items()}
-  best = max(ranks, key=lambda seed: -math.inf if math.isnan(ranks[seed]) else ranks[seed])
+  scores = {seed: sign * result[task.best_metric] for seed, result in results.items()}
+  best = max(scores, key=lambda seed: -math.inf if math.isnan(scores[seed]) else scores[seed])
   summary: dict[str, Any] = {"seeds": list(results), "best_seed": best, "best_run": f"run-{best}", "metrics": {}}
   for name in names:
     values = [result[name] for result in results.values()]

@@ -1,4 +1,4 @@
-"""albert/several_runs.py: what a command checks before it trains, and several runs of one command."""
+"""Checks that a command makes before it trains, and commands that run several seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from albert import several_runs
+from albert import multi_seed
 from albert.config.run import RunConfig
 from albert.ensemble import ensemble_runs
 from albert.errors import UserError
@@ -24,7 +24,7 @@ from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.squad.question_files import made_up_squad, squad_file
 
-# What a command needs beside the files: little, since it must end before the first step.
+# Small settings: most commands here must end before the first step.
 QUICK = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
 QUICK += ["--eval_every_steps=0"]
 CUSTOM = ["--task_name=custom", "--text_columns=text"]
@@ -32,7 +32,7 @@ CHOICE = {"article": "nobody sold the letter.", "question": "who?", "options": [
 
 
 def finetuning_flags(spm_model: str) -> list[str]:
-  """The flags of a small quick run of any fine-tuning script, from random weights."""
+  """Flags of a small run of any fine-tuning script that starts from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = [*TINY_MODEL_FLAGS, f"--vocab_size={size}", "--max_seq_length=32", "--num_processes=1"]
   return ["--from_scratch", f"--spm_model_file={spm_model}", *model, *QUICK]
@@ -47,17 +47,17 @@ def write_json_lines(path: Path, *rows: dict[str, object]) -> str:
   return write_lines(path, *map(json.dumps, rows))
 
 
-# ---- what is wrong is told before the first step ---------------------------------------------------
+# ---- bad files are reported before the first step ---------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """A command that trains first and can do nothing afterwards.
+  """A command that could train, but whose evaluation or prediction would then fail.
 
   Attributes:
-    script: its task.
-    prepare: writes files into a directory, and gives the flags that name them.
-    message: how the command ends.
+    script: the task of the script.
+    prepare: writes files into a directory and returns the flags that name them.
+    message: pattern of the error message.
   """
 
   script: str
@@ -111,7 +111,7 @@ def pretraining_case(*argv: str, message: str) -> Case:
   return Case("pretraining", prepare, message)
 
 
-LATE = {
+BAD_FILES = {
   "classifier, no file to evaluate": classifier_case(
     "--do_eval", "--eval_file={d}/absent.tsv", message=r"--eval_file=.*absent\.tsv: no such file"
   ),
@@ -166,15 +166,15 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("name", LATE)
-def test_what_comes_after_training_is_checked_before_it(
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_files_for_evaluation_and_prediction_are_checked_before_training(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
   def fail(*unused: object) -> None:
     raise AssertionError("training began")
 
   monkeypatch.setattr(Trainer, "train", fail)
-  case = LATE[name]
+  case = BAD_FILES[name]
   flags = [word.format(d=tmp_path) for word in case.prepare(tmp_path)]
   if case.script == "pretraining":
     size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
@@ -189,9 +189,7 @@ def test_what_comes_after_training_is_checked_before_it(
   assert not list(tmp_path.glob("run/**/step-*"))
 
 
-def test_whether_an_output_directory_can_be_written_is_known_without_making_it(
-  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_writable_does_not_make_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   run_directory.check_writable(str(tmp_path / "new" / "run"))
   assert not (tmp_path / "new").exists()
   (tmp_path / "file").write_text("")
@@ -202,11 +200,11 @@ def test_whether_an_output_directory_can_be_written_is_known_without_making_it(
     run_directory.check_writable(str(tmp_path / "new" / "run"))
 
 
-# ---- several runs, then their ensemble -------------------------------------------------------------
+# ---- several seeds, then their ensemble -------------------------------------------------------------
 
 
 def ensemble_case(script: str, directory: Path) -> list[str]:
-  """The flags of a script with files to train on, to evaluate on and to predict."""
+  """Writes files to train on, to evaluate on and to predict, and returns the flags that name them."""
   if script == "classifier":
     write_archive(directory, ["MRPC"], num_rows=6)
     return ["--task_name=mrpc", f"--data_dir={directory}"]
@@ -229,7 +227,7 @@ def ensemble_case(script: str, directory: Path) -> list[str]:
     ("race", ["predictions_test.tsv"]),
   ],
 )
-def test_several_runs_and_their_ensemble_on_a_test_set(
+def test_several_seeds_and_their_ensemble_predict_a_test_set(
   tmp_path: Path, spm_model: str, script: str, names: list[str]
 ) -> None:
   flags = [*finetuning_flags(spm_model), *ensemble_case(script, tmp_path), "--do_train", "--do_eval", "--do_predict"]
@@ -241,14 +239,14 @@ def test_several_runs_and_their_ensemble_on_a_test_set(
     assert (tmp_path / "both" / name).stat().st_size > 0
 
 
-def test_of_several_runs_one_without_a_number_is_the_worst(tmp_path: Path) -> None:
-  """Statistics of NaN raise in Python 3.10 to 3.13, and every comparison with it is false."""
+def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
+  """The functions of `statistics` raise errors for NaN in Python 3.10 to 3.13, and comparisons with NaN are false."""
   config = RunConfig(output_dir=str(tmp_path), num_runs=3)
   task: Any = types.SimpleNamespace(best_metric="loss", higher_is_better=False)
   results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}
-  assert several_runs._summarize(task, config, results) == 9
+  assert multi_seed._summarize(task, config, results) == 9
   summary = output_files.read_runs(str(tmp_path / "runs.json"))
   assert summary["best_run"] == "run-9"
-  assert summary["metrics"]["loss"] == dict.fromkeys(several_runs._STATISTICS) | {"values": [None, 0.5, 0.25]}
+  assert summary["metrics"]["loss"] == dict.fromkeys(multi_seed._STATISTICS) | {"values": [None, 0.5, 0.25]}
   with pytest.raises(UserError, match=r"run-8/eval_results\.json lacks 'loss': delete this file"):
-    several_runs._summarize(task, config, results | {8: {"step": 1}})
+    multi_seed._summarize(task, config, results | {8: {"step": 1}})
