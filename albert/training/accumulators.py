@@ -1,4 +1,4 @@
-"""Sums that steps add to on the device and the host reads now and then."""
+"""Running sums of metrics: training and evaluation steps add to them on the device, and the host reads the means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from albert.tasks.base import Sum
 
 
 class Accumulator:
-  """One running Sum per name, summed over steps and replicas. Make it in the strategy's scope."""
+  """Running sums of several metrics over steps and replicas. Make it in the strategy's scope.
+
+  Args:
+    names: the metrics.
+  """
 
   def __init__(self, names: Iterable[str]):
     def variable(name: str) -> tf.Variable:
@@ -25,7 +29,13 @@ class Accumulator:
     self._sums = {name: Sum(variable(f"{name}_total"), variable(f"{name}_weight")) for name in names}
 
   def add(self, sums: dict[str, Sum]) -> None:
-    """Adds this replica's sums; called in the step. The names must be those given when it was made."""
+    """Adds the sums of this replica. Call it in the replica's step.
+
+    Args:
+      sums: metric -> its sum and weight, for all names given to the constructor.
+    Raises:
+      ValueError: the names differ.
+    """
     if set(sums) != set(self._sums):
       raise ValueError(f"expected {sorted(self._sums)}, got {sorted(sums)}")
     for name, value in sums.items():
@@ -33,11 +43,11 @@ class Accumulator:
       self._sums[name].weight.assign_add(tf.cast(value.weight, tf.float32))
 
   def result_and_reset(self) -> dict[str, float]:
-    """total / weight of each name since the last call (0 where nothing was added); called on the host."""
-    result = {}
+    """Returns the mean of each metric since the last call, 0 if nothing was added. Call it on the host."""
+    means = {}
     for name, (total, weight) in self._sums.items():
-      summed, count = float(total.read_value()), float(weight.read_value())
-      result[name] = summed / count if count else 0.0
+      total_value, weight_value = float(total.read_value()), float(weight.read_value())
+      means[name] = total_value / weight_value if weight_value else 0.0
       total.assign(0.0)
       weight.assign(0.0)
-    return result
+    return means

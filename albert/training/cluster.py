@@ -1,8 +1,8 @@
 """The processes that train one model together: one on each machine, or this one alone.
 
-All of them run the same program in step: what one asks of the others, such as a sum over their devices, all ask for,
-or it waits for ever. So whatever a process alone knows (a signal, the time, a file) is agreed upon before it decides
-what is done next.
+All of them run the same program. Every process must call each collective operation, such as a sum over all devices, or
+the others wait forever. A decision that depends on something that only one process knows (a signal, the time, a file)
+must therefore be agreed on first, with the methods of Cluster.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _TfConfig(msgspec.Struct):
 
 
 def addresses() -> list[str]:
-  """The addresses of all processes by TF_CONFIG, the chief's first; none if it is not set.
+  """Returns the "host:port" addresses of all processes in TF_CONFIG, the chief first; empty if it is not set.
 
   Raises:
-    UserError: TF_CONFIG is not of the form TensorFlow gives it, or names another kind of process.
+    UserError: TF_CONFIG does not have the form that TensorFlow defines, or this process is not in its cluster.
   """
   text = os.environ.get("TF_CONFIG", "")
   if not text:
@@ -47,12 +47,20 @@ def addresses() -> list[str]:
   jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
   kind, index = values.task.type, int(values.task.index)
   if kind not in jobs or not 0 <= index < len(jobs[kind]):
-    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {kind} {index}, is none of its cluster")
+    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {kind} {index}, is not in its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
 
 
 class Cluster:
-  """The processes of a strategy. Make it after the strategy, in every process."""
+  """The processes of a strategy. Make it after the strategy, in every process.
+
+  Args:
+    strategy: the strategy of the run.
+
+  Attributes:
+    num_processes: number of processes that train together.
+    is_chief: whether this process is the one that writes the checkpoints and the results.
+  """
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
@@ -65,7 +73,7 @@ class Cluster:
       self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
 
   def sum(self, *values: float) -> list[float]:
-    """The sum of each value over all processes; every process must call it, with as many values."""
+    """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
     if self.num_processes == 1:
       return list(values)
     replicas_each = self._strategy.num_replicas_in_sync // self.num_processes
@@ -74,23 +82,29 @@ class Cluster:
 
   @tf.function
   def _sum(self, values: tf.Tensor) -> Any:
-    def over_replicas(values: tf.Tensor) -> tf.Tensor:
-      own = tf.identity(values)  # on the replica's device, where the sum is looked for
-      return tf.distribute.get_replica_context().all_reduce("SUM", own)
+    def all_reduce(values: tf.Tensor) -> tf.Tensor:
+      replica_values = tf.identity(values)  # copies the values to the device of the replica, as all_reduce expects
+      return tf.distribute.get_replica_context().all_reduce("SUM", replica_values)
 
-    return self._strategy.run(over_replicas, args=(values,))
+    return self._strategy.run(all_reduce, args=(values,))
 
   def any(self, flag: bool) -> bool:
-    """True in every process if it is True in one."""
+    """Whether the flag is true in at least one process. Every process must call it."""
     return self.sum(float(flag))[0] > 0
 
   def chief_says(self, flag: bool) -> bool:
-    """The chief's flag."""
+    """The flag of the chief, in every process. Every process must call it."""
     return self.any(flag and self.is_chief)
 
   @contextmanager
   def watched(self, advice: Callable[[], str]) -> Iterator[None]:
-    """Turns TensorFlow's errors about a lost process or TPU into a RunError that ends with `advice()`."""
+    """Turns TensorFlow's errors about a lost process or TPU into a RunError.
+
+    Args:
+      advice: returns the end of the message, which says how to continue.
+    Raises:
+      RunError: another process, the TPU or a remote service does not answer any more.
+    """
     try:
       yield
     except tf.errors.OpError as error:

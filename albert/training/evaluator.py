@@ -1,4 +1,4 @@
-"""Runs a model over data sets: metrics, and the outputs that predictions are made of."""
+"""Computes metrics, and the outputs that predictions are made from, over whole datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from albert.training.accumulators import Accumulator
 
 
 class Evaluator:
-  """Evaluates one model as often as asked. Make it in the strategy's scope."""
+  """Runs one model over datasets without dropout. Make it in the strategy's scope.
+
+  Args:
+    task: computes the metrics and the outputs of a batch.
+    model: the model. Its weights may change between two calls.
+    strategy: the strategy whose replicas share each batch.
+    batch_size: number of examples in a batch, over all replicas; a multiple of the number of replicas.
+  """
 
   def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, batch_size: int):
     self.task = task
@@ -39,29 +46,42 @@ class Evaluator:
     return self.strategy.run(replica_step, args=(next(batches),))
 
   def run(self, data: Dataset, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
-    """The loss and the metrics of forward over `data`, and its outputs [N, ...] in the order of the examples.
+    """Computes the metrics and the outputs of a dataset.
 
-    The outputs, if there are any, hold example_index, too. One whose size differs from batch to batch is padded
-    with zeros. `max_steps` > 0 reads only so many batches; the outputs then hold the examples of these.
+    Args:
+      data: the dataset.
+      max_steps: number of batches to read; 0 reads all of them.
+    Returns: the loss and the metrics by name, and the outputs by name. An output is an array [N, ...] in the order of
+      the examples. If there are outputs, `example_index` is one of them. Outputs whose shape differs from batch to
+      batch are padded with zeros.
+    Raises:
+      UserError: an example cannot be read.
     """
     dataset = data.evaluation_batches(batch_size=self.batch_size)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     batches = iter(self.strategy.experimental_distribute_dataset(dataset.with_options(options)))
     num_steps = -(-data.num_examples // self.batch_size)
-    gathered: list[dict[str, np.ndarray]] = []
+    batch_outputs: list[dict[str, np.ndarray]] = []
     try:
       for _ in range(min(num_steps, max_steps or num_steps)):
         outputs = self._step(batches)
-        gathered.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
+        batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
       if not is_lost_process(error):
         data.explain_failure()
       raise
-    return self.task.with_loss(self.accumulator.result_and_reset()), _in_order(gathered)
+    return self.task.with_loss(self.accumulator.result_and_reset()), _concatenate(batch_outputs)
 
   def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, Outputs]]:
-    """Metrics of all splits of the task, and the outputs of each."""
+    """Evaluates all splits of the task.
+
+    Args:
+      max_steps: number of batches to read of each split; 0 reads all of them.
+    Returns: the metrics by name, and the outputs of each split. With several splits, `SPLIT_` starts each metric name.
+    Raises:
+      UserError: an example cannot be read.
+    """
     metrics: dict[str, float] = {}
     all_outputs: dict[str, Outputs] = {}
     if self._splits is None:
@@ -75,16 +95,17 @@ class Evaluator:
     return metrics, all_outputs
 
 
-def _in_order(gathered: list[dict[str, np.ndarray]]) -> Outputs:
-  """The outputs of all batches, in the order of their examples, without padding rows."""
-  if not gathered or not gathered[0]:
+def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> Outputs:
+  """The outputs of all batches in the order of their examples, without the rows that fill the last batch."""
+  if not batch_outputs or not batch_outputs[0]:
     return {}
-  kept = [batch[EXAMPLE_WEIGHT] > 0 for batch in gathered]
-  place = np.argsort(np.concatenate([b[EXAMPLE_INDEX][rows] for b, rows in zip(gathered, kept, strict=True)]))
+  is_example = [batch[EXAMPLE_WEIGHT] > 0 for batch in batch_outputs]
+  indices = [batch[EXAMPLE_INDEX][rows] for batch, rows in zip(batch_outputs, is_example, strict=True)]
+  order = np.argsort(np.concatenate(indices))
   outputs = {}
-  for name in sorted(gathered[0].keys() - {EXAMPLE_WEIGHT}):
-    values = [batch[name][rows] for batch, rows in zip(gathered, kept, strict=True)]
+  for name in sorted(batch_outputs[0].keys() - {EXAMPLE_WEIGHT}):
+    values = [batch[name][rows] for batch, rows in zip(batch_outputs, is_example, strict=True)]
     shape = np.max([value.shape[1:] for value in values], axis=0)
     padded = [np.pad(v, [(0, 0), *((0, int(s - n)) for s, n in zip(shape, v.shape[1:], strict=True))]) for v in values]
-    outputs[name] = np.concatenate(padded)[place]
+    outputs[name] = np.concatenate(padded)[order]
   return outputs

@@ -1,4 +1,4 @@
-"""The weights that a model gets before it is trained, evaluated or asked for predictions."""
+"""Loads weights into a model before training, evaluation or prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from albert.weights.checkpoints import CheckpointManager
 
 
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:
-  """Assigns the weights of --init_checkpoint, and prints which weights are newly initialized instead."""
+  """Assigns the weights of --init_checkpoint, and logs the weights that stay newly initialized.
+
+  Args:
+    task: says which weights may be missing in the checkpoint, and which are not taken from it.
+    model: the model that gets the weights.
+    config: its init_checkpoint and init_from_shallower are used.
+  Raises:
+    UserError: the checkpoint cannot be read or does not fit the model.
+  """
   weights = model.named_weights()
   replaced = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
   kept = warm_start.warm_start(
@@ -29,39 +37,39 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     vocabulary=task.vocabulary(),
   )
   new = kept + replaced
-  log(f"started from {config.init_checkpoint}" + (f"; fresh: {', '.join(new)}" if new else ""))
+  log(f"started from {config.init_checkpoint}" + (f"; newly initialized: {', '.join(new)}" if new else ""))
 
 
 def load_trained_weights(
   task: Task, model: keras.Model, manager: CheckpointManager, config: RunConfig, purpose: str
 ) -> tuple[int, str]:
-  """Assigns the weights to evaluate or predict with, and prints where they come from.
+  """Assigns the weights of the run's newest or best checkpoint, and logs which one it is.
 
   Args:
-    task: of the run.
-    model: gets the weights.
-    manager: of the run's checkpoints; the choice among them is config.train.select_checkpoint.
-    config: of the command; its init_checkpoint is used if the run has no checkpoint.
-    purpose: what the weights are for, to print.
-  Returns: step and path of the checkpoint; step 0 for init_checkpoint.
+    task: the task of the run.
+    model: the model that gets the weights.
+    manager: the checkpoints of the run. config.train.select_checkpoint selects the newest or the best.
+    config: the settings of the command. Its init_checkpoint is used if the run has no checkpoint.
+    purpose: "evaluating" or "predicting", for the log line.
+  Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
   Raises:
-    UserError: there is neither, or the run's checkpoints were trained with other settings of the task.
+    UserError: there is no checkpoint at all, or the run's checkpoints were trained with other settings of the task.
   """
   run_directory.check_checkpoint_settings(config.output_dir, task.checkpoint_settings())
-  chosen, skipped = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
+  checkpoint, skipped = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
   for line in skipped:
     log(f"warning: {line}")
-  if chosen is not None:
-    checkpoints.restore(chosen, model.named_weights())
+  if checkpoint is not None:
+    checkpoints.restore(checkpoint, model.named_weights())
     best = manager.best()
-    kinds = [f"the best by {best.metric}"] if best and best.step == chosen.step else []
-    kinds += ["the newest"] if chosen.step == max(manager.steps()) else []
-    log(f"{purpose} with {chosen.path} ({', '.join([f'step {chosen.step}', *kinds])})")
-    return chosen.step, chosen.path
+    kinds = [f"the best by {best.metric}"] if best and best.step == checkpoint.step else []
+    kinds += ["the newest"] if checkpoint.step == max(manager.steps()) else []
+    log(f"{purpose} with {checkpoint.path} ({', '.join([f'step {checkpoint.step}', *kinds])})")
+    return checkpoint.step, checkpoint.path
   if not config.init_checkpoint:
     raise UserError(
       f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
     )
   load_initial_weights(task, model, config)
-  log(f"{purpose} with --init_checkpoint={config.init_checkpoint} (step 0: not trained here)")
+  log(f"{purpose} with --init_checkpoint={config.init_checkpoint} (step 0: not trained in this run)")
   return 0, config.init_checkpoint

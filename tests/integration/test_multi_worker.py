@@ -177,8 +177,8 @@ def test_a_signal_to_one_process_saves_and_stops_all(tmp_path: Path):
 BAD_CONFIGS: dict[str, tuple[Any, str]] = {
   "no JSON": ("{", r'TF_CONFIG: not JSON .*: give it as \{"cluster"'),
   "no task": ({"cluster": {"worker": ["a:1"]}}, "TF_CONFIG lacks .task.: give it as"),
-  "beyond the end": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "none of its cluster"),
-  "another kind": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "none of its cluster"),
+  "beyond the end": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "is not in its cluster"),
+  "another kind": ({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "is not in its cluster"),
 }
 
 
