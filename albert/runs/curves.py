@@ -1,4 +1,4 @@
-"""The picture at the end of a run: losses, accuracies and learning rate over the steps."""
+"""Draws the learning curves of a run: losses, accuracies, learning rate and gradient norm over the steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE_NAME = "curves.png"
 
 
 def are_outdated(output_dir: str) -> bool:
-  """Whether curves.png is missing or older than metrics.jsonl, as after a kill before it was drawn."""
+  """Whether curves.png is missing or older than metrics.jsonl. This is so if the run was killed before drawing it."""
   metrics, curves = files.join(output_dir, output_files.METRICS), files.join(output_dir, FILE_NAME)
   return files.exists(metrics) and (
     not files.exists(curves) or files.stat(curves).mtime_ns < files.stat(metrics).mtime_ns
@@ -21,7 +21,14 @@ def are_outdated(output_dir: str) -> bool:
 
 
 def draw_curves(output_dir: str) -> str | None:
-  """Draws metrics.jsonl into curves.png and returns its path; None if nothing was logged."""
+  """Draws metrics.jsonl into curves.png.
+
+  Args:
+    output_dir: the directory of the run.
+  Returns: the path of curves.png, or None if metrics.jsonl has no lines.
+  Raises:
+    UserError: a line of metrics.jsonl is damaged.
+  """
   lines = read_metrics(output_dir)
   if not lines:
     return None
@@ -49,5 +56,5 @@ def draw_curves(output_dir: str) -> str | None:
 
 
 def _number(value: Any) -> float:
-  """A logged number; NaN, which makes a gap in the curve, for anything else."""
+  """The value as a float. Anything but a number becomes NaN, which leaves a gap in the curve."""
   return float(value) if isinstance(value, int | float) else math.nan

@@ -1,4 +1,4 @@
-"""eval_metrics.jsonl: the evaluations during a run, from which early stopping is told."""
+"""The log of the evaluations during training, eval_metrics.jsonl. Early stopping is decided from it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from albert.runs import log_lines, output_files
 
 
 class EvaluationLog:
-  """A line per evaluation. Resuming at a step drops the lines after it.
+  """Appends a line for each evaluation. A run that resumes at a step removes the later lines.
 
   Args:
-    output_dir: of the run.
-    first_step: the step it starts or resumes at.
-    metric: the one to compare by, better when higher or lower.
+    output_dir: the directory of the run.
+    first_step: the step that training starts or resumes at.
+    metric: the metric that evaluations are compared by.
+    higher_is_better: whether a higher value of the metric is better.
+  Raises:
+    UserError: a line of the log is damaged.
   """
 
   def __init__(self, output_dir: str, *, first_step: int, metric: str, higher_is_better: bool):
@@ -26,11 +29,11 @@ class EvaluationLog:
     files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in self._lines))
 
   def has(self, step: int) -> bool:
-    """True if `step` has been evaluated."""
+    """Whether `step` has been evaluated."""
     return any(line["step"] == step for line in self._lines)
 
   def add(self, step: int, metrics: dict[str, float]) -> None:
-    """Writes a line."""
+    """Appends the metrics of an evaluation after `step` updates."""
     line = {"step": step, **metrics}
     self._lines.append(line)
     with files.open_file(self._path, "ab") as f:
@@ -38,12 +41,12 @@ class EvaluationLog:
 
   @property
   def evaluations_since_best(self) -> int:
-    """How many evaluations came after the best one (the first of equals)."""
+    """Number of evaluations after the best one. Among equally good ones the first counts as the best."""
     values = [self._value(line) for line in self._lines]
     return len(values) - 1 - values.index(max(values)) if values else 0
 
   def _value(self, line: dict[str, Any]) -> float:
-    """The metric of a line, higher for better; a line without a number is worse than any other."""
+    """The metric with the sign that makes higher better. A line without a number gets -infinity."""
     value = line.get(self._metric)
     if not isinstance(value, int | float) or math.isnan(value):
       return -math.inf

@@ -1,4 +1,4 @@
-"""The logs of a run: a JSON object a line, by step. No TensorFlow, so that a report is quick."""
+"""Reads the logs of a run, one JSON object per line. It imports no TensorFlow, so that a report starts quickly."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import msgspec
 from albert.errors import UserError
 from albert.io import files, json_values
 
-# Annotated types of msgspec: a whole number from 0 on.
+# A whole number from 0 on, as an annotated type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 def read(path: str, *, key: str = "step", kind: Any = Step) -> list[dict[str, Any]]:
-  """The lines of a log; none if it is not there. A last line cut off by a kill is left out.
-
-  Numbers that are not finite, which a run that diverges logs, are None.
+  """Reads the lines of a log.
 
   Args:
-    path: of the log.
-    key, kind: what every line has, and its schema.
-
+    path: path of the log.
+    key: a key that every line must have.
+    kind: the type of its value, for msgspec.
+  Returns: a dict for each line; an empty list if the file does not exist. Numbers that are not finite, which a run that
+    diverges may log, are None. A last line that is incomplete, because the process was killed, is left out.
   Raises:
-    UserError: a line that is no JSON object with the key, with file and line.
+    UserError: a line is not a JSON object with this key. The message names file and line.
   """
   if not files.exists(path):
     return []
@@ -32,12 +32,12 @@ def read(path: str, *, key: str = "step", kind: Any = Step) -> list[dict[str, An
   schema = msgspec.defstruct("Line", [(key, kind)])
   read_lines = []
   for number, line in enumerate(lines, start=1):
-    is_cut = number == len(lines)  # a kill has cut it off, or it is empty
+    is_incomplete = number == len(lines)  # no newline follows: the process was killed, or the line is empty
     try:
       values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
       json_values.convert(f"{path}, line {number}", values, schema, "delete the line")
     except UserError:
-      if is_cut:
+      if is_incomplete:
         break
       raise
     read_lines.append(values)

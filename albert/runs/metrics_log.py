@@ -1,4 +1,4 @@
-"""What a run tells while it trains: metrics.jsonl, TensorBoard events, and lines on the terminal."""
+"""Writes the metrics of a run: metrics.jsonl, TensorBoard events and lines on the terminal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,28 @@ from albert.runs import log_lines, output_files
 
 
 def read_metrics(output_dir: str) -> list[dict[str, Any]]:
-  """The lines of metrics.jsonl, None for numbers that are not finite; a last line cut off by a kill is left out."""
+  """Reads metrics.jsonl.
+
+  Args:
+    output_dir: the directory of the run.
+  Returns: a dict for each line. Numbers that are not finite are None. A last line that is incomplete, because the run
+    was killed, is left out.
+  Raises:
+    UserError: a line is damaged.
+  """
   return log_lines.read(files.join(output_dir, output_files.METRICS))
 
 
 class MetricsLog:
-  """Appends to metrics.jsonl and TensorBoard. Resuming at a step drops the lines after it."""
+  """Appends metrics to metrics.jsonl and TensorBoard's events, and shows the progress on the terminal.
+
+  A run that resumes at a step removes the later lines of metrics.jsonl.
+
+  Args:
+    output_dir: the directory of the run.
+    first_step: the step that training starts or resumes at.
+    total_steps: the last step, for the progress bar and the estimate of the time left.
+  """
 
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
     self._path = files.join(output_dir, output_files.METRICS)
@@ -30,35 +46,39 @@ class MetricsLog:
     self._started = time.monotonic()
     self._first_step = first_step
     self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
-    kept = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
-    files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in kept))
+    earlier_lines = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
+    files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in earlier_lines))
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
-    """One line of metrics at `step`."""
+    """Writes and logs the metrics of a step."""
     with files.open_file(self._path, "ab") as f:
       f.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
     self._events.write(step, metrics)
-    log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._left(step)}")
+    log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
 
   def advance(self, step: int) -> None:
-    """Moves the bar of a terminal to `step`."""
+    """Moves the progress bar, which is shown if stderr is a terminal, to `step`."""
     self._bar.update(step - self._bar.n)
 
-  def _left(self, step: int) -> str:
+  def _time_left(self, step: int) -> str:
+    """The estimated time until the last step; empty if the progress bar shows it."""
     done = step - self._first_step
-    if not self._bar.disable or done <= 0 or step >= self._total_steps:  # a bar says it itself
+    if not self._bar.disable or done <= 0 or step >= self._total_steps:
       return ""
     seconds = (time.monotonic() - self._started) / done * (self._total_steps - step)
     return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
 
   def close(self) -> None:
-    """Flushes TensorBoard's events and ends the bar."""
+    """Flushes TensorBoard's events and closes the progress bar."""
     self._bar.close()
     self._events.close()
 
 
 class _Events:
-  """TensorBoard's events. A run goes on without them: metrics.jsonl has the same numbers."""
+  """Writes TensorBoard's events.
+
+  An error is only a warning, because metrics.jsonl holds the same numbers.
+  """
 
   def __init__(self, directory: str):
     self._directory = directory
@@ -68,21 +88,21 @@ class _Events:
 
   @contextlib.contextmanager
   def _warning(self) -> Iterator[None]:
-    """After an error nothing more is written: what follows half an event could not be read."""
+    """Turns an error into a warning and stops writing: TensorBoard cannot read events that follow an incomplete one."""
     try:
       yield
     except (OSError, tf.errors.OpError) as error:
-      found = local_files.system_error(error)
-      reason = (found and found.strerror) or " ".join(str(error).split())[:300]
+      os_error = local_files.system_error(error)
+      reason = (os_error and os_error.strerror) or " ".join(str(error).split())[:300]
       self._writer = None
       log(
-        f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training goes on without them "
-        f"until it is started again; {output_files.METRICS} has the same numbers"
+        f"warning: {self._directory}: cannot write TensorBoard's events ({reason}): training continues without "
+        f"them until it is started again; {output_files.METRICS} has the same numbers"
       )
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     if self._writer is not None:
-      # Leaving as_default flushes: an error of the disk comes here, not later.
+      # as_default flushes on exit, so that an error of the disk is raised here and not in a later call.
       with self._warning(), self._writer.as_default(step=step):
         for name, value in metrics.items():
           tf.summary.scalar(name, value)
@@ -104,11 +124,11 @@ _SHORT = {
 
 
 def format_metrics(metrics: dict[str, float]) -> str:
-  """`name value` pairs for a line of the terminal."""
+  """Returns `name value` pairs with four digits and short names, for a line on the terminal."""
   return "  ".join(f"{_SHORT.get(name, name)} {value:.4g}" for name, value in metrics.items())
 
 
 def log(line: str) -> None:
-  """A line for the person who watches: on stderr, so that standard output stays for results."""
-  tqdm.write(line.rstrip(), file=sys.stderr)  # above a bar, if there is one
+  """Writes a line to stderr, above the progress bar if there is one. Standard output is for results."""
+  tqdm.write(line.rstrip(), file=sys.stderr)
   sys.stderr.flush()

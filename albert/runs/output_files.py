@@ -1,4 +1,4 @@
-"""The files in an output_dir: their names, and the schemas of those that several modules read."""
+"""Names of the files in an output_dir, and readers for the files that several modules read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from albert.io import files, json_values
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"  # a directory
 ENVIRONMENT = "environment.json"
-# The hashes of the files that the run was trained on, in order.
+# Hashes of the files that the run was trained on, in the order in which they were read.
 TRAINING_DATA = "training_data.json"
 METRICS = "metrics.jsonl"
 EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"
-# Which checkpoint and which input each predictions file was made from.
+# The checkpoint and the input files that each predictions file was made from.
 PREDICTION_SOURCES = "prediction_sources.json"
-# Of several runs: their seeds and metrics, and which is the best.
+# Seeds and metrics of several runs (--num_runs), and the best of them.
 RUNS = "runs.json"
-# Also beside the weights of a checkpoint, and in an export's assets.
+# A file of this name is also in the folder of a converted checkpoint, and in the assets of an export.
 VOCABULARY = "spiece.model"
-# Beside converted weights: the name, shape and SHA-256 of each.
+# In the folder of a converted checkpoint: name, shape and SHA-256 of each weight.
 CONVERSION = "conversion.tsv"
 
 _REMEDY = "restore this file, or give another --output_dir"
@@ -47,7 +47,7 @@ class _TrainSection(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-  """config.json of a run. What it leaves out, an earlier version did not record."""
+  """The values of config.json that are read. A missing one was not recorded by an earlier version."""
 
   task: str = ""
   recipe: str | None = None
@@ -61,7 +61,7 @@ class _Config(msgspec.Struct):
 
 
 class _Runs(msgspec.Struct):
-  """runs.json of several runs."""
+  """The values of runs.json that are read."""
 
   seeds: list[int]
   best_run: Annotated[str, msgspec.Meta(pattern=r"^run-[0-9]+\Z")]
@@ -69,14 +69,22 @@ class _Runs(msgspec.Struct):
 
 
 def read_config(path: str) -> dict[str, Any]:
-  """config.json of a run. UserError if a section of it, or a value that is read, is of another type."""
+  """Reads config.json of a run.
+
+  Raises:
+    UserError: the file cannot be read, or a section or a value of it has the wrong type.
+  """
   values = files.read_json(path, remedy=_REMEDY)
   json_values.convert(path, values, _Config, _REMEDY)
   return values
 
 
 def read_runs(path: str) -> dict[str, Any]:
-  """runs.json, with null for what is not a number. UserError if it lacks the seeds, the best run or the metrics."""
+  """Reads runs.json. Numbers that are not finite are None.
+
+  Raises:
+    UserError: the file cannot be read, or it lacks the seeds, the best run or the metrics.
+  """
   remedy = "make it again with the command of these runs"
   values = files.read_json(path, dict[str, Any], remedy, nan_is_null=True)
   json_values.convert(path, values, _Runs, remedy)
@@ -84,6 +92,10 @@ def read_runs(path: str) -> dict[str, Any]:
 
 
 def read_results(path: str) -> dict[str, float]:
-  """The metrics in eval_results.json, with NaN for null. UserError if one is not a number."""
+  """Reads the metrics in eval_results.json. A value that is null becomes NaN.
+
+  Raises:
+    UserError: the file cannot be read, or a value is not a number.
+  """
   values = files.read_json(path, dict[str, int | float | None], _REMEDY, nan_is_null=True)
   return {name: math.nan if value is None else value for name, value in values.items()}
