@@ -1,12 +1,13 @@
 """A lock on a directory, for work that only one process may do there at a time, such as training.
 
-On a local file system it is flock on a hidden file: the kernel releases it when its owner ends, however it ends. Where
-there is no flock (object stores such as gs://, some network file systems), it is a heartbeat: a file that its owner
-renews every RENEWAL_SECONDS. Another process watches that file before it takes the lock: a change means that the
-owner is alive; no change in STALE_SECONDS means that it is gone. Clocks of hosts are never compared.
+On a local file system the lock is flock on a hidden file. The kernel releases it when the owner ends, for whatever
+reason. Where flock is not supported (object stores such as gs://, some network file systems), the lock is a heartbeat:
+a file that the owner rewrites every RENEWAL_SECONDS. Another process that wants the lock watches this file first. If
+the file changes, its owner is alive. If it does not change for STALE_SECONDS, its owner is taken to be dead. The clocks
+of two hosts are never compared.
 
-An object store has no atomic operation to build on here, so two processes that start within SETTLE_SECONDS may both
-write the file. The last one keeps the lock; the other one notices when it reads the file back, or at its next
+Object stores offer no atomic operation for this, so two processes that start within SETTLE_SECONDS may both write the
+file. The process that writes last keeps the lock. The other one finds this out when it reads the file back, at its next
 renewal, or before it saves (`DirectoryLock.check`).
 """
 
@@ -35,17 +36,17 @@ RENEWAL_SECONDS = 20.0
 STALE_SECONDS = 150.0
 SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 2.0
-# What flock raises on a file system that has none.
+# Error numbers of flock on a file system that does not support it.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class DirectoryLock:
-  """Lets one process at a time work in a directory; a context manager.
+  """Allows one process at a time to work in a directory. It is a context manager.
 
   Args:
-    directory: is made if it is not there.
-    activity: what the owner does there, for the message of those it keeps out, such as "training".
-    name: of the lock file, where several files of a directory have an owner each.
+    directory: the directory; it is made if it does not exist.
+    activity: what the owner of the lock does, such as "training", for the error message of other processes.
+    name: file name of the lock, for directories with several locks.
 
   Example:
     with DirectoryLock("run", "training") as lock:
@@ -62,24 +63,26 @@ class DirectoryLock:
     self._renewals = 0
     self._thread: threading.Thread | None = None
     self._released = threading.Event()
-    self._lost_to: bytes | None = None  # what another process wrote over this one's heartbeat
+    self._lost_to: bytes | None = None  # content of the lock file of the process that has taken over this heartbeat
 
   def acquire(self) -> None:
     """Takes the lock.
 
     Raises:
-      UserError: another process has it; the message names the process and its host.
+      UserError: another process has the lock; the message names the process and its host.
+      RunError: the system cannot lock the file, for example because the disk is full.
     """
     files.makedirs(self.directory)
     if files.is_remote(self.path) or not self._flock():
       self._take_heartbeat()
 
   def release(self) -> None:
-    """Gives the lock back; one that is not held is fine."""
+    """Releases the lock. Does nothing if it is not held."""
     if self._descriptor is not None:
-      # Removed while it is locked: whoever opened it before notices that its name is gone, and opens the new one.
+      # The file is removed while it is locked. A process that opened it before finds that the path no longer leads to
+      # this file, and opens the new one.
       with contextlib.suppress(OSError):
-        if _is_same_file(self._descriptor, self.path):  # not another process's, if somebody removed this one's
+        if _is_same_file(self._descriptor, self.path):  # false if this file was removed and another process made one
           os.remove(self.path)
       os.close(self._descriptor)
       self._descriptor = None
@@ -90,28 +93,29 @@ class DirectoryLock:
       try:
         if self._is_own(self._read()):
           files.remove(self.path)
-      except Exception as error:  # what was done under the lock is done; the next process finds the lock stale
+      except Exception as error:  # the work under the lock is done; the next process will find the lock stale
         _warn(f"{self.path}: could not remove it ({error})")
 
   def check(self, *, read: bool = True) -> None:
     """Checks that the lock is still held, before something is written that another process must not overwrite.
 
     Args:
-      read: read the file of a heartbeat; else what its last renewal saw is enough, since the file may be remote.
+      read: whether to read the file of a heartbeat. If not, the check uses the result of the last renewal, which saves
+        the access to a remote file.
 
     Raises:
-      RunError: the lock file was removed, so that another process may have taken the lock, or a heartbeat was not
-        renewed for long, and another process has.
+      RunError: the lock file was removed, so that another process may have taken the lock, or another process has
+        taken it because the heartbeat was not renewed in time.
     """
     if self._descriptor is not None and not _is_same_file(self._descriptor, self.path):
       raise RunError(
         f"{self.directory}: somebody removed {self.path}, so another process may be {self.activity} there: stopped "
-        "without saving; when no other process is, the same command goes on from what was saved"
+        "without saving; if no other process is, the same command continues from the newest checkpoint"
       )
     if self._thread is None:
       return
-    if self._lost_to is None and read and not self._is_own(there := self._read()):
-      self._lost_to = there
+    if self._lost_to is None and read and not self._is_own(content := self._read()):
+      self._lost_to = content
     if self._lost_to is not None:
       raise RunError(
         f"{self.directory}: {_describe(self._lost_to, self.activity)}, because this process did not renew {self.path} "
@@ -145,7 +149,7 @@ class DirectoryLock:
     )
 
   def _flock(self) -> bool:
-    """Takes the lock by flock. False where the file system has none."""
+    """Takes the lock with flock. Returns False if the file system does not support it."""
     try:
       import fcntl
     except ImportError:  # Windows
@@ -167,7 +171,7 @@ class DirectoryLock:
       except OSError as error:
         if error.errno in _UNSUPPORTED:
           return False
-        if is_locked:  # a full disk: nothing is left there
+        if is_locked:  # writing failed, for example on a full disk: the empty file is removed
           with contextlib.suppress(OSError):
             os.remove(self.path)
         raise RunError(
@@ -178,48 +182,54 @@ class DirectoryLock:
           os.close(descriptor)
 
   def _take_heartbeat(self) -> None:
-    there = self._read()
-    if there and not _has_ended(there):
-      self._watch(there)
+    """Takes the lock with a heartbeat file and starts the thread that renews it."""
+    content = self._read()
+    if content and not _has_ended(content):
+      self._watch(content)
     self._write()
     time.sleep(SETTLE_SECONDS)
-    there = self._read()
-    if not self._is_own(there):
-      raise self._taken_error(there)
+    content = self._read()
+    if not self._is_own(content):
+      raise self._taken_error(content)
     self._released.clear()
     self._lost_to = None
     self._thread = threading.Thread(target=self._renew, name="directory lock", daemon=True)
     self._thread.start()
 
   def _watch(self, content: bytes) -> None:
-    """Returns when the file is removed or stale. UserError as soon as it changes: its owner is alive."""
+    """Waits until the file is removed or stale.
+
+    Raises:
+      UserError: the file has changed from `content`, so its owner is alive.
+    """
     _warn(
-      f"{self.directory}: {_describe(content, self.activity)}, or was; waiting up to {STALE_SECONDS:.0f} seconds "
-      f"for it to renew {self.path}"
+      f"{self.directory}: {_describe(content, self.activity)}, unless it has died; waiting up to "
+      f"{STALE_SECONDS:.0f} seconds to see whether it renews {self.path}"
     )
     started = time.monotonic()
     while time.monotonic() - started < STALE_SECONDS:
       time.sleep(_POLL_SECONDS)
-      there = self._read()
-      if not there:
+      new_content = self._read()
+      if not new_content:
         return
-      if there != content:
-        raise self._taken_error(there)
+      if new_content != content:
+        raise self._taken_error(new_content)
 
   def _renew(self) -> None:
+    """Rewrites the heartbeat file until the lock is released or lost; runs in a thread."""
     while not self._released.wait(RENEWAL_SECONDS):
       try:
-        there = self._read()
-        if not self._is_own(there):
-          self._lost_to = there
+        content = self._read()
+        if not self._is_own(content):
+          self._lost_to = content
           return
         self._renewals += 1
         self._write()
-      except Exception as error:  # a passing fault of the network; the next renewal tries again
+      except Exception as error:  # for example a network error that may pass: the next renewal tries again
         _warn(f"{self.path}: could not renew it ({error})")
 
   def _read(self) -> bytes:
-    """The content of the file; empty if there is none."""
+    """Returns the content of the lock file; empty if it does not exist."""
     for _ in range(3):
       try:
         if not files.exists(self.path):
@@ -227,7 +237,7 @@ class DirectoryLock:
         with files.open_file(self.path) as file:
           return file.read()
       except Exception:
-        if files.exists(self.path):  # else it was removed in between
+        if files.exists(self.path):  # if not, it was removed after the first check
           raise
     return b""
 
@@ -251,7 +261,7 @@ def _is_same_file(descriptor: int, path: str) -> bool:
 
 
 class _Owner(msgspec.Struct):
-  """The process that has the lock, as it says in the file."""
+  """The process that has the lock, as recorded in the lock file."""
 
   pid: Annotated[int, msgspec.Meta(gt=0, le=2**31 - 1)]
   host: str = ""
@@ -262,7 +272,7 @@ class _Owner(msgspec.Struct):
 
 
 def _owner(content: bytes) -> _Owner | None:
-  """None if the content is not what a process writes."""
+  """Parses the content of a lock file; None if no process has written it in this form."""
   try:
     return json_values.parse("lock", content, _Owner)
   except UserError:
@@ -270,11 +280,13 @@ def _owner(content: bytes) -> _Owner | None:
 
 
 def _has_ended(content: bytes) -> bool:
+  """Whether the owner ran on this host and has ended."""
   owner = _owner(content)
   return owner is not None and processes.has_ended(owner.host_key, owner.pid)
 
 
 def _describe(content: bytes, activity: str) -> str:
+  """Names the owner of a lock and its activity, for a message."""
   owner = _owner(content)
   if owner is None:
     return f"another process is {activity} there"

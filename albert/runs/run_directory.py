@@ -1,4 +1,4 @@
-"""The output_dir of a run: its config.json, and the check that a command continues the run that is there."""
+"""The output_dir of a run: writes its config.json, and checks that a later command continues the same run."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ from albert.runs.metrics_log import log
 
 def claim(
   directory: str,
-  identity: Mapping[str, Any],
-  resolved: Mapping[str, Any],
+  training_settings: Mapping[str, Any],
+  recorded_sections: Mapping[str, Any],
   *,
   is_started: bool,
   is_chief: bool = True,
   content: DataContent | None = None,
 ) -> None:
-  """Writes config.json; refuses a directory that holds another run.
+  """Writes config.json, unless the directory holds another run.
 
   Args:
     directory: the output_dir.
-    identity: the settings that affect training, as JSON values.
-    resolved: sections to write in place of those of `identity`, with the fields that may change, too.
-    is_started: whether a run has already saved something there.
-    is_chief: false in a process that leaves the writing to another one.
-    content: the hashes of the training data; None where they are not known.
+    training_settings: the settings that affect training, as JSON values. A run that has started must have the same.
+    recorded_sections: sections of config.json that replace those of `training_settings`. They also hold settings that
+      may change between commands.
+    is_started: whether a run has already saved something in the directory.
+    is_chief: whether this process writes the files. The other processes only check the settings.
+    content: hashes of the training data; None if they are not known.
   Raises:
-    UserError: config.json there differs in `identity` or in the hashes of the data; the first difference is named.
+    UserError: the run in the directory has other settings or other training data; the message names the first
+      difference.
   """
   files.makedirs(directory)
   path = files.join(directory, output_files.CONFIG)
-  values = dict(identity) | dict(resolved)
+  values = dict(training_settings) | dict(recorded_sections)
   if is_started:
     if not files.exists(path):
       raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
-    there = output_files.read_config(path)
-    for key, ours, theirs in _differences(identity, there):
+    recorded = output_files.read_config(path)
+    for key, value, recorded_value in _differences(training_settings, recorded):
       raise UserError(
-        f"{path}: this directory holds a run with {key} = {theirs!r}, this one has {ours!r}: give another "
+        f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
         "--output_dir, or that value to resume it"
       )
     if content is not None:
-      _compare_content(directory, path, there, content)
-    # What this command does not know, such as the vocabulary of shards without a manifest, stays recorded.
-    values["data"] = there.get("data", {}) | values.get("data", {})
+      _check_content(directory, path, recorded, content)
+    # Values that this command does not know stay recorded, such as the vocabulary of shards without a manifest.
+    values["data"] = recorded.get("data", {}) | values.get("data", {})
   if content is not None:
     values["training_data"] = content.summary()
   if is_chief:
@@ -65,31 +67,40 @@ def claim(
     files.write_json(path, values)
 
 
-def _compare_content(directory: str, path: str, there: Mapping[str, Any], content: DataContent) -> None:
-  """UserError if the run in `directory` was trained on other data; a warning if it did not record on which."""
-  recorded = there.get("training_data", {}).get("sha256")
-  if recorded is None:
+def _check_content(directory: str, path: str, config: Mapping[str, Any], content: DataContent) -> None:
+  """Checks that the run was trained on the same data. Logs a warning if its config has no hash of the data.
+
+  Args:
+    directory: the output_dir of the run.
+    path: path of its config.json.
+    config: the values of config.json.
+    content: hashes of the data of this command.
+  Raises:
+    UserError: the run was trained on other data.
+  """
+  recorded_sha256 = config.get("training_data", {}).get("sha256")
+  if recorded_sha256 is None:
     log(
-      f"warning: {path} has no hashes of the training data, since an earlier version wrote it: the data cannot be "
-      "compared with those that the run began with; the hashes of this command's data are recorded from now on"
+      f"warning: {path} has no hashes of the training data, because an earlier version wrote it: it cannot be checked "
+      "that the run began with the same data; the hashes of this command's data are recorded from now on"
     )
     return
-  if recorded == content.sha256:
+  if recorded_sha256 == content.sha256:
     return
-  detail = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded[:12]}..."
+  detail = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
   list_path = files.join(directory, output_files.TRAINING_DATA)
   if files.exists(list_path):
     expected = _read_content(list_path)
-    if expected is not None and expected.sha256 == recorded:
+    if expected is not None and expected.sha256 == recorded_sha256:
       detail = content.difference(expected)
   raise UserError(
-    f"{path}: this run was trained on other data than this command gives ({detail}): give the same data (its place and "
+    f"{path}: this run was trained on other data than this command gives ({detail}): give the same data (folders and "
     "names may differ) or another --output_dir"
   )
 
 
 def _read_content(path: str) -> DataContent | None:
-  """The list of files that a run was trained on; None if it is damaged: it only makes an error more precise."""
+  """Reads the list of files that a run was trained on; None if it is damaged. It only adds detail to an error."""
   try:
     return files.read_json(path, DataContent)
   except UserError:
@@ -97,10 +108,12 @@ def _read_content(path: str) -> DataContent | None:
 
 
 def check_writable(directory: str) -> None:
-  """Checks that files can be written to a directory, which need not exist yet. Nothing is left there.
+  """Checks that files can be written to a directory. It need not exist, and the check does not make it.
 
+  Args:
+    directory: path of the directory, local or remote.
   Raises:
-    UserError: the directory, or the one it would be made in, is a file or cannot be written to.
+    UserError: the directory, or its nearest existing parent, is a file or cannot be written to.
   """
   if files.is_remote(directory):
     probe = files.join(directory, f".writable-{uuid.uuid4().hex}")
@@ -109,28 +122,40 @@ def check_writable(directory: str) -> None:
       files.remove(probe)
     except tf.errors.OpError as error:
       raise UserError(
-        f"{directory}: cannot write there ({str(error).splitlines()[0]}): check path and rights"
+        f"{directory}: cannot write there ({str(error).splitlines()[0]}): check the path and its permissions"
       ) from error
     return
-  place = os.path.abspath(directory)
-  while not os.path.lexists(place):
-    place = os.path.dirname(place)
-  if not os.path.isdir(place):
-    raise UserError(f"{directory}: cannot be made, since {place} is not a directory: choose another one")
-  if not os.access(place, os.W_OK | os.X_OK):
-    raise UserError(f"{directory}: {place} cannot be written to: choose another directory, or change its rights")
+  existing = os.path.abspath(directory)
+  while not os.path.lexists(existing):
+    existing = os.path.dirname(existing)
+  if not os.path.isdir(existing):
+    raise UserError(f"{directory}: cannot be made, since {existing} is not a directory: choose another one")
+  if not os.access(existing, os.W_OK | os.X_OK):
+    raise UserError(
+      f"{directory}: {existing} cannot be written to: choose another directory, or change its permissions"
+    )
 
 
 def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> None:
-  """UserError if the run in `directory` was trained with other `settings` of its data, such as other labels."""
+  """Checks that the checkpoints of a run can be used with the settings of a task, such as its labels.
+
+  Args:
+    directory: the output_dir of the run.
+    settings: see Task.checkpoint_settings.
+  Raises:
+    UserError: the run was trained with another value of a setting.
+  """
   path = files.join(directory, output_files.CONFIG)
   if files.exists(path):
-    for key, ours, theirs in _differences(settings, output_files.read_config(path).get("data", {})):
-      raise UserError(f"{path}: its checkpoints were trained with {key} = {theirs!r}, asked for is {ours!r}: give that")
+    for key, value, recorded_value in _differences(settings, output_files.read_config(path).get("data", {})):
+      raise UserError(
+        f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
+        "the same value"
+      )
 
 
 def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
-  """Writes environment.json: versions, devices, the command."""
+  """Writes environment.json: the command, the versions of Python and of the main packages, and the devices."""
   values = {
     "command": sys.argv,
     "python": platform.python_version(),
@@ -147,14 +172,14 @@ def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
 
 
 def _differences(
-  ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+  settings: Mapping[str, Any], recorded: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-  """(key, ours, theirs) where two nested dicts differ; keys missing on either side are ignored."""
-  for key, value in ours.items():
-    if key not in theirs:
+  """Yields (key, value, recorded value) where two nested dicts differ. Keys missing on either side are ignored."""
+  for key, value in settings.items():
+    if key not in recorded:
       continue
-    other = theirs[key]
-    if isinstance(value, Mapping) and isinstance(other, Mapping):
-      yield from _differences(value, other, f"{prefix}{key}.")
-    elif value != other:
-      yield f"{prefix}{key}", value, other
+    recorded_value = recorded[key]
+    if isinstance(value, Mapping) and isinstance(recorded_value, Mapping):
+      yield from _differences(value, recorded_value, f"{prefix}{key}.")
+    elif value != recorded_value:
+      yield f"{prefix}{key}", value, recorded_value
