@@ -293,8 +293,8 @@ def test_answers_that_the_labels_miss_are_counted_and_listed(
   run(*common, *flags, "--max_seq_length=32")
   listed = tmp_path / "run" / "features" / "unaligned_train.tsv"
   assert (
-    "warning: 2 of 11 answers (train) are no whole tokens of a window: 1 are learned as the tokens they touch, 1 are "
-    f"longer than a window and not learned: cut 'captai' as 'captain', long {context!r}; all of them: {listed}"
+    "warning: 2 of 11 answers (train) are not whole tokens of a window: 1 are learned as the tokens they touch, 1 are "
+    f"longer than a window and not learned: cut 'captai' as 'captain', long {context!r}; all of them are in {listed}"
   ) in capsys.readouterr().err
   rows = [line.split("\t") for line in listed.read_text().splitlines()]
   assert rows == [

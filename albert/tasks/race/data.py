@@ -1,4 +1,7 @@
-"""Multiple-choice questions on articles, from RACE's folders (Lai et al. 2017) or JSON lines. No TensorFlow."""
+"""Reads multiple-choice questions about articles, from RACE's folders (Lai et al. 2017) or JSON lines.
+
+Worker processes import this module, so it does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,26 @@ _REMEDY = "training and evaluation need the answers; --predict_file takes questi
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceConfig(FinetuningConfig):
-  """What run_race.py reads."""
+  """The flags of run_race.py that describe its files."""
 
   data_dir: str = option(
     "",
-    "folder RACE (or the one that holds it), with {train,dev,test}/{middle,high}/*.txt",
+    "the folder RACE, or the folder that contains it, with {train,dev,test}/{middle,high}/*.txt",
     affects_training=False,
     resets=("train_file", "eval_file", "predict_file"),
   )
   train_file: str = option(
     "",
-    "JSON lines (or a folder such as RACE/train) to train on, instead of those in data_dir",
+    "file of JSON lines, or a folder such as RACE/train, to train on, instead of the one in data_dir",
     affects_training=False,
   )
-  eval_file: str = option("", "the same to evaluate on", affects_training=False)
-  predict_file: str = option("", "the same to predict; it needs no answers", affects_training=False)
-  max_qa_length: int = option(128, "last tokens that are kept of question and option", minimum=1)
+  eval_file: str = option("", "file or folder to evaluate on, instead of the one in data_dir", affects_training=False)
+  predict_file: str = option(
+    "", "file or folder to predict, instead of the one in data_dir; it needs no answers", affects_training=False
+  )
+  max_qa_length: int = option(
+    128, "maximum tokens of a question with its option; earlier tokens are dropped", minimum=1
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +60,12 @@ class ChoiceQuestion:
   """A question with its options.
 
   Attributes:
-    id: in RACE's folders level, file and number of the question, such as high19432.txt-0, or high/asc00000.txt-0
-      where the file's name is not a number.
-    article: shared by all questions on it.
-    text: the question; "_" in it stands for the option.
-    options: two or more.
-    answer: place of the right option; -1 where it is not known.
+    id: the id. In RACE's folders it is made of level, file name and number of the question, such as
+      high19432.txt-0, or high/asc00000.txt-0 if the file's name is not a number.
+    article: the article, which several questions may share.
+    text: the question. An option replaces "_" in it.
+    options: the texts of two or more options.
+    answer: index of the correct option, from 0; UNKNOWN (-1) if it is not known.
   """
 
   id: str
@@ -69,18 +76,25 @@ class ChoiceQuestion:
 
 
 def level_of(question_id: str) -> str:
-  """middle or high for a question of RACE's folders, else ""."""
-  found = _find_level(question_id)
-  return found[1] if found else ""
+  """Returns the level of a question of RACE's folders, "middle" or "high", from its id; "" for other questions."""
+  match = _find_level(question_id)
+  return match[1] if match else ""
 
 
-def option_name(place: int) -> str:
-  """A to Z, then 27, 28, ..."""
-  return chr(_A + place) if place < 26 else str(place + 1)
+def option_name(index: int) -> str:
+  """Returns the name of an option: A to Z for the indices 0 to 25, then 27, 28 and so on."""
+  return chr(_A + index) if index < 26 else str(index + 1)
 
 
 def passages_in(folder: str, flag: str) -> list[str]:
-  """The files of passages in a folder such as RACE/train. UserError if there are none."""
+  """Finds the files of passages in a folder such as RACE/train.
+
+  Args:
+    folder: the folder.
+    flag: the flag that names it, for the error.
+  Raises:
+    UserError: there are no such files.
+  """
   for layout in (files.join("*", "*.txt"), "*.txt"):
     pattern = files.join(folder, layout)
     try:
@@ -92,22 +106,22 @@ def passages_in(folder: str, flag: str) -> list[str]:
 
 
 def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQuestion]:
-  """All questions of the files, in order.
+  """Reads all questions of the files, in order.
 
   Args:
-    paths: passages of RACE (*.txt: one JSON object, or one on each line as in the original's all.txt; answers are
-      letters), or JSON lines with article, question, options, and answer (a letter, or the option's place from 0)
-      and id where there are such.
-    with_answers: false to predict; answers are not read then.
+    paths: files of RACE or of JSON lines. A file of RACE (*.txt) is one passage as a JSON object, or one passage on
+      each line as in the original's all.txt; its answers are letters. A line of JSON has article, question, options
+      and, if they are known, answer (a letter, or the option's index from 0) and id.
+    with_answers: whether the answers are needed, for training and evaluation. To predict, they are not read.
   Raises:
-    UserError: what is no JSON (with line and column), lacks a field, has fewer than two options or an answer
-      that is none of them, an id that comes twice; each with file and place.
+    UserError: the text is not JSON, lacks a field, has fewer than two options or an answer that is not one of them, or
+      an id occurs twice. The message names the file and the line or question.
   """
   questions: list[ChoiceQuestion] = []
   ids: dict[str, str] = {}
   for path in paths:
-    read = _passages if path.endswith(".txt") else _json_lines
-    for where, question in read(path, with_answers):
+    read_file = _read_passages if path.endswith(".txt") else _read_json_lines
+    for where, question in read_file(path, with_answers):
       if question.id in ids:
         raise UserError(
           f"{where}: id {question.id!r} is that of {ids[question.id]} already: remove one of the two if they are the "
@@ -118,7 +132,7 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
   return questions
 
 
-def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   for where, passage_id, passage in _passage_objects(path):
     texts, options = passage.questions, passage.options
     answers = passage.answers if with_answers else [None] * len(texts)
@@ -130,17 +144,17 @@ def _passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuesti
         f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
       )
     for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
-      place = f"{where}: question {n + 1}"
-      question = _question(place, f"{passage_id}-{n}", passage.article, text, choices)
+      location = f"{where}: question {n + 1}"
+      question = _question(location, f"{passage_id}-{n}", passage.article, text, choices)
       if with_answers:
-        # A number is refused: nothing says whether RACE's first option would be 0 or 1.
+        # A number is not accepted, because it is not known whether it would count from 0 or from 1.
         index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
-        question = _with_answer(place, question, answer, index)
-      yield place, question
+        question = _with_answer(location, question, answer, index)
+      yield location, question
 
 
 class _Passage(msgspec.Struct):
-  """A passage of RACE's folders. Its answers are only looked at where they are needed."""
+  """A passage of RACE's folders. The type of its answers is checked only if they are needed."""
 
   article: str
   questions: list[str]
@@ -160,7 +174,7 @@ class _JsonLine(msgspec.Struct):
 
 
 def _passage_objects(path: str) -> Iterator[tuple[str, str, _Passage]]:
-  """(file and line, id, passage) of each passage in a .txt file."""
+  """Yields (file and line, id, passage) for each passage of a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
@@ -188,11 +202,11 @@ def _is_object(content: bytes) -> bool:
 
 
 def _passage_id(folder: str, name: str) -> str:
-  """high19432.txt as RACE writes it. Other names get a slash, so that level_of reads the level from the id alone."""
+  """Returns the id as RACE spells it, high19432.txt. Other file names get a slash, so that level_of finds the level."""
   return f"{folder}/{name}" if folder in LEVELS and not _is_numbered(name) else f"{folder}{name}"
 
 
-def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   with files.open_file(path) as file:
     content = file.read()
   check_first_line(path, content[: content.find(b"\n") + 1] or content)
@@ -200,29 +214,29 @@ def _json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
     if not line.strip():
       continue
     where = f"{path}, line {number}"
-    found = json_values.parse(where, line.rstrip(), _JsonLine)
-    identity = f"{os.path.basename(path)}-{number}" if isinstance(found.id, msgspec.UnsetType) else found.id
-    question = _question(where, identity, found.article, found.question, found.options)
+    values = json_values.parse(where, line.rstrip(), _JsonLine)
+    question_id = f"{os.path.basename(path)}-{number}" if isinstance(values.id, msgspec.UnsetType) else values.id
+    question = _question(where, question_id, values.article, values.question, values.options)
     if with_answers:
-      if found.answer is msgspec.UNSET:
+      if values.answer is msgspec.UNSET:
         raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-      question = _with_answer(where, question, found.answer, _answer_index(found.answer, question.options))
+      question = _with_answer(where, question, values.answer, _answer_index(values.answer, question.options))
     yield where, question
 
 
-def _question(where: str, identity: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
-  """A question without its answer."""
+def _question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
+  """Makes a question without its answer."""
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
-  identity = identity.strip()  # as it is read from a predictions file
-  if not identity:
+  question_id = question_id.strip()  # predictions files are read with this id, stripped
+  if not question_id:
     raise UserError(f"{where}: 'id' is empty: give each question one, or none any")
-  tables.check_name(where, "id", identity)
-  return ChoiceQuestion(identity, article, text, tuple(options))
+  tables.check_name(where, "id", question_id)
+  return ChoiceQuestion(question_id, article, text, tuple(options))
 
 
 def _answer_index(answer: Any, options: Sequence[str]) -> int:
-  """The place of the right option, given by its letter or its number from 0; UNKNOWN if it is none of them."""
+  """Returns the index of the option that a letter or a number from 0 names; UNKNOWN if it names none."""
   if isinstance(answer, int) and not isinstance(answer, bool):
     return answer if 0 <= answer < len(options) else UNKNOWN
   names = [option_name(n) for n in range(len(options))]

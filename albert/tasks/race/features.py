@@ -1,6 +1,6 @@
-"""Multiple-choice questions -> TokenizedExamples: `[CLS] article [SEP] question with option [SEP]` for each option.
+"""Tokenizes multiple-choice questions: `[CLS] article [SEP] question with option [SEP]` for each option.
 
-Needs no TensorFlow: many processes run it.
+Worker processes import this module, so it does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _find_blanks = re.compile("_+")
 
 
 def with_option(question: str, option: str) -> str:
-  """The option in each blank ("_", or several) of the question; behind it if it has none."""
+  """Replaces each blank ("_" or several of them) of a question by an option, or appends the option if there is none."""
   if "_" not in question:
     return f"{question} {option}"
   return _find_blanks.sub(lambda _: option, question)
@@ -30,12 +30,12 @@ def with_option(question: str, option: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RaceFeaturizer:
-  """Makes Examples of a chunk of questions, a sequence an option; picklable.
+  """Tokenizes a chunk of questions, one sequence for each option. It can be pickled.
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
-    max_seq_length: longest sequence; what does not fit is the end of the article.
-    max_qa_length: the last tokens that are kept of question and option (ALBERT's original: 128).
+    max_seq_length: maximum tokens of a sequence. The end of a longer article is dropped.
+    max_qa_length: maximum tokens of a question with its option; the first ones are dropped (128 in the original code).
   """
 
   tokenizer_config: TokenizerConfig
@@ -43,19 +43,19 @@ class RaceFeaturizer:
   max_qa_length: int
 
   def __call__(self, questions: Sequence[ChoiceQuestion]) -> TokenizedExamples:
-    """The label is label_ids int32 [N], the place of the right option (0 where it is not known)."""
+    """Returns N examples with the label label_ids, int32 [N]: the index of the correct option; 0 if it is unknown."""
     tokenizer = load_tokenizer(self.tokenizer_config)
-    places: dict[str, int] = {}
+    article_indices: dict[str, int] = {}
     for question in questions:
-      places.setdefault(question.article, len(places))
-    articles, article_offsets = tokenizer.encode_batch_flat(places)
-    asked = [with_option(question.text, option) for question in questions for option in question.options]
-    pairs, pair_offsets = tokenizer.encode_batch_flat(asked)
+      article_indices.setdefault(question.article, len(article_indices))
+    articles, article_offsets = tokenizer.encode_batch_flat(article_indices)
+    question_texts = [with_option(question.text, option) for question in questions for option in question.options]
+    pairs, pair_offsets = tokenizer.encode_batch_flat(question_texts)
     blocks: list[np.ndarray] = []
     lengths: list[int] = []
     number = 0
     for question in questions:
-      start, end = article_offsets[places[question.article] :][:2]
+      start, end = article_offsets[article_indices[question.article] :][:2]
       article = articles[start:end]
       for _ in question.options:
         pair = pairs[pair_offsets[number] : pair_offsets[number + 1]]

@@ -1,4 +1,4 @@
-"""Multiple-choice questions on articles: RACE (Lai et al. 2017), and the user's own with any number of options."""
+"""Multiple-choice questions about articles: RACE (Lai et al. 2017), or your own with any number of options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, option_name, passages_in, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 
-# B batch, K options, S sequence.
+# B questions in a batch, K options of a question, S tokens of a sequence.
 
 _FLAGS = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
 
 
 class RaceTask(FinetuningTask):
-  """One of several options for each question. An example is a question, a sequence an option."""
+  """Chooses one of several options for each question. An example is a question; each option is one of its sequences."""
 
   name = "race"
   best_metric = "accuracy"
@@ -38,29 +38,29 @@ class RaceTask(FinetuningTask):
   config: RaceConfig
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """The length of question and option."""
+    """Returns the maximum length of a question with its option."""
     del split
     return {"max_qa_length": self.config.max_qa_length}
 
   def data_files(self, split: str) -> Sequence[str]:
-    """The files that a flag gives (a folder: its passages), or those of data_dir."""
+    """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
     config, flag = self.config, f"--{_FLAGS[split]}"
-    spec = getattr(config, _FLAGS[split])
-    if spec:
-      return passages_in(spec, flag) if files.is_dir(spec) else files.expand_globs(spec, flag=flag)
+    paths = getattr(config, _FLAGS[split])
+    if paths:
+      return passages_in(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
-    # The original's --data_dir is the folder that holds RACE.
+    # In the original code --data_dir is the folder that contains RACE.
     roots = (config.data_dir, files.join(config.data_dir, "RACE"))
     folders = [files.join(root, split) for root in roots]
     return passages_in(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
 
   def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
-    """The questions."""
+    """Reads the questions of a split."""
     return read_questions(self.data_files(split), with_answers=split != TEST)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
-    """Questions -> ids, a sequence for each option."""
+    """Returns the function that makes one sequence for each option."""
     del split
     config = self.config
     return RaceFeaturizer(
@@ -70,14 +70,14 @@ class RaceTask(FinetuningTask):
     )
 
   def build_model(self) -> keras.Model:
-    """A built MultipleChoiceModel."""
+    """Makes a MultipleChoiceModel."""
     model = MultipleChoiceModel(self.model_config)
     ids = tf.zeros([1, 1, 2], tf.int32)
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids, OPTION_MASK: tf.ones([1, 1])})
     return model
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Cross entropy over the options; outputs logits [B, K] and option_mask [B, K]."""
+    """Computes the cross entropy over the options. The outputs are logits and option_mask, float32 [B, K]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     weights = batch[EXAMPLE_WEIGHT]
@@ -85,27 +85,34 @@ class RaceTask(FinetuningTask):
     return Forward({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
   def predictions(self, split: str, outputs: Outputs) -> Predictions:
-    """Probabilities of the options of the questions in `outputs`; labels except for the test set."""
+    """Makes the predictions for a split.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for all questions of the split or for some.
+    Returns: the probabilities of the options, with labels except for the test set.
+    """
     questions = [self.raw(split)[i] for i in outputs["example_index"]]
-    is_there = outputs[OPTION_MASK] > 0
-    logits = np.where(is_there, outputs["logits"].astype(np.float64), -np.inf)
+    has_option = outputs[OPTION_MASK] > 0
+    logits = np.where(has_option, outputs["logits"].astype(np.float64), -np.inf)
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = np.where(is_there, exponentials / exponentials.sum(axis=1, keepdims=True), np.nan)
+    probabilities = np.where(has_option, exponentials / exponentials.sum(axis=1, keepdims=True), np.nan)
     labels = None if split == TEST else np.array([question.answer for question in questions])
-    names = tuple(option_name(place) for place in range(logits.shape[1]))
+    names = tuple(option_name(index) for index in range(logits.shape[1]))
     return Predictions([question.id for question in questions], names, probabilities, labels)
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
-    """Accuracy of all questions, of RACE's middle and high, and of guessing."""
+    """Computes the accuracies (see compute_metrics)."""
     return race_evaluation.compute_metrics(self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
-    """Writes predictions, and the most confident mistakes."""
+    """Writes predictions and mistakes."""
     result = self.predictions(split, outputs)
     predictions.write_predictions(directory, split, result)
-    predictions.write_mistakes(directory, split, result, self._shown(split, outputs))
+    predictions.write_mistakes(directory, split, result, self._text_columns(split, outputs))
 
-  def _shown(self, split: str, outputs: Outputs) -> Sequence[tuple[str, Sequence[str]]]:
+  def _text_columns(self, split: str, outputs: Outputs) -> Sequence[tuple[str, Sequence[str]]]:
+    """The texts that are written beside a mistake, as (name of the column, texts of all questions)."""
     questions = [self.raw(split)[i] for i in outputs["example_index"]]
     return [
       ("question", [question.text for question in questions]),
@@ -113,13 +120,13 @@ class RaceTask(FinetuningTask):
     ]
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """The predictions of the test set."""
+    """Returns the path of the predictions of the test set."""
     return [predictions_file or predictions.predictions_path(directory, TEST)]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Writes predictions of the test set."""
+    """Writes the predictions of the test set."""
     del model
-    result = self.predictions(TEST, run(self.data(TEST)))
+    result = self.predictions(TEST, run_model(self.data(TEST)))
     return [predictions.write_predictions(directory, TEST, result, predictions_file)]

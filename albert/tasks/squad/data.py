@@ -1,4 +1,4 @@
-"""Questions on paragraphs from files in the official form of SQuAD, v1.1 and v2.0. No TensorFlow."""
+"""Reads questions about paragraphs from files in the official format of SQuAD v1.1 and v2.0. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,33 +20,37 @@ _Q = TypeVar("_Q")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadConfig(FinetuningConfig):
-  """What run_squad.py reads."""
+  """The flags of run_squad.py that describe its files, windows and answers."""
 
   train_file: str = option(
     "",
-    "questions with answers to train on: JSON in the form of SQuAD, comma-separated globs",
+    "questions with answers to train on: JSON files in the format of SQuAD, as comma-separated globs",
     affects_training=False,
   )
   eval_file: str = option(
-    "", "questions with answers to evaluate on; none: those of --predict_file", affects_training=False
+    "", "questions with answers to evaluate on; if not given, those of --predict_file", affects_training=False
   )
   predict_file: str = option(
     "", "questions to predict; they need no answers", affects_training=False, resets=("eval_file",)
   )
   version_2_with_negative: bool = option(False, "SQuAD v2.0: questions may be unanswerable")
-  max_query_length: int = option(64, "tokens of a question; more is cut", minimum=1)
-  doc_stride: int = option(128, "tokens from one window of a long paragraph to the next", minimum=1)
+  max_query_length: int = option(64, "maximum tokens of a question; a longer one is truncated", minimum=1)
+  doc_stride: int = option(128, "tokens between the starts of two successive windows of a long paragraph", minimum=1)
   max_answer_length: int = option(
-    30, "tokens of the longest answer that is predicted", minimum=1, affects_training=False, group=EVALUATION
+    30, "maximum tokens of a predicted answer", minimum=1, affects_training=False, group=EVALUATION
   )
   n_best_size: int = option(
-    20, "answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
+    20, "maximum answers of a question in nbest_predictions.json", minimum=1, affects_training=False, group=EVALUATION
   )
   start_n_top: int = option(
-    5, "starts that the v2.0 prediction keeps", minimum=1, affects_training=False, group=EVALUATION
+    5, "most probable starts that the beam search of v2.0 keeps", minimum=1, affects_training=False, group=EVALUATION
   )
   end_n_top: int = option(
-    5, "ends that the v2.0 prediction keeps for each start", minimum=1, affects_training=False, group=EVALUATION
+    5,
+    "most probable ends that the beam search of v2.0 keeps for each start",
+    minimum=1,
+    affects_training=False,
+    group=EVALUATION,
   )
   null_score_diff_threshold: float = option(
     0.0,
@@ -65,13 +69,18 @@ class SquadConfig(FinetuningConfig):
 
 
 def recipe_name(config: SquadConfig) -> str:
-  """The recipe in configs/ for the version that the flags name."""
+  """Returns the name of the recipe in configs/ for the version of SQuAD that the flags select."""
   return "squad_v2" if config.version_2_with_negative else "squad_v1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """A piece of a paragraph: context[start : start + len(text)] == text."""
+  """An answer, which is a span of the paragraph: context[start : start + len(text)] == text.
+
+  Attributes:
+    text: the answer.
+    start: its offset in the paragraph, in characters.
+  """
 
   text: str
   start: int
@@ -79,7 +88,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-  """What questions are asked on."""
+  """A paragraph, which several questions may share, and the title of its article."""
 
   title: str
   context: str
@@ -87,15 +96,15 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-  """A question on a paragraph.
+  """A question about a paragraph.
 
   Attributes:
-    id: as the file has it.
-    index: its place among all questions of the files.
+    id: the id in the file.
+    index: the number of the question among all questions of the files, from 0.
     text: the question.
-    paragraph: shared by all questions on it.
-    answers: those of the file, in order; none where they were not asked for, or there is none.
-    is_impossible: true if the paragraph is known not to answer it.
+    paragraph: the paragraph.
+    answers: the answers in the file, in order; () if they were not read or there are none.
+    is_impossible: whether the file says that the paragraph does not answer the question.
   """
 
   id: str
@@ -107,26 +116,26 @@ class Question:
 
 
 def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool) -> list[Question]:
-  """All questions of the files, in order.
+  """Reads all questions of the files, in order.
 
   Args:
     paths: JSON files.
-    version_2: true for SQuAD v2.0, where a question may be unanswerable.
-    with_answers: false to predict; answers are then not looked at, and need not be there.
+    version_2: whether the files are of SQuAD v2.0, where a question may be unanswerable.
+    with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
-    UserError: a file that is no JSON (with line and column) or not of this form (with the place in it); an answer
-      that is not where answer_start says, an id that comes twice, a question without an answer (with its id);
-      a file of the other version; no questions at all.
+    UserError: a file is not JSON (the message gives line and column), does not have this format (the message gives the
+      JSON path), is of the other version of SQuAD, or has an answer that is not at its answer_start, a repeated id or
+      a question without an answer; or there are no questions.
   """
   questions: list[Question] = []
-  places: dict[str, str] = {}
+  locations: dict[str, str] = {}  # id -> where it is in the files
   for path in paths:
     first, says_is_impossible = len(questions), False
     for where, paragraph, entry in _entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
       question = _question(where, paragraph, entry, len(questions))
-      if question.id in places:
-        raise UserError(f"{where}: id {question.id!r} is that of {places[question.id]} already: give it another")
-      places[question.id] = where
+      if question.id in locations:
+        raise UserError(f"{where}: id {question.id!r} is that of {locations[question.id]} already: give it another")
+      locations[question.id] = where
       says_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
       if with_answers:
         _check_version(path, question, version_2=version_2)
@@ -147,7 +156,7 @@ class _AnswerEntry(msgspec.Struct):
 
 
 class _QuestionEntry(msgspec.Struct):
-  """A question to predict; its answers are not looked at."""
+  """A question to predict. Its answers are not read."""
 
   id: str
   question: str
@@ -175,7 +184,7 @@ class _File(msgspec.Struct, Generic[_Q]):
 
 
 def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, Paragraph, _QuestionEntry]]:
-  """(place in the file, paragraph, entry) of every question."""
+  """Yields (file and JSON path, paragraph, entry) for every question."""
   content: _File[_QuestionEntry] = files.read_json(path, _File[kind], _REMEDY)  # type: ignore[valid-type]
   for i, article in enumerate(content.data):
     for j, values in enumerate(article.paragraphs):
@@ -192,21 +201,21 @@ def _question(where: str, paragraph: Paragraph, entry: _QuestionEntry, index: in
   if isinstance(entry.answers, msgspec.UnsetType):
     raise UserError(f"{where} lacks 'answers': {_REMEDY}")
   if is_impossible and entry.answers:
-    raise UserError(f"{where}: is_impossible is true, yet it has answers: mend one of the two")
-  found = [_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)]
-  return Question(entry.id, index, entry.question, paragraph, tuple(found), is_impossible)
+    raise UserError(f"{where}: is_impossible is true, but it has answers: correct one of the two")
+  answers = [_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)]
+  return Question(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
 
 
 def _answer(where: str, context: str, entry: _AnswerEntry) -> Answer:
   text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
-  found = context[start : start + len(text)] if start >= 0 else ""
-  if found != text:
-    place = context.find(text)
-    remedy = "which the paragraph does not have" if place < 0 else f"which the paragraph has at {place}"
+  text_at_start = context[start : start + len(text)] if start >= 0 else ""
+  if text_at_start != text:
+    offset = context.find(text)
+    remedy = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
     raise UserError(
-      f"{where}: answer_start {start} (in characters, from 0) points at {shown(found)}, but the answer is "
+      f"{where}: answer_start {start} (in characters, from 0) points at {shown(text_at_start)}, but the answer is "
       f"{shown(text)}, {remedy}"
     )
   return Answer(text, start)

@@ -1,4 +1,7 @@
-"""What runs on SQuAD leave beside the official files, and ensembles of them. No TensorFlow."""
+"""Scores and baselines of SQuAD, files to look at after an evaluation, and the average of several runs.
+
+Needs no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -19,75 +22,100 @@ from albert.tasks.squad.features import gold_texts
 from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
 
 _DEV = "dev"
-_MOST_MISTAKES = 1000
-_LONGEST_RANDOM_SPAN = 5
+_MAX_MISTAKES = 1000
+_MAX_RANDOM_WORDS = 5
 _first_sentence = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL).match
 _words = re.compile(r"\S+").finditer
 
+# Question id -> the texts of its correct answers; none for an unanswerable question.
 GoldAnswers = dict[str, list[str]]
 
 
 def gold_answers_of(questions: Sequence[Question], predictions: SquadPredictions) -> GoldAnswers:
-  """Question id -> its right answers, for those that are predicted."""
+  """Returns the correct answers of those questions that have predictions."""
   return {q.id: [answer.text for answer in q.answers] for q in questions if q.id in predictions.nbest}
 
 
 def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_threshold: float) -> dict[str, float]:
-  """The official scores, of v2.0 where there are null odds."""
+  """Computes the scores of the official script, in percent.
+
+  Args:
+    answers: the correct answers.
+    predictions: predictions for the same questions. If they have null odds, the script of SQuAD v2.0 is used.
+    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+  Returns: exact and f1; for v2.0 also the scores of answerable and unanswerable questions and the best thresholds.
+  """
   if predictions.null_odds is None:
     return squad.evaluate_v1(answers, predictions.best_texts())
   return squad.evaluate_v2(answers, predictions.best_texts(), predictions.null_odds, null_threshold)
 
 
 def baselines(questions: Sequence[Question], *, version_2: bool) -> dict[str, float]:
-  """Scores without a model: of v1.1 the first sentence and a random span, of v2.0 answering nothing."""
+  """Computes the scores of simple baselines, to compare a model with.
+
+  Args:
+    questions: the questions.
+    version_2: whether they are of SQuAD v2.0.
+  Returns: exact and f1 in percent: for v1.1, of always answering the first sentence (first_sentence_) or a random span
+    of up to five words (random_span_); for v2.0, of never answering (no_answers_).
+  """
   answers = {question.id: [answer.text for answer in question.answers] for question in questions}
-  guesses = {"random_span": _random_span, "first_sentence": _first_sentence_of}
-  results: dict[str, float] = {}
   if version_2:
-    nothing = squad.evaluate_v2(answers, dict.fromkeys(answers, ""))
-    return {f"no_answers_{name}": nothing[name] for name in ("exact", "f1")}
-  for guess, function in guesses.items():
-    found = squad.evaluate_v1(answers, {question.id: function(question) for question in questions})
-    results |= {f"{guess}_{name}": found[name] for name in ("exact", "f1")}
+    scores = squad.evaluate_v2(answers, dict.fromkeys(answers, ""))
+    return {f"no_answers_{name}": scores[name] for name in ("exact", "f1")}
+  results: dict[str, float] = {}
+  for baseline, guess in {"random_span": _random_span, "first_sentence": _first_sentence_of}.items():
+    scores = squad.evaluate_v1(answers, {question.id: guess(question) for question in questions})
+    results |= {f"{baseline}_{name}": scores[name] for name in ("exact", "f1")}
   return results
 
 
 def _first_sentence_of(question: Question) -> str:
-  found = _first_sentence(question.paragraph.context)
-  return found.group() if found else question.paragraph.context
+  match = _first_sentence(question.paragraph.context)
+  return match.group() if match else question.paragraph.context
 
 
 def _random_span(question: Question) -> str:
-  """One to five words, the same for the same question."""
+  """One to five consecutive words, drawn with the question's id as the seed."""
   context = question.paragraph.context
   words = [word.span() for word in _words(context)]
   if not words:
     return ""
   rng = random.Random(question.id)
   first = rng.randrange(len(words))
-  last = min(first + rng.randrange(_LONGEST_RANDOM_SPAN), len(words) - 1)
+  last = min(first + rng.randrange(_MAX_RANDOM_WORDS), len(words) - 1)
   return context[words[first][0] : words[last][1]]
 
 
-def unaligned(questions: Sequence[Question], examples: TokenizedExamples) -> list[tuple[Question, str | None]]:
-  """Questions whose answer the labels miss, with the text that they stand for, or None: no window has it whole.
+def find_unaligned_answers(
+  questions: Sequence[Question], examples: TokenizedExamples
+) -> list[tuple[Question, str | None]]:
+  """Finds the questions whose first answer differs from the text of their labels.
 
-  Such an answer begins or ends inside a token ("six" of "sixth"), and the labels take the whole token; or it is
-  longer than a window, and is not learned. What the scores hold for the same is not listed.
+  An answer may begin or end inside a token ("six" in "sixth"): the labels then mark the whole token. An answer that is
+  longer than every window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  punctuation, do not count.
+
+  Args:
+    questions: all questions of the split.
+    examples: their windows.
+  Returns: (question, text of its labels, or None if it has no labels) for each such question.
   """
-  golds = gold_texts(questions, examples)
-  found: list[tuple[Question, str | None]] = []
+  label_texts = gold_texts(questions, examples)
+  differing: list[tuple[Question, str | None]] = []
   for question in questions:
-    text = golds.get(question.index)
+    text = label_texts.get(question.index)
     if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
-      found.append((question, text))
-  return found
+      differing.append((question, text))
+  return differing
 
 
-def write_unaligned(path: str, found: Sequence[tuple[Question, str | None]]) -> None:
-  """Writes a tab-separated file: id, answer_start, answer, labelled (empty: longer than a window), question."""
-  rows = [[q.id, str(q.answers[0].start), q.answers[0].text, text or "", q.text] for q, text in found]
+def write_unaligned(path: str, unaligned_questions: Sequence[tuple[Question, str | None]]) -> None:
+  """Writes the questions that find_unaligned_answers returned to a tab-separated file.
+
+  Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
+  """
+  rows = [[q.id, str(q.answers[0].start), q.answers[0].text, text or "", q.text] for q, text in unaligned_questions]
   write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
 
 
@@ -97,9 +125,17 @@ def write_evaluation(
   predictions: SquadPredictions,
   null_threshold: float,
 ) -> list[str]:
-  """Writes the official files of the development set, its right answers, and mistakes_dev.tsv. Returns their paths.
+  """Writes the official files of the development set, answers_dev.json and mistakes_dev.tsv.
 
-  The mistakes are at most 1000 questions without an exact match, the most confident first.
+  The mistakes are the questions without an exact match, sorted by the probability of the best answer, largest first.
+  At most 1000 are written.
+
+  Args:
+    directory: where to write.
+    questions: the questions of the development set.
+    predictions: the predicted answers.
+    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+  Returns: the paths of the files.
   """
   paths = squad_predictions.write(directory, _DEV, predictions, null_threshold)
   answers = gold_answers_of(questions, predictions)
@@ -110,18 +146,18 @@ def write_evaluation(
   for question in questions:
     if question.id not in final:
       continue
-    text, right = final[question.id], answers[question.id] or [""]
-    if not max(squad.exact_match(answer, text) for answer in right):
+    text, correct = final[question.id], answers[question.id] or [""]
+    if not max(squad.exact_match(answer, text) for answer in correct):
       entries = predictions.nbest[question.id]
       probability = entries[0][PROBABILITY] if entries else 0.0
-      f1 = max(squad.f1_v2(answer, text) for answer in right)
+      f1 = max(squad.f1_v2(answer, text) for answer in correct)
       rows.append(
-        (probability, [question.id, " | ".join(right), text, f"{f1:.4f}", f"{probability:.4f}", question.text])
+        (probability, [question.id, " | ".join(correct), text, f"{f1:.4f}", f"{probability:.4f}", question.text])
       )
   rows.sort(key=lambda row: -row[0])
   mistakes = files.join(directory, "mistakes_dev.tsv")
   header = ["id", "answers", "prediction", "f1", "probability", "question"]
-  write_table(mistakes, header, [row for _, row in rows[:_MOST_MISTAKES]])
+  write_table(mistakes, header, [row for _, row in rows[:_MAX_MISTAKES]])
   return [*paths, answers_path, mistakes]
 
 

@@ -1,6 +1,6 @@
-"""Questions on paragraphs -> TokenizedExamples: overlapping windows `[CLS] question [SEP] part of the paragraph [SEP]`.
+"""Tokenizes questions about paragraphs into overlapping windows: `[CLS] question [SEP] part of the paragraph [SEP]`.
 
-Needs no TensorFlow: many processes run it.
+Worker processes import this module, so it does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
 # L tokens of a window, P of a paragraph, W windows of a question.
 
-# Labels of an example (a window): places of the answer's first and last token in it, [CLS] (0) without one.
+# Labels of an example, which is one window: positions of the first and last token of the answer in the window. A window
+# without the answer has position 0, that of [CLS].
 START_POSITIONS = "start_positions"
 END_POSITIONS = "end_positions"
-# 1 for a window without an answer.
+# 1 for a window that does not contain the answer.
 IS_IMPOSSIBLE = "is_impossible"
-# The question's place in the data.
+# The question's index among all questions of the split.
 QUESTION_INDEX = "question_index"
-# Token features: 1 where no answer may start or end (the question, [SEP]); the token's place in the paragraph
-# (0 outside of it); 1 if no other window shows more of what is around the token.
+# Token features: 1 where no answer may start or end (the question, [SEP]); the start and end of the token in the
+# paragraph, in characters (0 outside of it); 1 in the window that has the most context around the token.
 P_MASK = "p_mask"
 CHAR_STARTS = "char_starts"
 CHAR_ENDS = "char_ends"
@@ -37,13 +38,13 @@ _TOKEN_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 @dataclasses.dataclass(frozen=True)
 class SquadFeaturizer:
-  """Makes Examples of a chunk of questions, an example a window; picklable.
+  """Tokenizes a chunk of questions. Each window is an example. It can be pickled.
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
-    max_seq_length: longest window, at least max_query_length + 4.
-    max_query_length: tokens kept of a question.
-    doc_stride: tokens from the start of a window to that of the next.
+    max_seq_length: maximum tokens of a window, at least max_query_length + 4.
+    max_query_length: maximum tokens of a question; a longer one is truncated.
+    doc_stride: tokens between the starts of two successive windows.
   """
 
   tokenizer_config: TokenizerConfig
@@ -52,18 +53,18 @@ class SquadFeaturizer:
   doc_stride: int
 
   def __call__(self, questions: Sequence[Question]) -> TokenizedExamples:
-    """The windows of all questions, in order. The labels are those of a question's first answer."""
+    """Returns the windows of all questions, in order. Labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
-    asked = tokenizer.encode_batch(question.text for question in questions)
+    question_ids = tokenizer.encode_batch(question.text for question in questions)
     blocks: list[np.ndarray] = []
     lengths: list[int] = []
     labels: list[tuple[int, int, int, int]] = []
-    place = 0
+    index = 0
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
       tokens = tokenizer.encode_with_offsets(paragraph.context)
       for question in group:
-        query = asked[place][: self.max_query_length]
-        place += 1
+        query = question_ids[index][: self.max_query_length]
+        index += 1
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
         head, tail = _head(query), _TAIL
         for start, window in self._windows(tokens, len(query)):
@@ -74,7 +75,7 @@ class SquadFeaturizer:
     return _examples(blocks, lengths, labels)
 
   def _windows(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(first token, rows [5, L] of the paragraph's part) of each window of a question."""
+    """Yields (index of the first token, rows [5, L]) of the part of the paragraph in each window of a question."""
     num_tokens = len(tokens.ids)
     room = self.max_seq_length - query_length - 3
     starts = window_starts(num_tokens, room, self.doc_stride)
@@ -90,15 +91,27 @@ class SquadFeaturizer:
 
 
 def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
-  """The first token of each window of at most `room` tokens. Together the windows show every token."""
+  """Returns the index of the first token of each window, such that the windows contain every token.
+
+  Args:
+    num_tokens: tokens of the paragraph.
+    room: maximum tokens of the paragraph in one window.
+    doc_stride: tokens between the starts of two successive windows, if it is less than `room`.
+  """
   step = min(room, doc_stride)
   return [0, *range(step, num_tokens - room + step, step)] if num_tokens > room else [0]
 
 
 def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np.ndarray:
-  """int [P]: for each token the window that shows most of what is around it.
+  """Finds, for each token, the window with the most context around it, as the original code does.
 
-  That is the greatest of min(tokens before it, tokens after it) + 0.01 * tokens of the window; the first of equals.
+  The context is min(tokens before it, tokens after it) + 0.01 * tokens in the window. In a tie, the first window wins.
+
+  Args:
+    num_tokens: tokens of the paragraph.
+    starts: the first token of each window.
+    room: maximum tokens of the paragraph in one window.
+  Returns: the index of the window for each token, int [P].
   """
   begins = np.array(starts)[:, None]
   sizes = np.minimum(num_tokens - begins, room)
@@ -109,7 +122,11 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
 
 
 def answer_tokens(tokens: TokensWithOffsets, answer: Answer) -> tuple[int, int] | None:
-  """The first and the last token that the answer touches; the next token if it touches none; None without tokens."""
+  """Finds the tokens of an answer.
+
+  Returns: the indices of the first and last token that overlap with the answer. If no token overlaps with it, the next
+    token. None if the paragraph has no tokens.
+  """
   if not len(tokens.ids):
     return None
   first = int(np.searchsorted(tokens.ends, answer.start, side="right"))
@@ -119,7 +136,7 @@ def answer_tokens(tokens: TokensWithOffsets, answer: Answer) -> tuple[int, int] 
 
 
 def _positions(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> tuple[int, int, int]:
-  """start_positions, end_positions and is_impossible of a window whose part of the paragraph begins at `offset`."""
+  """start_positions, end_positions and is_impossible of a window that has `offset` tokens before the paragraph."""
   if answer is None or answer[0] < start or answer[1] >= start + size:
     return 0, 0, 1
   return answer[0] - start + offset, answer[1] - start + offset, 0
@@ -151,7 +168,13 @@ def _examples(
 
 
 def gold_texts(questions: Sequence[Question], examples: TokenizedExamples) -> dict[int, str]:
-  """Question's index -> the text that its labels stand for; questions without an answer in any window are left out."""
+  """Returns the text that the labels of each question mark.
+
+  Args:
+    questions: all questions of the split.
+    examples: their windows.
+  Returns: index of the question -> text. Questions whose answer is in no window are left out.
+  """
   labels = examples.labels
   texts: dict[int, str] = {}
   for window in np.flatnonzero(labels[IS_IMPOSSIBLE] == 0):

@@ -1,4 +1,4 @@
-"""Questions on paragraphs: SQuAD v1.1 and v2.0 (Rajpurkar et al. 2016 and 2018)."""
+"""Questions about paragraphs: SQuAD v1.1 and v2.0 (Rajpurkar et al. 2016 and 2018)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, ST
 from albert.tasks.squad.predictions import SquadPredictions
 from albert.weights.names import heads
 
-# B batch, S sequence.
+# B windows in a batch, S tokens of a window.
 
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
 # How OffsetTokenizer gives the positions of tokens: raised when the same text gets others, which cached features have.
 _POSITIONS_VERSION = 2
-# Answers named on the screen; the file has all.
-_MOST_NAMED = 3
+# The warning names so many answers. The file has all of them.
+_MAX_NAMED = 3
 
 
 class SquadTask(FinetuningTask):
-  """What both versions have in common: files, windows, scores, what is written. An example is a window."""
+  """The base class of both versions: files, windows, scores and written files. An example is one window."""
 
   name = "squad"
   best_metric = "f1"
@@ -48,42 +48,42 @@ class SquadTask(FinetuningTask):
 
   def __init__(self, model_config: ModelConfig, config: SquadConfig):
     super().__init__(model_config, config)
-    # Heads of other tasks, such as that of AlbertForTokenClassification, are left behind.
+    # The heads of other tasks in a checkpoint, such as that of AlbertForTokenClassification, are ignored.
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
     self._latest: tuple[Outputs, SquadPredictions] | None = None
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Adds the version, which decides on the head."""
+    """Adds the version of SQuAD, which determines the head."""
     return super().checkpoint_settings() | {"version_2_with_negative": self.config.version_2_with_negative}
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """Lengths, stride, and how positions in the text are given."""
+    """Returns the length of questions, the stride, and the version of the code that finds offsets."""
     config = self.config
     settings = {"max_query_length": config.max_query_length, "doc_stride": config.doc_stride}
     return settings | {"positions_version": _POSITIONS_VERSION}
 
   def data_files(self, split: str) -> Sequence[str]:
-    """The files that a flag gives."""
+    """Returns the files that a flag gives."""
     config = self.config
-    flag, spec = {
+    flag, globs = {
       TRAIN: ("--train_file", config.train_file),
       DEV: ("--eval_file", config.eval_file) if config.eval_file else ("--predict_file", config.predict_file),
       TEST: ("--predict_file", config.predict_file),
     }[split]
-    if not spec:
+    if not globs:
       missing = "--eval_file (or --predict_file)" if split == DEV else flag
       raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
-    return files.expand_globs(spec, flag=flag)
+    return files.expand_globs(globs, flag=flag)
 
   def raw_examples(self, split: str) -> Sequence[Question]:
-    """The questions."""
+    """Reads the questions of a split."""
     version_2 = self.config.version_2_with_negative
     return read_questions(self.data_files(split), version_2=version_2, with_answers=split != TEST)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
-    """Questions -> windows."""
+    """Returns the function that makes the windows of questions."""
     del split
     config = self.config
     return SquadFeaturizer(
@@ -94,7 +94,7 @@ class SquadTask(FinetuningTask):
     )
 
   def examples(self, split: str) -> TokenizedExamples:
-    """The windows of a split. The first time, tells of answers that the labels miss."""
+    """Returns the windows of a split. The first call prints a warning about answers that the labels do not match."""
     is_new = split not in self._examples
     examples = super().examples(split)
     if is_new and split != TEST:
@@ -103,32 +103,32 @@ class SquadTask(FinetuningTask):
 
   def _report_unaligned(self, split: str, examples: TokenizedExamples) -> None:
     questions = self.raw(split)
-    found = squad_evaluation.unaligned(questions, examples)
-    if not found:
+    unaligned = squad_evaluation.find_unaligned_answers(questions, examples)
+    if not unaligned:
       return
     named = [
       f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
-      for question, text in found[:_MOST_NAMED]
+      for question, text in unaligned[:_MAX_NAMED]
     ]
-    where = ""
+    note = ""
     if self.config.cache_dir:
       path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
       try:
         files.makedirs(self.config.cache_dir)
-        squad_evaluation.write_unaligned(path, found)
-        where = f"; all of them: {path}"
+        squad_evaluation.write_unaligned(path, unaligned)
+        note = f"; all of them are in {path}"
       except (OSError, UserError) as error:
-        where = f"; their list is not written ({error})"
-    too_long = sum(text is None for _, text in found)
+        note = f"; the list of them could not be written ({error})"
+    too_long = sum(text is None for _, text in unaligned)
     print(
-      f"warning: {len(found)} of {sum(bool(q.answers) for q in questions)} answers ({split}) are no whole tokens of a "
-      f"window: {len(found) - too_long} are learned as the tokens they touch, {too_long} are longer than a window and "
-      f"not learned: {', '.join(named)}{', ...' if len(found) > len(named) else ''}{where}",
+      f"warning: {len(unaligned)} of {sum(bool(q.answers) for q in questions)} answers ({split}) are not whole tokens "
+      f"of a window: {len(unaligned) - too_long} are learned as the tokens they touch, {too_long} are longer than a "
+      f"window and not learned: {', '.join(named)}{', ...' if len(unaligned) > len(named) else ''}{note}",
       file=sys.stderr,
     )
 
   def build_model(self) -> keras.Model:
-    """A built model of the version."""
+    """Makes a SquadV1Model or a SquadV2Model."""
     model = self._new_model()
     ids = tf.zeros([1, 2], tf.int32)
     self._call(model, dict.fromkeys((INPUT_IDS, INPUT_MASK, SEGMENT_IDS, P_MASK), ids) | {START_POSITIONS: ids[:, 0]})
@@ -136,26 +136,26 @@ class SquadTask(FinetuningTask):
 
   @abc.abstractmethod
   def _new_model(self) -> keras.Model:
-    """A model that is yet to be built."""
+    """Makes the model without its weights."""
 
   @abc.abstractmethod
   def _call(self, model: keras.Model, batch: Batch) -> None:
-    """Calls the model in a way that builds all of it."""
+    """Calls the model in the way that creates all of its weights."""
 
   @abc.abstractmethod
   def _predictions(
     self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
   ) -> SquadPredictions:
-    """Answers from the outputs of forward."""
+    """Finds the answers in the outputs of forward."""
 
   def predictions(self, split: str, outputs: Outputs) -> SquadPredictions:
-    """Answers to the questions of a split of which `outputs` has windows."""
+    """Returns the answers to the questions of a split. `outputs` may have the windows of only some of them."""
     if self._latest is None or self._latest[0] is not outputs:
       self._latest = outputs, self._predictions(self.raw(split), outputs, self.examples(split))
     return self._latest[1]
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
-    """The official scores in percent, and those of guessing beside them."""
+    """Computes the official scores in percent, and those of simple baselines."""
     questions = self.raw(split)
     if self._baselines is None:
       self._baselines = squad_evaluation.baselines(questions, version_2=self.config.version_2_with_negative)
@@ -166,21 +166,21 @@ class SquadTask(FinetuningTask):
     )
 
   def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
-    """Writes the official files with _dev in their names, the right answers, and mistakes."""
+    """Writes the official files with _dev in their names, the correct answers, and mistakes."""
     predictions = self.predictions(split, outputs)
     squad_evaluation.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
+    """Returns the paths of predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     paths = squad_predictions.paths(directory, "", predictions_file)
     return [path for kind, path in paths.items() if kind != "null_odds" or self.config.version_2_with_negative]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     del model
-    predictions = self.predictions(TEST, run(self.data(TEST)))
+    predictions = self.predictions(TEST, run_model(self.data(TEST)))
     return squad_predictions.write(
       directory, "", predictions, self.config.null_score_diff_threshold, predictions_file=predictions_file
     )
@@ -197,7 +197,7 @@ def _means(losses: dict[str, tf.Tensor], batch: Batch) -> dict[str, Sum]:
 
 
 class SquadV1Task(SquadTask):
-  """Every question has an answer. A window without it is to point at [CLS]."""
+  """SQuAD v1.1: every question has an answer. In a window without it, the labels point at [CLS]."""
 
   head_weights: ClassVar[Sequence[str]] = ("cls/squad/",)
 
@@ -208,7 +208,7 @@ class SquadV1Task(SquadTask):
     model(batch)
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Mean of the cross entropies of start and end; outputs start_logits and end_logits [B, S]."""
+    """Computes the mean of the cross entropies of start and end. The outputs are start_logits and end_logits [B, S]."""
     spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
     return Forward(_means({LOSS: losses}, batch), {"start_logits": spans.start, "end_logits": spans.end})
@@ -223,7 +223,10 @@ class SquadV1Task(SquadTask):
 
 
 class SquadV2Task(SquadTask):
-  """A question may have no answer. A window without one is to point at [CLS], and to say so."""
+  """SQuAD v2.0: a question may be unanswerable.
+
+  In a window without an answer, the labels point at [CLS], and a second head learns that there is no answer.
+  """
 
   head_weights: ClassVar[Sequence[str]] = ("start_logits/", "end_logits/", "answer_class/")
 
@@ -234,14 +237,17 @@ class SquadV2Task(SquadTask):
     model(batch, start_positions=batch[START_POSITIONS])
 
   def metric_names(self) -> Sequence[str]:
-    """The loss and its two terms."""
+    """Returns "loss", "span_loss" and "answerability_loss"."""
     return (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """span_loss, the mean of the cross entropies of start and of end given the right start; half of
-    answerability_loss is added. Outputs beams and null_logits [B], in evaluation alone."""
+    """Computes loss = span_loss + answerability_loss / 2.
+
+    span_loss is the mean of the cross entropies of the start, and of the end given the correct start. The outputs are
+    the beams and null_logits [B]; there are none in training.
+    """
     config = self.config
-    found = model(
+    result = model(
       batch,
       start_positions=batch[START_POSITIONS],
       num_starts=0 if training else config.start_n_top,
@@ -250,13 +256,13 @@ class SquadV2Task(SquadTask):
       seed=seed,
     )
     spans = (
-      _cross_entropy(found.start_logits, batch[START_POSITIONS])
-      + _cross_entropy(found.end_logits, batch[END_POSITIONS])
+      _cross_entropy(result.start_logits, batch[START_POSITIONS])
+      + _cross_entropy(result.end_logits, batch[END_POSITIONS])
     ) / 2
     is_impossible = tf.cast(batch[IS_IMPOSSIBLE], tf.float32)
-    nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=found.null_logits)
+    nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
     losses = {LOSS: spans + nulls / 2, SPAN_LOSS: spans, ANSWERABILITY_LOSS: nulls}
-    outputs = {} if training else found.beams._asdict() | {"null_logits": found.null_logits}
+    outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
     return Forward(_means(losses, batch), outputs)
 
   def _predictions(
@@ -269,5 +275,5 @@ class SquadV2Task(SquadTask):
 
 
 def make_task(model_config: ModelConfig, config: SquadConfig) -> SquadTask:
-  """The task of the version that the flags ask for."""
+  """Makes the task for the version of SQuAD that the flags select."""
   return (SquadV2Task if config.version_2_with_negative else SquadV1Task)(model_config, config)

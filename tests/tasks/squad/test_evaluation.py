@@ -58,7 +58,7 @@ def test_answers_that_labels_miss(spm_model: str) -> None:
     question("long", 4, CONTEXT),
   ]
   featurizer = SquadFeaturizer(TokenizerConfig(spm_model), max_seq_length=20, max_query_length=4, doc_stride=5)
-  found = squad_evaluation.unaligned(questions, featurizer(questions))
+  found = squad_evaluation.find_unaligned_answers(questions, featurizer(questions))
   assert [(q.id, text) for q, text in found] == [("cut", "captain"), ("long", None)]
 
 
