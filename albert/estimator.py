@@ -32,7 +32,8 @@ from albert.training.model_weights import load_initial_weights, load_trained_wei
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.training.strategy import check_batches, check_memory
-from albert.weights import checkpoints
+from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.weights.checkpoints import CheckpointManager
 
 
 class Estimator:
@@ -84,7 +85,7 @@ class Estimator:
     # Every process writes metrics and predictions, but only the files of the chief are kept.
     self._scratch_dir = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
     self.results_dir = self._scratch_dir.name if self._scratch_dir else config.output_dir
-    self.checkpoints = checkpoints.CheckpointManager(
+    self.checkpoints = CheckpointManager(
       files.join(config.output_dir, "checkpoints"),
       keep=config.train.keep_checkpoints,
       model_config=task.model_config,
@@ -308,7 +309,7 @@ class Estimator:
       log(f"wrote {path}")
     return paths
 
-  def _latest_to_resume(self) -> checkpoints.Checkpoint | None:
+  def _latest_to_resume(self) -> Checkpoint | None:
     """The newest intact checkpoint, or None if there is no checkpoint.
 
     Raises:
@@ -320,7 +321,7 @@ class Estimator:
     self.cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     return newest
 
-  def _load_state(self, trainer: Trainer, newest: checkpoints.Checkpoint | None) -> None:
+  def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
     """Restores `newest`, or loads init_checkpoint into the weights if there is no checkpoint.
 
     Raises:
@@ -332,7 +333,7 @@ class Estimator:
         self.checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
       files.remove_leftovers(self.config.output_dir)
     if newest is not None:
-      checkpoints.restore(newest, trainer.state())
+      restore(newest, trainer.state())
       log(f"resumed from {newest.path}")
     elif self.config.init_checkpoint:
       load_initial_weights(self.task, self.model, self.config)

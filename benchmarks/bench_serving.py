@@ -185,7 +185,7 @@ def prepare(directory: Path) -> int:
   from albert.config.model import named_model
   from albert.convert.convert_checkpoint import convert
   from albert.export.export_model import export_model
-  from albert.weights.checkpoints import write_bundle
+  from albert.weights.checkpoint_files import write_bundle
   from tests.conftest import english_like_documents, train_small_model
   from tests.golden.make_tiny_albert import random_weights
 

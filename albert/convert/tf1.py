@@ -5,7 +5,8 @@ from __future__ import annotations
 from albert.convert.model import Line, Model, expand_sharing, line
 from albert.errors import UserError
 from albert.io import files
-from albert.weights.checkpoints import CheckpointManager, write_bundle
+from albert.weights.checkpoint_files import write_bundle
+from albert.weights.checkpoints import CheckpointManager
 
 PREFIX = "model.ckpt"
 

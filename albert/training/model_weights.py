@@ -9,7 +9,7 @@ from albert.errors import UserError
 from albert.runs import run_directory
 from albert.runs.metrics_log import log
 from albert.tasks.base import Task
-from albert.weights import checkpoints, warm_start
+from albert.weights import checkpoint_files, warm_start
 from albert.weights.checkpoints import CheckpointManager
 
 
@@ -28,7 +28,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   kept = warm_start.warm_start(
     config.init_checkpoint,
     {name: variable for name, variable in weights.items() if name not in replaced},
-    fresh=task.new_weights,
+    newly_initialized=task.new_weights,
     ignored=(*task.ignored_weights, *task.reinitialized_weights),
     unused=task.unused_weights,
     from_shallower=config.init_from_shallower,
@@ -60,7 +60,7 @@ def load_trained_weights(
   for line in skipped:
     log(f"warning: {line}")
   if checkpoint is not None:
-    checkpoints.restore(checkpoint, model.named_weights())
+    checkpoint_files.restore(checkpoint, model.named_weights())
     best = manager.best()
     kinds = [f"the best by {best.metric}"] if best and best.step == checkpoint.step else []
     kinds += ["the newest"] if checkpoint.step == max(manager.steps()) else []

@@ -1,14 +1,14 @@
-"""Checkpoints: TensorFlow tensor bundles whose names are the original's, in directories that appear atomically.
+"""The checkpoints of a run: saving, verifying, finding and deleting them.
 
-`step-N/` holds weights.index, weights.data-*, albert_config.json and manifest.json, which gives each file's size and
-SHA-256. It is written to a staging directory, synced to disk and renamed. On a remote file system, such as an object
-store, where renaming a directory copies each file, it is written to a local directory and uploaded; manifest.json is
-uploaded last, so that a directory without it is unfinished.
+A checkpoint is a directory `step-N/` with a TensorFlow checkpoint that has the original's names (weights.index,
+weights.data-*), albert_config.json, and manifest.json, which gives the size and the SHA-256 of each file. It is written
+to a staging directory, synced to disk and renamed, so that it appears completely or not at all. On a remote file
+system, such as an object store, renaming a directory would copy each file. There it is written to a local directory and
+uploaded. manifest.json is uploaded last, so a directory without it is an unfinished checkpoint.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -30,21 +30,28 @@ from albert.io.lost_processes import is_lost_process
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log
 from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
+from albert.weights.checkpoint_files import Checkpoint, write_bundle
 
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
 _STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
-# Also without a process in it, as versions before wrote it.
+# Older versions wrote the name without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
-# In a remote directory while its files are written or deleted.
+# A file that marks a remote directory while its files are written or deleted.
 _UPLOADING = ".uploading"
-_UPLOAD_BLOCK = 8 << 20
-# Damaged checkpoints that an error describes.
+_UPLOAD_BLOCK = 8 << 20  # bytes
+# The largest number of damaged checkpoints that an error message describes.
 _NUM_SHOWN = 3
 
 
-class Best(msgspec.Struct):
-  """best.json: the best evaluation so far. A value of NaN is written as null."""
+class BestEvaluation(msgspec.Struct):
+  """The content of best.json.
+
+  Attributes:
+    step: the step of the best checkpoint.
+    value: its metric; None stands for NaN, which JSON does not have.
+    metric: the name of the metric.
+  """
 
   step: json_values.Count
   value: float | None
@@ -52,24 +59,12 @@ class Best(msgspec.Struct):
 
   @property
   def number(self) -> float:
-    """The value, NaN for null."""
+    """The value of the metric, with NaN instead of None."""
     return math.nan if self.value is None else self.value
 
 
-def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-  """Writes tensors by name, in the format tf.train.load_checkpoint (and the original) reads."""
-  names = list(tensors)
-  with tf.device("CPU:0"):
-    tf.raw_ops.SaveV2(
-      prefix=prefix,
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
-    )
-
-
 def _upload_file(source: str, target: str) -> dict[str, Any]:
-  """Copies a local file to a remote one; returns its entry of the manifest."""
+  """Copies a local file to a remote one, and returns its entry in the manifest: its size and its hash."""
   digest, num_bytes = hashlib.sha256(), 0
   with open(source, "rb") as local, files.open_file(target, "wb") as remote:
     while block := local.read(_UPLOAD_BLOCK):
@@ -80,35 +75,23 @@ def _upload_file(source: str, target: str) -> dict[str, Any]:
 
 
 def _is_unfinished_upload(path: str) -> bool:
-  """True for the directory of a checkpoint whose writer on a remote file system ended before it was complete."""
+  """Whether a remote directory is a checkpoint whose upload or deletion was interrupted."""
   if not files.is_remote(path) or files.exists(files.join(path, MANIFEST)):
     return False
   return files.exists(files.join(path, _UPLOADING))
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-  """A verified checkpoint directory."""
-
-  step: int
-  path: str
-
-  @property
-  def prefix(self) -> str:
-    """What tf.train.load_checkpoint takes."""
-    return files.join(self.path, PREFIX)
 
 
 class CheckpointManager:
   """The checkpoints of one run.
 
   Args:
-    directory: of the checkpoints.
-    keep: how many of the newest ones that verify are kept, besides the best one.
-    model_config: is written into each checkpoint.
+    directory: the directory of the step-N directories.
+    keep: the number of newest undamaged checkpoints that `save` keeps; it keeps the best one, too.
+    model_config: the config that is written into each checkpoint.
 
   Attributes:
-    lock: of the run; before a save it is checked that no other process has taken it. None outside of training.
+    lock: the lock of the run, which is checked before each save, so that two processes do not write at once. None
+      outside of training.
   """
 
   def __init__(self, directory: str, *, keep: int, model_config: ModelConfig):
@@ -116,21 +99,28 @@ class CheckpointManager:
     self.keep = keep
     self.model_config = model_config
     self.lock: DirectoryLock | None = None
-    # Step -> its damage (None: it verifies), for checkpoints that this process has saved or verified. Hashing is
-    # slow, so pruning hashes each checkpoint at most once.
+    # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
+    # verified. Hashing is slow, so `_prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
-    self._unreadable: dict[int, str] = {}
-    self._warned: set[int] = set()
+    self._unreadable: dict[int, str] = {}  # step -> error
+    self._warned: set[int] = set()  # steps of damaged checkpoints that a warning has named
 
   def path(self, step: int) -> str:
     """The directory of the checkpoint of a step."""
     return files.join(self.directory, f"step-{step}")
 
   def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray], *, prune: bool = True) -> str:
-    """Writes step-N, then deletes old checkpoints (see `_prune`) unless `prune` is false. Returns its path.
+    """Writes a checkpoint, and then deletes old ones.
 
+    Args:
+      step: the number of updates so far.
+      tensors: name -> values.
+      prune: whether to delete old checkpoints, see `_prune`.
+    Returns:
+      The path of the checkpoint.
     Raises:
-      RunError: it could not be written, or another process has taken the lock; older checkpoints are as they were.
+      RunError: the checkpoint could not be written, or another process has taken the lock. Older checkpoints are
+        unchanged.
     """
     self.check_lock()
     final = self.path(step)
@@ -149,7 +139,7 @@ class CheckpointManager:
         self._rename(staging, step)
     except (OSError, tf.errors.OpError) as error:
       if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied:
-        raise  # a device that is lost, not a disk
+        raise  # the error comes from a lost device, not from a disk
       found = local_files.system_error(error)
       reason = (found and found.strerror) or " ".join(str(error).split())[:300] or type(error).__name__
       where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
@@ -158,14 +148,14 @@ class CheckpointManager:
         "command again; older checkpoints are kept"
       ) from error
     finally:
-      files.discard(staging)  # what is left of it
+      files.discard(staging)
     self._damage[step] = None
     if prune:
       self._prune(step)
     return final
 
   def check_lock(self, *, read: bool = True) -> None:
-    """RunError if this process has lost the lock of the run; see DirectoryLock.check."""
+    """Raises a RunError if this process has lost the lock of the run; see DirectoryLock.check."""
     if self.lock is not None:
       self.lock.check(read=read)
 
@@ -175,14 +165,14 @@ class CheckpointManager:
     paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
     entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
     files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})
-    self.check_lock()  # writing takes long
+    self.check_lock()  # again, because writing may have taken minutes
     self._rename_existing(step)
     files.replace(staging, self.path(step))
 
   def _upload(self, staging: str, step: int) -> None:
     """Copies the files of a local staging directory to a remote file system, and then writes their manifest.
 
-    Each file is written once, and hashed on the way. Nothing is renamed, which on an object store is a copy.
+    Each file is hashed while it is copied. Nothing is renamed, because an object store would copy it again.
     """
     final = self.path(step)
     if _is_unfinished_upload(final):
@@ -199,16 +189,16 @@ class CheckpointManager:
     files.remove(marker)
 
   def _rename_existing(self, step: int) -> None:
-    """Gives a directory that has the name of the checkpoint to be written another name, and says so."""
+    """Renames a directory that already has the name of the checkpoint to be written, and logs a warning."""
     path = self.path(step)
     if files.exists(path):
       damage = describe_damage(path)
       kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
       files.replace(path, kept)
-      log(f"warning: {path} was there already ({damage or 'it verifies'}): kept as {kept}")
+      log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {kept}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that verifies, and a line about each newer one that was skipped."""
+    """The newest undamaged checkpoint (None if there is none), and a message about each newer one that was skipped."""
     skipped: list[str] = []
     for step in reversed(self.steps()):
       damage = self._verify(step)
@@ -219,13 +209,15 @@ class CheckpointManager:
     return None, skipped
 
   def latest_to_resume(self, *, start_over: bool) -> tuple[Checkpoint | None, list[str]]:
-    """As `latest`, for training, which must not go on where every checkpoint is damaged.
+    """The checkpoint from which training is resumed, as `latest` finds it.
 
     Args:
-      start_over: return None if every checkpoint is damaged; call `rename_damaged` before the first save.
+      start_over: what happens if there are checkpoints and all are damaged: False: an error. True: None is returned;
+        the caller then calls `rename_damaged` before the first save.
+    Returns:
+      See `latest`. The checkpoint is None if training starts from the beginning.
     Raises:
-      UserError: there are checkpoints, none of them verifies, and start_over is false; or best.json, which every
-        save needs, is damaged.
+      UserError: all checkpoints are damaged and start_over is False; or best.json, which each save reads, is damaged.
     """
     self.best()
     newest, skipped = self.latest()
@@ -236,13 +228,14 @@ class CheckpointManager:
       damages = [f"step-{step}: {self._damage[step]}" for step in steps]
       more = f"; and {len(damages) - _NUM_SHOWN} more" if len(damages) > _NUM_SHOWN else ""
       raise UserError(
-        f"{self.directory}: none of its {len(damages)} checkpoints verifies ({'; '.join(damages[:_NUM_SHOWN])}{more}): "
-        "restore one from a copy, or give --start_over to keep them under another name and train from the start"
+        f"{self.directory}: all of its {len(damages)} checkpoints are damaged "
+        f"({'; '.join(damages[:_NUM_SHOWN])}{more}): restore one from a copy, or give --start_over to rename them "
+        "and train from the start"
       )
     return newest, skipped
 
   def rename_damaged(self) -> None:
-    """Gives a directory in which no checkpoint verifies another name, and says so. To start over."""
+    """Renames the directory of the checkpoints, all of which are damaged, so that training can start over."""
     if self.steps():
       kept = files.unused_path(f"{self.directory}.damaged")
       files.replace(self.directory, kept)
@@ -250,7 +243,7 @@ class CheckpointManager:
       log(f"warning: training starts over; the damaged checkpoints are kept in {kept}")
 
   def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """The best checkpoint if it verifies, else the newest; and a line about each that was skipped."""
+    """The best checkpoint, or the newest if the best one is damaged; and a message about each that was skipped."""
     best = self.best()
     if best is None:
       return self.latest()
@@ -261,31 +254,45 @@ class CheckpointManager:
     return newest, [f"skipped {self.path(best.step)}, the best: {damage}", *skipped]
 
   def steps(self) -> list[int]:
-    """Steps that have a directory, damaged or not, in ascending order. UserError if `directory` is none."""
+    """The steps of all checkpoints, damaged or not, in ascending order.
+
+    Raises:
+      UserError: `directory` exists and is not a directory.
+    """
     if not files.exists(self.directory) and not os.path.islink(self.directory):
       return []
     if not files.is_dir(self.directory):
-      raise UserError(f"{self.directory}: must be a directory of checkpoints, and is none: move it away")
+      raise UserError(f"{self.directory}: must be a directory of checkpoints, but is not a directory: move it away")
     with files.naming(self.directory, "read"):
       matches = [_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)
 
-  def best(self) -> Best | None:
-    """The best evaluation so far, or None. UserError if best.json does not hold one."""
+  def best(self) -> BestEvaluation | None:
+    """The best evaluation so far; None if there is none.
+
+    Raises:
+      UserError: best.json is damaged.
+    """
     path = files.join(self.directory, BEST)
     if not files.exists(path):
       return None
-    return files.read_json(path, Best, "restore or delete this file", nan_is_null=True)
+    return files.read_json(path, BestEvaluation, "restore or delete this file", nan_is_null=True)
 
   def record_evaluation(self, step: int, metric: str, value: float, *, higher_is_better: bool) -> bool:
-    """Records `step` as the best if it beats the best so far, which pruning then keeps. True if it does.
+    """Records an evaluation in best.json if it is the best so far. Old checkpoints are deleted, but not the best one.
 
-    A best checkpoint that is missing or damaged cannot be used, so any other one beats it.
+    Args:
+      step: the step of the evaluated checkpoint.
+      metric: the name of the metric.
+      value: its value.
+      higher_is_better: whether the metric is a score, and not a loss.
+    Returns:
+      Whether it is the best. If the previous best checkpoint is missing or damaged, every evaluation is better.
     """
     best = self.best()
     if best is not None:
-      wrong, is_damage = self._damage_or_fault(best.step)
-      damage = wrong if is_damage else None
+      problem, is_damage = self._damage_or_error(best.step)
+      damage = problem if is_damage else None
       is_better = math.isnan(best.number) or (value > best.number if higher_is_better else value < best.number)
       if not is_better and damage is None:
         return False
@@ -295,9 +302,9 @@ class CheckpointManager:
     return True
 
   def remove_leftovers(self) -> None:
-    """Deletes what a killed run was writing or deleting: staging directories and unfinished uploads, nothing else.
+    """Deletes the staging directories and unfinished uploads of a killed run, and nothing else.
 
-    Call it with the lock held.
+    The caller must hold the lock of the run.
     """
     if files.is_remote(self.directory):
       files.remove_leftovers(tempfile.gettempdir())
@@ -308,18 +315,20 @@ class CheckpointManager:
           files.remove_tree(path)
 
   def _verify(self, step: int) -> str | None:
-    """The damage of a checkpoint, looked for now."""
+    """Verifies a checkpoint, and returns its damage, or None if it is undamaged."""
     self._damage[step] = find_damage(self.path(step), step)
     return self._damage[step]
 
   def _damage_of(self, step: int) -> str | None:
-    """The damage of a checkpoint; one that this process has saved or verified is not read again."""
+    """As `_verify`, without reading a checkpoint again that this process has saved or verified."""
     return self._damage[step] if step in self._damage else self._verify(step)
 
-  def _damage_or_fault(self, step: int) -> tuple[str | None, bool]:
-    """(what is wrong with a checkpoint, whether it is its damage): one that cannot be read may be intact.
+  def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
+    """As `_damage_of`, for use during training, in which an unreadable checkpoint is not an error.
 
-    For a run that is under way. What could not be read is not tried again before the next start.
+    Returns:
+      (problem, is_damage): the damage or the error of reading, None if there is neither; and False if it is an error of
+      reading, since such a checkpoint may be undamaged. This process does not try to read it again.
     """
     if step not in self._unreadable:
       try:
@@ -329,29 +338,29 @@ class CheckpointManager:
     return self._unreadable[step], False
 
   def _prune(self, saved: int) -> None:
-    """Deletes checkpoints that verify and are older than the newest `keep` that do, except the best and `saved`.
+    """Deletes undamaged checkpoints except the newest `keep` of them, the best one, and the one of step `saved`.
 
-    A damaged checkpoint is left alone and named in a warning, once.
+    Damaged checkpoints are neither counted nor deleted; a warning names each of them once.
     """
     steps = self.steps()
     if len(steps) <= self.keep:
       return  # nothing to hash
     best = self.best()
     spared = {saved, best.step} if best else {saved}
-    num_good = 0
+    num_undamaged = 0
     for step in reversed(steps):
-      damage, _ = self._damage_or_fault(step)
-      if damage is None:
-        num_good += 1
-        if num_good > self.keep and step not in spared:
+      problem, _ = self._damage_or_error(step)
+      if problem is None:
+        num_undamaged += 1
+        if num_undamaged > self.keep and step not in spared:
           with files.naming(self.path(step), "remove"):
             self._delete(step)
       elif step not in self._warned:
         self._warned.add(step)
-        log(f"warning: {self.path(step)} is left alone: {damage}")
+        log(f"warning: {self.path(step)} is not deleted: {problem}")
 
   def _delete(self, step: int) -> None:
-    """Deletes a checkpoint so that a kill in between leaves no damaged one, but what `remove_leftovers` deletes."""
+    """Deletes a checkpoint. If the process is killed meanwhile, `remove_leftovers` deletes the rest."""
     path = self.path(step)
     if not files.is_remote(path):
       staging = files.staging_path(path)
@@ -364,27 +373,3 @@ class CheckpointManager:
     for name in [MANIFEST, *names]:
       files.remove(files.join(path, name))
     files.remove_tree(path)
-
-
-def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> None:
-  """Assigns every variable from the checkpoint.
-
-  Raises:
-    UserError: one is missing, has another shape or type, or holds a value that is not finite, which no run saves.
-  """
-  reader = tf.train.load_checkpoint(checkpoint.prefix)
-  shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-  for name, variable in variables.items():
-    if name not in shapes:
-      raise UserError(f"{checkpoint.path}: has no {name}: it was not saved by a run of this configuration")
-    if list(variable.shape) != list(shapes[name]):
-      raise UserError(
-        f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the model needs {list(variable.shape)}"
-      )
-    found, wanted = tf.as_dtype(dtypes[name]), variable.dtype
-    if found.is_floating != wanted.is_floating or found.is_integer != wanted.is_integer:
-      raise UserError(f"{checkpoint.path}: {name} holds {found.name} values, the model needs {wanted.name}")
-    value = tf.cast(reader.get_tensor(name), wanted)
-    if wanted.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
-      raise UserError(f"{checkpoint.path}: {name} holds values that are not finite: give another checkpoint")
-    variable.assign(value)

@@ -1,4 +1,7 @@
-"""Weights of any origin under the original's names: our checkpoints and the original's, Hugging Face's, .npz."""
+"""Opens weights in all supported formats and gives them the names of the original ALBERT code.
+
+The formats are TensorFlow checkpoints (of this project and of the original), safetensors of Hugging Face, and .npz.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,30 @@ from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import log
 from albert.weights import arrays as weight_arrays
-from albert.weights import checkpoints
+from albert.weights import checkpoint_damage
 from albert.weights.arrays import Array
 from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
-# The second is what Google's archives call it.
+# The second name is the one in Google's archives of pretrained models.
 _VOCABULARY_NAMES = (output_files.VOCABULARY, "30k-clean.model")
-# Not weights: the optimizer's moments and the step; constants that transformers saves.
+# Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-# Copies that transformers may save of tied weights: name -> the one it is tied to.
+# transformers may save a second copy of a tied weight. Name of the copy -> name of the weight.
 _TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"}
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
 
 
-class Entry(NamedTuple):
-  """A weight in a file: its name there, its shape under the original's name, and whether its matrix is transposed."""
+class WeightEntry(NamedTuple):
+  """Where a weight is found in a file.
+
+  Attributes:
+    source: its name in the file.
+    shape: its shape in the original's layout.
+    transposed: whether the file has the transposed matrix.
+  """
 
   source: str
   shape: tuple[int, ...]
@@ -40,13 +49,22 @@ class Entry(NamedTuple):
 
 
 class WeightFile:
-  """The weights at a path. Arrays are read when asked for."""
+  """The weights at a path. An array is read from disk only when `read` is called.
+
+  Args:
+    path: the path as the user gave it, for errors.
+    arrays: name in the file -> array.
+    entries: name in the original -> where the weight is found in the file.
+    directory: the directory of the weights, in which a config and a vocabulary are looked for.
+    is_huggingface: whether the names in the file are those of transformers.
+    flag: the flag with which the user gave the path, for errors.
+  """
 
   def __init__(
     self,
     path: str,
     arrays: Mapping[str, Array],
-    entries: Mapping[str, Entry],
+    entries: Mapping[str, WeightEntry],
     *,
     directory: str,
     is_huggingface: bool,
@@ -61,7 +79,7 @@ class WeightFile:
 
   @property
   def has_pooler(self) -> bool:
-    """False for weights of a class or a task that has none."""
+    """Whether the weights include a pooler."""
     return all(name in self.entries for name in POOLER)
 
   @property
@@ -70,10 +88,14 @@ class WeightFile:
     return list(self.entries)
 
   def read(self, name: str) -> np.ndarray:
-    """A weight by the original's name, float32, in the original's layout.
+    """Reads a weight.
 
+    Args:
+      name: its name in the original.
+    Returns:
+      The weight as float32, in the original's layout.
     Raises:
-      UserError: it is empty, holds something else than floating-point numbers, or one that is not finite.
+      UserError: the array is empty, does not hold floating-point numbers, or holds one that is not finite.
     """
     entry = self.entries[name]
     value = self._arrays[entry.source].read(entry.source, self._flag)
@@ -83,52 +105,53 @@ class WeightFile:
 
   @property
   def config_file(self) -> str | None:
-    """The model's config beside the weights, if there is one."""
-    found = [files.join(self.directory, name) for name in CONFIG_NAMES]
-    return next((path for path in found if files.exists(path)), None)
+    """The path of the model's config beside the weights; None if there is none."""
+    candidates = [files.join(self.directory, name) for name in CONFIG_NAMES]
+    return next((path for path in candidates if files.exists(path)), None)
 
   def config(self) -> ModelConfig | None:
-    """What config_file says."""
+    """The model's config beside the weights; None if there is none."""
     return load_model_config(self.config_file) if self.config_file else None
 
   @property
   def vocabulary(self) -> str | None:
-    """The SentencePiece model beside the weights, or in the directories around their step-N, if there is one."""
-    places = [self.directory, *self._directories_around()]
-    found = [files.join(place, name) for place in places for name in _VOCABULARY_NAMES]
-    return next((path for path in found if files.exists(path)), None)
+    """The path of the SentencePiece model beside the weights or in the output_dir of their run, if there is one."""
+    directories = [self.directory, *self._parent_directories()]
+    candidates = [files.join(directory, name) for directory in directories for name in _VOCABULARY_NAMES]
+    return next((path for path in candidates if files.exists(path)), None)
 
   def check_vocabulary(self, sha256: str, given: str, *, flag: str = FLAG) -> None:
-    """Refuses a vocabulary that is not that of the weights, where the run or a file beside them tells it.
+    """Refuses a vocabulary that differs from that of the weights, if the latter is known.
 
-    Sizes do not tell: another vocabulary of the same size gives every embedding another piece.
+    It is known if a vocabulary lies beside the weights, or if their run recorded its hash. The size is not compared
+    instead of the hash, because another vocabulary of the same size assigns the embeddings to other pieces.
 
     Args:
-      sha256: of the SentencePiece model that is to be used.
-      given: what it is, for the error, such as "--spm_model_file=PATH".
-      flag: what the weights were given with.
+      sha256: SHA-256 of the SentencePiece model that is to be used.
+      given: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
+      flag: the flag with which the user gave the weights, for errors.
     Raises:
-      UserError: it is another vocabulary.
+      UserError: the vocabularies differ.
     """
     run = output_files.read_config(self.run_file) if self.run_file else {}
-    where, expected = self.vocabulary or self.run_file, run.get("data", {}).get("vocab_sha256")
+    source, expected = self.vocabulary or self.run_file, run.get("data", {}).get("vocab_sha256")
     if not expected and self.vocabulary:
       expected = file_sha256(self.vocabulary)
     if expected and expected != sha256:
       raise UserError(
-        f"{flag}={self.path}: its vocabulary is {where} (SHA-256 {expected[:12]}...), {given} is another one "
+        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), {given} is another one "
         f"({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the weights, or weights "
         "that were trained with this vocabulary"
       )
 
   @property
   def run_file(self) -> str | None:
-    """config.json of the run that the weights are of (its task, data, ...), if they are of one."""
-    found = [files.join(place, output_files.CONFIG) for place in self._directories_around()]
-    return next((path for path in found if files.exists(path)), None)
+    """The path of config.json of the run that the weights come from; None if they are not a checkpoint of a run."""
+    candidates = [files.join(directory, output_files.CONFIG) for directory in self._parent_directories()]
+    return next((path for path in candidates if files.exists(path)), None)
 
-  def _directories_around(self) -> list[str]:
-    """Of a run's step-N: where it is, and the output_dir above."""
+  def _parent_directories(self) -> list[str]:
+    """For a step-N directory of a run: the directory above it, and the one above that (output_dir). Else empty."""
     if not re.search(r"(^|/)step-\d+$", self.directory):
       return []
     parent = self.directory.rpartition("/")[0]
@@ -136,34 +159,39 @@ class WeightFile:
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
-  """The weights that `path` means.
+  """Opens the weights at a path.
 
   Args:
-    path: a tensor bundle of ours or of the original (its prefix, a step-N directory, or the output_dir of a
-      run, which means its newest checkpoint); a Hugging Face directory with model.safetensors; a .safetensors
-      or .npz file. Names may be the original's, with or without TF-Hub's `module/`, or those of transformers,
-      with or without `albert.`.
-    flag: what the user gave the path with, for errors.
+    path: one of
+      - a TensorFlow checkpoint of this project or of the original: its prefix, a step-N directory, or the output_dir of
+        a run, which stands for its newest undamaged checkpoint,
+      - a Hugging Face directory with model.safetensors,
+      - a .safetensors or .npz file.
+      The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
+      with or without the prefix `albert.`.
+    flag: the flag with which the user gave the path, for errors.
   Raises:
-    UserError: nothing there, damage, a pickle, names that are not ALBERT's.
+    UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
   """
   if path.endswith(_PICKLES):
     raise _pickle_error(path, flag)
   if path.endswith(".npz"):
-    return _named(path, weight_arrays.open_npz(path, flag), flag)
+    return _weight_file(path, weight_arrays.open_npz(path, flag), flag)
   if path.endswith(".safetensors") and not files.is_dir(path):
-    return _named(path, weight_arrays.open_safetensors(path, flag), flag)
+    return _weight_file(path, weight_arrays.open_safetensors(path, flag), flag)
   if files.is_dir(path):
     names = files.listdir(path)
     tensors = weight_arrays.safetensors_in(path, names, flag)
     if tensors is not None:
-      return _named(path, tensors, flag, directory=path)
-    is_run = checkpoints.PREFIX + ".index" in names or any(re.match(r"^(step-\d+|checkpoints)$", n) for n in names)
+      return _weight_file(path, tensors, flag, directory=path)
+    is_run = checkpoint_damage.PREFIX + ".index" in names or any(
+      re.match(r"^(step-\d+|checkpoints)$", n) for n in names
+    )
     pickles = [name for name in names if name.endswith(_PICKLES)]
     if pickles and not is_run:
       raise _pickle_error(files.join(path, pickles[0]), flag)
   prefix = find_prefix(path, flag=flag)
-  return _named(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
+  return _weight_file(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
 
 
 def _pickle_error(path: str, flag: str) -> UserError:
@@ -174,33 +202,39 @@ def _pickle_error(path: str, flag: str) -> UserError:
   )
 
 
-def _refuse_damaged(directory: str, where: str) -> None:
-  damage = checkpoints.find_damage(directory)
+def _refuse_damaged(directory: str, flag_and_path: str) -> None:
+  damage = checkpoint_damage.find_damage(directory)
   if damage:
-    raise UserError(f"{where}: {damage}; give another checkpoint")
+    raise UserError(f"{flag_and_path}: {damage}; give another checkpoint")
 
 
 def find_prefix(path: str, *, flag: str = FLAG) -> str:
-  """The tensor bundle that `path` means: a prefix, a checkpoint directory, or a run's output_dir (its newest).
+  """Finds a TensorFlow checkpoint.
 
+  Args:
+    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, or the output_dir of a run. In the
+      last two cases the newest undamaged checkpoint is found, and a warning names the damaged ones.
+    flag: the flag with which the user gave the path, for errors.
+  Returns:
+    The prefix that tf.train.load_checkpoint takes.
   Raises:
-    UserError: nothing there, or a checkpoint that does not verify.
+    UserError: there is no checkpoint, or it is damaged.
   """
   path = path.removesuffix(".index")
   if files.exists(path + ".index"):
     directory, name = path.rpartition("/")[::2]
-    if name == checkpoints.PREFIX and files.exists(files.join(directory or ".", checkpoints.MANIFEST)):
+    if name == checkpoint_damage.PREFIX and files.exists(files.join(directory or ".", checkpoint_damage.MANIFEST)):
       _refuse_damaged(directory or ".", f"{flag}={path}")
     return path
-  if files.exists(files.join(path, checkpoints.PREFIX + ".index")):
+  if files.exists(files.join(path, checkpoint_damage.PREFIX + ".index")):
     _refuse_damaged(path, f"{flag}={path}")
-    return files.join(path, checkpoints.PREFIX)
+    return files.join(path, checkpoint_damage.PREFIX)
   for directory in (path, files.join(path, "checkpoints")):
     steps = [n for n in files.listdir(directory) if re.match(r"^step-\d+$", n)] if files.is_dir(directory) else []
     for name in sorted(steps, key=lambda n: int(n[5:]), reverse=True):
-      damage = checkpoints.find_damage(files.join(directory, name))
+      damage = checkpoint_damage.find_damage(files.join(directory, name))
       if damage is None:
-        return files.join(directory, name, checkpoints.PREFIX)
+        return files.join(directory, name, checkpoint_damage.PREFIX)
       log(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
@@ -208,8 +242,8 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   )
 
 
-def _named(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
-  """Finds out whose names these are."""
+def _weight_file(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
+  """Translates the names of arrays, which are those of the original or of transformers."""
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
     raise UserError(f"{flag}={path}: holds no weights; give another file")
@@ -217,40 +251,47 @@ def _named(path: str, arrays: dict[str, Array], flag: str, directory: str = "") 
   if is_huggingface:
     entries = _huggingface_entries(path, weights, flag)
   else:
-    entries = {n.removeprefix("module/"): Entry(n, a.shape, False) for n, a in weights.items()}
+    entries = {n.removeprefix("module/"): WeightEntry(n, a.shape, False) for n, a in weights.items()}
     if len(entries) < len(weights):
-      double = next(n for n in weights if not n.startswith("module/") and f"module/{n}" in weights)
-      raise UserError(f"{flag}={path}: has both {double} and module/{double}; give a file with one of them")
+      duplicate = next(n for n in weights if not n.startswith("module/") and f"module/{n}" in weights)
+      raise UserError(f"{flag}={path}: has both {duplicate} and module/{duplicate}; give a file with one of them")
   _drop_untrained_pooler(entries, weights, flag)
   directory = directory or path.rpartition("/")[0] or "."
   return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface, flag=flag)
 
 
-def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, Entry]:
+def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, WeightEntry]:
+  """Translates the names of transformers.
+
+  Returns:
+    Name in the original -> entry. A weight that the original does not have keeps its name.
+  """
+  # Name with the prefix "albert." -> name in the file.
   full = {n if n.startswith("albert.") or not _is_of_encoder(n) else f"albert.{n}": n for n in weights}
   if len(full) < len(weights):
-    double = next(n for n in weights if f"albert.{n}" in weights)
-    raise UserError(f"{flag}={path}: has both {double} and albert.{double}; give a file with one of them")
+    duplicate = next(n for n in weights if f"albert.{n}" in weights)
+    raise UserError(f"{flag}={path}: has both {duplicate} and albert.{duplicate}; give a file with one of them")
   _drop_tied(path, full, weights, flag)
   if not any(from_huggingface(name) for name in full):
     raise UserError(
-      f"{flag}={path}: none of its {len(weights)} arrays has a name of ALBERT's (one is {min(weights, default='')!r}); "
+      f"{flag}={path}: none of its {len(weights)} arrays has a name of ALBERT's (one is named "
+      f"{min(weights, default='')!r}); "
       "give another file"
     )
-  entries: dict[str, Entry] = {}
+  entries: dict[str, WeightEntry] = {}
   for name, source in full.items():
-    ours = from_huggingface(name)
+    original = from_huggingface(name)
     shape = weights[source].shape
-    if ours is None:
-      entries[source] = Entry(source, shape, False)  # what asks for weights will say that this one is left over
+    if original is None:
+      entries[source] = WeightEntry(source, shape, False)  # the callers report it as an unused weight
     else:
-      entries[ours.name] = Entry(source, shape[::-1] if ours.transposed else shape, ours.transposed)
+      entries[original.name] = WeightEntry(source, shape[::-1] if original.transposed else shape, original.transposed)
   _drop_identity_projection(path, entries, weights, flag)
   return entries
 
 
-def _drop_untrained_pooler(entries: dict[str, Entry], weights: dict[str, Array], flag: str) -> None:
-  """A run of a task without a pooler, started from weights without one, keeps zeros in its place (see warm_start)."""
+def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
+  """Removes a pooler of zeros, which marks one that was never trained (see `unused` in warm_start)."""
   kernel = entries.get(POOLER[0])
   if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:
@@ -262,6 +303,7 @@ def _is_of_encoder(name: str) -> bool:
 
 
 def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag: str) -> None:
+  """Removes the second copies of tied weights from `full`, after checking that both copies are equal."""
   copy, bias = _TIED_BIAS
   if copy in full and bias not in full:
     full[bias] = full.pop(copy)
@@ -270,14 +312,14 @@ def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag:
       values = [weights[full[n]].read(full[n], flag) for n in (name, tied) if n in full]
       if len(values) < 2 or not np.array_equal(values[0], values[1]):
         raise UserError(
-          f"{flag}={path}: {full[name]} differs from {tied}, which ALBERT ties it to (tie_word_embeddings); such a "
+          f"{flag}={path}: {full[name]} differs from {tied}, to which ALBERT ties it (tie_word_embeddings); such a "
           "model cannot be represented here"
         )
       del full[name]
 
 
-def _drop_identity_projection(path: str, entries: dict[str, Entry], weights: dict[str, Array], flag: str) -> None:
-  """transformers projects even where E = H; the original has no such variables then."""
+def _drop_identity_projection(path: str, entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
+  """Removes the projection of the embeddings if E = H, where the original has none. It must be the identity then."""
   kernel, bias = (entries.get(name) for name in PROJECTION)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return

@@ -1,4 +1,4 @@
-"""--init_checkpoint: weights from an earlier run, the original or Hugging Face, matched by name, or an error."""
+"""Initializes a model from --init_checkpoint. Weights are matched by name, and each mismatch is an error."""
 
 from __future__ import annotations
 
@@ -13,34 +13,48 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.files import WeightFile, find_prefix, open_weights
+from albert.weights.files import WeightFile, open_weights
 from albert.weights.names import NO_POOLER, POOLER, huggingface_groups_agree
-
-__all__ = ["find_prefix", "warm_start"]
 
 _SENTENCE_HEAD = "cls/seq_relationship/"
 _GROUP = re.compile(r"/group_(\d+)/")
 
 
-def _shallower_name(name: str, groups: int, source_groups: int) -> str:
-  """The source's name of a weight of a deeper network: group g of n starts from group floor(g * m / n) of m."""
+def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
+  """The name that a weight of a deeper network has in a shallower one: group g of n is group floor(g * m / n) of m."""
 
-  def source_group(match: re.Match[str]) -> str:
-    return f"/group_{int(match.group(1)) * source_groups // groups}/"
+  def replace_group(match: re.Match[str]) -> str:
+    return f"/group_{int(match.group(1)) * num_source_groups // num_groups}/"
 
-  return _GROUP.sub(source_group, name)
+  return _GROUP.sub(replace_group, name)
 
 
-def _num_groups(names: Sequence[str], half: str) -> int:
-  found = [_GROUP.search(name) for name in names if half in name]
-  return 1 + max((int(match.group(1)) for match in found if match), default=0)
+def _num_groups(names: Sequence[str], part: str) -> int:
+  """The number of groups of layers, counted in the weights whose names contain `part`."""
+  matches = [_GROUP.search(name) for name in names if part in name]
+  return 1 + max((int(match.group(1)) for match in matches if match), default=0)
+
+
+def _source_names(variables: Sequence[str], source: Sequence[str], *, from_shallower: bool) -> dict[str, str]:
+  """Name of a variable -> name of the weight in the checkpoint that initializes it."""
+  source_names = {name: name for name in variables}
+  if from_shallower:
+    # Attention and feed-forward weights may have different numbers of groups.
+    for part in ("/attention_1/", "/ffn_1/", "/LayerNorm/", "/LayerNorm_1/"):
+      num_groups, num_source_groups = _num_groups(variables, part), _num_groups(source, part)
+      source_names |= {
+        name: _shallower_name(name, num_groups, num_source_groups)
+        for name in variables
+        if part in name and _GROUP.search(name)
+      }
+  return source_names
 
 
 def warm_start(
   path: str,
   variables: Mapping[str, tf.Variable],
   *,
-  fresh: Sequence[str] = (),
+  newly_initialized: Sequence[str] = (),
   ignored: Sequence[str] = (),
   unused: Sequence[str] = (),
   from_shallower: bool = False,
@@ -48,38 +62,36 @@ def warm_start(
   head_settings: Mapping[str, Any] | None = None,
   vocabulary: VocabularyId | None = None,
 ) -> list[str]:
-  """Assigns `variables` from the checkpoint at `path`.
+  """Initializes variables from the weights at a path. Nothing is assigned if there is an error.
 
   Args:
-    path: see albert.weights.files.open_weights.
-    variables: the model's, by the original's names.
-    fresh: prefixes of variables that may be missing from the checkpoint (a new task head).
-    ignored: prefixes of the checkpoint's weights that may go unused (the heads of pretraining).
-    unused: prefixes of variables that the task does not use (the pooler of SQuAD). Where the checkpoint has none of
-      them they become zeros, so that no later run takes them for trained ones (see albert.weights.files.open_weights).
-    from_shallower: a network of more groups takes its groups from the checkpoint's fewer ones
-      (ALBERT, section 4.7: deeper networks start from shallower ones).
-    config: the model's, to compare with the one beside the weights in what their shapes do not tell.
-    head_settings: what the variables under `fresh` depend on (see Task.head_settings), to compare with the run that
-      their weights are of.
-    vocabulary: the model's, to compare with that of the weights; None where it is not known.
+    path: the value of --init_checkpoint; see albert.weights.files.open_weights.
+    variables: the model's variables, by the names of the original.
+    newly_initialized: prefixes of variables that may be missing from the checkpoint, such as those of a task's head.
+      Such variables keep their initial values.
+    ignored: prefixes of weights in the checkpoint that the model need not have, such as the heads of pretraining.
+    unused: prefixes of variables that the task does not use, such as the pooler for SQuAD. If the checkpoint has no
+      weight with such a prefix, the variables become zeros. This marks them as not trained for later runs, which
+      read them as missing (see albert.weights.files.open_weights).
+    from_shallower: whether a model with more groups of layers may be initialized from a checkpoint with fewer groups
+      (ALBERT, appendix A.1: deeper networks start from shallower ones).
+    config: the model's config. It is compared with the config beside the weights in the fields that do not show in the
+      shapes of the weights. None: not compared.
+    head_settings: settings that must match before the head in the checkpoint is reused (see Task.head_settings); they
+      are compared with those of the run that the weights come from.
+    vocabulary: the model's vocabulary, which must be that of the weights; None if it is not known.
   Returns:
-    Names of the variables that keep their initial values (only those under `fresh`).
+    The names of the variables that keep their initial values.
   Raises:
-    UserError: any other variable that is missing, has another shape, or is left over; each is named. Or a
-      config beside the weights that contradicts `config`, a run's that contradicts `head_settings`, or another
-      vocabulary.
+    UserError: a variable is missing from the checkpoint or has another shape there, a weight of the checkpoint is not
+      used, or the config, the vocabulary or the settings of the head differ. The message names them.
   """
   file = open_weights(path)
   source = file.entries
   if vocabulary is not None:
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  _compare_configs(path, file, config, from_shallower=from_shallower)
-  sources = {name: name for name in variables}
-  if from_shallower:
-    for half in ("/attention_1/", "/ffn_1/", "/LayerNorm/", "/LayerNorm_1/"):
-      ours, theirs = _num_groups(list(variables), half), _num_groups(list(source), half)
-      sources |= {n: _shallower_name(n, ours, theirs) for n in variables if half in n and _GROUP.search(n)}
+  _check_config(path, file, config, from_shallower=from_shallower)
+  source_names = _source_names(list(variables), list(source), from_shallower=from_shallower)
   zeros = [
     n for prefix in unused if not any(s.startswith(prefix) for s in source) for n in variables if n.startswith(prefix)
   ]
@@ -89,71 +101,93 @@ def warm_start(
   for name, variable in variables.items():
     if name in zeros:
       continue
-    if sources[name] not in source:
-      (kept if name.startswith(tuple(fresh)) else missing).append(name)
-    elif source[sources[name]].shape != tuple(variable.shape):
-      misshapen.append(f"{name} {list(source[sources[name]].shape)} instead of {list(variable.shape)}")
-  left_over = [n for n in source if n not in set(sources.values()) and not n.startswith(tuple(ignored))]
-  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", left_over)):
-    if names:
-      if names is missing and set(POOLER) <= set(missing) and _are_of_pooled_output(missing):
-        raise UserError(_without_pooler(path, missing))
-      is_head = names is misshapen and all(name.startswith(tuple(fresh)) for name in names)
-      remedy = "--fresh_head to leave it behind" if is_head else "the --albert_config_file or --model it was made with"
-      raise UserError(
-        f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
-        f"{', ...' if len(names) > 4 else ''}; give {remedy}"
-      )
-  if any(name.startswith(tuple(fresh)) and name not in kept for name in variables):
-    _compare_heads(path, file, head_settings or {})
+    if source_names[name] not in source:
+      (kept if name.startswith(tuple(newly_initialized)) else missing).append(name)
+    elif source[source_names[name]].shape != tuple(variable.shape):
+      misshapen.append(f"{name} {list(source[source_names[name]].shape)} instead of {list(variable.shape)}")
+  not_used = [n for n in source if n not in set(source_names.values()) and not n.startswith(tuple(ignored))]
+  _check_all_match(path, newly_initialized, missing, misshapen, not_used)
+  if any(name.startswith(tuple(newly_initialized)) and name not in kept for name in variables):
+    _check_head(path, file, head_settings or {})
   for name, variable in variables.items():
     if name in zeros:
       variable.assign(tf.zeros_like(variable))
     elif name not in kept:
-      variable.assign(file.read(sources[name]))
+      variable.assign(file.read(source_names[name]))
   return kept
 
 
-def _are_of_pooled_output(names: Sequence[str]) -> bool:
-  return all(name in POOLER or name.startswith(_SENTENCE_HEAD) for name in names)
+def _check_all_match(
+  path: str, newly_initialized: Sequence[str], missing: list[str], misshapen: list[str], not_used: list[str]
+) -> None:
+  """Raises the error for weights that do not match the variables of the model.
 
-
-def _without_pooler(path: str, missing: Sequence[str]) -> str:
-  """What is wrong with weights that lack the pooler (and the sentence head), and what to do."""
-  is_pretraining = any(name.startswith(_SENTENCE_HEAD) for name in missing)
-  more = "; or leave the sentence loss out with --sentence_prediction=none" if is_pretraining else ""
-  return f"--init_checkpoint={path}: has {NO_POOLER}{more}"
-
-
-def _compare_configs(path: str, file: WeightFile, ours: ModelConfig | None, *, from_shallower: bool) -> None:
-  theirs = file.config()
-  if theirs is None or file.config_file is None:
-    return
-  if file.is_huggingface and not huggingface_groups_agree(theirs):
-    raise UserError(
-      f"--init_checkpoint={path}: transformers assigns its {theirs.num_hidden_layers} layers to "
-      f"{theirs.num_hidden_groups} groups otherwise than the original; convert it first with python -m albert.convert"
-    )
-  if ours is None:
-    return
-  said = files.read_json(file.config_file)
-  for key in ("hidden_act", "num_attention_heads", *(() if from_shallower else ("num_hidden_layers",))):
-    if key in said and getattr(theirs, key) != getattr(ours, key):
+  Args:
+    path: the value of --init_checkpoint.
+    newly_initialized: see `warm_start`.
+    missing: names of variables that the checkpoint lacks.
+    misshapen: names of variables with another shape in the checkpoint, each followed by both shapes.
+    not_used: names of weights in the checkpoint that the model lacks.
+  """
+  if missing and set(POOLER) <= set(missing) and _use_only_the_pooler(missing):
+    raise UserError(_missing_pooler_message(path, missing))
+  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", not_used)):
+    if names:
+      is_head = names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names)
+      remedy = (
+        "--fresh_head to initialize the head anew"
+        if is_head
+        else "the --albert_config_file or --model of these weights"
+      )
       raise UserError(
-        f"--init_checkpoint={path}: {file.config_file} has {key} {getattr(theirs, key)!r}, this model has "
-        f"{getattr(ours, key)!r}; give it as --albert_config_file"
+        f"--init_checkpoint={path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:4])}"
+        f"{', ...' if len(names) > 4 else ''}; give {remedy}"
       )
 
 
-def _compare_heads(path: str, file: WeightFile, ours: Mapping[str, Any]) -> None:
-  """UserError if the head was trained for another task or other labels: shapes alone do not tell."""
+def _use_only_the_pooler(names: Sequence[str]) -> bool:
+  """Whether all weights belong to the pooler or to the sentence head, which reads the pooler's output."""
+  return all(name in POOLER or name.startswith(_SENTENCE_HEAD) for name in names)
+
+
+def _missing_pooler_message(path: str, missing: Sequence[str]) -> str:
+  """The error message for weights without a pooler, and perhaps without a sentence head."""
+  is_pretraining = any(name.startswith(_SENTENCE_HEAD) for name in missing)
+  other_remedy = "; or train without the sentence loss, with --sentence_prediction=none" if is_pretraining else ""
+  return f"--init_checkpoint={path}: has {NO_POOLER}{other_remedy}"
+
+
+def _check_config(path: str, file: WeightFile, config: ModelConfig | None, *, from_shallower: bool) -> None:
+  """Refuses weights whose config differs from the model's in a field that the shapes do not show."""
+  file_config = file.config()
+  if file_config is None or file.config_file is None:
+    return
+  if file.is_huggingface and not huggingface_groups_agree(file_config):
+    raise UserError(
+      f"--init_checkpoint={path}: transformers assigns its {file_config.num_hidden_layers} layers to "
+      f"{file_config.num_hidden_groups} groups in another way than the original; convert it first with "
+      "python -m albert.convert"
+    )
+  if config is None:
+    return
+  keys_in_file = files.read_json(file.config_file)
+  for key in ("hidden_act", "num_attention_heads", *(() if from_shallower else ("num_hidden_layers",))):
+    if key in keys_in_file and getattr(file_config, key) != getattr(config, key):
+      raise UserError(
+        f"--init_checkpoint={path}: {file.config_file} has {key} {getattr(file_config, key)!r}, this model has "
+        f"{getattr(config, key)!r}; give that file as --albert_config_file"
+      )
+
+
+def _check_head(path: str, file: WeightFile, head_settings: Mapping[str, Any]) -> None:
+  """Refuses a head that was trained for another task or other labels, which the shapes may not show."""
   if file.run_file is None:
     return
   run = output_files.read_config(file.run_file)
-  theirs = {"task": run.get("task"), **run.get("data", {})}
-  for key, value in ours.items():
-    if key in theirs and theirs[key] != value:
+  trained_with = {"task": run.get("task"), **run.get("data", {})}
+  for key, value in head_settings.items():
+    if key in trained_with and trained_with[key] != value:
       raise UserError(
-        f"--init_checkpoint={path}: its head was trained with {key} {theirs[key]!r}, this run has {value!r}; give "
-        "--fresh_head to leave it behind"
+        f"--init_checkpoint={path}: its head was trained with {key} {trained_with[key]!r}, this run has {value!r}; "
+        "give --fresh_head to initialize the head anew"
       )

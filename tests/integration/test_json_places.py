@@ -43,7 +43,8 @@ from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from albert.training import cluster
 from albert.training.prediction_sources import PredictionSources
-from albert.weights.checkpoints import CheckpointManager, find_damage
+from albert.weights.checkpoint_damage import find_damage
+from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import Workspace

@@ -170,7 +170,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_until_told_to_start_over(
   CheckpointManager(str(directory), keep=1, model_config=TINY_MODEL).save(2, {"b": tf.zeros([7])})
   (directory / "step-2" / "weights.index").unlink()
   monkeypatch.setattr(Trainer, "train", lambda *unused: None)
-  with pytest.raises(UserError, match=r"checkpoints: none of its 1 checkpoints verifies \(step-2: .*--start_over"):
+  with pytest.raises(UserError, match=r"checkpoints: all of its 1 checkpoints are damaged \(step-2: .*--start_over"):
     train(input_file, tmp_path / "run")
   assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoints"]  # nothing was written
   (tmp_path / "run" / "config.json").write_text("{}")

@@ -18,7 +18,7 @@ from safetensors.numpy import save, save_file
 
 from albert.convert.convert_checkpoint import convert
 from albert.errors import UserError
-from albert.weights.checkpoints import write_bundle
+from albert.weights.checkpoint_files import write_bundle
 from albert.weights.files import WeightFile, open_weights
 from albert.weights.initial_weights import content_sha256
 from albert.weights.names import to_huggingface

@@ -18,7 +18,9 @@ import tensorflow as tf
 from albert.errors import RunError, UserError
 from albert.io import files
 from albert.weights import checkpoints
-from albert.weights.checkpoints import Best, Checkpoint, CheckpointManager, find_damage, restore
+from albert.weights.checkpoint_damage import find_damage
+from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.weights.checkpoints import BestEvaluation, CheckpointManager
 from tests.file_limits import file_size_limit
 from tests.synthetic import TINY_MODEL
 
@@ -124,13 +126,13 @@ def test_what_cannot_be_read_is_not_taken_for_damaged(manager, capsys, monkeypat
   assert not manager.record_evaluation(3, "loss", 1.5, higher_is_better=True)
   manager.save(4, tensors(4))
   assert manager.steps() == [2, 4]
-  assert "step-2 is left alone: " in capsys.readouterr().err
+  assert "step-2 is not deleted: " in capsys.readouterr().err
 
 
 def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
   for make in (lambda path: path.write_text(""), os.mkfifo, lambda path: path.symlink_to("gone")):
     make(Path(manager.directory))
-    with pytest.raises(UserError, match="checkpoints: must be a directory of checkpoints, and is none"):
+    with pytest.raises(UserError, match="checkpoints: must be a directory of checkpoints, but is not a directory"):
       manager.latest_to_resume(start_over=False)
     Path(manager.directory).unlink()
 
@@ -165,7 +167,7 @@ def test_the_newest_and_the_best_are_kept(manager):
     assert is_best == (step in (1, 2))
   manager.save(5, tensors(5))
   assert manager.steps() == [2, 4, 5]
-  assert manager.best() == Best(step=2, value=1.0, metric="loss")
+  assert manager.best() == BestEvaluation(step=2, value=1.0, metric="loss")
 
 
 def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
@@ -187,7 +189,7 @@ def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
   kept = Path(manager.directory) / "step-8.damaged"
   assert (kept / "weights.data-00000-of-00001").read_bytes() == damaged
   assert manager.steps() == [8]
-  assert f"kept as {kept}" in capsys.readouterr().err
+  assert f"renamed to {kept}" in capsys.readouterr().err
 
 
 def test_pruning_counts_only_what_verifies_and_names_the_rest_once(manager, capsys):
@@ -201,7 +203,7 @@ def test_pruning_counts_only_what_verifies_and_names_the_rest_once(manager, caps
     manager.save(step, tensors(step))
   assert manager.steps() == [1, 3, 5, 6]
   assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == [
-    f"{manager.directory}/step-{step} is left alone" for step in (3, 1)
+    f"{manager.directory}/step-{step} is not deleted" for step in (3, 1)
   ]
 
 
@@ -230,7 +232,7 @@ def test_where_all_are_damaged_nothing_is_written_until_a_flag_says_so(manager, 
   before = sorted(str(path) for path in Path(manager.directory).rglob("*"))
   manager = reopened(manager)
   message = (
-    r"checkpoints: none of its 2 checkpoints verifies \(step-2: weights.data.* damaged.*; step-1: .*--start_over"
+    r"checkpoints: all of its 2 checkpoints are damaged \(step-2: weights.data.* damaged.*; step-1: .*--start_over"
   )
   with pytest.raises(UserError, match=message):
     manager.latest_to_resume(start_over=False)
@@ -443,7 +445,7 @@ def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypat
   assert remote.steps() == [4]
   files.remove(files.join(remote.path(4), "manifest.json"))  # damage, which is not ours to delete
   remote.remove_leftovers()
-  with pytest.raises(UserError, match="none of its 1 checkpoints verifies"):
+  with pytest.raises(UserError, match="all of its 1 checkpoints are damaged"):
     reopened(remote).latest_to_resume(start_over=False)
   files.write_atomically(files.join(remote.path(4), ".uploading"), "x")
   remote.remove_leftovers()

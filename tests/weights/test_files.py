@@ -97,7 +97,7 @@ def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
   prefix = write_tf1(tmp_path / "run", CONFIG, {name: variable.numpy() for name, variable in variables.items()})
   assert not open_weights(prefix).has_pooler
   remedy = "has no pooler .*AlbertForMaskedLM.*: give weights with one, such as AlbertModel's"
-  with pytest.raises(UserError, match=f"{remedy}.*or leave the sentence loss out with --sentence_prediction=none"):
+  with pytest.raises(UserError, match=f"{remedy}.*or train without the sentence loss, with --sentence_prediction=none"):
     warm_start(path, pretraining_model(CONFIG).named_weights())
   pooled = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
   for lacking in (path, prefix):
@@ -126,7 +126,7 @@ def test_tied_copies_must_be_copies(tmp_path):
   file = open_weights(write_huggingface(tmp_path / "only", CONFIG, only))
   np.testing.assert_array_equal(file.read("cls/predictions/output_bias"), WEIGHTS["cls/predictions/output_bias"])
   copies["predictions.decoder.weight"][0, 0] += 1
-  with pytest.raises(UserError, match=r"predictions\.decoder\.weight differs from .*word_embeddings.* ties it to"):
+  with pytest.raises(UserError, match=r"predictions\.decoder\.weight differs from .*word_embeddings.* ALBERT ties it"):
     open_weights(write_huggingface(tmp_path / "untied", CONFIG, tensors | copies))
 
 
@@ -232,7 +232,7 @@ def test_halves_are_read_as_float32(tmp_path):
 def test_groups_that_transformers_rounds_otherwise_need_conversion(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
   source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
-  with pytest.raises(UserError, match=r"18 layers to 14 groups otherwise .* python -m albert\.convert"):
+  with pytest.raises(UserError, match=r"18 layers to 14 groups in another way .* python -m albert\.convert"):
     warm_start(source, {"x": tf.Variable(0.0)})
 
 
@@ -241,7 +241,7 @@ def test_groups_that_transformers_rounds_otherwise_need_conversion(tmp_path):
   [
     (
       {"num_hidden_layers": 8},
-      "config.json has num_hidden_layers 4, this model has 8; give it as --albert_config_file",
+      "config.json has num_hidden_layers 4, this model has 8; give that file as --albert_config_file",
     ),
     ({"num_attention_heads": 4}, "config.json has num_attention_heads 5, this model has 4"),
     ({"hidden_act": "relu"}, "config.json has hidden_act 'gelu', this model has 'relu'"),

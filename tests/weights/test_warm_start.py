@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.checkpoints import CheckpointManager, write_bundle
-from albert.weights.warm_start import find_prefix, warm_start
+from albert.weights.checkpoint_files import write_bundle
+from albert.weights.checkpoints import CheckpointManager
+from albert.weights.files import find_prefix
+from albert.weights.warm_start import warm_start
 from tests.synthetic import TINY_MODEL
 
 ENCODER = {"bert/embeddings/word_embeddings": np.arange(12.0, dtype=np.float32).reshape(4, 3)}
@@ -47,7 +49,7 @@ def test_a_missing_weight_is_an_error_unless_it_may_be_fresh(tmp_path: Path):
   prefix = bundle(tmp_path, ENCODER)
   with pytest.raises(UserError, match="lacks 1 weights: cls/predictions/output_bias"):
     warm_start(prefix, variables(ENCODER, HEAD))
-  assert warm_start(prefix, variables(ENCODER, HEAD), fresh=["cls/"]) == ["cls/predictions/output_bias"]
+  assert warm_start(prefix, variables(ENCODER, HEAD), newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
 
 
 def test_a_weight_left_over_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
@@ -113,16 +115,20 @@ def test_a_head_of_other_labels_or_another_task_is_not_taken_over(tmp_path: Path
   path = run_with_head(tmp_path, {"labels": "no,yes"})
   target = variables(ENCODER, HEAD)
   with pytest.raises(UserError, match=message):
-    warm_start(path, target, fresh=["cls/"], head_settings=settings)
+    warm_start(path, target, newly_initialized=["cls/"], head_settings=settings)
   assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
   # Left behind, it does not matter what it was.
-  assert warm_start(path, variables(ENCODER), fresh=["cls/"], ignored=["cls/"], head_settings=settings) == []
+  assert (
+    warm_start(path, variables(ENCODER), newly_initialized=["cls/"], ignored=["cls/"], head_settings=settings) == []
+  )
 
 
 def test_a_head_of_the_same_labels_is_taken_over(tmp_path: Path):
   path = run_with_head(tmp_path, {"labels": "no,yes"})
   target = variables(ENCODER, HEAD)
-  assert warm_start(path, target, fresh=["cls/"], head_settings={"task": "classifier", "labels": "no,yes"}) == []
+  assert (
+    warm_start(path, target, newly_initialized=["cls/"], head_settings={"task": "classifier", "labels": "no,yes"}) == []
+  )
   np.testing.assert_array_equal(target["cls/predictions/output_bias"], HEAD["cls/predictions/output_bias"])
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import sentencepiece
 
-from albert.weights.checkpoints import find_damage
+from albert.weights.checkpoint_damage import find_damage
 from tests.torture import outputs
 from tests.torture.campaign import Case, Context
 from tests.torture.small_disks import SmallDisk, can_fail_calls, can_mount
