@@ -14,6 +14,7 @@ import pytest
 import sentencepiece
 
 import albert  # noqa: F401 - before TensorFlow, whose kernels it chooses
+from albert.io.protobuf import encode_bytes_field, encode_varint
 
 VOCAB_SIZE = 800
 
@@ -96,18 +97,9 @@ def _field(number: int, value: int | float | str | bytes) -> bytes:
   if isinstance(value, float):
     return bytes([number << 3 | 5]) + struct.pack("<f", value)
   if isinstance(value, int):
-    return _varint(number << 3) + _varint(value)
+    return encode_varint(number << 3) + encode_varint(value % (1 << 64))
   data = value.encode("utf-8") if isinstance(value, str) else value
-  return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-  value %= 1 << 64
-  groups = []
-  while value >= 0x80:
-    groups.append(value & 0x7F | 0x80)
-    value >>= 7
-  return bytes([*groups, value])
+  return encode_bytes_field(number, data)
 
 
 SaveModel = Callable[..., str]

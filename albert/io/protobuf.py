@@ -9,6 +9,8 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Field(NamedTuple):
   """One field of a message.
@@ -33,6 +35,33 @@ def encode_varint(value: int) -> bytes:
     value >>= 7
   encoded.append(value)
   return bytes(encoded)
+
+
+def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Encodes many integers at once.
+
+  Args:
+    values: integers >= 0 [N], N >= 1.
+
+  Returns:
+    The concatenated varints, uint8 [bytes], and the offset at which each one ends, int64 [N].
+  """
+  sizes: np.ndarray = np.ones(values.size, np.int64)
+  max_size, limit = 1, 128
+  greatest = int(values.max(initial=0))
+  while greatest >= limit:
+    sizes += values >= limit
+    max_size, limit = max_size + 1, limit << 7
+  ends = np.cumsum(sizes)
+  encoded = np.empty(int(ends[-1]), np.uint8)
+  # Writes the first byte of all values, then the second byte of the values that have one, and so on.
+  remaining: np.ndarray = values
+  starts: np.ndarray = ends - sizes
+  for index in range(max_size):
+    has_more = sizes > index + 1
+    encoded[starts + index] = (remaining >> (7 * index) & 127).astype(np.uint8) | has_more.astype(np.uint8) << 7
+    remaining, starts, sizes = remaining[has_more], starts[has_more], sizes[has_more]
+  return encoded, ends
 
 
 def decode_varint(message: bytes, start: int) -> tuple[int, int]:

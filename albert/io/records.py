@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from albert.errors import UserError
 from albert.io import files
-from albert.io.protobuf import encode_varint
+from albert.io.protobuf import encode_varint, encode_varints
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
 _FOOTER = struct.Struct("<I")  # checksum of the record
@@ -139,25 +139,6 @@ def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   return b"\x0a" + encode_varint(len(entry) + num_bytes) + entry
 
 
-def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Integers >= 0 [N] as varints end to end (uint8), and where each one ends [N]."""
-  sizes: np.ndarray = np.ones(values.size, np.int64)
-  longest, limit = 1, 128
-  greatest = int(values.max(initial=0))
-  while greatest >= limit:
-    sizes += values >= limit
-    longest, limit = longest + 1, limit << 7
-  ends = np.cumsum(sizes)
-  data = np.empty(int(ends[-1]), np.uint8)
-  chosen: np.ndarray = values
-  place: np.ndarray = ends - sizes
-  for index in range(longest):
-    more = sizes > index + 1
-    data[place + index] = (chosen >> (7 * index) & 127).astype(np.uint8) | more.astype(np.uint8) << 7
-    chosen, place, sizes = chosen[more], place[more], sizes[more]
-  return data, ends
-
-
 def _packed_rows(values: np.ndarray) -> list[bytes]:
   """The packed values of each row of a [B, L] array: float32 as they are, integers as varints."""
   num_rows, width = values.shape
@@ -166,7 +147,7 @@ def _packed_rows(values: np.ndarray) -> list[bytes]:
   elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:
     data, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
   else:
-    flat, ends = _varints(values.ravel())
+    flat, ends = encode_varints(values.ravel())
     data, bounds = flat.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
   return [data[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 

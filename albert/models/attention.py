@@ -7,6 +7,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
+from albert.models.activations import ACTIVATIONS
 
 # B batch, S sequence, M tokens that are asked for, H hidden, N heads, D = H / N head size.
 
@@ -79,7 +80,7 @@ class FeedForward(keras.layers.Layer):
     self.config = config
     self.intermediate = layers.dense(config.intermediate_size, config.initializer_range, "intermediate")
     self.output_dense = layers.dense(config.hidden_size, config.initializer_range, "dense")
-    self.activation = layers.activation(config.hidden_act)
+    self.activation = ACTIVATIONS[config.hidden_act].training
     self.layer_norm = layers.LayerNorm()
 
   def call(self, x: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None) -> tf.Tensor:

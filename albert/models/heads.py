@@ -12,6 +12,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
+from albert.models.activations import ACTIVATIONS
 from albert.models.encoder import Encoder
 
 # B batch, S sequence, P predictions, E embedding, H hidden, V vocabulary.
@@ -24,7 +25,7 @@ class MaskedLMHead(keras.layers.Layer):
     super().__init__(name=name)
     self.config = config
     self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense")
-    self.activation = layers.activation(config.hidden_act)
+    self.activation = ACTIVATIONS[config.hidden_act].training
     self.layer_norm = layers.LayerNorm()
 
   def build(self, input_shape: tf.TensorShape) -> None:

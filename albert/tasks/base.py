@@ -39,6 +39,11 @@ class Sum(NamedTuple):
   weight: tf.Tensor
 
 
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> Sum:
+  """The mean of values with weights, both float32 of one shape: [B] for examples, [B, P] for masked tokens."""
+  return Sum(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
+
+
 class Forward(NamedTuple):
   """The results of a forward pass.
 

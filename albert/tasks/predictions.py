@@ -57,6 +57,20 @@ class Predictions:
     return [f"{value:.9g}" for value in values]
 
 
+def softmax(logits: np.ndarray) -> np.ndarray:
+  """Softmax over the last axis. Where a logit is -inf, the probability is 0.
+
+  Args:
+    logits: float [..., C], at least one of each C greater than -inf.
+
+  Returns:
+    Probabilities float64 [..., C].
+  """
+  logits = np.asarray(logits, np.float64)
+  exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+  return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
 def predictions_path(directory: str, split: str) -> str:
   """Returns the path of predictions_SPLIT.tsv in a directory."""
   return files.join(directory, f"predictions_{split}.tsv")

@@ -24,7 +24,7 @@ from albert.errors import UserError
 from albert.io import files, records
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
-from albert.tasks.base import Batch, Forward, Outputs, Sum, Task
+from albert.tasks.base import Batch, Forward, Outputs, Sum, Task, weighted_mean
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
@@ -279,13 +279,12 @@ class PretrainingTask(Task):
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Losses and accuracies over the masked tokens and over the examples."""
     output = model(batch, training=training, seed=seed)
-    loss, hits, count = _weighted(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
-    sums = {MASKED_LM_LOSS: Sum(loss, count), MASKED_LM_ACCURACY: Sum(hits, count)}
+    loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+    sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
     if self.sentence_metric:
       labels = batch["next_sentence_labels"][:, 0]
-      loss, hits, count = _weighted(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
-      sums[f"{self.sentence_metric}_loss"] = Sum(loss, count)
-      sums[f"{self.sentence_metric}_accuracy"] = Sum(hits, count)
+      loss, accuracy = _loss_and_accuracy(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
+      sums |= {f"{self.sentence_metric}_loss": loss, f"{self.sentence_metric}_accuracy": accuracy}
     return Forward(sums, {})
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
@@ -382,11 +381,11 @@ class PretrainingTask(Task):
       yield row
 
 
-def _weighted(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """logits [..., C], labels int [...], weights [...] -> sums over all: cross-entropy, hits, weights."""
+def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[Sum, Sum]:
+  """logits [..., C], labels int [...], weights [...] -> cross entropy and accuracy."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   hits = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
-  return tf.reduce_sum(losses * weights), tf.reduce_sum(hits * weights), tf.reduce_sum(weights)
+  return weighted_mean(losses, weights), weighted_mean(hits, weights)
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:

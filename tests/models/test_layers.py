@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.models import layers
+from albert.models.activations import ACTIVATIONS
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import encoder
-from tests.reference.albert import ACTIVATIONS, Reference
+from tests.reference.albert import ACTIVATIONS as REFERENCE_ACTIVATIONS
+from tests.reference.albert import Reference
 
 SEED = tf.constant([3, 4])
 
@@ -189,16 +191,22 @@ def test_layer_norms_gradient_against_differences():
       assert gradient.numpy()[index] == pytest.approx((sides[0] - sides[1]) / 2e-6, abs=2e-5)
 
 
-@pytest.mark.parametrize("name", list(ACTIVATIONS))
+@pytest.mark.parametrize("name", list(REFERENCE_ACTIVATIONS))
 def test_activations_and_their_slopes(name):
   x = np.linspace(-5, 5, 200).astype(np.float32)
   tensor = tf.constant(x)
   with tf.GradientTape() as tape:
     tape.watch(tensor)
-    y = layers.activation(name)(tensor)
-  value, slope = ACTIVATIONS[name](x.astype(np.float64))
+    y = ACTIVATIONS[name].training(tensor)
+  value, slope = REFERENCE_ACTIVATIONS[name](x.astype(np.float64))
   np.testing.assert_allclose(y, value, atol=1e-6)
   np.testing.assert_allclose(tape.gradient(y, tensor), slope, atol=1e-5)  # tanh of float32 saturates early
+  np.testing.assert_array_equal(ACTIVATIONS[name].inference(tensor), y)
+
+
+def test_every_activation_of_the_config_has_a_function():
+  choices = {field.name: field.metadata["choices"] for field in dataclasses.fields(ModelConfig)}["hidden_act"]
+  assert list(ACTIVATIONS) == list(choices) == list(REFERENCE_ACTIVATIONS)
 
 
 def test_each_half_of_a_block_against_the_reference():

@@ -16,7 +16,7 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
-from albert.tasks.base import Batch, Forward, Outputs, Sum
+from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
 from albert.tasks.finetuning import LOSS, FinetuningTask
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
@@ -67,8 +67,7 @@ class ToyTask(FinetuningTask):
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label_ids"], logits)
-    weights = batch[EXAMPLE_WEIGHT]
-    loss = Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+    loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
     return Forward({LOSS: loss}, {"logits": logits, "losses": losses, "label_ids": batch["label_ids"]})
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:

@@ -7,13 +7,14 @@ tokens that the head reads, which for most heads is [CLS] alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.export.network.token_layout import PaddedLayout, TokenBatch, TokenLayout
+from albert.models.activations import ACTIVATIONS
 from albert.models.layers import LAYER_NORM_EPSILON
 from albert.weights.names import POOLER
 
@@ -21,19 +22,6 @@ from albert.weights.names import POOLER
 # I intermediate, N heads, D = H / N head size.
 
 Weights = Mapping[str, np.ndarray]
-
-
-def _gelu(x: tf.Tensor) -> tf.Tensor:
-  """tf.nn.gelu(x, approximate=True) in fewer passes: 0.5 (1 + tanh(u)) = sigmoid(2 u)."""
-  scale = 2.0 * np.sqrt(2.0 / np.pi)
-  return x * tf.sigmoid(x * (scale + (scale * 0.044715) * tf.square(x)))
-
-
-ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-  "gelu": _gelu,
-  "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
-  "relu": tf.nn.relu,
-}
 
 
 def constant(value: np.ndarray, name: str, dtype: tf.DType = tf.float32) -> tf.Variable:
@@ -124,7 +112,7 @@ class _FeedForward(tf.Module):
 
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="ffn")
-    self._activation = ACTIVATIONS[config.hidden_act]
+    self._activation = ACTIVATIONS[config.hidden_act].inference
     self.intermediate = Dense.load(weights, f"{block}/ffn_1/intermediate/dense", dtype)
     self.output_dense = Dense.load(weights, f"{block}/ffn_1/intermediate/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm_1")

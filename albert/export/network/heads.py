@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.export.network.encoder import ACTIVATIONS, Dense, LayerNorm, constant
+from albert.export.network.encoder import Dense, LayerNorm, constant
+from albert.models.activations import ACTIVATIONS
 
 # B batch, M tokens of a sequence, E embedding, H hidden, V vocabulary.
 
@@ -36,7 +37,7 @@ class MaskedLMHead(tf.Module):
   def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], word_embeddings: tf.Variable):
     super().__init__(name="predictions")
     self._config = config
-    self._activation = ACTIVATIONS[config.hidden_act]
+    self._activation = ACTIVATIONS[config.hidden_act].inference
     self.transform = Dense.load(weights, "cls/predictions/transform/dense")
     self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
     self.output_bias = constant(weights["cls/predictions/output_bias"], "output_bias")

@@ -21,7 +21,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, Forward, Outputs, Sum
+from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue import specs
@@ -240,13 +240,11 @@ class ClassificationTask(TextTask):
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    return Forward({LOSS: _mean(losses, batch)}, {"logits": logits})
+    return Forward({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the probabilities of the classes, float64 [N, C]."""
-    logits = outputs["logits"].astype(np.float64)
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    return predictions.softmax(outputs["logits"])
 
 
 class RegressionTask(TextTask):
@@ -259,7 +257,8 @@ class RegressionTask(TextTask):
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
     """Computes the mean squared error. The output is values, float32 [B]."""
     values = model(batch, training=training, seed=seed)[:, 0]
-    return Forward({LOSS: _mean(tf.square(values - batch[SCORES]), batch)}, {"values": values})
+    loss = weighted_mean(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
+    return Forward({LOSS: loss}, {"values": values})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the predicted numbers, float32 [N]."""
@@ -319,18 +318,12 @@ class RankingTask(TextTask):
     wrong = tf.reduce_logsumexp(others, axis=1)
     log_probabilities = tf.nn.log_softmax(tf.stack([wrong, logits[:, 0]], axis=1))
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
-    return Forward({LOSS: _mean(losses, batch)}, {"log_probabilities": log_probabilities})
+    return Forward({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
     return probabilities if self._right_class() == 1 else probabilities[:, ::-1]
-
-
-def _mean(losses: tf.Tensor, batch: Batch) -> Sum:
-  """The mean of losses [B] over the examples that are no padding."""
-  weights = batch[EXAMPLE_WEIGHT]
-  return Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 
 def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:

@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, Forward, Outputs, Sum
+from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
@@ -80,8 +80,7 @@ class RaceTask(FinetuningTask):
     """Computes the cross entropy over the options. The outputs are logits and option_mask, float32 [B, K]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    weights = batch[EXAMPLE_WEIGHT]
-    loss = Sum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+    loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
     return Forward({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
   def predictions(self, split: str, outputs: Outputs) -> Predictions:
@@ -94,9 +93,8 @@ class RaceTask(FinetuningTask):
     """
     questions = [self.raw(split)[i] for i in outputs["example_index"]]
     has_option = outputs[OPTION_MASK] > 0
-    logits = np.where(has_option, outputs["logits"].astype(np.float64), -np.inf)
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = np.where(has_option, exponentials / exponentials.sum(axis=1, keepdims=True), np.nan)
+    logits = np.where(has_option, outputs["logits"], -np.inf)
+    probabilities = np.where(has_option, predictions.softmax(logits), np.nan)
     labels = None if split == TEST else np.array([question.answer for question in questions])
     names = tuple(option_name(index) for index in range(logits.shape[1]))
     return Predictions([question.id for question in questions], names, probabilities, labels)

@@ -15,7 +15,7 @@ import numpy as np
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.tasks.predictions import companion_path
+from albert.tasks.predictions import companion_path, softmax
 from albert.tasks.squad.data import Question
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 
@@ -205,17 +205,12 @@ def _nbest(
         entries.append({TEXT: text, PROBABILITY: candidate.start_score + candidate.end_score} | scores)
       if len(entries) == n_best_size:
         break
-    for entry, probability in zip(entries, _softmax([entry[PROBABILITY] for entry in entries]), strict=True):
-      entry[PROBABILITY] = probability
+    if entries:
+      probabilities = softmax(np.array([entry[PROBABILITY] for entry in entries])).tolist()
+      for entry, probability in zip(entries, probabilities, strict=True):
+        entry[PROBABILITY] = probability
     nbest[question.id] = entries
   return nbest
-
-
-def _softmax(scores: Sequence[float]) -> list[float]:
-  if not scores:
-    return []
-  exponentials = np.exp(np.array(scores) - max(scores))
-  return [float(value) for value in exponentials / exponentials.sum()]
 
 
 def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:

@@ -18,7 +18,7 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
-from albert.tasks.base import Batch, Forward, Outputs, Sum
+from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
@@ -190,12 +190,6 @@ def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
   return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=positions, logits=logits)
 
 
-def _means(losses: dict[str, tf.Tensor], batch: Batch) -> dict[str, Sum]:
-  """Means of losses [B] over the examples that are no padding."""
-  weights = batch[EXAMPLE_WEIGHT]
-  return {name: Sum(tf.reduce_sum(values * weights), tf.reduce_sum(weights)) for name, values in losses.items()}
-
-
 class SquadV1Task(SquadTask):
   """SQuAD v1.1: every question has an answer. In a window without it, the labels point at [CLS]."""
 
@@ -211,7 +205,9 @@ class SquadV1Task(SquadTask):
     """Computes the mean of the cross entropies of start and end. The outputs are start_logits and end_logits [B, S]."""
     spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
-    return Forward(_means({LOSS: losses}, batch), {"start_logits": spans.start, "end_logits": spans.end})
+    return Forward(
+      {LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"start_logits": spans.start, "end_logits": spans.end}
+    )
 
   def _predictions(
     self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
@@ -263,7 +259,7 @@ class SquadV2Task(SquadTask):
     nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
     losses = {LOSS: spans + nulls / 2, SPAN_LOSS: spans, ANSWERABILITY_LOSS: nulls}
     outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
-    return Forward(_means(losses, batch), outputs)
+    return Forward({name: weighted_mean(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs)
 
   def _predictions(
     self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples

@@ -105,7 +105,8 @@ def test_ranking(archive: Path, model_config: ModelConfig, spm_model: str) -> No
 def ranking_loss(logits: list[list[float]], mask: list[list[int]], is_right: list[int]) -> tuple[float, np.ndarray]:
   """The loss of a batch whose sequences have these logits, and log_probabilities."""
 
-  def model(inputs: dict[str, tf.Tensor], seed: tf.Tensor | None) -> tf.Tensor:
+  def model(inputs: dict[str, tf.Tensor], training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+    del training, seed
     return tf.reshape(tf.cast(inputs["input_ids"][:, 0], tf.float32), [-1, 1])
 
   ids = tf.constant(logits, tf.int32)[:, :, tf.newaxis]
