@@ -1,12 +1,13 @@
-"""The exceptions that end a program with one line instead of a traceback."""
+"""The exceptions that end a command with one line instead of a traceback."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-  """Bad input from the user: one line that names the file, the line, the value and the remedy.
+  """Bad input from the user. `albert.app.run` prints the message without a traceback and exits with code 2.
 
-  `albert.app.run` prints it without a traceback and exits with code 2.
+  Args:
+    message: names the file, the line, the value and the remedy; line breaks become spaces.
   """
 
   def __init__(self, message: str):
@@ -14,14 +15,25 @@ class UserError(ValueError):
 
 
 class RunError(RuntimeError):
-  """A run that cannot go on through no fault of the input's form: one line, exit code 1."""
+  """The command cannot continue although its input is valid. `albert.app.run` prints the message and exits with code 1.
+
+  Args:
+    message: says what happened and the remedy; line breaks become spaces.
+  """
 
   def __init__(self, message: str):
     super().__init__(" ".join(message.split()))
 
 
 class Stopped(Exception):
-  """A signal stopped the run after it saved; exit code 128 + signal, so that no script takes it for finished."""
+  """A signal stopped a training run, which has saved a checkpoint.
+
+  `albert.app.run` prints the message and exits with code 128 + signal, so that scripts see that the run is unfinished.
+
+  Args:
+    message: says at which step the run stopped.
+    signal_number: SIGINT or SIGTERM.
+  """
 
   def __init__(self, message: str, signal_number: int):
     super().__init__(message)
@@ -29,7 +41,11 @@ class Stopped(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-  """SIGINT or SIGTERM interrupted a command; exit code 128 + signal. `except Exception` does not catch it."""
+  """SIGINT or SIGTERM interrupted a command, which exits with code 128 + signal. `except Exception` does not catch it.
+
+  Args:
+    signal_number: SIGINT or SIGTERM.
+  """
 
   def __init__(self, signal_number: int):
     super().__init__()

@@ -1,4 +1,4 @@
-"""The version, in one place: setup.py reads it, and --version prints it."""
+"""The version of the package. setup.py reads it, and --version prints it."""
 
 from __future__ import annotations
 

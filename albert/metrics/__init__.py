@@ -1,1 +1,1 @@
-"""Metrics: plain functions over NumPy arrays and strings."""
+"""Metrics: functions of NumPy arrays (GLUE) and of strings (SQuAD)."""

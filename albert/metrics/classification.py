@@ -1,8 +1,10 @@
-"""Metrics of classification and regression (those of GLUE), by scikit-learn and scipy.
+"""The metrics of GLUE for classification and regression, computed by scikit-learn and scipy.
 
-Predictions that are all alike leave a correlation undefined (0 / 0). It is 0.0 here, without a warning: such
-predictions tell nothing. The same holds for labels that are all alike, and for fewer than two examples.
+A correlation is undefined (0 / 0) if all predictions or all labels are equal, or if there are fewer than two examples.
+It is then 0.0, without a warning.
 """
+
+# N examples.
 
 from __future__ import annotations
 
@@ -15,29 +17,54 @@ from sklearn import metrics
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Share of equal entries. labels, predictions: int [N], N > 0."""
+  """Fraction of predictions that equal their label.
+
+  Args:
+    labels: int [N], N > 0.
+    predictions: int [N].
+  """
   return float(metrics.accuracy_score(labels, predictions))
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """F1 of class 1 among classes 0 and 1: 0.0 if no label and no prediction is 1. int [N], N > 0."""
+  """F1 of class 1 in a binary classification; 0.0 if no label and no prediction is 1.
+
+  Args:
+    labels: int [N] of 0 and 1, N > 0.
+    predictions: int [N] of 0 and 1.
+  """
   return float(metrics.f1_score(labels, predictions, pos_label=1, zero_division=0.0))
 
 
 def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Matthews' correlation, for any number of classes. int [N], N > 0."""
+  """Matthews correlation coefficient, for any number of classes.
+
+  Args:
+    labels: int [N].
+    predictions: int [N].
+  """
   if _is_constant(labels) or _is_constant(predictions):
     return 0.0
   return float(metrics.matthews_corrcoef(labels, predictions))
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Pearson's correlation. float [N]."""
+  """Pearson correlation coefficient.
+
+  Args:
+    labels: float [N].
+    predictions: float [N].
+  """
   return _correlation(stats.pearsonr, labels, predictions)
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Spearman's rank correlation; equal values share their mean rank. float [N]."""
+  """Spearman rank correlation coefficient. Equal values get the mean of their ranks.
+
+  Args:
+    labels: float [N].
+    predictions: float [N].
+  """
   return _correlation(stats.spearmanr, labels, predictions)
 
 
@@ -50,7 +77,7 @@ def _correlation(function: Callable[..., tuple[float, float]], labels: np.ndarra
   if _is_constant(labels) or _is_constant(predictions):
     return 0.0
   with warnings.catch_warnings():
-    # A model in its first steps gives values that differ in their last digits alone.
+    # In the first steps of training, predictions may differ in their last digits only.
     warnings.simplefilter("ignore", stats.NearConstantInputWarning)
     return float(function(labels, predictions)[0])
 
@@ -65,5 +92,14 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def compute(names: Iterable[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-  """The metrics of METRICS called `names`."""
+  """Computes several metrics.
+
+  Args:
+    names: keys of METRICS.
+    labels: [N], see the metrics.
+    predictions: [N].
+
+  Returns:
+    Name -> value.
+  """
   return {name: METRICS[name](labels, predictions) for name in names}

@@ -1,6 +1,6 @@
-"""Exact match and F1 of SQuAD answers, number for number what the official scripts (v1.1 and v2.0) give.
+"""Exact match and F1 of SQuAD answers (Rajpurkar et al. 2016, section 6.1; Rajpurkar et al. 2018, section 5).
 
-Rajpurkar et al. 2016, section 6.1, and Rajpurkar et al. 2018, section 5. Scores are in percent.
+The numbers equal those of the official evaluation scripts of v1.1 and v2.0. Scores are in percent.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from albert.errors import UserError
 
-# Question id -> its gold answers; none for an unanswerable question. The order is that of the data set.
-Answers = Mapping[str, Sequence[str]]
+# Question id -> the texts of its gold answers; an empty sequence for an unanswerable question. In the data set's order.
+GoldAnswers = Mapping[str, Sequence[str]]
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-  """Lower-cases, drops ASCII punctuation, then the articles a, an and the, and joins on single spaces."""
+  """Normalizes an answer as the official scripts do.
+
+  Converts to lower case, removes ASCII punctuation and the articles a, an and the, and joins words by single spaces.
+  """
   return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
 def exact_match(gold: str, prediction: str) -> int:
-  """1 if the two are the same answer after `normalize_answer`, else 0."""
+  """Returns 1 if both answers are equal after `normalize_answer`, else 0."""
   return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
 def _overlap(gold: Sequence[str], prediction: Sequence[str]) -> float:
-  """F1 of two bags of words that are not both empty."""
+  """F1 of two bags of words, at least one of which is not empty."""
   shared = sum((collections.Counter(prediction) & collections.Counter(gold)).values())
   if not shared:
     return 0
@@ -40,32 +43,37 @@ def _overlap(gold: Sequence[str], prediction: Sequence[str]) -> float:
 
 
 def f1_v1(gold: str, prediction: str) -> float:
-  """F1 of the words as in v1.1: an answer without words agrees with nothing."""
+  """F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization."""
   return _overlap(normalize_answer(gold).split(), normalize_answer(prediction).split())
 
 
 def f1_v2(gold: str, prediction: str) -> float:
-  """F1 of the words as in v2.0: two answers without words agree, one and another do not."""
+  """F1 of the words, from 0 to 1, as in v2.0.
+
+  After normalization, two answers without words get 1; an answer without words and one with words get 0.
+  """
   gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
   if not gold_words or not predicted_words:
     return int(gold_words == predicted_words)
   return _overlap(gold_words, predicted_words)
 
 
-def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-  """Scores of SQuAD v1.1.
+def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[str, float]:
+  """Computes the scores of SQuAD v1.1.
 
   Args:
-    answers: at least one for each question.
-    predictions: question id -> text. A question that is missing counts as wrong.
+    answers: at least one answer for each question.
+    predictions: question id -> text. A question without a prediction counts as wrong.
+
   Returns:
-    exact (exact_match in the official output), f1, total.
+    exact (exact_match in the official output) and f1 in percent, and total, the number of questions.
+
   Raises:
-    UserError: there are no questions, or one has no answer.
+    UserError: there are no questions, or a question has no answer.
   """
   _check_not_empty(answers)
   exact = f1 = 0.0
-  # The official script adds one by one, as `sum` does not in every Python.
+  # Added one by one as in the official script: since Python 3.12, `sum` rounds differently.
   for question, texts in answers.items():
     if not texts:
       raise UserError(f"question {question} has no answer to compare with: evaluate it as SQuAD v2.0")
@@ -77,24 +85,27 @@ def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, f
 
 
 def evaluate_v2(
-  answers: Answers,
+  answers: GoldAnswers,
   predictions: Mapping[str, str],
   null_odds: Mapping[str, float] | None = None,
   threshold: float = 1.0,
 ) -> dict[str, float]:
-  """Scores of SQuAD v2.0.
+  """Computes the scores of SQuAD v2.0.
 
   Args:
-    answers: empty for an unanswerable question.
-    predictions: question id -> text, "" for no answer; of every question.
-    null_odds: question id -> a score, the higher the less answerable; with it, answers above `threshold` count
-      as "", and the best thresholds are looked for.
-    threshold: see null_odds; the official script's default is 1.0.
+    answers: an empty sequence for an unanswerable question.
+    predictions: question id -> text, "" for no answer; for every question.
+    null_odds: question id -> score that the question has no answer, for every question. A question whose score is
+      above `threshold` then counts as predicted "", and the best thresholds are searched for.
+    threshold: see null_odds. The official script's default is 1.0.
+
   Returns:
-    In the official order: exact, f1, total; the same of the questions with an answer (HasAns_) and of those
-    without (NoAns_), if there are any; with null_odds best_exact, best_exact_thresh, best_f1, best_f1_thresh.
+    In the official order: exact and f1 in percent, and total, the number of questions; the same with the prefixes
+    HasAns_ and NoAns_ for the questions with and without an answer, if there are any; with null_odds also best_exact,
+    best_exact_thresh, best_f1 and best_f1_thresh.
+
   Raises:
-    UserError: there are no questions, or a prediction or a score is missing.
+    UserError: there are no questions, or a question has no prediction or no score.
   """
   _check_not_empty(answers)
   for values, kind in ((predictions, "prediction"), (null_odds, "null score")):
@@ -111,11 +122,11 @@ def evaluate_v2(
     return {q: float(not has_answer[q]) if null_odds[q] > threshold else score for q, score in scores.items()}
 
   final_exact, final_f1 = thresholded(exact), thresholded(f1)
-  results = _means(final_exact, final_f1, answers, "")
-  for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
-    questions = [question for question, is_answered in has_answer.items() if is_answered is wanted]
+  results = _mean_scores(final_exact, final_f1, answers, "")
+  for prefix, with_answer in (("HasAns_", True), ("NoAns_", False)):
+    questions = [question for question, is_answered in has_answer.items() if is_answered is with_answer]
     if questions:
-      results |= _means(final_exact, final_f1, questions, prefix)
+      results |= _mean_scores(final_exact, final_f1, questions, prefix)
   if null_odds is not None:
     for name, scores in (("exact", exact), ("f1", f1)):
       results[f"best_{name}"], results[f"best_{name}_thresh"] = _best_threshold(
@@ -124,23 +135,23 @@ def evaluate_v2(
   return results
 
 
-def _check_not_empty(answers: Answers) -> None:
+def _check_not_empty(answers: GoldAnswers) -> None:
   if not answers:
     raise UserError("there are no questions to evaluate: give a file that has some")
 
 
 def _raw_scores(
-  answers: Answers, predictions: Mapping[str, str], score: Callable[[str, str], float]
+  answers: GoldAnswers, predictions: Mapping[str, str], score: Callable[[str, str], float]
 ) -> dict[str, float]:
-  """Question -> the best score over its gold answers; the answer of an unanswerable one is ""."""
+  """Question id -> the best score over its gold answers. An unanswerable question has the gold answer ""."""
   return {
-    # A gold answer of nothing but articles and punctuation is none, to the official script.
+    # The official script ignores gold answers that consist of articles and punctuation only.
     question: max(score(text, predictions[question]) for text in [t for t in texts if normalize_answer(t)] or [""])
     for question, texts in answers.items()
   }
 
 
-def _means(
+def _mean_scores(
   exact: Mapping[str, float], f1: Mapping[str, float], questions: Iterable[str], prefix: str
 ) -> dict[str, float]:
   questions = list(questions)
@@ -158,10 +169,13 @@ def _best_threshold(
   null_odds: Mapping[str, float],
   has_answer: Mapping[str, bool],
 ) -> tuple[float, float]:
-  """(best score in percent, threshold): the question with the highest score that is answered still gives it.
+  """Finds the threshold of null_odds with the best mean score.
 
-  Everything unanswered is the start (threshold 0, as the official script says); questions are then answered one by
-  one, the most answerable first.
+  The search starts with all questions unanswered, which the official script reports as threshold 0. It then answers
+  one question after the other, in the order of their null_odds.
+
+  Returns:
+    The best mean score in percent, and the null_odds of the last question that is answered.
   """
   current: float = sum(1 for is_answered in has_answer.values() if not is_answered)
   best, threshold = current, 0.0

@@ -1,4 +1,7 @@
-"""The two halves of a block: self-attention and the feed-forward network, each with its residual and LayerNorm."""
+"""The two parts of a transformer block: self-attention and the feed-forward network.
+
+Each adds its input to its result and normalizes the sum (post-LN, as in BERT).
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,31 @@ from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
 
-# B batch, S sequence, M tokens that are asked for, H hidden, N heads, D = H / N head size.
+# B batch, S sequence, M selected positions, H hidden, N heads, D = H / N head size.
 
+# Added to the attention scores of padding tokens, as in the original.
 MASKED_SCORE = -10000.0
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
-  """input_mask int [B, S], 1 for real tokens -> float32 [B, 1, 1, S], 0 or -10000, added to the scores."""
+  """Makes the bias that keeps tokens from attending to padding.
+
+  Args:
+    input_mask: int [B, S], 1 for real tokens and 0 for padding.
+
+  Returns:
+    float32 [B, 1, 1, S]: 0 for real tokens and -10000 for padding, to be added to the attention scores.
+  """
   return (1.0 - tf.cast(input_mask, tf.float32))[:, None, None, :] * MASKED_SCORE
 
 
 class SelfAttention(keras.layers.Layer):
-  """x -> LayerNorm(x + attention(x)) (Vaswani et al. 2017; post-LN as in BERT)."""
+  """Multi-head self-attention: LayerNorm(x + attention(x)) (Vaswani et al. 2017, section 3.2).
+
+  Args:
+    config: sizes, number of heads and dropout rates.
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "attention"):
     super().__init__(name=name)
@@ -40,7 +56,18 @@ class SelfAttention(keras.layers.Layer):
     seed: tf.Tensor | None = None,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    """x [B, S, H], bias float32 [B, 1, 1, S] -> [B, S, H]; with positions int [B, M] what it has there, [B, M, H]."""
+    """Computes the attention of all tokens, or of some tokens to all tokens.
+
+    Args:
+      x: hidden states [B, S, H].
+      bias: float32 [B, 1, 1, S], see `attention_bias`.
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+      positions: int [B, M], the tokens to compute; None for all tokens.
+
+    Returns:
+      Hidden states [B, S, H], or [B, M, H] with `positions`, in the dtype of x.
+    """
     config = self.config
     head_size = config.hidden_size // config.num_attention_heads
 
@@ -49,19 +76,23 @@ class SelfAttention(keras.layers.Layer):
       split = tf.reshape(projected, [batch, length, config.num_attention_heads, head_size])
       return tf.transpose(split, [0, 2, 1, 3])
 
-    asked = x if positions is None else tf.gather(x, positions, batch_dims=1)
-    query, key, value = heads(self.query(asked)), heads(self.key(x)), heads(self.value(x))
+    query_states = x if positions is None else tf.gather(x, positions, batch_dims=1)  # [B, S or M, H]
+    query, key, value = heads(self.query(query_states)), heads(self.key(x)), heads(self.value(x))
     query = query * tf.cast(head_size**-0.5, x.dtype)
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
     probs = layers.dropout(probs, config.attention_probs_dropout_prob, site=0, training=training, seed=seed)
     context = tf.transpose(tf.matmul(probs, value), [0, 2, 1, 3])
-    context = self.output_dense(tf.reshape(context, tf.shape(asked)))
+    context = self.output_dense(tf.reshape(context, tf.shape(query_states)))
     context = layers.dropout(context, config.hidden_dropout_prob, site=1, training=training, seed=seed)
-    return self.layer_norm(asked + context)
+    return self.layer_norm(query_states + context)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """The variables under the original's names; `prefix` is that of the block."""
+    """Maps the variables' names in the original's checkpoints to the variables.
+
+    Args:
+      prefix: the block's name there, such as "bert/encoder/transformer/group_0/inner_group_0".
+    """
     attention = f"{prefix}/attention_1"
     return {
       **layers.layer_norm_weights(self.layer_norm, f"{prefix}/LayerNorm"),
@@ -73,7 +104,12 @@ class SelfAttention(keras.layers.Layer):
 
 
 class FeedForward(keras.layers.Layer):
-  """x -> LayerNorm(x + W2 activation(W1 x))."""
+  """The feed-forward network: LayerNorm(x + W2 activation(W1 x)) (Vaswani et al. 2017, section 3.3).
+
+  Args:
+    config: sizes, activation and dropout rate.
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "ffn"):
     super().__init__(name=name)
@@ -84,13 +120,26 @@ class FeedForward(keras.layers.Layer):
     self.layer_norm = layers.LayerNorm()
 
   def call(self, x: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """x [B, S, H] -> [B, S, H]."""
+    """Applies the network to each token.
+
+    Args:
+      x: hidden states [B, S, H].
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      Hidden states [B, S, H] in the dtype of x.
+    """
     y = self.output_dense(self.activation(self.intermediate(x)))
     y = layers.dropout(y, self.config.hidden_dropout_prob, site=2, training=training, seed=seed)
     return self.layer_norm(x + y)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """The variables under the original's names; `prefix` is that of the block."""
+    """Maps the variables' names in the original's checkpoints to the variables.
+
+    Args:
+      prefix: the block's name there, such as "bert/encoder/transformer/group_0/inner_group_0".
+    """
     return {
       **layers.layer_norm_weights(self.layer_norm, f"{prefix}/LayerNorm_1"),
       **layers.dense_weights(self.intermediate, f"{prefix}/ffn_1/intermediate/dense"),

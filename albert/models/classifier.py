@@ -1,4 +1,4 @@
-"""The model of sentence and pair classification: the encoder, dropout, and a linear head on [CLS]."""
+"""The model for classification and regression of texts and text pairs: encoder, dropout, linear head on [CLS]."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from albert.models.heads import LinearHead
 
 # B batch, S sequence, H hidden, C classes.
 
-# Of the dropout in front of a task head; blocks of the encoder count their own from their own seeds.
+# `site` of the dropout in front of a task head (see layers.dropout). The embeddings use site 0 of the same seed; each
+# block of the encoder has a seed of its own.
 HEAD_DROPOUT_SITE = 101
 
 
 class ClassifierModel(keras.Model):
-  """Encoder and head. Regression is one class whose logit is the value.
+  """The encoder and a linear layer on its pooled output.
 
   Args:
-    config: of the encoder; classifier_dropout_prob is the dropout in front of the head, 0.1 in the original
-      whatever the dropout of the encoder.
-    num_classes: C.
+    config: the encoder's config; its classifier_dropout_prob is the dropout rate in front of the head. The original
+      uses 0.1 there, also where the encoder has no dropout.
+    num_classes: number of logits C; 1 for a regression, whose logit is the predicted number.
+    name: Keras' name of the model.
   """
 
   def __init__(self, config: ModelConfig, num_classes: int, name: str = "albert_classifier"):
@@ -34,7 +36,16 @@ class ClassifierModel(keras.Model):
   def call(
     self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
-    """inputs: input_ids, input_mask, segment_ids int [B, S]; seed of dropout -> logits float32 [B, C]."""
+    """Computes the logits of a batch.
+
+    Args:
+      inputs: input_ids, input_mask, segment_ids int [B, S].
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      Logits float32 [B, C].
+    """
     no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
     encoded = self.encoder(inputs, training=training, seed=seed, positions=no_positions)
     rate = self.config.classifier_dropout_prob
@@ -42,5 +53,5 @@ class ClassifierModel(keras.Model):
     return self.head(pooled)
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """Every variable under the original's name."""
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {**self.encoder.named_weights(), **self.head.named_weights("")}

@@ -1,4 +1,4 @@
-"""Factorized embeddings: word, position and segment vectors of width E (ALBERT, section 3.1)."""
+"""The factorized embeddings: word, position and segment vectors of width E (ALBERT, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from albert.models import layers
 
 
 class Embeddings(keras.layers.Layer):
-  """ids -> sum of three tables -> LayerNorm -> dropout. The projection to H belongs to the encoder."""
+  """Sums word, segment and position embeddings, then applies LayerNorm and dropout.
+
+  The projection from E to H is part of the encoder.
+
+  Args:
+    config: sizes, initializer and dropout rate.
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "embeddings"):
     super().__init__(name=name)
@@ -27,7 +34,7 @@ class Embeddings(keras.layers.Layer):
         name=name,
         shape=[rows, config.embedding_size],
         initializer=layers.truncated_normal(config.initializer_range),
-        experimental_autocast=False,  # rows are cast, not tables
+        experimental_autocast=False,  # the looked-up rows are cast, not the whole table
       )
 
     self.word_embeddings = table("word_embeddings", config.vocab_size)
@@ -42,8 +49,19 @@ class Embeddings(keras.layers.Layer):
     training: bool | None = False,
     seed: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    """input_ids, segment_ids int [B, S] -> [B, S, E]."""
-    # Both look-ups, as in the original: the clip of the gradient counts such tables by their rows.
+    """Embeds a batch.
+
+    Args:
+      input_ids: int [B, S].
+      segment_ids: int [B, S].
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      [B, S, E] in the compute dtype.
+    """
+    # Words and segments are looked up with tf.gather, as in the original: its gradient norm sums the squares of the
+    # gathered rows (see albert/optimizers/clipping.py).
     words = tf.gather(self.word_embeddings, input_ids)
     segments = tf.gather(self.token_type_embeddings, segment_ids)
     positions = self.position_embeddings[: tf.shape(input_ids)[1]]
@@ -51,7 +69,11 @@ class Embeddings(keras.layers.Layer):
     return layers.dropout(x, self.config.hidden_dropout_prob, site=0, training=training, seed=seed)
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """The variables under the original's names."""
+    """Maps the variables' names in the original's checkpoints to the variables.
+
+    Args:
+      prefix: the embeddings' name there, "bert/embeddings".
+    """
     return {
       f"{prefix}/word_embeddings": self.word_embeddings,
       f"{prefix}/token_type_embeddings": self.token_type_embeddings,

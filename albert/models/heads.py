@@ -1,6 +1,7 @@
-"""Heads on the encoder, and the models they make. Each model names its variables as the original does.
+"""The masked-LM head, the linear head, and the pretraining model.
 
-Logits are multiplied in float32 whatever the compute dtype is: bfloat16 keeps 8 bits, so that tokens would tie.
+Logits are computed in float32 for every compute dtype: bfloat16 has 8 significant bits, and many tokens would get equal
+logits.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from albert.models import layers
 from albert.models.activations import ACTIVATIONS
 from albert.models.encoder import Encoder
 
-# B batch, S sequence, P predictions, E embedding, H hidden, V vocabulary.
+# B batch, S sequence, P masked tokens, E embedding, H hidden, V vocabulary, C classes.
 
 
 class MaskedLMHead(keras.layers.Layer):
-  """Hidden states of masked tokens -> logits over the vocabulary, tied to the word embeddings."""
+  """The masked-LM head: dense layer, activation, LayerNorm, and a product with the word embeddings.
+
+  Args:
+    config: sizes, activation and initializer.
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "predictions"):
     super().__init__(name=name)
@@ -35,7 +41,15 @@ class MaskedLMHead(keras.layers.Layer):
     super().build(input_shape)
 
   def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
-    """hidden [B, P, H], word_embeddings float32 [V, E] -> logits float32 [B, P, V]."""
+    """Computes logits over the vocabulary.
+
+    Args:
+      hidden: hidden states of the masked tokens, [B, P, H].
+      word_embeddings: the encoder's table, float32 [V, E]; the head shares it.
+
+    Returns:
+      Logits float32 [B, P, V].
+    """
     shape = tf.shape(hidden)
     hidden = self.layer_norm(self.activation(self.transform(hidden)))
     flat = tf.cast(tf.reshape(hidden, [-1, self.config.embedding_size]), tf.float32)
@@ -43,7 +57,11 @@ class MaskedLMHead(keras.layers.Layer):
     return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
   def named_weights(self, prefix: str = "cls/predictions") -> dict[str, tf.Variable]:
-    """The variables under the original's names."""
+    """Maps the variables' names in the original's checkpoints to the variables.
+
+    Args:
+      prefix: the head's name there.
+    """
     return {
       f"{prefix}/output_bias": self.output_bias,
       **layers.layer_norm_weights(self.layer_norm, f"{prefix}/transform/LayerNorm"),
@@ -52,7 +70,13 @@ class MaskedLMHead(keras.layers.Layer):
 
 
 class LinearHead(keras.layers.Layer):
-  """x [..., H] -> logits float32 [..., classes]. The weight is [classes, H], as in the original."""
+  """A linear layer in float32. Its weight is [C, H], as in the original.
+
+  Args:
+    num_classes: number of logits C.
+    stddev: standard deviation of the initial weights (truncated normal).
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, num_classes: int, stddev: float, name: str):
     super().__init__(name=name, dtype="float32")
@@ -69,24 +93,40 @@ class LinearHead(keras.layers.Layer):
     super().build(input_shape)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
-    """x [..., H] -> float32 [..., classes]."""
+    """x [..., H] -> logits float32 [..., C]."""
     return tf.matmul(x, self.output_weights, transpose_b=True) + self.output_bias
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
-    """The variables under the original's names; the head of a classifier has no prefix there."""
+    """Maps the variables' names in the original's checkpoints to the variables.
+
+    Args:
+      prefix: the head's name there; "" for the head of a classifier.
+    """
     start = f"{prefix}/" if prefix else ""
     return {f"{start}output_weights": self.output_weights, f"{start}output_bias": self.output_bias}
 
 
 class PretrainingOutput(NamedTuple):
-  """masked_lm_logits float32 [B, P, V]; sentence_logits float32 [B, 2]."""
+  """The logits of pretraining.
+
+  Attributes:
+    masked_lm_logits: float32 [B, P, V].
+    sentence_logits: float32 [B, 2].
+  """
 
   masked_lm_logits: tf.Tensor
   sentence_logits: tf.Tensor
 
 
 class PretrainingModel(keras.Model):
-  """Encoder, masked-LM head and sentence head (sentence order, or next sentence: the weights are the same)."""
+  """The encoder with a masked-LM head and a sentence head (ALBERT, section 3.1).
+
+  The sentence head serves sentence-order prediction and next-sentence prediction; its weights have the same shapes.
+
+  Args:
+    config: the encoder's config.
+    name: Keras' name of the model.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "albert_pretraining"):
     super().__init__(name=name)
@@ -98,7 +138,16 @@ class PretrainingModel(keras.Model):
   def call(
     self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> PretrainingOutput:
-    """inputs: input_ids, input_mask, segment_ids int [B, S], masked_lm_positions int [B, P]; seed of dropout."""
+    """Computes the logits of a batch.
+
+    Args:
+      inputs: input_ids, input_mask, segment_ids int [B, S]; masked_lm_positions int [B, P].
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      A PretrainingOutput.
+    """
     encoded = self.encoder(inputs, training=training, seed=seed, positions=inputs["masked_lm_positions"])
     return PretrainingOutput(
       self.masked_lm(encoded.sequence_output, self.encoder.embeddings.word_embeddings),
@@ -106,7 +155,7 @@ class PretrainingModel(keras.Model):
     )
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """Every variable under the original's name."""
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {
       **self.encoder.named_weights(),
       **self.masked_lm.named_weights(),

@@ -1,6 +1,7 @@
-"""The small pieces every layer is built of: dense, layer normalization, activation, dropout.
+"""Building blocks of all layers: dense layers, layer normalization, dropout.
 
-Matrices are multiplied in the policy's compute dtype (float32 or bfloat16); statistics are float32, and so are logits.
+Matrix products are computed in the dtype policy's compute dtype (float32 or bfloat16). Means, variances, softmax and
+logits are computed in float32.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ LAYER_NORM_EPSILON = 1e-12
 
 
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
-  """A new initializer (sharing one instance would draw equal weights)."""
+  """Makes a new initializer. Layers must not share one: a shared instance would give them equal weights.
+
+  Args:
+    stddev: standard deviation of the normal distribution before truncation at two standard deviations.
+  """
   return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
@@ -22,7 +27,7 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
 def _normalized(
   x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
-  """Layer normalization of x float32 [..., size], with the gradient in closed form, for fewer passes over memory."""
+  """Layer normalization of x float32 [..., size]. The gradient in closed form takes fewer passes over memory."""
 
   def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(values, axis=-1, keepdims=True)
@@ -41,7 +46,13 @@ def _normalized(
 
 
 def dense(units: int, stddev: float, name: str) -> keras.layers.Dense:
-  """x [..., in] -> [..., units], kernel [in, units] from a truncated normal, bias [units] 0."""
+  """Makes a dense layer without activation.
+
+  Args:
+    units: size of the output's last axis.
+    stddev: standard deviation of the initial kernel [in, units] (truncated normal); the bias [units] starts at 0.
+    name: Keras' name of the layer.
+  """
   return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name)
 
 
@@ -77,7 +88,11 @@ def dropout(x: tf.Tensor, rate: float, *, site: int, training: bool | None, seed
 
 
 class LayerNorm(keras.layers.Layer):
-  """Layer normalization over the last axis with float32 statistics and epsilon 1e-12."""
+  """Layer normalization over the last axis, computed in float32, with epsilon 1e-12 as in the original.
+
+  Args:
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, name: str = "LayerNorm"):
     super().__init__(name=name)
@@ -95,10 +110,10 @@ class LayerNorm(keras.layers.Layer):
 
 
 def dense_weights(layer: keras.layers.Dense, prefix: str) -> dict[str, tf.Variable]:
-  """The layer's variables under the original's names."""
+  """Maps the names of a dense layer's variables in the original's checkpoints to the variables."""
   return {f"{prefix}/kernel": layer.kernel, f"{prefix}/bias": layer.bias}
 
 
 def layer_norm_weights(layer: LayerNorm, prefix: str) -> dict[str, tf.Variable]:
-  """The layer's variables under the original's names."""
+  """Maps the names of a LayerNorm's variables in the original's checkpoints to the variables."""
   return {f"{prefix}/beta": layer.beta, f"{prefix}/gamma": layer.gamma}

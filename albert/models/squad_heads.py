@@ -1,6 +1,6 @@
-"""Question answering: where an answer starts and ends (SQuAD v1.1), and whether there is one (v2.0).
+"""The models for SQuAD: where the answer starts and ends (v1.1), and also whether there is one (v2.0).
 
-The v2 head is that of XLNet (Yang et al. 2019), which ALBERT took over: the end depends on the start.
+The v2.0 head is XLNet's (Yang et al. 2019), which ALBERT uses: the scores of the ends depend on the start.
 """
 
 from __future__ import annotations
@@ -16,24 +16,32 @@ from albert.models.classifier import HEAD_DROPOUT_SITE
 from albert.models.encoder import Encoder
 from albert.models.heads import LinearHead
 
-# B batch, S sequence, H hidden, K starts and M ends that a beam search keeps.
+# B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.
 
 P_MASK = "p_mask"
 _MASKED = 1e30
 
 
 class SpanLogits(NamedTuple):
-  """start, end: float32 [B, S]; -1e30 where no answer may start or end."""
+  """Scores of the tokens, -1e30 where no answer may start or end.
+
+  Attributes:
+    start: float32 [B, S].
+    end: float32 [B, S].
+  """
 
   start: tf.Tensor
   end: tf.Tensor
 
 
 class Beams(NamedTuple):
-  """The K best starts, each with its M best ends.
+  """The K most probable starts, each with its M most probable ends.
 
-  start_log_probs float32 [B, K], start_positions int32 [B, K]; end_log_probs float32 [B, K, M] given the start,
-  end_positions int32 [B, K, M].
+  Attributes:
+    start_log_probs: float32 [B, K].
+    start_positions: int32 [B, K].
+    end_log_probs: float32 [B, K, M], given the start.
+    end_positions: int32 [B, K, M].
   """
 
   start_log_probs: tf.Tensor
@@ -42,9 +50,15 @@ class Beams(NamedTuple):
   end_positions: tf.Tensor
 
 
-class SpanOrNone(NamedTuple):
-  """start_logits float32 [B, S]; end_logits float32 [B, S] given the start that was told, or None; null_logits
-  float32 [B], the log odds that there is no answer; beams, or None."""
+class SquadV2Output(NamedTuple):
+  """The results of the SQuAD v2.0 head.
+
+  Attributes:
+    start_logits: float32 [B, S].
+    end_logits: float32 [B, S], given `start_positions`; None without them.
+    null_logits: float32 [B], the log odds that the question has no answer.
+    beams: the most probable spans; None without num_starts.
+  """
 
   start_logits: tf.Tensor
   end_logits: tf.Tensor | None
@@ -53,7 +67,14 @@ class SpanOrNone(NamedTuple):
 
 
 def answer_mask(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-  """float32 [B, S]: 1 where no answer may start or end: the question, [SEP] and padding."""
+  """Finds the tokens at which no answer may start or end: the question, [SEP] and padding.
+
+  Args:
+    inputs: p_mask int [B, S], 1 for such tokens except padding; input_mask int [B, S], 0 for padding.
+
+  Returns:
+    float32 [B, S], 1 for such tokens.
+  """
   return tf.cast(tf.maximum(inputs[P_MASK], 1 - inputs["input_mask"]), tf.float32)
 
 
@@ -62,7 +83,12 @@ def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 class SquadV1Model(keras.Model):
-  """Encoder, and a dense layer of 2 on every token."""
+  """The encoder and a linear layer with 2 logits, start and end, on every token.
+
+  Args:
+    config: the encoder's config.
+    name: Keras' name of the model.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "albert_squad_v1"):
     super().__init__(name=name)
@@ -73,19 +99,34 @@ class SquadV1Model(keras.Model):
   def call(
     self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> SpanLogits:
-    """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; seed of dropout."""
+    """Scores the tokens as starts and ends.
+
+    Args:
+      inputs: input_ids, input_mask, segment_ids, p_mask int [B, S], see `answer_mask`.
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      SpanLogits.
+    """
     encoded = self.encoder(inputs, training=training, seed=seed)
     logits = self.head(encoded.sequence_output)  # [B, S, 2]
     mask = answer_mask(inputs)
     return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """Every variable under the original's name."""
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {**self.encoder.named_weights(), **self.head.named_weights("cls/squad")}
 
 
 class PairDense(keras.layers.Layer):
-  """tanh(dense([a; b])) without putting a and b together, so that either may be one for many of the other."""
+  """tanh(dense(concat([a, b]))) without the concatenation, so that a and b may be broadcast to each other.
+
+  Args:
+    units: size of the output's last axis.
+    stddev: standard deviation of the initial kernel (truncated normal).
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, units: int, stddev: float, name: str):
     super().__init__(name=name)
@@ -107,14 +148,19 @@ class PairDense(keras.layers.Layer):
 
 
 def _logit(stddev: float, name: str, *, use_bias: bool = True) -> keras.layers.Dense:
-  """A dense layer of 1 in float32, whatever the precision of the rest."""
+  """A dense layer with one unit, computed in float32 for every dtype policy."""
   return keras.layers.Dense(
     1, use_bias=use_bias, kernel_initializer=layers.truncated_normal(stddev), dtype="float32", name=name
   )
 
 
 class SquadV2Head(keras.layers.Layer):
-  """Start, end given the start, and whether there is an answer."""
+  """Scores starts, ends given a start, and whether the question has an answer.
+
+  Args:
+    config: the encoder's config; its classifier_dropout_prob is the dropout of the answerability score.
+    name: Keras' name of the layer.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "squad_v2"):
     super().__init__(name=name)
@@ -137,15 +183,21 @@ class SquadV2Head(keras.layers.Layer):
     num_ends: int = 0,
     training: bool | None = False,
     seed: tf.Tensor | None = None,
-  ) -> SpanOrNone:
-    """Scores the tokens x [B, S, H].
+  ) -> SquadV2Output:
+    """Scores the tokens.
 
     Args:
-      x: hidden states.
-      mask: float32 [B, S], 1 where no answer may start or end.
-      start_positions: int [B], the start that end_logits are given (in training the right one), or None.
-      num_starts, num_ends: K and M of the beams; 0 for none.
-      seed: of dropout.
+      x: hidden states [B, S, H].
+      mask: float32 [B, S], 1 where no answer may start or end, see `answer_mask`.
+      start_positions: int [B], the starts that end_logits depend on (in training the right ones); None for no
+        end_logits.
+      num_starts: K of the beams; 0 for no beams.
+      num_ends: M of the beams.
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      A SquadV2Output.
     """
     start_logits = _masked(self.start(x)[..., 0], mask)
     end_logits = None
@@ -153,7 +205,7 @@ class SquadV2Head(keras.layers.Layer):
       end_logits = self._end_logits(x, mask, start_positions)
     beams = self._beams(x, mask, start_logits, num_starts, num_ends) if num_starts else None
     null_logits = self._null_logits(x, start_logits, training, seed)
-    return SpanOrNone(start_logits, end_logits, null_logits, beams)
+    return SquadV2Output(start_logits, end_logits, null_logits, beams)
 
   def _end_logits(self, x: tf.Tensor, mask: tf.Tensor, start_positions: tf.Tensor) -> tf.Tensor:
     """start_positions int [B] -> float32 [B, S]."""
@@ -178,7 +230,7 @@ class SquadV2Head(keras.layers.Layer):
     return self.null_1(hidden)[:, 0]
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """The variables under the original's names."""
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {
       **layers.dense_weights(self.start, "start_logits/dense"),
       **layers.dense_weights(self.end_0, "end_logits/dense_0"),
@@ -190,15 +242,22 @@ class SquadV2Head(keras.layers.Layer):
 
 
 def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """logits [B, S] -> the `count` greatest log probabilities [B, count] and their positions int32."""
-  # A sequence shorter than `count` gives its last position, where no answer can be, for what it lacks.
+  """logits [B, S] -> the `count` largest log probabilities [B, count] and their positions int32 [B, count].
+
+  If S < count, the surplus entries point to the last position, where no answer can be.
+  """
   padded = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=-_MASKED)
   values, positions = tf.math.top_k(padded, count)
   return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
 class SquadV2Model(keras.Model):
-  """Encoder and SquadV2Head."""
+  """The encoder and SquadV2Head.
+
+  Args:
+    config: the encoder's config.
+    name: Keras' name of the model.
+  """
 
   def __init__(self, config: ModelConfig, name: str = "albert_squad_v2"):
     super().__init__(name=name)
@@ -215,8 +274,20 @@ class SquadV2Model(keras.Model):
     num_ends: int = 0,
     training: bool | None = False,
     seed: tf.Tensor | None = None,
-  ) -> SpanOrNone:
-    """inputs: input_ids, input_mask, segment_ids, p_mask int [B, S]; the others as of SquadV2Head."""
+  ) -> SquadV2Output:
+    """Scores the tokens of a batch.
+
+    Args:
+      inputs: input_ids, input_mask, segment_ids, p_mask int [B, S], see `answer_mask`.
+      start_positions: see SquadV2Head.call, as the arguments below.
+      num_starts: K of the beams; 0 for no beams.
+      num_ends: M of the beams.
+      training: whether dropout is applied; None counts as False.
+      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+
+    Returns:
+      A SquadV2Output.
+    """
     encoded = self.encoder(inputs, training=training, seed=seed)
     return self.head(
       encoded.sequence_output,
@@ -229,5 +300,5 @@ class SquadV2Model(keras.Model):
     )
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """Every variable under the original's name."""
+    """Maps the variables' names in the original's checkpoints to the variables."""
     return {**self.encoder.named_weights(), **self.head.named_weights()}

@@ -1,1 +1,1 @@
-"""LAMB and AdamW as ALBERT's original code computes them, and the learning-rate schedule."""
+"""LAMB and AdamW as in ALBERT's original code, the learning-rate schedule, and gradient clipping."""

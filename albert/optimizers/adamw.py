@@ -1,4 +1,4 @@
-"""AdamW as BERT and ALBERT compute it: decay in the update, not on LayerNorm and biases; moments uncorrected."""
+"""AdamW as in BERT and ALBERT: decoupled weight decay, except for LayerNorm and biases, and no bias correction."""
 
 from __future__ import annotations
 
@@ -9,15 +9,41 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-# Matched against variable names: neither decayed nor (LAMB) rescaled.
+# Regular expressions. Variables whose name matches one get no weight decay and, in LAMB, no trust ratio.
 EXCLUDED = ("LayerNorm", "bias")
 
 
 class AdamW(keras.optimizers.Optimizer):
-  """m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= rate * (m / (sqrt(v) + epsilon) + decay * w).
+  """Adam with decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019), a Keras optimizer.
 
-  With `bias_correction` m and v are divided by 1 - b^t first (Kingma and Ba 2015; Loshchilov and Hutter 2019).
-  Gradients are taken as they come: clip them before.
+  For each variable w with gradient g:
+
+      m = beta_1 m + (1 - beta_1) g
+      v = beta_2 v + (1 - beta_2) g^2
+      w = w - learning_rate (m / (sqrt(v) + epsilon) + weight_decay_rate w)
+
+  The optimizer does not clip gradients; see albert/optimizers/clipping.py.
+
+  Example:
+    >>> import tf_keras as keras
+    >>> from albert.optimizers.adamw import AdamW
+    >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
+    >>> model.compile(optimizer=AdamW(learning_rate=0.1, bias_correction=True), loss="mse")
+    >>> history = model.fit([[1.0], [2.0]], [[3.0], [6.0]], epochs=100, verbose=0)
+    >>> history.history["loss"][-1] < 0.1
+    True
+
+  Args:
+    learning_rate: a number, or a schedule that maps the number of updates done to the rate.
+    weight_decay_rate: factor of the weight in its update; 0 for no weight decay.
+    beta_1: decay rate of the first moment m.
+    beta_2: decay rate of the second moment v.
+    epsilon: added to sqrt(v).
+    bias_correction: whether m is divided by 1 - beta_1^t and v by 1 - beta_2^t in update t, counted from 1. The
+      original has no bias correction.
+    exclude: regular expressions; variables whose name matches one get no weight decay.
+    name: Keras' name of the optimizer.
+    **kwargs: further arguments of keras.optimizers.Optimizer.
   """
 
   def __init__(
@@ -32,7 +58,7 @@ class AdamW(keras.optimizers.Optimizer):
     name: str = "AdamW",
     **kwargs: Any,
   ):
-    # Keras would compile updates with XLA where it sees a GPU; the training loop decides that for the whole step.
+    # By default Keras compiles updates with XLA if there is a GPU. The training loop compiles the whole step instead.
     super().__init__(name=name, **{"jit_compile": False, **kwargs})
     self._learning_rate = self._build_learning_rate(learning_rate)
     self.weight_decay_rate = weight_decay_rate
@@ -44,7 +70,11 @@ class AdamW(keras.optimizers.Optimizer):
     self._rate_factors: dict[str, float] = {}
 
   def build(self, var_list: Sequence[tf.Variable]) -> None:
-    """Makes the slots m and v of each variable, float32, 0."""
+    """Creates the moments m and v of each variable, with the variable's shape and dtype and the value 0.
+
+    Args:
+      var_list: the variables to train. Only the first call creates moments.
+    """
     super().build(var_list)
     if getattr(self, "_built", False):
       return
@@ -53,22 +83,38 @@ class AdamW(keras.optimizers.Optimizer):
     self._v = [self.add_variable_from_reference(variable, "adam_v") for variable in var_list]
 
   def scale_rates(self, factors: Sequence[tuple[tf.Variable, float]]) -> None:
-    """Multiplies the learning rate of each variable by its factor (layer-wise decay)."""
+    """Sets factors of the learning rate, for layer-wise decay.
+
+    Args:
+      factors: variables and their factors. A variable that is not listed has the factor 1.
+    """
     self._rate_factors = {self._var_key(variable): factor for variable, factor in factors}
 
   def slots(self, variable: tf.Variable) -> dict[str, tf.Variable]:
-    """The moments of a variable, by the original's suffixes."""
+    """Returns the moments of a variable under the suffixes that the original's checkpoints use for them.
+
+    Args:
+      variable: a variable that was given to `build`.
+
+    Returns:
+      {"adam_m": m, "adam_v": v}, each with the variable's shape.
+    """
     index = self._index_dict[self._var_key(variable)]
     return {"adam_m": self._m[index], "adam_v": self._v[index]}
 
   def is_excluded(self, variable: tf.Variable) -> bool:
-    """True for variables without decay (and without LAMB's trust ratio)."""
+    """Whether a variable gets no weight decay and, in LAMB, no trust ratio."""
     return any(re.search(pattern, variable.name) for pattern in self.exclude)
 
   def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-    """Applies one update; called by Keras for each variable."""
+    """Updates one variable and its moments; Keras calls it for each variable.
+
+    Args:
+      gradient: the variable's shape, or tf.IndexedSlices.
+      variable: a variable that was given to `build`.
+    """
     if isinstance(gradient, tf.IndexedSlices):
-      # The moments of every row decay, touched or not, as in the original.
+      # The moments of rows without a gradient decay too, as in the original.
       gradient = tf.convert_to_tensor(gradient)
     m, v = self.slots(variable).values()
     m.assign(self.beta_1 * m + (1.0 - self.beta_1) * gradient)
@@ -86,12 +132,17 @@ class AdamW(keras.optimizers.Optimizer):
     variable.assign_sub(rate * (update if excluded else self.scale_update(update, variable)))
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
-    """What LAMB adds: a factor for the whole variable. AdamW has none."""
+    """Returns the update unchanged; LAMB multiplies it by the trust ratio.
+
+    Args:
+      update: the variable's shape, including weight decay.
+      variable: the variable to be updated.
+    """
     del variable
     return update
 
   def get_config(self) -> dict[str, Any]:
-    """For Keras serialization; the exclusions are part of it."""
+    """Returns the constructor's arguments, for Keras' serialization."""
     config = super().get_config()
     config.pop("weight_decay", None)  # Keras' own decay, which this class replaces
     return {

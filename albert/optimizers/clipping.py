@@ -1,4 +1,4 @@
-"""The clip of the global norm, with the norm that the original takes of looked-up tables."""
+"""Gradient clipping by global norm, where the norm of embedding tables is computed as in the original."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import tensorflow as tf
 
 
 class Gradient(NamedTuple):
-  """The gradient of one weight.
+  """The gradient of one weight. Gradients of several micro-batches or replicas may be added field by field.
 
-  value: dense, the weight's shape. row_squares: for a table whose gradient comes as rows (one a token), a
-  tuple of one float32 scalar, the sum of their squares before rows of one index are summed; else ().
-  Both are sums over tokens: they may be added over parts of a batch and over replicas.
+  Attributes:
+    value: dense tensor with the weight's shape.
+    row_squares: for an embedding table, whose gradient is a row for each token, a tuple with one float32 scalar: the
+      sum of the squares of these rows, before rows of the same token are summed. () for other weights.
   """
 
   value: tf.Tensor
@@ -21,7 +22,14 @@ class Gradient(NamedTuple):
 
 
 def densify(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[Gradient]:
-  """What a gradient tape gives, with rows summed."""
+  """Converts the gradients of a tf.GradientTape to `Gradient`s.
+
+  Args:
+    gradients: a dense tensor or tf.IndexedSlices for each weight.
+
+  Returns:
+    One `Gradient` for each weight, in the same order.
+  """
   return [
     Gradient(
       tf.convert_to_tensor(gradient),
@@ -32,11 +40,18 @@ def densify(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[Gradient]
 
 
 def clip_by_global_norm(gradients: Sequence[Gradient], limit: float) -> tuple[list[tf.Tensor], tf.Tensor]:
-  """Scales the gradients together so that their norm is at most `limit` (0: no clip).
+  """Scales all gradients by one factor, so that their global norm is at most `limit`.
 
-  The norm counts a looked-up table by the rows of its gradient, as tf.clip_by_global_norm does and so the
-  original: without that, eight steps from its checkpoint end 6e-4 away from its weights; with it, 2e-6.
-  Returns: the gradients, and their global norm before, float32 scalar.
+  For an embedding table, the norm is that of the gradient's rows before rows of the same token are summed
+  (`Gradient.row_squares`). tf.clip_by_global_norm, and so the original, does the same. With it, weights differ by at
+  most 2e-6 from the original's after eight steps from its checkpoint; without it, by 6e-4.
+
+  Args:
+    gradients: one for each weight.
+    limit: the largest norm; 0 for no clipping.
+
+  Returns:
+    The scaled gradients, and the global norm before scaling, a float32 scalar.
   """
   squares = [g.row_squares[0] if g.row_squares else tf.reduce_sum(tf.square(g.value)) for g in gradients]
   norm = tf.sqrt(tf.add_n(squares))

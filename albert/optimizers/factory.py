@@ -1,4 +1,4 @@
-"""From an OptimizerConfig to the optimizer it names."""
+"""Makes the optimizer that an OptimizerConfig describes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ LearningRate = float | Callable[[tf.Tensor], tf.Tensor]
 
 
 def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> keras.optimizers.Optimizer:
-  """The optimizer `config` names.
+  """Makes the optimizer of a run.
+
+  Args:
+    config: the optimizer's name and settings.
+    learning_rate: a number, or a schedule that maps the number of updates done (a scalar tensor) to the rate.
+
+  Returns:
+    A Keras optimizer with `slots(variable)`, see AdamW.
 
   Raises:
-    UserError: tfa_lamb where tensorflow-addons does not import; the message says which profile has it.
+    UserError: tfa_lamb if tensorflow-addons is not installed or does not run on this TensorFlow, or with layer-wise
+      decay, which it does not have.
   """
   if config.optimizer == "tfa_lamb":
     if config.layerwise_learning_rate_decay != 1.0:
-      raise UserError("--optimizer=tfa_lamb has one rate for all layers: leave out --layerwise_learning_rate_decay")
+      raise UserError(
+        "--optimizer=tfa_lamb has one learning rate for all layers: leave out --layerwise_learning_rate_decay"
+      )
     return _tfa_lamb(config, learning_rate)
-  cls = {"lamb": LAMB, "adamw": AdamW}[config.optimizer]
-  return cls(
+  optimizer_class = {"lamb": LAMB, "adamw": AdamW}[config.optimizer]
+  return optimizer_class(
     learning_rate,
     weight_decay_rate=config.weight_decay,
     beta_1=config.beta_1,
@@ -38,7 +48,7 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
 
 
 def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
-  """tensorflow-addons' LAMB behind the interface of ours: build, slots, iterations, apply_gradients."""
+  """tensorflow-addons' LAMB with the methods that the training loop calls: build, slots, apply_gradients."""
   try:
     from tensorflow_addons.optimizers import LAMB as AddonsLAMB
   except ImportError as error:
@@ -64,6 +74,6 @@ def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
     exclude_from_weight_decay=list(EXCLUDED),
     exclude_from_layer_adaptation=list(EXCLUDED),
   )
-  # It knows schedules of its own Keras alone; a callable it asks at each step.
+  # It accepts schedules of the Keras inside TensorFlow only, not of tf_keras, but calls a function at each step.
   optimizer.learning_rate = (lambda: learning_rate(optimizer.iterations)) if callable(learning_rate) else learning_rate
   return optimizer

@@ -1,4 +1,4 @@
-"""Layer-wise decay of the learning rate: the lower a layer, the slower it learns (Howard and Ruder 2018)."""
+"""Layer-wise learning-rate decay: lower layers get smaller learning rates (Howard and Ruder 2018, section 3.2)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ _BOTTOM = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
 
 
 def layerwise_factors(names: Iterable[str], decay: float) -> dict[str, float]:
-  """Factor of the learning rate of each weight.
+  """Computes the factor of each weight's learning rate.
 
-  Layers that share their weights are one: with G groups the embeddings get decay ** (G + 1), group g
-  (from 0) gets decay ** (G - g), and the pooler and the heads 1.
+  Layers that share weights have one factor. With G groups of layers, the embeddings get decay ** (G + 1), group g
+  (from 0) gets decay ** (G - g), and the pooler and the heads get 1.
 
   Args:
-    names: the weights by the original's names.
-    decay: factor from one group to the one below it.
+    names: names of the weights in the original's checkpoints.
+    decay: ratio of the factor of a group to the factor of the group above it.
+
+  Returns:
+    Name -> factor.
+
   Raises:
-    UserError: the factor of the lowest layers overflows float32.
+    UserError: the factor of the embeddings overflows float32.
   """
   depths = {name: _depth(name) for name in names}
-  top = 2 + max((depth for depth in depths.values() if depth is not None), default=0)
-  if decay > 1 and (top - 1) * math.log2(decay) >= _FLOAT32_EXPONENT:
+  exponent = 1 + max((depth for depth in depths.values() if depth is not None), default=0)  # of the embeddings
+  if decay > 1 and exponent * math.log2(decay) >= _FLOAT32_EXPONENT:
     raise UserError(
-      f"--layerwise_learning_rate_decay={decay:g}: its power {top - 1}, the factor of the lowest layers, overflows "
-      "float32: give a smaller one (1: no decay)"
+      f"--layerwise_learning_rate_decay={decay:g}: its power {exponent}, the factor of the lowest layers, overflows "
+      "float32: give a smaller value (1 for no decay)"
     )
-  return {name: 1.0 if depth is None else decay ** (top - 1 - depth) for name, depth in depths.items()}
+  return {name: 1.0 if depth is None else decay ** (exponent - depth) for name, depth in depths.items()}
 
 
 def _depth(name: str) -> int | None:
+  """0 for the embeddings, g + 1 for group g, None for weights above the layers."""
   if name.startswith(_BOTTOM):
     return 0
   match = _GROUP.search(name)

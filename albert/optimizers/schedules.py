@@ -1,4 +1,4 @@
-"""Learning rate over the steps: linear warm-up, then polynomial decay counted from step 0."""
+"""The learning-rate schedule: linear warm-up, then polynomial decay."""
 
 from __future__ import annotations
 
@@ -12,15 +12,30 @@ from albert.config.ranges import as_float32
 from albert.config.run import OptimizerConfig
 from albert.errors import UserError
 
-# The batch that the paper's learning rate belongs to (ALBERT, section 4.1).
+# The batch size of the paper's learning rate 0.00176 (ALBERT, section 4.1).
 REFERENCE_BATCH_SIZE = 4096
 
 
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-  """rate(t) = peak * t / warmup for t < warmup, else end + (peak - end) * (1 - t / total) ** power.
+  """A learning-rate schedule with linear warm-up and polynomial decay.
 
-  The decay is counted from step 0, as in the original, so the rate drops from peak * 1 to
-  peak * (1 - warmup / total) where warm-up ends.
+  Before update t, counted from 0, the rate is
+
+      peak * t / warmup_steps                               if t < warmup_steps
+      end + (peak - end) * (1 - t / total_steps) ** power   otherwise
+
+  The decay starts at step 0, as in the original. At the end of the warm-up the rate therefore drops, with end = 0 and
+  power = 1 from nearly peak to peak * (1 - warmup_steps / total_steps).
+
+  Args:
+    peak: the highest rate.
+    warmup_steps: updates with a rising rate; 0 for no warm-up.
+    total_steps: updates after which the rate is `end`.
+    end: the last rate.
+    power: exponent of the decay; 1 for a linear one.
+
+  Raises:
+    UserError: warmup_steps is greater than total_steps.
   """
 
   def __init__(self, peak: float, warmup_steps: int, total_steps: int, end: float = 0.0, power: float = 1.0):
@@ -34,16 +49,16 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     self.power = power
 
   def __call__(self, step: tf.Tensor) -> tf.Tensor:
-    """step: scalar, updates done so far -> float32 rate of the next update."""
+    """Returns the rate, a float32 scalar, of the update that follows `step` (a scalar) updates."""
     t = tf.cast(step, tf.float32)
-    left = 1.0 - tf.minimum(t / self.total_steps, 1.0)
-    decayed = self.end + (self.peak - self.end) * tf.pow(left, self.power)
+    remaining = 1.0 - tf.minimum(t / self.total_steps, 1.0)
+    decayed = self.end + (self.peak - self.end) * tf.pow(remaining, self.power)
     if self.warmup_steps == 0:
       return decayed
     return tf.where(t < self.warmup_steps, self.peak * t / self.warmup_steps, decayed)
 
   def get_config(self) -> dict[str, Any]:
-    """For Keras serialization."""
+    """Returns the constructor's arguments, for Keras' serialization."""
     return {
       "peak": self.peak,
       "warmup_steps": self.warmup_steps,
@@ -54,7 +69,17 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_schedule(config: OptimizerConfig, num_train_steps: int, train_batch_size: int) -> WarmupPolynomialDecay:
-  """The schedule of a run; with scale_learning_rate the peak is multiplied by sqrt(batch / 4096)."""
+  """Makes the schedule of a run.
+
+  Args:
+    config: learning rate, warm-up and decay. With scale_learning_rate, the learning rate is multiplied by
+      sqrt(train_batch_size / 4096).
+    num_train_steps: updates of the run.
+    train_batch_size: examples of an update, over all replicas.
+
+  Raises:
+    UserError: the scaled learning rate overflows float32, or the warm-up is longer than the run.
+  """
   peak = config.learning_rate
   if config.scale_learning_rate:
     peak *= math.sqrt(train_batch_size / REFERENCE_BATCH_SIZE)
