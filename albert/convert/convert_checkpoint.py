@@ -9,7 +9,7 @@ from albert.convert.huggingface import write_huggingface
 from albert.convert.model import Line, Model, read_model
 from albert.convert.tf1 import write_albert, write_tf1
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import files, local_files
 from albert.runs.output_files import VOCABULARY
 
 
@@ -51,7 +51,7 @@ def convert(
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
         files.write_atomically(files.join(staging, VOCABULARY), file.read())
-    files.sync_tree(staging)
+    local_files.sync_tree(staging)
     try:
       files.replace(staging, output_dir)
     except (UserError, RunError):

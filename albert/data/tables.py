@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -331,3 +332,21 @@ def _json_text(value: Any, path: str, number: int, name: str) -> str:
   if isinstance(value, int | float):
     return str(value)
   raise UserError(f"{path}, line {number}: {name!r} must be a text or a number, is a {type(value).__name__}")
+
+
+def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:
+  """Writes a tab-separated file with a header, atomically.
+
+  Args:
+    path: local or remote.
+    rows: column name -> value; all rows have the same columns.
+
+  Returns:
+    The text of the file.
+  """
+  text = io.StringIO()
+  writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(rows)
+  files.write_atomically(path, text.getvalue())
+  return text.getvalue()

@@ -18,7 +18,7 @@ from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.selection import SelectedForm, select_form
 from albert.export.served_model import ServedModel
 from albert.export.signatures import text_function, text_inputs, token_inputs, tokens_function
-from albert.io import files
+from albert.io import files, local_files
 from albert.runs import run_directory
 from albert.runs.output_files import VOCABULARY
 
@@ -77,7 +77,7 @@ def export_model(
   try:
     with files.naming(target):  # TensorFlow writes to the staging directory, too: its errors name the target
       _write_model(staging, name, opened, form, model, formats)
-    files.sync_tree(staging)
+    local_files.sync_tree(staging)
     target = _rename(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)

@@ -1,1 +1,1 @@
-"""Files, JSON, TFRecords, worker processes and progress lines. Nothing here knows ALBERT."""
+"""Files, JSON, TFRecords, worker processes and progress output. These modules are independent of ALBERT."""

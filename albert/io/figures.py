@@ -1,4 +1,4 @@
-"""Pictures without a screen."""
+"""Matplotlib figures that are drawn without a display."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ if TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> Figure:
-  """An empty figure of that size in inches. matplotlib is imported here, since it takes a while."""
+  """Makes an empty figure.
+
+  Args:
+    width: in inches.
+    height: in inches.
+  """
+  # Imported here because importing matplotlib is slow.
   from matplotlib.backends.backend_agg import FigureCanvasAgg
   from matplotlib.figure import Figure
 
@@ -20,7 +26,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-  """The picture as the bytes of a PNG file."""
+  """Renders a figure as the bytes of a PNG file."""
   image = io.BytesIO()
   figure.savefig(image, format="png", dpi=110)
   return image.getvalue()

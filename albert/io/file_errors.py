@@ -1,6 +1,6 @@
-"""Errors of files that a library or TensorFlow raises, as one line.
+"""Turns file errors that libraries or TensorFlow raise into errors of one line.
 
-albert.io.files does this for the files that it opens itself.
+albert.io.files does this for the files that it opens.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ from albert.errors import RunError, UserError
 from albert.io import files, local_files
 
 _LONGEST_REASON = 300
-# How Python shows bytes of names that are no UTF-8.
-_NO_UTF8 = re.compile("[\udc80-\udcff]")
+# Surrogates, with which Python represents bytes of file names that are not UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _BYTES_TO_TRY = 64 << 10
-_LATER = "run the same command again once the cause is mended; what is finished is kept"
+_LATER = "run the same command again once the cause is fixed; finished work is kept"
 
 
 def fault_of(error: BaseException) -> UserError | RunError | None:
-  """The one line for an error of the file system, local or remote; None for any other error.
+  """Converts an error of a local or remote file system to an error of one line.
 
   Args:
-    error: an OSError, an error of TensorFlow, or one that a library raised for a name whose bytes are no UTF-8.
+    error: any exception.
+
+  Returns:
+    UserError for a wrong path, RunError for a failure of the system, None if `error` is not a file system's. A file
+    system's errors are OSErrors, some errors of TensorFlow, and those for file names that are not UTF-8.
   """
   if isinstance(error, OSError):
     return _fault_of_system(error)
-  if isinstance(error, UnicodeEncodeError) and _NO_UTF8.search(error.object):
+  if isinstance(error, UnicodeEncodeError) and _NOT_UTF8.search(error.object):
     return UserError(
-      f"{error.object[:_LONGEST_REASON]}: this name or text has bytes that are no UTF-8, which TensorFlow refuses: "
+      f"{error.object[:_LONGEST_REASON]}: this name or text has bytes that are not UTF-8, which TensorFlow refuses: "
       "rename the file, or write the text as UTF-8"
     )
   names = [kind.__name__ for kind in type(error).__mro__]
@@ -57,10 +61,16 @@ def _fault_of_system(error: OSError) -> UserError | RunError:
 
 
 def fault_of_temporary_directory(error: BaseException) -> RunError | None:
-  """The line for an error of TensorFlow on a machine whose temporary directory cannot be written; None for any other.
+  """Checks whether an error of TensorFlow has its cause in a temporary directory that cannot be written.
 
-  tf.function writes the code that it generates there. Where it cannot, it goes on without, and stops later with an
-  error that does not say why.
+  tf.function writes the code that it generates to the temporary directory. If that fails, TensorFlow continues and
+  later raises an error that does not name the cause.
+
+  Args:
+    error: any exception.
+
+  Returns:
+    RunError that names the directory; None if it can be written or `error` is not TensorFlow's.
   """
   if not type(error).__module__.startswith("tensorflow"):
     return None
@@ -69,7 +79,7 @@ def fault_of_temporary_directory(error: BaseException) -> RunError | None:
       file.write(bytes(_BYTES_TO_TRY))
       file.flush()
   except OSError as reason:
-    where = tempfile.tempdir or "TMPDIR"  # None where Python found no directory that can be written
+    where = tempfile.tempdir or "TMPDIR"  # None if Python found no writable directory
     return RunError(
       f"{where}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space there, or set "
       "TMPDIR"

@@ -1,4 +1,4 @@
-"""What is at a local path: reading a pipe, a socket or a device may wait for ever."""
+"""Tells regular files from pipes, sockets and devices, from which a reader may wait forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {
 
 
 def _kind(path: str) -> int:
-  """The kind of the file, one of stat.S_IF*; links are followed. 0 if nothing can be found out about it."""
+  """The file's type, one of stat.S_IF*, following links; 0 if it does not exist or cannot be inspected."""
   try:
     return stat.S_IFMT(os.stat(path).st_mode)
   except OSError:
@@ -25,25 +25,28 @@ def _kind(path: str) -> int:
 
 
 def is_regular(path: str) -> bool:
-  """True for a file; links are followed."""
+  """Whether the path is a regular file, following links."""
   return _kind(path) == stat.S_IFREG
 
 
 def is_special(path: str) -> bool:
-  """True for a pipe, a socket or a device."""
+  """Whether the path is a pipe, a socket or a device, following links."""
   return _kind(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
 def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
-  """Refuses what is there and cannot be read as a file.
+  """Checks that a path is a regular file.
+
+  A path that does not exist or cannot be inspected passes: opening it reports the error.
 
   Args:
-    path: one where nothing is, or nothing can be found out, is left to whoever opens it.
-    or_pipe: a pipe is fine, too: it is read once, from its beginning to its end.
+    path: a local path.
+    or_pipe: whether a pipe passes too, because the caller reads it once from beginning to end.
+
   Raises:
-    UserError: a directory, a pipe, a socket or a device.
+    UserError: the path is a directory, a pipe, a socket or a device.
   """
   kind = _kind(path)
   if kind in _KINDS and not (or_pipe and kind == stat.S_IFIFO):
-    remedy = "save what it gives as a file, since it may be read more than once" if kind == stat.S_IFIFO else ""
+    remedy = "save its output as a file, because it may be read more than once" if kind == stat.S_IFIFO else ""
     raise UserError(f"{path} is {_KINDS[kind]}, not a regular file: {remedy or 'give a file'}")

@@ -1,26 +1,24 @@
-"""Files by path, local or remote: globs, reading, atomic writing.
+"""Local and remote files: opening, listing, globs, atomic writing.
 
-A path with "://" (gs://, s3://, ...) goes through tf.io.gfile, and only then is TensorFlow imported.
+Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfile. TensorFlow is imported only for them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import itertools
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
 from albert.errors import UserError
 from albert.io import file_kinds, globs, json_values, local_files, processes
 
-# Requests to a remote file system at a time: each waits for an answer, and none needs the processor.
+# Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _THREADS = 64
 
 Argument = TypeVar("Argument")
@@ -29,7 +27,13 @@ Schema = TypeVar("Schema")
 
 
 class Stat(NamedTuple):
-  """Size in bytes, time of the last change in nanoseconds, and whether it is a directory."""
+  """Metadata of a file or directory.
+
+  Attributes:
+    num_bytes: its size.
+    mtime_ns: time of the last change, nanoseconds since 1970.
+    is_dir: whether it is a directory.
+  """
 
   num_bytes: int
   mtime_ns: int
@@ -37,7 +41,7 @@ class Stat(NamedTuple):
 
 
 def is_remote(path: str) -> bool:
-  """True for a path of a remote file system, such as gs://bucket/file."""
+  """Whether the path is on a remote file system, such as gs://bucket/file."""
   return "://" in path
 
 
@@ -54,12 +58,17 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
   """Opens a binary file.
 
   Args:
-    path: of a regular file.
-    mode: how, with "b".
-    or_pipe: whether a pipe may be read, once, from its beginning to its end.
+    path: a regular file.
+    mode: as of `open`; must contain "b".
+    or_pipe: whether `path` may also be a pipe, because the caller reads it once from beginning to end.
+
+  Returns:
+    The open file. Errors while it is read or written are UserErrors and RunErrors too.
+
   Raises:
-    UserError: the path or its rights are wrong, or what is to be read is no regular file.
-    RunError: the system failed, for example with too many open files. Reading and writing the file raise it, too.
+    UserError: the path or its permissions are wrong, or a file to read is not a regular file.
+    RunError: the system failed, for example because too many files are open.
+    ValueError: the mode lacks "b".
   """
   if "b" not in mode:
     raise ValueError(f"files are opened as bytes: mode {mode!r} lacks 'b'")
@@ -71,25 +80,27 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
 
 
 def exists(path: str) -> bool:
+  """Whether there is a file or directory; False for a link whose target does not exist."""
   return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
 
 
 def is_dir(path: str) -> bool:
+  """Whether the path is a directory, following links."""
   return bool(_gfile().isdir(path)) if is_remote(path) else os.path.isdir(path)
 
 
 def is_special(path: str) -> bool:
-  """True for a pipe, a socket or a device, whose reader may wait for ever."""
+  """Whether the path is a local pipe, socket or device, from which a reader may wait forever."""
   return not is_remote(path) and file_kinds.is_special(path)
 
 
 def is_regular(path: str) -> bool:
-  """True for a file that is there: no directory, pipe, socket or device."""
+  """Whether the path is an existing file that is not a directory, pipe, socket or device."""
   return not is_dir(path) if is_remote(path) else file_kinds.is_regular(path)
 
 
 def check_is_regular(path: str) -> None:
-  """UserError for a directory, a pipe, a socket or a device; what is not there is left to whoever opens it."""
+  """Raises UserError if the path is a local directory, pipe, socket or device; see file_kinds.check_is_regular."""
   if not is_remote(path):
     file_kinds.check_is_regular(path)
 
@@ -100,30 +111,38 @@ def size(path: str) -> int:
 
 
 def stat(path: str) -> Stat:
-  """Size, time and kind, in one request. Raises UserError when there is no such file."""
+  """Reads the metadata of a file or directory with one request.
+
+  Raises:
+    UserError: a local path does not exist or cannot be read.
+  """
   if is_remote(path):
-    found = _gfile().stat(path)
-    return Stat(int(found.length), int(found.mtime_nsec), bool(found.is_directory))
-  try:
-    status = os.stat(path)
-  except OSError as error:
-    if os.path.islink(path):
-      raise UserError(
-        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
-        "restore that file"
-      ) from error
-    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error
+    remote = _gfile().stat(path)
+    return Stat(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
+  status = local_files.stat(path)
   return Stat(status.st_size, status.st_mtime_ns, os.path.isdir(path))
 
 
 def stats(paths: Iterable[str]) -> dict[str, Stat]:
-  """`stat` of each path; of remote ones many at a time."""
+  """Reads the metadata of many files, in parallel threads; see `stat`.
+
+  Returns:
+    Path -> metadata, in the order of `paths`.
+  """
   paths = list(paths)
   return dict(zip(paths, in_threads(stat, paths), strict=True))
 
 
 def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
-  """`function` of each argument, in order, in as many threads as requests to a remote file system are worth."""
+  """Calls a function with each argument, in up to 64 threads, for functions that wait for a file system.
+
+  Args:
+    function: called with one argument at a time.
+    arguments: one for each call.
+
+  Returns:
+    The results in the order of `arguments`.
+  """
   if len(arguments) < 2:
     return list(map(function, arguments))
   with futures.ThreadPoolExecutor(min(_THREADS, len(arguments))) as pool:
@@ -131,31 +150,37 @@ def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argum
 
 
 def makedirs(path: str) -> None:
-  """Makes the directory and its parents; an existing one is fine. Raises UserError or RunError when it cannot."""
+  """Makes a directory and its parents. An existing directory is no error.
+
+  Raises:
+    UserError: the path or its permissions are wrong.
+    RunError: the system failed.
+  """
   if is_remote(path):
     _gfile().makedirs(path)
     return
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
-    what = f"{local_files.final_path(path)}: cannot make this directory"
-    raise local_files.explained(error, what, "choose one that can be written to") from error
+    problem = f"{local_files.final_path(path)}: cannot make this directory"
+    raise local_files.explained(error, problem, "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:
-  """Renames `source` to `target`, over an existing file; atomic on a local file system. Raises as `naming`."""
+  """Renames `source` to `target`, replacing an existing file. On a local file system this is atomic.
+
+  Raises:
+    UserError: a path or its permissions are wrong.
+    RunError: the system failed.
+  """
   if is_remote(target):
     _gfile().rename(source, target, overwrite=True)
     return
-  try:
-    os.replace(source, target)
-  except OSError as error:  # it has two names
-    what = f"{target}: cannot write it"
-    raise local_files.explained(error, what, "check the path and its rights") from error
-  _sync_directory(os.path.dirname(target) or ".")
+  local_files.replace(source, target)
 
 
 def remove(path: str) -> None:
+  """Removes a file."""
   if is_remote(path):
     _gfile().remove(path)
   else:
@@ -163,13 +188,13 @@ def remove(path: str) -> None:
 
 
 def discard(path: str) -> None:
-  """Removes a staging file or directory after a failure, if it can: the failure is what is to be told."""
+  """Removes a staging file or directory after a failure. Errors are ignored, so that the failure is reported."""
   with contextlib.suppress(Exception):
     remove_tree(path) if is_dir(path) else remove(path)
 
 
 def remove_tree(path: str) -> None:
-  """Removes a directory with all it holds; one that is not there is fine. Of a link, only the link is removed."""
+  """Removes a directory with its contents, if it exists. For a link, only the link is removed."""
   if is_remote(path):
     if _gfile().exists(path):
       _gfile().rmtree(path)
@@ -180,71 +205,33 @@ def remove_tree(path: str) -> None:
 
 
 def listdir(path: str) -> list[str]:
-  """Names in the directory, sorted."""
+  """Lists the names in a directory, sorted."""
   names: Iterable[str] = _gfile().listdir(path) if is_remote(path) else os.listdir(path)
   return sorted(name.rstrip("/") for name in names)
 
 
 def join(path: str, *parts: str) -> str:
-  """Joins path components; a remote path always takes "/"."""
+  """Joins path components. Components of a remote path are always separated by "/"."""
   if is_remote(path):
     return "/".join([path.rstrip("/"), *parts])
   return os.path.join(path, *parts)
 
 
 def unused_path(path: str) -> str:
-  """`path` if nothing is there, else `path` with the smallest number, from 2 on, that makes it a new name."""
+  """Returns `path` if it does not exist, else the first of `path`-2, `path`-3, ... that does not exist."""
   candidates = itertools.chain([path], (f"{path}-{number}" for number in itertools.count(2)))
   return next(candidate for candidate in candidates if not exists(candidate))
 
 
-def sync(file: BinaryIO) -> None:
-  """Flushes the open file down to the disk (a remote file system does so when the file is closed).
-
-  Raises:
-    RunError: the disk failed.
-  """
-  file.flush()
-  try:
-    descriptor = file.fileno()
-  except (AttributeError, OSError):
-    return
-  with naming(str(file.name)):
-    os.fsync(descriptor)
-
-
-def sync_tree(directory: str) -> None:
-  """Flushes each file below a directory down to the disk, before it is renamed. Raises as `sync`."""
-  for folder, _, names in os.walk(directory):  # finds nothing at a remote path; remote files are synced when closed
-    for name in names:
-      with open_file(os.path.join(folder, name)) as file:
-        sync(file)
-    _sync_directory(folder)
-
-
-def _sync_directory(path: str) -> None:
-  """Makes a rename in this directory survive a power cut, where the system can do it."""
-  try:
-    descriptor = os.open(path, os.O_RDONLY)
-  except OSError:
-    return
-  try:
-    os.fsync(descriptor)
-  except OSError:
-    pass
-  finally:
-    os.close(descriptor)
-
-
-# A name holds 255 bytes on most file systems; what staging_path adds to it has up to 40.
+# Most file systems limit a name to 255 bytes; staging_path adds up to 40 bytes.
 _MAX_NAME_BYTES = 200
 _SECONDS_UNTIL_ABANDONED = 24 * 3600
 
 
 def staging_path(path: str) -> str:
-  """A new hidden name in the same directory, under which `path` is written before it is renamed.
+  """Makes a hidden name in the same directory, under which `path` is written before it is renamed.
 
-  No other process has it, on whatever host or in whatever container, nor another thread or call of this one.
+  The name is unique among all processes, threads and calls on all hosts and in all containers.
   """
   directory, name = path.rsplit("/", 1) if is_remote(path) else os.path.split(path)
   name = name.encode("utf-8", "surrogateescape")[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
@@ -253,15 +240,18 @@ def staging_path(path: str) -> str:
 
 
 def is_staging_name(name: str) -> bool:
-  """True for a name that staging_path made."""
+  """Whether `staging_path` made this name."""
   return local_files.STAGING_NAME.match(name) is not None
 
 
 def remove_leftovers(directory: str) -> None:
-  """Deletes staging files and directories in `directory` whose writers have ended.
+  """Deletes staging files and directories whose writers have ended.
 
-  A writer of this host has ended if its process has. One of another host cannot be asked: what it was writing is
-  deleted when it has not changed for a day.
+  A writer on this host has ended if its process does not exist any more. Whether a writer on another host has ended is
+  unknown; its files are deleted if they have not changed for a day.
+
+  Args:
+    directory: the directory to clean up; nothing happens if it does not exist.
   """
   if not is_dir(directory):
     return
@@ -273,12 +263,12 @@ def remove_leftovers(directory: str) -> None:
       try:
         if processes.has_ended(key, pid) or (key != processes.host_key() and _is_abandoned(path)):
           remove_tree(path) if is_dir(path) else remove(path)
-      except Exception:  # another process has removed it, or it is another user's; it does no harm
+      except Exception:  # another process removed it, or it is another user's: a leftover does no harm
         continue
 
 
 def _is_abandoned(path: str) -> bool:
-  """True if neither the file, nor anything in the directory, has changed for a day."""
+  """Whether the file, or the directory with all files in it, has not changed for a day."""
   if is_remote(path):
     inside = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
   else:
@@ -292,29 +282,34 @@ _cleaned: set[str] = set()
 
 
 def _remove_leftovers_once(path: str) -> None:
-  """Deletes the leftovers beside `path` when this process first writes there. A remote directory is not listed."""
+  """Calls remove_leftovers for the directory of `path` once in this process. Remote directories are not cleaned up."""
   directory = os.path.abspath(os.path.dirname(path))
   if not is_remote(path) and directory not in _cleaned:
     _cleaned.add(directory)
-    with contextlib.suppress(Exception):  # a directory that cannot be listed: the writing says what is wrong
+    with contextlib.suppress(Exception):  # if the directory cannot be listed, writing `path` reports the error
       remove_leftovers(directory)
 
 
 def write_atomically(path: str, data: bytes | str) -> None:
-  """Writes a file atomically: to a staging file, synced to disk, then renamed. Text is written as UTF-8.
+  """Writes a file atomically: writes a staging file, flushes it to the disk, and renames it.
 
-  When this process first writes in a directory, it deletes the staging files that killed processes have left there.
+  After an error, an existing file at `path` is unchanged and the staging file is removed. The first time that a process
+  writes in a directory, it also deletes the staging files that killed processes left there.
+
+  Args:
+    path: local or remote.
+    data: the content; text is encoded as UTF-8.
 
   Raises:
-    UserError: the path or its rights are wrong.
-    RunError: the disk failed. What was there before is unchanged, and the staging file is removed.
+    UserError: the path or its permissions are wrong.
+    RunError: the disk failed.
   """
   _remove_leftovers_once(path)
   staging = staging_path(path)
   try:
     with open_file(staging, "wb") as file:
       file.write(data.encode("utf-8") if isinstance(data, str) else data)
-      sync(file)
+      local_files.sync(file)
     replace(staging, path)
   except BaseException:
     discard(staging)
@@ -324,21 +319,27 @@ def write_atomically(path: str, data: bytes | str) -> None:
 def _matches(pattern: str) -> list[str]:
   if is_remote(pattern):
     return sorted(_gfile().glob(pattern))
-  # A name with brackets in it is found as it stands before it is read as a pattern.
+  # An existing file whose name contains brackets is not interpreted as a pattern.
   return [pattern] if os.path.exists(pattern) else sorted(globs.find(pattern))
 
 
 def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
-  """Sorted unique paths of the comma-separated globs in `spec`. Raises as stat_globs."""
+  """Lists the files that match comma-separated globs, sorted, each one once; see stat_globs."""
   return list(stat_globs(spec, flag=flag))
 
 
 def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
-  """Sorted unique paths of the comma-separated globs in `spec`, with one `stat` of each.
+  """Lists the files that match comma-separated globs, with their metadata.
+
+  Args:
+    spec: globs or paths, separated by commas.
+    flag: the flag that `spec` is the value of, for errors.
+
+  Returns:
+    Path -> metadata, sorted by path.
 
   Raises:
-    UserError: naming `flag` and the pattern when one matches nothing, or the file when one is a
-      directory, a pipe, a device, unreadable or empty.
+    UserError: a pattern matches nothing, or a file is empty, unreadable, or not a regular file.
   """
   patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
   if not patterns:
@@ -349,15 +350,15 @@ def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
     if not matches:
       raise UserError(f"{flag}: {pattern!r} matches no file: check the path (globs are quoted from the shell)")
     paths.update(matches)
-  found = stats(sorted(paths))
-  for path, status in found.items():
+  stats_by_path = stats(sorted(paths))
+  for path, status in stats_by_path.items():
     if status.is_dir:
       raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
     if not is_remote(path):
       open_file(path).close()
     if status.num_bytes == 0:
       raise UserError(f"{flag}: {path} is empty: remove it from the input")
-  return found
+  return stats_by_path
 
 
 @overload
@@ -369,10 +370,19 @@ def read_json(path: str, kind: type[Schema], remedy: str = "", *, nan_is_null: b
 
 
 def read_json(path: str, kind: Any = dict[str, Any], remedy: str = "", *, nan_is_null: bool = False) -> Any:
-  """The value of a JSON file, checked against a schema: an object, unless `kind` says otherwise.
+  """Reads a JSON file and checks it against a schema.
+
+  Args:
+    path: local or remote.
+    kind: the schema, see json_values.parse; by default any object.
+    remedy: end of error messages: what the user can do.
+    nan_is_null: whether NaN and Infinity are read as null, see json_values.parse.
+
+  Returns:
+    The value, of type `kind`.
 
   Raises:
-    UserError: there is no such file, or what it holds is refused; see json_values.parse.
+    UserError: there is no such file, or its content is refused, see json_values.parse.
   """
   if not exists(path):
     raise UserError(f"{path}: no such file")
@@ -382,15 +392,5 @@ def read_json(path: str, kind: Any = dict[str, Any], remedy: str = "", *, nan_is
 
 
 def write_json(path: str, values: dict[str, Any]) -> None:
-  """Writes a JSON object atomically. A number that is not finite, which JSON does not have, is written as null."""
+  """Writes a JSON object atomically. Numbers that are not finite, which JSON does not have, are written as null."""
   write_atomically(path, json_values.dumps(values, indent=2) + "\n")
-
-
-def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:
-  """Writes rows, all with the same columns, as a tab-separated file with a header. Returns the text."""
-  text = io.StringIO()
-  writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], delimiter="\t", lineterminator="\n")
-  writer.writeheader()
-  writer.writerows(rows)
-  write_atomically(path, text.getvalue())
-  return text.getvalue()

@@ -1,4 +1,4 @@
-"""Local files whose errors name them: a full disk, a wrong path or a device that fails is one line."""
+"""Local files: opening, renaming and flushing them. Errors are one line that names the file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, cast
 
 from albert.errors import RunError, UserError
 
-# .NAME.KEY-PID-RANDOM.tmp, where KEY is of the host (processes.host_key).
+# .NAME.KEY-PID-RANDOM.tmp, where KEY identifies the host (processes.host_key); files.staging_path makes such names.
 STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 _BUFFER_BYTES = 64 << 10
-# Errors of a wrong path. Any other may pass: a full disk, too many open files, a device that does not answer.
+# Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
 _ERRORS_OF_PATHS = {
   errno.EACCES,
   errno.EEXIST,
@@ -29,58 +29,75 @@ _ERRORS_OF_PATHS = {
   errno.EPERM,
   errno.EROFS,
 }
-_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
-# "PATH; REASON", before what TensorFlow adds.
+_ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+# TensorFlow's messages contain "PATH; REASON", followed by details of the operation.
 _TENSORFLOW_REASON = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
 
 
 def final_path(path: str) -> str:
-  """The path with the names that its staging files and directories are to get."""
+  """Replaces the names of staging files and directories in a path by the names that they get when they are complete."""
   matches = ((STAGING_NAME.match(name), name) for name in path.split("/"))
   return "/".join(match["name"] if match else name for match, name in matches)
 
 
 def system_error(error: BaseException) -> OSError | None:
-  """The error of the system behind an exception of Python or of TensorFlow; None if it is no such error."""
+  """Finds the system error behind an exception.
+
+  Args:
+    error: an OSError, an error of TensorFlow whose message contains a system error, or any other exception.
+
+  Returns:
+    The system error, or None.
+  """
   if isinstance(error, OSError):
     return error
   if "OpError" in (kind.__name__ for kind in type(error).__mro__):  # without importing TensorFlow
     for reason in _TENSORFLOW_REASON.findall(str(error)):
-      if reason in _NUMBERS:
-        return OSError(_NUMBERS[reason], reason)
+      if reason in _ERROR_NUMBERS:
+        return OSError(_ERROR_NUMBERS[reason], reason)
   return None
 
 
-def explained(error: OSError, what: str, remedy: str) -> UserError | RunError:
-  """The one line for an error of the system: UserError for a wrong path, else RunError."""
+def explained(error: OSError, problem: str, remedy: str) -> UserError | RunError:
+  """Makes the error of one line for a system error.
+
+  Args:
+    error: the system error.
+    problem: the path, and what could not be done with it.
+    remedy: what the user can do about a wrong path.
+
+  Returns:
+    UserError for a wrong path, RunError for any other error.
+  """
   if error.errno in _ERRORS_OF_PATHS:
-    return UserError(f"{what} ({error.strerror}): {remedy}")
-  return RunError(f"{what} ({error.strerror or error}): run the same command again once the cause is mended")
+    return UserError(f"{problem} ({error.strerror}): {remedy}")
+  return RunError(f"{problem} ({error.strerror or error}): run the same command again once the cause is fixed")
 
 
 @contextlib.contextmanager
 def naming(path: str, verb: str = "write") -> Iterator[None]:
-  """Turns an error of the system, also one that TensorFlow reports, into one line that names the file.
+  """Context manager that turns system errors, also those that TensorFlow reports, into one line that names the file.
 
   Args:
-    path: of the file or directory, if the error has none. Of a staging file the line has the name that it is to get.
-    verb: what cannot be done with it.
+    path: the file or directory, for errors that name none. A staging file is called by its final name.
+    verb: what could not be done with the file, such as "read".
+
   Raises:
-    UserError: the path or its rights are wrong.
+    UserError: the path or its permissions are wrong.
     RunError: the disk or the system failed.
   """
   try:
     yield
   except Exception as error:
-    found = system_error(error)
-    if found is None:
+    cause = system_error(error)
+    if cause is None:
       raise
-    name = final_path(os.fsdecode(found.filename) if isinstance(found.filename, str | bytes) else path)
-    raise explained(found, f"{name}: cannot {verb} it", "check the path and its rights") from error
+    name = final_path(os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path)
+    raise explained(cause, f"{name}: cannot {verb} it", "check the path and its rights") from error
 
 
 class _LocalFile(io.FileIO):
-  """A local file. Its errors name it: those of reading and writing, unlike those of opening, have no name."""
+  """A local file whose errors while it is read or written name the file, which Python's do not."""
 
   def readinto(self, buffer: Any) -> int | None:
     with naming(str(self.name), "read"):
@@ -96,8 +113,93 @@ class _LocalFile(io.FileIO):
 
 
 def open_local(path: str, mode: str) -> BinaryIO:
-  """As open(path, mode), for a binary mode; raises as `naming`, as do reading and writing the file."""
+  """Opens a local file in a binary mode.
+
+  Args:
+    path: a local path.
+    mode: as of `open`; contains "b".
+
+  Returns:
+    The open file. Reading and writing it raise the same errors.
+
+  Raises:
+    UserError: the path or its permissions are wrong.
+    RunError: the disk or the system failed.
+  """
   with naming(path, "read" if "r" in mode else "write"):
     raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
     buffered = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
     return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
+
+
+def sync(file: BinaryIO) -> None:
+  """Flushes an open file to the disk. A remote file is flushed when it is closed.
+
+  Raises:
+    RunError: the disk failed.
+  """
+  file.flush()
+  try:
+    descriptor = file.fileno()
+  except (AttributeError, OSError):
+    return
+  with naming(str(file.name)):
+    os.fsync(descriptor)
+
+
+def sync_tree(directory: str) -> None:
+  """Flushes all files below a directory to the disk, so that the directory can be renamed.
+
+  Raises:
+    RunError: the disk failed.
+  """
+  for folder, _, names in os.walk(directory):  # finds nothing at a remote path; remote files are flushed when closed
+    for name in names:
+      with open_local(os.path.join(folder, name), "rb") as file:
+        sync(file)
+    sync_directory(folder)
+
+
+def sync_directory(path: str) -> None:
+  """Flushes a directory to the disk, so that a rename in it survives a power cut. Errors are ignored."""
+  try:
+    descriptor = os.open(path, os.O_RDONLY)
+  except OSError:
+    return
+  try:
+    os.fsync(descriptor)
+  except OSError:
+    pass
+  finally:
+    os.close(descriptor)
+
+
+def replace(source: str, target: str) -> None:
+  """Renames a file or directory, replacing an existing file, and flushes the rename to the disk.
+
+  Raises:
+    UserError: a path or its permissions are wrong.
+    RunError: the system failed.
+  """
+  try:
+    os.replace(source, target)
+  except OSError as error:  # it names both paths; only the target is of interest
+    raise explained(error, f"{target}: cannot write it", "check the path and its rights") from error
+  sync_directory(os.path.dirname(target) or ".")
+
+
+def stat(path: str) -> os.stat_result:
+  """Reads the metadata of a file or directory, following links.
+
+  Raises:
+    UserError: it does not exist or cannot be read, or it is a link whose target does not exist.
+  """
+  try:
+    return os.stat(path)
+  except OSError as error:
+    if os.path.islink(path):
+      raise UserError(
+        f"{path}: is a link to {os.readlink(path)}, which cannot be read ({error.strerror}): remove the link, or "
+        "restore that file"
+      ) from error
+    raise UserError(f"{path}: cannot read it ({error.strerror}): check the path and its rights") from error

@@ -23,7 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, local_files
 from albert.io.protobuf import encode_varint, encode_varints
 
 _HEADER = struct.Struct("<QI")  # length of the record, checksum of these eight bytes
@@ -251,7 +251,7 @@ class RecordWriter:
         self._flush()
         if self._gzip:
           self._gzip.close()
-        files.sync(self._file)
+        local_files.sync(self._file)
       self._file.close()
       if kind is None:
         files.replace(self._staging, self.path)

@@ -175,7 +175,7 @@ class DirectoryLock:
           with contextlib.suppress(OSError):
             os.remove(self.path)
         raise RunError(
-          f"{self.path}: cannot lock it ({error.strerror}): run the same command again once the cause is mended"
+          f"{self.path}: cannot lock it ({error.strerror}): run the same command again once the cause is fixed"
         ) from error
       finally:
         if descriptor >= 0:

@@ -13,7 +13,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.data import pipeline
+from albert.data import pipeline, tables
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
@@ -322,7 +322,7 @@ class PretrainingTask(Task):
     """Fills the masks of predict_file: writes predictions.tsv, and prints it."""
     del run
     (path,) = self.prediction_files(directory, predictions_file)
-    print(files.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
+    print(tables.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
     return [path]
 
   def filled_masks(self, model: keras.Model) -> Iterator[dict[str, Any]]:

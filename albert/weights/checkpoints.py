@@ -161,7 +161,7 @@ class CheckpointManager:
 
   def _rename(self, staging: str, step: int) -> None:
     """Syncs the files of a staging directory to disk, writes their manifest, and renames the directory."""
-    files.sync_tree(staging)
+    local_files.sync_tree(staging)
     paths = {name: os.path.join(staging, name) for name in files.listdir(staging)}
     entries = {name: {"bytes": files.size(path), "sha256": file_sha256(path)} for name, path in paths.items()}
     files.write_json(os.path.join(staging, MANIFEST), {"step": step, "files": entries})

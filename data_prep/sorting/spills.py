@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from albert.errors import RunError, UserError
-from albert.io import files, json_values
+from albert.io import files, json_values, local_files
 
 # Bits of a key that number its bucket. There are enough buckets to find the first example of a shard without reading
 # many instances before it.
@@ -212,7 +212,7 @@ class SpillWriter:
     records_position = [self._offset, len(record_bytes), zlib.crc32(record_bytes)]
     footer = json.dumps({"runs": self._runs, "records": records_position, "summary": summary}).encode()
     self._file.write(record_bytes + footer + struct.pack("<QQ", len(footer), zlib.crc32(footer)) + _MAGIC)
-    files.sync(self._file)
+    local_files.sync(self._file)
     self._file.close()
     files.replace(self._staging, self.path)
 

@@ -14,7 +14,7 @@ from albert.data.batches import BatchPlan, ExampleDataset
 from albert.data.dataset import InputContext
 from albert.data.examples import TokenizedExamples, concatenate
 from albert.data.feature_cache import make_examples
-from albert.io import files, records
+from albert.io import local_files, records
 
 ALONE = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 
@@ -255,7 +255,7 @@ def test_features_that_cannot_be_kept_are_a_warning(
 
   for cache_dir, reason in ((tmp_path / "file", "File exists"), (tmp_path / "full", "No space left on device")):
     if cache_dir.name == "full":
-      monkeypatch.setattr(files, "sync", full_disk)
+      monkeypatch.setattr(local_files, "sync", full_disk)
     made = make_examples(raw, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
     assert made.input_ids.tolist() == raw
     (line,) = warnings(capsys)

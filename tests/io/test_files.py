@@ -113,7 +113,7 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
     files.write_atomically(str(path), "after")
   reason = os.strerror(errno.EFBIG if failing == "write" else errno.ENOSPC)
   assert str(caught.value) == (
-    f"{path}: cannot write it ({reason}): run the same command again once the cause is mended"
+    f"{path}: cannot write it ({reason}): run the same command again once the cause is fixed"
   )
   assert path.read_text() == "before"
   assert os.listdir(tmp_path) == ["file"]

@@ -11,6 +11,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
+from albert.data import tables
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
@@ -81,7 +82,7 @@ class ToyTask(FinetuningTask):
   ) -> Sequence[str]:
     (path,) = self.prediction_files(directory, predictions_file)
     rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run(self.data("test"))["logits"])]
-    files.write_rows(path, rows)
+    tables.write_rows(path, rows)
     return [path]
 
 
