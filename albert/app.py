@@ -1,9 +1,9 @@
-"""Starts a command-line program: parses flags, and ends it with one line and an exit code.
+"""Runs a command: parses its flags, prints its errors as one line, and sets its exit code.
 
-Exit codes: 0 done, 2 bad input, 1 a fault of the system or of the program, 128 + signal after SIGINT or SIGTERM, 141
-when nobody reads standard output any more. Only a fault of the program shows a traceback.
+Exit codes: 0 for success, 2 for bad input, 1 for a failure of the system or a bug, 128 + signal after SIGINT or
+SIGTERM, and 141 if the reader of standard output has closed it. Only a bug prints a traceback.
 
-Imports nothing heavy, so that `--help` answers at once.
+The module imports no large libraries, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from albert.io import file_errors
 
 EXIT_FAULT = 1
 EXIT_USER_ERROR = 2
-# What a shell shows for a program that SIGPIPE ended.
+# The exit code that a shell shows for a program that SIGPIPE ended.
 _EXIT_CLOSED_PIPE = 128 + 13
-_LONGEST_REASON = 200
-# Flags that lower what a command needs.
-_FLAGS_OF_MEMORY = (
+_MAX_REASON_CHARACTERS = 200
+# Flags whose values determine how much memory a command needs.
+_MEMORY_FLAGS = (
   "train_batch_size",
   "eval_batch_size",
   "batch_size",
@@ -51,17 +51,17 @@ def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
 def _parse_flags(
   argv: Sequence[str], rest: list[str] | None, operands: list[str] | None, show_help: Callable[[bool], None]
 ) -> list[str]:
-  """Parses flags; an unknown flag, a bad value or a stray word is one line and exit code 2."""
+  """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2."""
   if rest is not None and "--" in argv:
-    place = list(argv).index("--")
-    argv, rest[:] = argv[:place], argv[place + 1 :]
+    separator = list(argv).index("--")
+    argv, rest[:] = argv[:separator], argv[separator + 1 :]
   words = argv[1:]
-  # albert.export has a flag of this name, which takes a value.
+  # albert.export defines a flag --version that takes a value.
   if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
     print(command_help.version_line())
     sys.exit(0)
   if set(words) & (_HELP | _FULL_HELP):
-    with contextlib.suppress(flags.Error):  # what can be understood decides on the defaults that are shown
+    with contextlib.suppress(flags.Error):  # the valid flags determine the defaults that the help shows
       flags.FLAGS([argv[0], *(word for word in words if word not in _HELP | _FULL_HELP)], known_only=True)
     show_help(bool(set(words) & _FULL_HELP))
     sys.exit(0)
@@ -83,7 +83,7 @@ def _parse_flags(
 def _print_help(
   main: Callable[[], None], help_page: Callable[[], HelpPage] | None, description: str | None, is_full: bool
 ) -> None:
-  """Prints the help of the command; the full one has absl's own flags, too."""
+  """Prints the help of the command; with `is_full`, also the flags that libraries define."""
   module = sys.modules["__main__" if description is not None else main.__module__]
   page = help_page() if help_page else HelpPage(command_help.flags_of(sys.argv[0]))
   if is_full:
@@ -98,29 +98,34 @@ def run(
   help_page: Callable[[], HelpPage] | None = None,
   description: str | None = None,
 ) -> None:
-  """Runs `main()` as the program. What albert.errors defines ends it with one line on stderr.
+  """Runs a command and ends the process. The errors of albert.errors are printed as one line on stderr.
 
   Args:
-    main: what to run when the flags are parsed.
-    rest: a list that takes the words after "--", for programs that pass them on; None if there may be none.
-    operands: a list that takes the words that are no flags, such as directories; None if there may be none.
-    help_page: what --help shows of the flags, which are parsed then; None for the flags as they are defined.
+    main: called when the flags are parsed.
+    rest: list to which the words after "--" are added; None if the command accepts none.
+    operands: list to which the words that are not flags, such as directories, are added; None if the command accepts
+      none.
+    help_page: returns the content of --help; called after the flags before --help are parsed. None for all flags that
+      the command defines.
     description: the text at the top of --help; None for the docstring of the module that defines `main`.
+
+  Raises:
+    SystemExit: always, with the exit code.
   """
 
-  logging.set_verbosity(logging.WARNING)  # libraries' chatter
+  logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries
   parse = functools.partial(
     _parse_flags, rest=rest, operands=operands, show_help=functools.partial(_print_help, main, help_page, description)
   )
   startup.begin()
   try:
     _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse))
-  except KeyboardInterrupt:  # while another ending was under way
+  except KeyboardInterrupt:  # while the command was already ending
     startup.end_by_signal(startup.interrupted_by() or signal.SIGINT)
 
 
 def _run(program: Callable[[], None]) -> NoReturn:
-  """Runs what ends with SystemExit, and turns any other ending into an exit code and at most one line."""
+  """Runs a function, and turns any exception into an exit code and at most one line on stderr."""
   startup.start_running()
   try:
     try:
@@ -146,7 +151,7 @@ def _run(program: Callable[[], None]) -> NoReturn:
 
 
 def _ending(error: BaseException) -> tuple[int | None, str]:
-  """The exit code of an exception, None if it is a fault of the program, and the line to print."""
+  """Returns the exit code for an exception, None if it is a bug, and the line to print."""
   number = startup.interrupted_by()
   if isinstance(error, Stopped):
     return 128 + error.signal_number, str(error)
@@ -160,25 +165,25 @@ def _ending(error: BaseException) -> tuple[int | None, str]:
       f"error: standard output: cannot write it ({error.strerror}): redirect it to where there is space",
     )
   if not isinstance(error, UserError | RunError):
-    found = file_errors.fault_of(error) or _memory_error(error) or file_errors.fault_of_temporary_directory(error)
-    if found is None:
+    known_error = file_errors.fault_of(error) or _memory_error(error) or file_errors.fault_of_temporary_directory(error)
+    if known_error is None:
       return None, ""
-    error = found
+    error = known_error
   return EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAULT, f"error: {error}"
 
 
 def _memory_error(error: BaseException) -> RunError | None:
-  """The line for an error of memory, of Python, NumPy or TensorFlow; None for any other."""
+  """Makes the error of one line if Python, NumPy or TensorFlow ran out of memory; None for any other exception."""
   if not isinstance(error, MemoryError) and type(error).__name__ != "ResourceExhaustedError":
     return None
-  reason = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
-  smaller = [f"--{name}" for name in _FLAGS_OF_MEMORY if name in flags.FLAGS]
+  reason = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARACTERS]
+  smaller = [f"--{name}" for name in _MEMORY_FLAGS if name in flags.FLAGS]
   remedy = f"lower {' or '.join(smaller)}, or use" if smaller else "give it less at a time, or use"
   return RunError(f"out of memory{f' ({reason})' if reason else ''}: {remedy} a machine or device with more memory")
 
 
 def _discard_output_that_cannot_be_written() -> None:
-  """Text that standard output still refuses goes nowhere, or Python would write a traceback when it ends."""
+  """Discards text that cannot be written to standard output, for which Python would print a traceback at its end."""
   try:
     sys.stdout.flush()
   except OSError:

@@ -1,4 +1,4 @@
-"""What --help and --version print. Imports nothing heavy."""
+"""The texts of --help and --version. The module imports no large libraries."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from albert.version import VERSION
 WIDTH = 96
 _NAME_WIDTH = 30
 _DEFAULT_GROUP = "Flags"
-# What absl's validator of a required flag says.
+# The message of absl's validator of required flags.
 _REQUIRED = "must have a value other than None"
 
 
 @dataclasses.dataclass(frozen=True)
 class FlagHelp:
-  """What --help says of a flag.
+  """The help of one flag.
 
   Attributes:
     name: without dashes.
-    text: what it is.
-    default: its default in words; "" if the text says it, or there is none.
-    value: what stands behind "=", such as N; "" for a flag that is switched on or off.
-    group: heading that it stands under.
+    text: what the flag sets.
+    default: its default in words; "" if there is none or `text` contains it.
+    value: placeholder of the value, such as N; "" for a boolean flag.
+    group: the heading under which it is listed.
   """
 
   name: str
@@ -43,14 +43,23 @@ class FlagHelp:
 
 @dataclasses.dataclass(frozen=True)
 class HelpPage:
-  """The flags of a command, and paragraphs before them, such as where the defaults are from."""
+  """The content of --help.
+
+  Attributes:
+    flags: the command's flags.
+    notes: paragraphs before the flags, such as one that says where the defaults come from.
+  """
 
   flags: Sequence[FlagHelp]
   notes: Sequence[str] = ()
 
 
 def program(module: ModuleType | None = None) -> str:
-  """How the command is called, without the path of its file: run_squad.py, or python -m albert.export."""
+  """Returns the name of the command as a user types it: run_squad.py, or python -m albert.export.
+
+  Args:
+    module: the command's main module; None for the module that Python was started with.
+  """
   module = module or sys.modules["__main__"]
   spec = getattr(module, "__spec__", None)
   if module.__name__ == "__main__" and spec is not None:
@@ -59,17 +68,20 @@ def program(module: ModuleType | None = None) -> str:
 
 
 def version_line() -> str:
-  """What --version prints."""
+  """Returns the output of --version."""
   return f"albert-tf2 {VERSION}"
 
 
 def render(title: str, description: str, page: HelpPage) -> str:
-  """The whole text of --help.
+  """Formats the text of --help.
 
   Args:
-    title: how the command is called.
-    description: its docstring.
-    page: its flags; those of a group stand together, groups in the order of their first flag.
+    title: the command's name, see `program`.
+    description: paragraphs that say what it does.
+    page: its flags and notes. Flags are listed by group, groups in the order of their first flag.
+
+  Returns:
+    The text, in lines of at most WIDTH characters.
   """
   parts = [f"usage: {title} --flag=value ..."]
   parts += [_filled(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
@@ -83,7 +95,7 @@ def render(title: str, description: str, page: HelpPage) -> str:
 
 
 def _filled(paragraph: str) -> str:
-  """A paragraph in lines of at most WIDTH; one that is indented, such as a command, as it is."""
+  """Wraps a paragraph at WIDTH characters. A paragraph with indented lines, such as a command, is kept as it is."""
   is_indented = any(line.startswith(" ") for line in paragraph.splitlines())
   return paragraph if is_indented else textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -102,28 +114,33 @@ def _entry(flag: FlagHelp) -> str:
 
 
 def value_name(kind: str, choices: Iterable[str] | None) -> str:
-  """What stands for the value of a flag of this type: N, X, its choices, ...; "" for a boolean."""
+  """Returns the placeholder of a flag's value: N, X, VALUE or the choices; "" for a boolean.
+
+  Args:
+    kind: "int", "float", "bool" or "str".
+    choices: the possible values; None for any value.
+  """
   if choices:
     return "|".join(choices)
   return {"int": "N", "float": "X", "bool": ""}.get(kind, "VALUE")
 
 
 def flags_of(module_name: str) -> list[FlagHelp]:
-  """The flags that a module has defined with absl, in the order of their definition."""
-  return [_of_absl(flag) for flag in flags.FLAGS.flags_by_module_dict().get(module_name, [])]
+  """Returns the flags that a module has defined with absl, in the order of definition."""
+  return [_absl_help(flag) for flag in flags.FLAGS.flags_by_module_dict().get(module_name, [])]
 
 
 def other_flags(module_name: str) -> list[FlagHelp]:
-  """The flags of all other modules, for --helpfull, under the name of their module."""
-  modules = {name: found for name, found in flags.FLAGS.flags_by_module_dict().items() if name != module_name}
-  return [dataclasses.replace(_of_absl(flag), group=name) for name, found in modules.items() for flag in found]
+  """Returns the flags of all other modules, for --helpfull, grouped by module."""
+  by_module = {name: defined for name, defined in flags.FLAGS.flags_by_module_dict().items() if name != module_name}
+  return [dataclasses.replace(_absl_help(flag), group=name) for name, defined in by_module.items() for flag in defined]
 
 
-def _of_absl(flag: Any) -> FlagHelp:
+def _absl_help(flag: Any) -> FlagHelp:
   choices = getattr(flag.parser, "enum_values", None)
   text = " ".join((flag.help or "").split())
   if choices:
-    text = text.removeprefix(f"<{'|'.join(choices)}>: ")  # absl puts them there
+    text = text.removeprefix(f"<{'|'.join(choices)}>: ")  # absl adds the choices to the help
   if any(_REQUIRED in validator.message for validator in flag.validators):
     text += " (required)"
   default = "" if "(default" in text else shown(flag.default)
@@ -139,7 +156,7 @@ def _type_of(flag: Any) -> str:
 
 
 def shown(value: Any) -> str:
-  """A default in words; "" for none, and for a flag that is off."""
+  """Formats a default for the help; "" if there is none, and for a boolean flag that is off."""
   if isinstance(value, list | tuple):
     return ",".join(map(str, value))
   if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""What a command does before its other imports: signals, standard streams and the encoding of paths.
+"""Prepares the process of a command: signal handlers, standard streams and the encoding of paths.
 
-Imports nothing heavy. A command calls `begin()` in the first lines of its file, so that an interrupt during the imports
-ends it with one line. Importing albert as a library changes none of this.
+A command calls `begin()` before its other imports, so that an interrupt during the imports ends it with one line. This
+module imports no large libraries. Importing albert as a library does not change the process.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import IO, Any, NoReturn
 from albert.errors import Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds after which a signal is delivered again that a destructor has swallowed.
+# Seconds after which a signal is sent again if its exception was raised in a destructor, which discards it.
 _SECONDS_TO_REPEAT = 0.05
 
 
 class OutputError(OSError):
-  """Standard output cannot be written: it is closed, full, or a pipe that nobody reads."""
+  """Standard output cannot be written: it is closed, its disk is full, or the reader of the pipe has ended."""
 
 
 class _OutputFile(io.FileIO):
-  """Standard output; its errors are told from those of other files."""
+  """Standard output. Its errors are OutputErrors, which differ from those of other files."""
 
   def write(self, data: Any) -> int:
     try:
@@ -37,7 +37,7 @@ class _OutputFile(io.FileIO):
 
 
 class _MessageFile(io.FileIO):
-  """Standard error: messages that nobody can read are dropped, and the work goes on."""
+  """Standard error. Messages that cannot be written are dropped, so that the command continues."""
 
   def write(self, data: Any) -> int:
     try:
@@ -47,7 +47,13 @@ class _MessageFile(io.FileIO):
 
 
 class _State:
-  """Of this process. `requested`: the signal under way, or 0."""
+  """The state of this process.
+
+  Attributes:
+    has_begun: whether `begin` was called.
+    is_running: whether a signal raises Interrupted; otherwise it ends the process at once.
+    requested: the signal that interrupts the command, or 0.
+  """
 
   has_begun = False
   is_running = False
@@ -55,13 +61,13 @@ class _State:
 
 
 def begin() -> None:
-  """Prepares this process to be a command; a second call does nothing."""
+  """Prepares this process to run a command. Further calls have no effect."""
   if _State.has_begun:
     return
   _State.has_begun = True
   if threading.current_thread() is threading.main_thread():
     for number in _SIGNALS:
-      if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+      if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
         signal.signal(number, _on_signal)
     sys.unraisablehook = _on_unraisable
   _use_utf8()
@@ -70,27 +76,30 @@ def begin() -> None:
 
 
 def start_running() -> None:
-  """From here until `stop_running` a signal raises Interrupted, so that what was begun is cleaned up."""
+  """Makes signals raise Interrupted until `stop_running` is called, so that unfinished files are cleaned up."""
   _State.is_running = True
 
 
 def stop_running() -> None:
-  """From here a signal ends the process at once."""
+  """Makes signals end the process at once."""
   _State.is_running = False
 
 
 def interrupted_by() -> int:
-  """The signal that has interrupted the command, or 0. Libraries may have made another exception of it."""
+  """Returns the signal that interrupted the command, or 0.
+
+  Libraries may replace the Interrupted that the signal raised by another exception.
+  """
   return _State.requested
 
 
 def stopped_line(number: int) -> str:
-  """What is said when a signal has ended the command."""
+  """Returns the message of a command that a signal ended."""
   return f"stopped by {signal.Signals(number).name}"
 
 
 def end_by_signal(number: int) -> NoReturn:
-  """Ends the process now, with one line."""
+  """Prints one line and ends the process at once, with exit code 128 + signal."""
   with contextlib.suppress(OSError):
     os.write(2, f"{stopped_line(number)}\n".encode())
   os._exit(128 + number)
@@ -104,7 +113,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-  """True within an import, where many libraries take any exception for a missing package, or abort."""
+  """Whether the frame is in an import. Many libraries abort there, or treat any exception as a missing package."""
   while frame is not None:
     if frame.f_code.co_filename.startswith("<frozen importlib"):
       return True
@@ -113,7 +122,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _on_unraisable(unraisable: Any) -> None:
-  """An interrupt that fell into a destructor, which can raise nothing, is delivered again."""
+  """Sends a signal again if its Interrupted was raised in a destructor, where Python discards exceptions."""
   if isinstance(unraisable.exc_value, Interrupted):
     number = unraisable.exc_value.signal_number
     _State.requested = 0
@@ -124,16 +133,17 @@ def _on_unraisable(unraisable: Any) -> None:
 
 
 def _use_utf8() -> None:
-  """Starts Python again in its UTF-8 mode where it would take paths for ASCII or Latin-1: TensorFlow takes UTF-8."""
+  """Restarts Python in UTF-8 mode if it would decode paths as ASCII or Latin-1. TensorFlow encodes paths as UTF-8."""
   if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
     os.environ["PYTHONUTF8"] = "1"
     os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def _open_closed_descriptors() -> None:
-  """Opens /dev/null where a standard stream is closed: the next file would get its number, and the stream's text.
+  """Opens /dev/null for each closed standard stream. Otherwise the next opened file would get the stream's descriptor.
 
-  Standard input cannot be read then, standard output cannot be written, and messages are dropped.
+  Reading a closed standard input and writing a closed standard output remain errors. Messages to a closed standard
+  error are dropped.
   """
   for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
     try:
@@ -147,7 +157,10 @@ def _open_closed_descriptors() -> None:
 
 
 def _replace_streams() -> None:
-  """Streams whose errors are told apart, and that escape what their encoding lacks. A test's own streams stay."""
+  """Replaces the standard streams by _OutputFile and _MessageFile, which escape characters they cannot encode.
+
+  Streams that a test has replaced are kept.
+  """
   if sys.stdin is None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
   if sys.stdout is sys.__stdout__:
@@ -162,7 +175,7 @@ def _text_stream(file: io.FileIO, old: IO[str] | None, *, line_buffering: bool =
     old.flush()
     encoding, is_unbuffered = old.encoding, old.write_through
     line_buffering = line_buffering or old.line_buffering
-  # Python writes unbuffered text (python -u) to a buffer that is flushed after each write.
+  # With python -u, the text layer is unbuffered and the binary buffer is flushed after each write.
   return io.TextIOWrapper(
     io.BufferedWriter(file),
     encoding=encoding,

@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe, as many at once as are there, in bounded memory."""
+"""Reads the lines of a file or a pipe in batches: as many lines as are available, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import BinaryIO
 
 from albert.errors import RunError, UserError
 
-# A longer line is refused. A text of this size takes about 1 GB to answer.
+# Longer lines are refused. A model needs about 1 GB of memory for a text of this size.
 MAX_LINE_BYTES = 16 << 20
-# Lines of this many bytes together are read ahead.
+# Reading ahead stops when the lines that wait have this many bytes.
 _MAX_AHEAD_BYTES = 32 << 20
-# Seconds that a line is waited for before those that are there are answered.
-_PATIENCE = 0.05
+# Seconds to wait for another line before a batch that is not full is returned.
+_SECONDS_TO_WAIT = 0.05
 
 
-class _Reader:
-  """Reads lines in a thread.
+class _LineReader:
+  """Reads lines in a thread of its own.
 
   Args:
-    file: what to read.
+    file: an open binary file or pipe.
     source: its name, for errors.
-    size: lines that are read ahead at most.
+    max_lines: how many lines are read ahead at most.
   """
 
-  def __init__(self, file: BinaryIO, source: str, size: int):
-    self._file, self._source, self._size = file, source, size
+  def __init__(self, file: BinaryIO, source: str, max_lines: int):
+    self._file, self._source, self._max_lines = file, source, max_lines
     self._lines: collections.deque[bytes] = collections.deque()
     self._num_bytes = 0
     self._changed = threading.Condition()
@@ -41,11 +41,11 @@ class _Reader:
       number = 0
       while line := self._next_line(number := number + 1):
         with self._changed:
-          self._changed.wait_for(lambda: len(self._lines) < self._size and self._num_bytes < _MAX_AHEAD_BYTES)
+          self._changed.wait_for(lambda: len(self._lines) < self._max_lines and self._num_bytes < _MAX_AHEAD_BYTES)
           self._lines.append(line)
           self._num_bytes += len(line)
           self._changed.notify_all()
-    except Exception as error:  # of the file; raised in the thread that takes the lines
+    except Exception as error:  # raised again in the thread that takes the lines
       self._error = error
     with self._changed:
       self._at_end = True
@@ -63,12 +63,12 @@ class _Reader:
     return line
 
   def take(self) -> bytes | None:
-    """The next line, waited for as long as it takes; None at the end. Raises what went wrong after the lines before."""
+    """Waits for the next line and returns it; None at the end. Errors of reading are raised after the last line."""
     return self._take(None)
 
   def take_soon(self) -> bytes | None:
-    """The next line if it is there or comes soon, else None."""
-    return self._take(_PATIENCE)
+    """Returns the next line if it is available or arrives within _SECONDS_TO_WAIT, else None."""
+    return self._take(_SECONDS_TO_WAIT)
 
   def _take(self, seconds: float | None) -> bytes | None:
     with self._changed:
@@ -79,10 +79,10 @@ class _Reader:
         self._changed.notify_all()
         return line
     if seconds is None and self._error is not None:
-      raise self._as_ending(self._error)
+      raise self._error_to_raise(self._error)
     return None
 
-  def _as_ending(self, error: Exception) -> Exception:
+  def _error_to_raise(self, error: Exception) -> Exception:
     if isinstance(error, UserError | RunError):
       return error
     reason = getattr(error, "strerror", None) or error
@@ -92,16 +92,20 @@ class _Reader:
 
 
 def windows(file: BinaryIO, size: int, source: str = "the input") -> Iterator[list[bytes]]:
-  """Lists of lines that are there together, so that a slow writer is answered line by line.
+  """Yields lists of lines that are available together. Lines that arrive slowly come one by one.
 
   Args:
-    file: what to read.
-    size: lines of a list at most. Fewer if they are long: a list has at most twice 32 MiB.
-    source: what the file is called in errors.
+    file: an open binary file or pipe.
+    size: maximum number of lines in a list. Lists of long lines are shorter: a list has at most 48 MiB.
+    source: the file's name in errors.
+
+  Yields:
+    Lists of lines with their line ends.
+
   Raises:
-    UserError: a line has more than MAX_LINE_BYTES, or the file cannot be read; after the lines before it.
+    UserError: a line has more than MAX_LINE_BYTES, or the file cannot be read. The lines before are yielded first.
   """
-  reader = _Reader(file, source, 2 * size)
+  reader = _LineReader(file, source, 2 * size)
   while (line := reader.take()) is not None:
     window, num_bytes = [line], len(line)
     while len(window) < size and num_bytes < _MAX_AHEAD_BYTES and (line := reader.take_soon()) is not None:

@@ -1,7 +1,7 @@
-"""The only place that reads JSON: strict syntax, then a schema. Each fault is one line that says where it is.
+"""Parses JSON strictly and checks it against a schema. Errors are one line that says where the fault is.
 
-A schema is a type that msgspec knows: a `msgspec.Struct`, a dataclass, `dict[str, float]`, and so on. Define it beside
-the code that reads the file.
+All JSON of the project is read here. A schema is a type that msgspec can convert to: a `msgspec.Struct`, a dataclass,
+`dict[str, float]`, and so on. It is defined beside the code that reads the file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from albert.io.text_encoding import check_encoding
 
 T = TypeVar("T")
 
-# Types for schemas. A name of a file leads to no other directory.
+# Types for schemas. A FileName has no directory.
 _FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-# Deeper nesting is refused: nothing that is read here needs it, and deeper values exhaust Python's recursion limit.
+# Deeper nesting is refused: no file of the project needs it, and it would exceed Python's recursion limit.
 _MAX_DEPTH = 100
-# Larger integers fit no type of NumPy or TensorFlow.
+# Larger integers do not fit into any integer type of NumPy or TensorFlow.
 _MAX_INTEGER = 2**64
-_SHOWN = 60
+_MAX_SHOWN_CHARACTERS = 60
 _LITERALS = {None: "null", True: "true", False: "false"}
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -48,18 +48,18 @@ _STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
 
 
 def shown(value: Any) -> str:
-  """The value as an error shows it: its beginning, if it is long."""
+  """Formats a value for an error message. Only the beginning of a long value is shown."""
   text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)
-  return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+  return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[: _MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
 def without_surrogates(text: str) -> str:
-  """The text with U+FFFD for each lone surrogate, which JSON can write ("\\ud800") and UTF-8 cannot hold."""
+  """Replaces each lone surrogate in a text by U+FFFD. JSON can contain them ("\\ud800"), UTF-8 cannot."""
   return _SURROGATES.sub("\ufffd", text)
 
 
 def encoded(text: str) -> bytes:
-  """The text as UTF-8; see without_surrogates."""
+  """Encodes a text as UTF-8, with U+FFFD for each lone surrogate."""
   try:
     return text.encode("utf-8")
   except UnicodeEncodeError:
@@ -67,7 +67,13 @@ def encoded(text: str) -> bytes:
 
 
 def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
-  """JSON that `parse` reads: a number that is not finite, which JSON does not have, is written as null."""
+  """Serializes values as JSON. Numbers that are not finite, which JSON does not have, are written as null.
+
+  Args:
+    values: dicts, lists, strings, numbers, booleans and None.
+    indent: spaces for each level; None for one line.
+    ensure_ascii: whether other characters are written as escapes.
+  """
   try:
     return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
   except ValueError:
@@ -91,20 +97,24 @@ def parse(
   nan_is_null: bool = False,
   keep_surrogates: bool = False,
 ) -> T:
-  """The value that JSON text holds, checked against a schema.
+  """Parses JSON and checks it against a schema.
 
   Args:
-    where: the file, with the line if `data` is one line of it; errors begin with it.
-    data: the bytes, in UTF-8 with or without a byte order mark; or a text, such as an environment variable.
-    kind: the schema: any type that `msgspec.convert` takes. Numbers are not taken from texts, nor 0 and 1 for
-      true and false; an integer is taken for a float.
-    remedy: what to do about a fault; errors end with it.
-    nan_is_null: read NaN and Infinity as null. Logs and results of earlier versions hold them.
-    keep_surrogates: leave lone surrogates in texts as they are, instead of replacing each by U+FFFD.
+    where: the file, and the line if `data` is one line of it; errors begin with it.
+    data: UTF-8 bytes with or without a byte order mark; or a text, such as an environment variable.
+    kind: the schema: any type that `msgspec.convert` accepts. Strings are not converted to numbers, nor 0 and 1 to
+      booleans; an integer is accepted as a float.
+    remedy: what the user can do about a fault; errors end with it.
+    nan_is_null: whether NaN and Infinity are read as null. Logs and results of earlier versions contain them.
+    keep_surrogates: whether lone surrogates in strings are kept; otherwise each is replaced by U+FFFD.
+
+  Returns:
+    The value, of type `kind`.
+
   Raises:
-    UserError: not UTF-8; not JSON (with line and column); NaN, infinity or a number that overflows; an integer of
-      more than 64 bits; deep nesting; an object with a key twice; a value of another type or out of the range of the
-      schema (with its place, such as $.runs[0].seed).
+    UserError: `data` is not UTF-8 or not JSON (the error names line and column), or contains NaN, infinity, a number
+      that overflows, an integer of more than 64 bits, more than 100 levels of nesting, an object with a duplicate key,
+      or a value that does not fit the schema (the error names its path, such as $.runs[0].seed).
   """
   end = f": {remedy}" if remedy else ""
   text = _decoded(where, data, end)
@@ -126,7 +136,20 @@ def parse(
 
 
 def convert(where: str, values: Any, kind: type[T], remedy: str = "") -> T:
-  """Values that `parse` read, or a part of them, checked against a schema; see parse."""
+  """Checks values that were parsed from JSON against a schema.
+
+  Args:
+    where: the file; errors begin with it.
+    values: the parsed values or a part of them.
+    kind: the schema, see `parse`.
+    remedy: what the user can do about a fault; errors end with it.
+
+  Returns:
+    The value, of type `kind`.
+
+  Raises:
+    UserError: a value does not fit the schema.
+  """
   try:
     return msgspec.convert(values, kind, strict=True)
   except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -144,7 +167,7 @@ def _decoded(where: str, data: bytes | str, end: str) -> str:
   try:
     return data.decode("utf-8-sig")
   except UnicodeDecodeError as error:
-    # Of a file with a byte order mark, positions are counted without it.
+    # For a file with a byte order mark, the error's positions do not count the mark.
     content: bytes = error.object
     start = content.rfind(b"\n", 0, error.start) + 1
     line = f", line {content.count(10, 0, error.start) + 1}" if b"\n" in content else ""
@@ -161,16 +184,16 @@ def _syntax_error(where: str, text: str, error: json.JSONDecodeError) -> str:
   return f"{where}{line}: not JSON ({error.msg}, column {error.colno})"
 
 
-# Syntax that Python reads and JSON does not have, or that nothing here can use:
+# Decoders that refuse what Python's json module accepts but JSON does not have, or what NumPy cannot represent:
 
 
 class _RefusedError(Exception):
-  """A number or an object is refused. The decoder does not know where it is; a second pass finds it."""
+  """A number or an object is refused. The decoder does not know its path; a second pass finds it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Refused:
-  """Stands for what is refused in the second pass."""
+  """Placeholder for a refused value in the second pass."""
 
   reason: str
 
@@ -187,7 +210,7 @@ def _decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) -> js
 
   def real(text: str) -> Any:
     value = float(text)
-    return value if math.isfinite(value) else refuse(f"must be a finite number, it is {text[:_SHOWN]}")
+    return value if math.isfinite(value) else refuse(f"must be a finite number, it is {text[:_MAX_SHOWN_CHARACTERS]}")
 
   def pairs(items: list[tuple[str, Any]]) -> Any:
     values = dict(items)
@@ -206,13 +229,13 @@ def _constant_reason(text: str) -> str:
 _STRICT = _decoder(_raise, lambda text: _raise(_constant_reason(text)))
 _LENIENT = _decoder(_raise, lambda text: None)
 _TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
-# Of the second pass:
+# The decoders of the second pass:
 _MARKING = _decoder(_Refused, lambda text: _Refused(_constant_reason(text)))
 _LENIENT_MARKING = _decoder(_Refused, lambda text: None)
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-  """(step of the place, value) of a list or an object."""
+  """Yields (step of the path, value) for each element of a list or an object."""
   if isinstance(value, dict):
     yield from ((_step(key), inner) for key, inner in value.items())
   elif isinstance(value, list):
@@ -222,11 +245,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 def _step(key: str | int) -> str:
   if isinstance(key, int):
     return f"[{key}]"
-  return f".{key}" if key.isidentifier() and len(key) <= _SHOWN else f"[{shown(key)}]"
+  return f".{key}" if key.isidentifier() and len(key) <= _MAX_SHOWN_CHARACTERS else f"[{shown(key)}]"
 
 
 def _refused(values: Any) -> Iterator[tuple[str, str]]:
-  """(place, reason) of what is refused, in the order of the text."""
+  """Yields (path, reason) of each refused value, in the order of the text."""
   stack = [("$", values)]
   while stack:
     place, value = stack.pop()
@@ -254,7 +277,7 @@ def _cleaned(value: Any) -> Any:
   return value
 
 
-# What msgspec says, with the key and the value that are meant:
+# Rewrites msgspec's messages so that they name the key and the value:
 
 
 def _at(place: str) -> str:
@@ -262,22 +285,22 @@ def _at(place: str) -> str:
 
 
 def _located(message: str, values: Any, kind: Any) -> tuple[str, str]:
-  """(place, problem) of a value that does not fit its schema."""
+  """Returns (path, problem) of the value that does not fit the schema."""
   found = _PLACE.search(message)
   problem = message[: found.start()] if found else message
   place, value = "$", values
   for step in _STEP.finditer(found["place"] if found else ""):
-    key = step["key"] or (_guilty_key(value, values, kind) if step["any"] else int(step["index"]))
+    key = step["key"] or (_invalid_key(value, values, kind) if step["any"] else int(step["index"]))
     place += _step(key)
     value = value[key]
   if "at `key` in" in message:
-    key = _guilty_key(value, values, kind)
+    key = _invalid_key(value, values, kind)
     return place, f"has the key {shown(key)}, which must be {_expected(problem)}"
   return place, _problem(problem, value, is_top=place == "$")
 
 
-def _guilty_key(container: Any, values: Any, kind: Any) -> Any:
-  """The key (or the index) of the value that does not fit, which msgspec does not tell."""
+def _invalid_key(container: Any, values: Any, kind: Any) -> Any:
+  """Finds the key or index of the value that does not fit; msgspec's message does not contain it."""
   children = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
   try:
     for key, value in children:
@@ -294,7 +317,7 @@ def _guilty_key(container: Any, values: Any, kind: Any) -> Any:
 
 
 def _expected(problem: str) -> str:
-  """What msgspec expects, in words; "" if the problem is another one."""
+  """Describes the types that msgspec expects; "" if the problem is not a wrong type."""
   found = _EXPECTED.match(problem)
   if not found:
     return ""
@@ -320,15 +343,22 @@ def _problem(problem: str, value: Any, *, is_top: bool) -> str:
 
 
 def decode_start(text: str, start: int) -> tuple[Any, int]:
-  """The JSON value that begins at `start`, with its numbers as texts, and where it ends; for text that may be no JSON.
+  """Decodes the JSON value that begins at an offset of a text, for a text that may not be JSON.
+
+  Returns:
+    The value, with numbers as strings, and the offset at which it ends.
 
   Raises:
-    json.JSONDecodeError: it is none.
-    RecursionError: it is nested too deeply.
+    json.JSONDecodeError: there is no JSON value.
+    RecursionError: the value is nested too deeply.
   """
   return _TEXT_NUMBERS.raw_decode(text, start)
 
 
 def parse_object(where: str, line: bytes) -> dict[str, Any]:
-  """The JSON object in a line of a file, with the lone surrogates of its texts. Raises as parse."""
+  """Parses a line of a file that must be a JSON object. Lone surrogates in its strings are kept.
+
+  Raises:
+    UserError: see `parse`.
+  """
   return parse(where, line, dict[str, Any], "give an object a line", keep_surrogates=True)

@@ -1,13 +1,13 @@
-"""Errors of TensorFlow that mean that another process, or a TPU, is gone."""
+"""Recognizes errors of TensorFlow that mean that another process or a TPU stopped or was restarted."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# What TensorFlow raises if another process, or the host of a TPU, does not answer any more.
+# The errors that TensorFlow raises if another process or the host of a TPU does not answer.
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
-# A worker or TPU that was restarted at once answers, but does not know what it was told before. TensorFlow raises other
-# errors then, with one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
+# A worker or TPU that was restarted answers but has lost its state. TensorFlow then raises other errors, which contain
+# one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
 _RESTARTED = (
   "context_id",
   "device incarnation",
@@ -26,11 +26,11 @@ _LONGEST_REASON = 200
 
 
 def is_lost_process(error: tf.errors.OpError) -> bool:
-  """Whether TensorFlow raised this error because another process or a TPU is gone or was restarted."""
+  """Whether TensorFlow raised this error because another process or a TPU stopped or was restarted."""
   return isinstance(error, LOST) or any(text in str(error).lower() for text in _RESTARTED)
 
 
 def reason(error: Exception) -> str:
-  """The first line of what TensorFlow says."""
+  """The error's type and the first line of its message, at most 200 characters of it."""
   line = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
   return f"{type(error).__name__}: {line}" if line else type(error).__name__

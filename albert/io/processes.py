@@ -1,4 +1,4 @@
-"""Which process this is, in a form that lets another process tell whether it has ended."""
+"""Identifies hosts and processes, so that a process can find out whether another one has ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def _first_line(path: str) -> str:
 
 @functools.cache
 def host_key() -> str:
-  """Eight hex digits that differ between hosts, their restarts and containers: within one key, pids are comparable."""
+  """Returns eight hexadecimal digits that identify the host, its last start and the container.
+
+  Process ids can be compared only between processes with the same key.
+  """
   try:
     namespace = os.readlink("/proc/self/ns/pid")
   except OSError:
@@ -28,11 +31,19 @@ def host_key() -> str:
 
 
 def has_ended(key: str, pid: int) -> bool:
-  """True if process `pid` of the host with this key has certainly ended; False where that cannot be told."""
+  """Whether a process has certainly ended.
+
+  Args:
+    key: `host_key()` of the process.
+    pid: its process id.
+
+  Returns:
+    True if it has ended; False if it is running, or if it is on another host, where this is unknown.
+  """
   if key != host_key():
     return False
   try:
-    os.kill(pid, 0)  # sends nothing
+    os.kill(pid, 0)  # signal 0 only checks that the process exists
   except ProcessLookupError:
     return True
   except (OSError, OverflowError):  # another user's process

@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar with the time left on a terminal, a plain line now and then elsewhere."""
+"""Progress of long computations on stderr: a bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def _amount(value: float) -> str:
 
 
 class Progress:
-  """Counts up to `total` on stderr; use it as a context manager.
+  """Shows the progress of a computation on stderr; a context manager.
 
   Args:
-    total: the amount of work.
-    unit: what is counted, such as "B" or " examples".
-    desc: what is being done.
-    interval: seconds between plain lines where stderr is no terminal.
+    total: the amount of work, in units.
+    unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
+    desc: description of the work.
+    interval: seconds between lines if stderr is not a terminal.
   """
 
   def __init__(self, total: int, unit: str, desc: str, *, interval: float = _SECONDS_BETWEEN_LINES):
@@ -41,7 +41,7 @@ class Progress:
     )
 
   def update(self, amount: int) -> None:
-    """Adds finished work."""
+    """Adds `amount` units of finished work."""
     self.done += amount
     if self._bar is not None:
       self._bar.update(amount)
@@ -62,6 +62,7 @@ class Progress:
     )
 
   def close(self) -> None:
+    """Prints the final state; leaving the context calls it."""
     if self._bar is not None:
       self._bar.close()
     else:

@@ -1,8 +1,10 @@
-"""TFRecord files of tf.train.Example messages, without TensorFlow.
+"""Reads and writes TFRecord files of tf.train.Example messages without importing TensorFlow.
 
-Files and messages are those TensorFlow reads and writes. A file is written under a staging name and renamed when it is
-complete; both checksums of every record are checked when it is read.
+The formats are TensorFlow's. A file is written under a staging name and renamed when it is complete. Both checksums of
+each record are checked when it is read.
 """
+
+# B records of a batch, L values of a feature.
 
 from __future__ import annotations
 
@@ -33,10 +35,8 @@ _FLUSH_BYTES = 1 << 20
 _GZIP_LEVEL = 6
 
 
-# ---- messages --------------------------------------------------------------------------------------
-
-
-# tf.train.Example (tensorflow/core/example/example.proto) under a package of its own.
+# tf.train.Example (tensorflow/core/example/example.proto) in another package, so that importing TensorFlow later does
+# not define the same message twice.
 _EXAMPLE_PROTO = """
 name: "albert/data/example.proto" package: "albert.data" syntax: "proto3"
 message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
@@ -73,7 +73,7 @@ message_type {
 
 
 def _example_class() -> Any:
-  """Builds the message class in a private pool, so that importing TensorFlow later cannot clash."""
+  """Builds the message class in a descriptor pool of its own."""
   file = text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
   pool = descriptor_pool.DescriptorPool()
   pool.AddSerializedFile(file.SerializeToString())
@@ -84,11 +84,14 @@ _Example = _example_class()
 
 
 def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
-  """Serializes one tf.train.Example; the same features always give the same bytes.
+  """Serializes one tf.train.Example. Equal features always give equal bytes.
 
   Args:
-    features: name -> one-dimensional array: integers and booleans become int64 values, floats become
-      float32, bytes (dtype S or object) stay bytes.
+    features: name -> array [L]. Integers and booleans are stored as int64, floats as float32, bytes (dtype S or object)
+      as bytes.
+
+  Raises:
+    TypeError: an array has another dtype.
   """
   example = _Example()
   for name, values in features.items():
@@ -106,21 +109,24 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
 
 
 def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
-  """Parses one tf.train.Example into name -> int64, float32 or object (bytes) array, one-dimensional.
+  """Parses one tf.train.Example.
 
   Args:
     record: a serialized message.
-    where: file and number of the record, for the error.
+    where: the file and the number of the record, for errors.
+
+  Returns:
+    Name -> array [L] of int64, float32 or bytes (dtype object).
+
   Raises:
-    UserError: when the record is no tf.train.Example.
+    UserError: the record is not a tf.train.Example.
   """
   example = _Example()
   try:
     example.ParseFromString(record)
   except DecodeError as error:
-    raise UserError(
-      f"{where or 'a record'}: its {len(record)} bytes are no tf.train.Example: give files that data preparation made"
-    ) from error
+    problem = f"{where or 'a record'}: its {len(record)} bytes are not a tf.train.Example"
+    raise UserError(f"{problem}: give files that data preparation made") from error
   types = {"int64_list": np.int64, "float_list": np.float32, "bytes_list": object}
   features = {}
   for name, feature in example.features.feature.items():
@@ -131,7 +137,7 @@ def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
 
 @functools.lru_cache(maxsize=65536)
 def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
-  """What stands before the packed values of a feature: the tags and lengths of the messages around them."""
+  """The bytes before the packed values of a feature: keys and lengths of the messages that contain them."""
   packed = b"\x0a" + encode_varint(num_bytes)
   values = (b"\x12" if kind == "f" else b"\x1a") + encode_varint(len(packed) + num_bytes) + packed
   key = name.encode("utf-8")
@@ -140,7 +146,7 @@ def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
 
 
 def _packed_rows(values: np.ndarray) -> list[bytes]:
-  """The packed values of each row of a [B, L] array: float32 as they are, integers as varints."""
+  """Encodes each row of an array [B, L] as packed values: float32 in 4 bytes each, integers as varints."""
   num_rows, width = values.shape
   if values.dtype.kind == "f":
     data, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
@@ -153,10 +159,16 @@ def _packed_rows(values: np.ndarray) -> list[bytes]:
 
 
 def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
-  """Serializes B examples of the same shape at once; record i equals `encode_example` of row i.
+  """Serializes B examples of the same shape at once. Record i equals `encode_example` of row i.
 
   Args:
-    features: name -> [B, L] array of integers >= 0 or floats, L >= 1 (L may differ between features).
+    features: name -> array [B, L] of integers >= 0 or floats, L >= 1. L may differ between features.
+
+  Returns:
+    B serialized messages.
+
+  Raises:
+    ValueError: an array has another shape or dtype, or a negative value.
   """
   columns: list[list[bytes]] = []
   for name in sorted(features):  # the order in which protobuf writes a map deterministically
@@ -172,11 +184,8 @@ def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
   return [b"\x0a" + encode_varint(len(body)) + body for body in bodies]
 
 
-# ---- files -----------------------------------------------------------------------------------------
-
-
 def _masked_crc(data: bytes) -> int:
-  """CRC-32C, rotated and offset as the TFRecord format has it."""
+  """The TFRecord format's checksum: CRC-32C, rotated by 15 bits, plus a constant."""
   crc = google_crc32c.value(data)
   return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -187,7 +196,7 @@ def _header(length: int) -> bytes:
 
 
 class _HashingFile:
-  """Passes bytes on to a file, counting and hashing what it is given."""
+  """Writes to a file, and counts and hashes the written bytes."""
 
   def __init__(self, file: BinaryIO):
     self._file = file
@@ -205,10 +214,23 @@ class _HashingFile:
 
 
 class RecordWriter:
-  """Writes a TFRecord file: under a staging name, renamed to `path` on a clean exit, removed on an error.
+  """Writes a TFRecord file; a context manager.
 
-  GZIP output carries neither name nor time, so equal records give equal files. After the clean exit
-  `num_records`, `num_bytes` (size of the file) and `sha256` (hex, of the file) describe it.
+  The file is written under a staging name. When the context ends it is renamed to `path`, or removed after an error.
+  Equal records give equal files: a GZIP header has neither name nor time.
+
+  Args:
+    path: local or remote.
+    compress: whether the file is compressed with GZIP.
+
+  Attributes:
+    num_records: number of records written.
+    num_bytes: size of the file; known after the context.
+    sha256: SHA-256 of the file in hexadecimal digits; known after the context.
+
+  Raises:
+    UserError: the path or its permissions are wrong.
+    RunError: the disk failed.
   """
 
   def __init__(self, path: str, *, compress: bool = False):
@@ -263,29 +285,33 @@ class RecordWriter:
 
 
 def _is_gzip(start: bytes) -> bool:
-  # The first two bytes of a record's length may read like gzip's magic: a header whose checksum holds wins.
-  plain = len(start) == _HEADER.size and start == _header(_HEADER.unpack(start)[0])
-  return start.startswith(_GZIP_MAGIC) and not plain
+  # The first two bytes of an uncompressed file are part of a record's length and may equal GZIP's magic number. It is
+  # uncompressed if the checksum of the length is right.
+  is_plain = len(start) == _HEADER.size and start == _header(_HEADER.unpack(start)[0])
+  return start.startswith(_GZIP_MAGIC) and not is_plain
 
 
 def is_gzip(path: str) -> bool:
-  """True for a file that RecordWriter wrote with compress=True. Opens the file."""
+  """Whether a TFRecord file is compressed with GZIP. Opens the file."""
   with files.open_file(path) as file:
     return _is_gzip(file.read(_HEADER.size))
 
 
-def _damaged(path: str, record: int, what: str) -> UserError:
+def _damaged(path: str, record: int, reason: str) -> UserError:
   return UserError(
-    f"{path}: record {record} (counted from 0) is damaged: {what}: "
+    f"{path}: record {record} (counted from 0) is damaged: {reason}: "
     "make this file again (rerun data preparation) or restore it from a copy"
   )
 
 
 def read_records(path: str) -> Iterator[bytes]:
-  """Yields the records of a TFRecord file, plain or GZIP (told by its first bytes).
+  """Yields the records of a TFRecord file. Whether it is compressed with GZIP is recognized by its first bytes.
+
+  Args:
+    path: local or remote.
 
   Raises:
-    UserError: naming the file and the record when the file ends inside it or a checksum does not hold.
+    UserError: the file ends within a record, or a checksum is wrong. The error names the file and the record.
   """
   with files.open_file(path) as file:
     start = file.read(_HEADER.size)
@@ -294,7 +320,7 @@ def read_records(path: str) -> Iterator[bytes]:
 
 
 def _records_of(stream: Any, path: str) -> Iterator[bytes]:
-  """The records of an open file; `path` is for errors."""
+  """Yields the records of an open file. `path` is used in errors."""
   record = 0
   while True:
     try:
@@ -323,7 +349,7 @@ def _read_body(stream: BinaryIO, header: bytes, path: str, record: int) -> bytes
 
 
 class _HashingReader(io.RawIOBase):
-  """Reads a file and hashes every byte that is read."""
+  """Reads a file, and counts and hashes the bytes that are read."""
 
   def __init__(self, file: BinaryIO):
     self._file = file
@@ -342,7 +368,14 @@ class _HashingReader(io.RawIOBase):
 
 
 class RecordFileInfo(NamedTuple):
-  """What reading a whole TFRecord file tells: number of records, size in bytes, SHA-256 of the file, whether GZIP."""
+  """Description of a TFRecord file.
+
+  Attributes:
+    num_records: number of records.
+    num_bytes: size of the file.
+    sha256: SHA-256 of the file in hexadecimal digits.
+    is_gzip: whether it is compressed with GZIP.
+  """
 
   num_records: int
   num_bytes: int
@@ -351,10 +384,10 @@ class RecordFileInfo(NamedTuple):
 
 
 def scan(path: str) -> RecordFileInfo:
-  """Counts the records of a file and hashes it, in one pass; every checksum is checked on the way.
+  """Reads a TFRecord file once to count its records, check their checksums and hash the file.
 
   Raises:
-    UserError: as read_records.
+    UserError: the file ends within a record, or a checksum is wrong.
   """
   with files.open_file(path) as file:
     hashing = _HashingReader(file)

@@ -1,4 +1,4 @@
-"""Recognizes text files that are not UTF-8 with line ends LF or CRLF, so that errors name what they are."""
+"""Recognizes text files in UTF-16 or UTF-32 or with line ends CR, so that errors can name the encoding."""
 
 from __future__ import annotations
 
@@ -6,48 +6,69 @@ import codecs
 
 from albert.errors import UserError
 
-# UTF-32 first: its little-endian mark begins with that of UTF-16.
-_MARKS = {
+# UTF-32 comes first: its little-endian byte order mark begins with UTF-16's.
+_BYTE_ORDER_MARKS = {
   codecs.BOM_UTF32_LE: "UTF-32",
   codecs.BOM_UTF32_BE: "UTF-32",
   codecs.BOM_UTF16_LE: "UTF-16",
   codecs.BOM_UTF16_BE: "UTF-16",
 }
-# How many bytes at the start of a file are searched, at most and at least, for the zeros that UTF-16 and UTF-32 have
-# beside Latin letters.
-_LOOKED_AT = 64
-_FEWEST = 4
+# Maximum and minimum number of bytes that are searched for the zero bytes of Latin letters in UTF-16 and UTF-32.
+_MAX_BYTES = 64
+_MIN_BYTES = 4
 
 
 def other_encoding(start: bytes) -> str:
-  """UTF-16 or UTF-32 if the first bytes of a file are of that encoding, else "".
+  """Recognizes UTF-16 and UTF-32.
 
-  Without a byte order mark it is recognized by zeros in all of the places where Latin letters have them.
+  A text without a byte order mark is recognized if it begins with Latin letters, whose other bytes are all zero.
+
+  Args:
+    start: the first bytes of a file; at most 64 are used.
+
+  Returns:
+    "UTF-16", "UTF-32", or "" for any other encoding.
   """
-  for mark, name in _MARKS.items():
+  for mark, name in _BYTE_ORDER_MARKS.items():
     if start.startswith(mark):
       return name
-  start = start[:_LOOKED_AT]
+  start = start[:_MAX_BYTES]
   start = start[: len(start) // 4 * 4]
-  if len(start) < _FEWEST:
+  if len(start) < _MIN_BYTES:
     return ""
   for name, width in (("UTF-32", 4), ("UTF-16", 2)):
-    for place in (0, width - 1):
-      others = [start[other::width] for other in range(width) if other != place]
-      if all(start[place::width]) and not any(map(any, others)):
+    for letter_offset in (0, width - 1):  # little-endian, big-endian
+      other_bytes = [start[offset::width] for offset in range(width) if offset != letter_offset]
+      if all(start[letter_offset::width]) and not any(map(any, other_bytes)):
         return name
   return ""
 
 
 def check_encoding(where: str, start: bytes) -> None:
-  """UserError, which begins with `where`, if the first bytes of a file say that it is UTF-16 or UTF-32."""
+  """Checks that a file is not in UTF-16 or UTF-32.
+
+  Args:
+    where: the file's name; the error begins with it.
+    start: the first bytes of the file.
+
+  Raises:
+    UserError: it is in UTF-16 or UTF-32.
+  """
   name = other_encoding(start)
   if name:
     raise UserError(f"{where} is {name}: save it as UTF-8")
 
 
 def check_first_line(where: str, line: bytes) -> None:
-  """UserError if the first line of a file, with its end, is not UTF-8, or if all lines end in CR alone."""
+  """Checks the encoding and the line ends of a file.
+
+  Args:
+    where: the file's name; the error begins with it.
+    line: the first line of the file with its line end.
+
+  Raises:
+    UserError: the file is in UTF-16 or UTF-32, or its lines end in CR without LF.
+  """
   check_encoding(where, line)
   if not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
     raise UserError(f"{where}: its lines end in CR alone (as on Mac OS 9): save it with the line ends LF or CRLF")

@@ -1,4 +1,4 @@
-"""A pool of processes for many pieces of work: bounded memory, no orphans, a clear word when one dies."""
+"""A pool of worker processes: bounded memory, no orphaned processes, and a clear error if a worker dies."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from typing import Any, TypeVar
 
 from albert.errors import RunError
 
+# Tasks are submitted ahead until their data has this many bytes.
 _MAX_WAITING_BYTES = 128 << 20
 
-Task = TypeVar("Task")
+WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 
 
 def _enter_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-  # Ctrl-C reaches every process of the terminal; the parent alone decides what it means.
+  # Ctrl-C sends SIGINT to all processes of the terminal; only the parent process handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   parent = multiprocessing.parent_process()
   if parent is not None:
-    # A parent that was killed cannot say so: without this, its workers would wait for ever.
+    # If the parent is killed, it cannot stop its workers, which would wait forever.
     threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
   initializer(*arguments)
 
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-  """A process begun here never gets a terminal's Ctrl-C, also not before `_enter_worker`; this one gets it later."""
+  """Processes that are started in this context ignore Ctrl-C even before `_enter_worker` runs.
+
+  This process receives a Ctrl-C when the context ends.
+  """
   previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
   try:
     yield
@@ -50,12 +54,12 @@ def _end_after(parent: BaseProcess) -> None:
 
 
 class Workers:
-  """Runs functions in `num_processes` processes, or here when that is 1; a context manager.
+  """Runs functions in worker processes; a context manager.
 
   Args:
-    num_processes: how many.
-    initializer: called with `arguments` in every process first. A task's function finds there what it needs.
-    arguments: picklable.
+    num_processes: number of worker processes. With 1, functions run in this process.
+    initializer: function that is called once in each process, for example to load data that the functions use.
+    arguments: arguments of `initializer`; picklable.
   """
 
   def __init__(self, num_processes: int, initializer: Callable[..., None], arguments: tuple[Any, ...] = ()):
@@ -64,42 +68,50 @@ class Workers:
     if num_processes == 1:
       initializer(*arguments)
     else:
-      self._others = {process.pid for process in multiprocessing.active_children()}
-      # Spawned, not forked: a copy of a process with threads is not safe, and it would carry the parent's memory.
+      self._earlier_pids = {process.pid for process in multiprocessing.active_children()}
+      # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory.
       self._executor = futures.ProcessPoolExecutor(
         num_processes, multiprocessing.get_context("spawn"), _enter_worker, (initializer, arguments)
       )
 
   def map(
     self,
-    function: Callable[[Task], Result],
-    tasks: Iterable[Task],
-    num_bytes: Callable[[Task], int] = lambda task: 0,
-  ) -> Iterator[tuple[Task, Result]]:
-    """Yields (task, function(task)) as they are done. Tasks are taken from their iterator as room allows.
+    function: Callable[[WorkItem], Result],
+    items: Iterable[WorkItem],
+    num_bytes: Callable[[WorkItem], int] = lambda item: 0,
+  ) -> Iterator[tuple[WorkItem, Result]]:
+    """Calls a function for each item in the worker processes.
+
+    Items are taken from their iterator only while few items wait.
 
     Args:
-      function: of a module, so that it can be pickled.
-      tasks: picklable.
-      num_bytes: size of the data a task carries; tasks that wait hold a bounded total.
+      function: a function of a module, so that it can be pickled.
+      items: arguments of the calls; picklable.
+      num_bytes: returns the size of an item's data. It limits the total size of the items that wait.
+
+    Yields:
+      (item, function(item)), in the order in which the calls finish.
+
+    Raises:
+      RunError: a worker process died.
     """
     if self._executor is None:
-      for task in tasks:
-        yield task, function(task)
+      for item in items:
+        yield item, function(item)
       return
-    waiting: dict[futures.Future[Result], Task] = {}
-    source = iter(tasks)
+    waiting: dict[futures.Future[Result], WorkItem] = {}
+    remaining = iter(items)
     try:
       while True:
-        held = sum(map(num_bytes, waiting.values()))
-        while len(waiting) < self._num_processes + 2 and held < _MAX_WAITING_BYTES:
-          following = list(itertools.islice(source, 1))
-          if not following:
+        waiting_bytes = sum(map(num_bytes, waiting.values()))
+        while len(waiting) < self._num_processes + 2 and waiting_bytes < _MAX_WAITING_BYTES:
+          next_items = list(itertools.islice(remaining, 1))
+          if not next_items:
             break
           with _sigint_blocked():
-            future = self._executor.submit(function, following[0])
-          waiting[future] = following[0]
-          held += num_bytes(following[0])
+            future = self._executor.submit(function, next_items[0])
+          waiting[future] = next_items[0]
+          waiting_bytes += num_bytes(next_items[0])
         if not waiting:
           return
         done, _ = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
@@ -107,8 +119,8 @@ class Workers:
           yield waiting.pop(future), future.result()
     except BrokenProcessPool as error:
       raise RunError(
-        "a worker process died, perhaps for want of memory: run the same command again, with fewer "
-        "--num_processes; what is finished is kept"
+        "a worker process died, perhaps because memory ran out: run the same command again with fewer "
+        "--num_processes; finished work is kept"
       ) from error
 
   def __enter__(self) -> Workers:
@@ -121,6 +133,6 @@ class Workers:
       return
     if kind is not None:
       for process in multiprocessing.active_children():
-        if process.pid not in self._others:
+        if process.pid not in self._earlier_pids:
           process.terminate()
     self._executor.shutdown(wait=True, cancel_futures=True)
