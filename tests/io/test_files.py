@@ -296,7 +296,7 @@ def test_faults_of_tensorflow_and_of_the_system() -> None:
   assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")
   with pytest.raises(UnicodeEncodeError) as caught:
     tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
-  assert "caf\udce9: this name or text has bytes that are no UTF-8" in str(file_errors.fault_of(caught.value))
+  assert "caf\udce9: this name or text has bytes that are not UTF-8" in str(file_errors.fault_of(caught.value))
 
 
 def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

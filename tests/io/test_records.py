@@ -61,7 +61,7 @@ def test_encode_takes_booleans_and_refuses_what_has_no_type() -> None:
 
 
 def test_decode_of_something_else() -> None:
-  with pytest.raises(UserError, match=r"a record: its 4 bytes are no tf\.train\.Example"):
+  with pytest.raises(UserError, match=r"a record: its 4 bytes are not a tf\.train\.Example"):
     records.decode_example(b"\xff\xff\xff\xff")
 
 
