@@ -33,18 +33,18 @@ MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
 _MASK = "[MASK]"
-# Of dynamic masks, where no manifest tells (ALBERT, section 4.1).
+# Defaults of dynamic masking for shards without a manifest (ALBERT, section 4.1).
 _MASKED_LM_PROB, _NGRAM = 0.15, 3
 
 
 class MaskedLine(NamedTuple):
-  """A line of text with [MASK] in it.
+  """A line of text that contains [MASK].
 
   Attributes:
-    number: of the line in its file, from 1.
-    text: as the file has it, stripped.
-    ids: its tokens, with [CLS] and [SEP].
-    positions: of the masks in `ids`.
+    number: the number of the line in its file, from 1.
+    text: the line, without whitespace at its ends.
+    ids: the ids of its tokens, with [CLS] and [SEP].
+    positions: the positions of the masks in `ids`.
   """
 
   number: int
@@ -54,17 +54,32 @@ class MaskedLine(NamedTuple):
 
 
 class PretrainingTask(Task):
-  """Learns to fill masks and to tell the order of two segments."""
+  """Pretrains on masked tokens, and on the order of two segments or on next-sentence prediction.
+
+  Args:
+    model_config: the model.
+    config: the shards and the objectives.
+
+  Attributes:
+    max_seq_length: tokens of each sequence, S, as the shards were written.
+    max_predictions: masked tokens of each sequence, P, as the shards were written.
+    sentence_prediction: the sentence objective: "sop", "nsp" or "none".
+    sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None without this objective.
+    masking: makes new masks in training; None if the masks in the shards are used.
+
+  Raises:
+    UserError: the shards cannot be read, or do not match the flags, the model or each other.
+  """
 
   name = "pretraining"
   best_metric = MASKED_LM_LOSS
   higher_is_better = False
-  predicts_in_batches = False  # a line at a time
+  predicts_in_batches = False  # lines are predicted one by one
 
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
     super().__init__(model_config)
     self.config = config
-    self._found: dict[str, dict[str, files.Stat]] = {}
+    self._file_stats: dict[str, dict[str, files.Stat]] = {}
     self._vocab_sha256 = ""
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
@@ -80,24 +95,24 @@ class PretrainingTask(Task):
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
   def _files(self, flag: str) -> dict[str, files.Stat]:
-    """The shards of --input_file or --eval_input_file, which are looked for once: there may be thousands."""
-    if flag not in self._found:
-      self._found[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
-    return self._found[flag]
+    """Path -> size and time of each shard of a flag. The files are listed only once, since there may be thousands."""
+    if flag not in self._file_stats:
+      self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
+    return self._file_stats[flag]
 
   def _agree_with_shards(self, paths: Sequence[str]) -> Manifest | None:
-    """Takes lengths and the sentence loss from the shards, refuses what contradicts them.
+    """Reads the lengths from the shards, and checks that flags and model agree with them.
 
-    Returns: the manifest of the first shard.
+    Returns: the manifest beside the first shard, if there is one.
     """
     config, path = self.config, paths[0]
     example = pipeline.first_example(path)
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
-      asked, found = getattr(config, flag), len(example.get(feature, ()))
-      if not found:
-        raise UserError(f"{path}: its records have no {feature}: not written by create_pretraining_data")
-      if asked not in (0, found):
-        raise UserError(f"--{flag}={asked}: {path} was written with {found}; give {found} or leave the flag out")
+      given, length = getattr(config, flag), len(example.get(feature, ()))
+      if not length:
+        raise UserError(f"{path}: its records have no {feature}, so they were not written by create_pretraining_data")
+      if given not in (0, length):
+        raise UserError(f"--{flag}={given}: {path} was written with {length}; give {length} or leave the flag out")
     self.max_seq_length = len(example["input_ids"])
     self.max_predictions = len(example["masked_lm_ids"])
     if self.max_seq_length > self.model_config.max_position_embeddings:
@@ -108,7 +123,7 @@ class PretrainingTask(Task):
     return self._agree_with_manifests(paths)
 
   def _agree_with_manifests(self, paths: Sequence[str]) -> Manifest | None:
-    """Checks the manifests beside all shards; returns that of the first shard."""
+    """Checks the manifests beside all shards, and returns the one beside the first shard."""
     manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
     for directory, manifest in manifests.items():
       if manifest:
@@ -120,7 +135,7 @@ class PretrainingTask(Task):
     return load_tokenizer(TokenizerConfig(self.config.spm_model_file, self.config.do_lower_case))
 
   def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
-    """The dynamic masks of training; None where the shards' own are used."""
+    """Returns the dynamic masking of training, or None if the masks in the shards are used."""
     config = self.config
     written = manifest.settings if manifest else {}
     is_unmasked = written.get("masking") == "none"
@@ -129,10 +144,14 @@ class PretrainingTask(Task):
     if config.masking != "dynamic" and not is_unmasked:
       for flag in ("masked_lm_prob", "ngram"):
         if getattr(config, flag):
-          raise UserError(f"--{flag}={getattr(config, flag)} is for dynamic masks: give --masking=dynamic, too")
+          raise UserError(
+            f"--{flag}={getattr(config, flag)} has an effect only on dynamic masks: also give --masking=dynamic"
+          )
       return None
     if not config.spm_model_file:
-      raise UserError("dynamic masks need --spm_model_file: the vocabulary of the shards tells where words start")
+      raise UserError(
+        "dynamic masks need --spm_model_file: the vocabulary of the shards, which shows where words start"
+      )
     tokenizer = self._tokenizer
     if tokenizer.vocab_size != self.model_config.vocab_size:
       raise UserError(
@@ -173,7 +192,7 @@ class PretrainingTask(Task):
       )
 
   def settings(self) -> dict[str, Any]:
-    """The task's part of config.json."""
+    """Returns the settings that affect training, with those that were read from the shards."""
     settings = self.config.training_settings() | {
       "max_seq_length": self.max_seq_length,
       "max_predictions_per_seq": self.max_predictions,
@@ -185,7 +204,7 @@ class PretrainingTask(Task):
     return settings | self.checkpoint_settings()
 
   def vocabulary(self) -> VocabularyId | None:
-    """That of --spm_model_file, else the one that the manifest of the shards names."""
+    """Returns the vocabulary of --spm_model_file, or else that of the shards' manifest; None if both are missing."""
     if self.config.spm_model_file:
       return VocabularyId(self._tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
     if not self._vocab_sha256:
@@ -193,32 +212,32 @@ class PretrainingTask(Task):
     return VocabularyId(self._vocab_sha256, f"that of {self.config.input_file or self.config.eval_input_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """The vocabulary, where it is known."""
+    """Returns the hash of the vocabulary, if it is known."""
     vocabulary = self.vocabulary()
     return {"vocab_sha256": vocabulary.sha256} if vocabulary else {}
 
   def all_settings(self) -> dict[str, Any]:
-    """Adds the fields of the config that may change."""
+    """Adds the settings that later commands reuse but may change."""
     return self.config.recorded() | self.settings()
 
   def files_to_keep(self) -> dict[str, str]:
-    """The vocabulary, if it is given: fine-tuning then finds it."""
+    """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
     return {output_files.VOCABULARY: self.config.spm_model_file} if self.config.spm_model_file else {}
 
   def build_model(self) -> keras.Model:
-    """A built PretrainingModel."""
+    """Makes a PretrainingModel."""
     model = PretrainingModel(self.model_config)
     ids = tf.zeros([1, 2], tf.int32)
     model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
     return model
 
   def features(self) -> Sequence[FeatureSpec]:
-    """The contract of the shards."""
+    """Returns the features that each record of the shards must have."""
     model = self.model_config
     return pretraining_features(self.max_seq_length, self.max_predictions, model.vocab_size, model.type_vocab_size)
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
-    """Opens the shards to train on, reads all records to evaluate on and all lines to predict."""
+    """Opens the shards to train on, and reads all records to evaluate on and all lines to predict."""
     if train:
       self.training_data()
     if evaluate:
@@ -228,7 +247,7 @@ class PretrainingTask(Task):
       _ = self._masked_lines
 
   def training_data(self) -> ShardDataset:
-    """--input_file."""
+    """Returns the shards of --input_file."""
     return self._training_shards
 
   @functools.cached_property
@@ -238,7 +257,7 @@ class PretrainingTask(Task):
     return self._shards("input_file", self.masking)
 
   def evaluation_data(self) -> dict[str, Dataset]:
-    """--eval_input_file."""
+    """Returns the shards of --eval_input_file."""
     return {"heldout": self._heldout_shards}
 
   @functools.cached_property
@@ -248,8 +267,8 @@ class PretrainingTask(Task):
     manifest = self._agree_with_manifests(list(self._files("eval_input_file")))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
-        f"--eval_input_file={self.config.eval_input_file}: these shards have no masks; evaluations are compared on the "
-        "same ones: write them with --masking=static"
+        f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
+        "each other, so they need the same masks: write the shards with --masking=static"
       )
     return self._shards("eval_input_file")
 
@@ -259,25 +278,25 @@ class PretrainingTask(Task):
     return ShardDataset(shards, self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:
-    """Masked LM, and the sentence loss if there is one."""
+    """Returns the loss and accuracy of masked tokens and, if there is a sentence objective, of sentences."""
     names = [MASKED_LM_LOSS, MASKED_LM_ACCURACY]
     if self.sentence_metric:
       names += [f"{self.sentence_metric}_loss", f"{self.sentence_metric}_accuracy"]
     return names
 
   def loss_names(self) -> Sequence[str]:
-    """Masked LM, and the sentence loss if there is one: they are added (ALBERT, section 3.1)."""
+    """Returns the masked LM loss and the sentence loss, which are added (ALBERT, section 3.1)."""
     return [MASKED_LM_LOSS, f"{self.sentence_metric}_loss"] if self.sentence_metric else [MASKED_LM_LOSS]
 
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Masked tokens, and examples."""
+    """Returns the numbers of masked tokens and of examples in the batch."""
     weights = {MASKED_LM_LOSS: tf.reduce_sum(batch["masked_lm_weights"])}
     if self.sentence_metric:
       weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
     return weights
 
   def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
-    """Losses and accuracies over the masked tokens and over the examples."""
+    """Computes the losses and accuracies of masked tokens and of sentences. There are no outputs."""
     output = model(batch, training=training, seed=seed)
     loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     sums = {MASKED_LM_LOSS: loss, MASKED_LM_ACCURACY: accuracy}
@@ -288,7 +307,7 @@ class PretrainingTask(Task):
     return Forward(sums, {})
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
-    """What guessing gives: always the most frequent masked token, always the more frequent order."""
+    """Computes the accuracies of always predicting the most frequent masked token, or the most frequent order."""
     del split, outputs
     return self._baselines
 
@@ -303,43 +322,45 @@ class PretrainingTask(Task):
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
         tokens += np.bincount(masked, minlength=len(tokens))
         labels[example["next_sentence_labels"][0]] += 1
-    extras = {"masked_lm_baseline_accuracy": float(tokens.max() / tokens.sum())}
+    baselines = {"masked_lm_baseline_accuracy": float(tokens.max() / tokens.sum())}
     if self.sentence_metric:
-      extras[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
-    return extras
+      baselines[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
+    return baselines
 
   def prediction_inputs(self) -> Sequence[str]:
-    """--predict_file."""
+    """Returns the files of --predict_file."""
     return files.expand_globs(self.config.predict_file, flag="--predict_file")
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """predictions.tsv."""
+    """Returns the path of predictions.tsv."""
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Fills the masks of predict_file: writes predictions.tsv, and prints it."""
-    del run
+    """Fills the masks in --predict_file: writes predictions.tsv, and prints it."""
+    del run_model
     (path,) = self.prediction_files(directory, predictions_file)
     print(tables.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
     return [path]
 
   def filled_masks(self, model: keras.Model) -> Iterator[dict[str, Any]]:
-    """For each [MASK] in a line of predict_file, the five likeliest pieces.
+    """Finds the five most probable pieces for each [MASK] in --predict_file.
 
-    Yields: line (from 1), mask (from 1), text, and piece_k, probability_k for k = 1..5.
+    Args:
+      model: the model, with its weights loaded.
+    Yields: line (from 1), mask (from 1), text, and piece_k and probability_k for k = 1 to 5.
     """
     for line in self._masked_lines:
       yield from self._fill(model, line)
 
   @functools.cached_property
   def _masked_lines(self) -> Sequence[MaskedLine]:
-    """The lines of predict_file that are not blank. UserError for one that cannot be filled."""
+    """The lines of --predict_file that are not blank. Raises UserError for a line that cannot be filled."""
     config = self.config
     if not config.predict_file or not config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    found = []
+    masked_lines = []
     for path in files.expand_globs(config.predict_file, flag="--predict_file"):
       with files.open_file(path) as f:
         content = f.read()
@@ -347,10 +368,12 @@ class PretrainingTask(Task):
         lines = content.decode("utf-8-sig").splitlines()
       except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
-      found += [self._masked_line(path, number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
+      masked_lines += [
+        self._masked_line(path, number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()
+      ]
+    if not masked_lines:
       raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
-    return found
+    return masked_lines
 
   def _masked_line(self, path: str, number: int, text: str) -> MaskedLine:
     ids = [CLS_ID, *encode_with_masks(self._tokenizer, text), SEP_ID]
@@ -389,14 +412,21 @@ def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor)
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-  """Ids of text in which [MASK] stands for one piece."""
+  """Encodes a text that contains [MASK].
+
+  Args:
+    tokenizer: the tokenizer.
+    text: the text. Each [MASK] stands for one piece.
+  Returns: the ids, without [CLS] and [SEP].
+  """
   ids: list[int] = []
   for index, part in enumerate(text.split(_MASK)):
     if index:
       ids.append(MASK_ID)
     encoded = tokenizer.encode(part)
     if index and encoded and not part[0].isspace():
-      # SentencePiece starts every text with a word; what follows a mask directly, such as ".", does not.
+      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
+      # without a space, its first piece must not be marked.
       first = tokenizer.piece(encoded[0]).removeprefix(WORD_START)
       encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
     ids += encoded

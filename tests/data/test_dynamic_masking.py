@@ -269,11 +269,11 @@ def test_what_does_not_fit_is_one_line(shards: dict[str, str], spm_model: str):
   for config, message in [
     (unmasked, "dynamic masks need --spm_model_file"),
     (unmasked | {"masking": "static"}, "--masking=static: the shards of --input_file were written without masks"),
-    (static | {"ngram": 2}, "--ngram=2 is for dynamic masks: give --masking=dynamic, too"),
+    (static | {"ngram": 2}, "--ngram=2 has an effect only on dynamic masks: also give --masking=dynamic"),
   ]:
     with pytest.raises(UserError, match=message):
       _task(spm_model, **config)
   task = _task(spm_model, eval_input_file=shards["none"])
-  with pytest.raises(UserError, match="these shards have no masks; evaluations are compared on the same ones"):
+  with pytest.raises(UserError, match=r"these shards have no masks\. Evaluations are compared with each other"):
     task.evaluation_data()
   assert _task(spm_model, **static).masking is None

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
+from albert.config import recipes
 from albert.config.base import option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
@@ -277,11 +278,12 @@ SPECS: dict[str, TaskSpec] = {
 
 
 def recipe_name(config: ClassifierConfig) -> str:
-  """Returns the name of the recipe in configs/ for the task of --task_name; "" if the flag is not given."""
+  """Returns the recipe of --task_name: glue_NAME, or glue_custom if configs/ has no such file; "" without the flag."""
   if not config.task_name:
     return ""
   name = canonical_name(config.task_name)
-  return f"glue_{_key(SPECS[name].model_of or name if name in SPECS else name)}"
+  recipe = f"glue_{_key(SPECS[name].model_of or name if name in SPECS else name)}"
+  return recipe if recipe in recipes.config_names() else f"glue_{CUSTOM}"
 
 
 def _key(name: str) -> str:

@@ -1,6 +1,6 @@
-"""From scores of tokens to answers: n-best lists, the unanswerable, ensembles, and the official files.
+"""Converts scores of tokens to answers, averages the answers of several models, and writes the official files.
 
-An answer is always a piece of the paragraph, character for character.
+An answer is always a span of the paragraph, character by character. Needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from albert.tasks.predictions import companion_path, softmax
 from albert.tasks.squad.data import Question
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 
-# N windows, S tokens of the longest, K starts with M ends each.
+# N windows, S tokens of the longest window, T tokens of a window, K starts of the beam search, M ends of each start.
 
 Outputs = Mapping[str, np.ndarray]
-# Question's index -> its candidates.
-Candidates = dict[int, list["Candidate"]]
+# Index of a question -> its candidate answers.
+CandidateLists = dict[int, list["CandidateSpan"]]
 NbestEntry = dict[str, Any]
 
-# A text may stand in several places: so many spans are kept for each of the texts wanted.
+# Several spans may have the same text. To find n different texts, n times this number of spans are kept.
 _SPANS_PER_TEXT = 4
 TEXT, PROBABILITY = "text", "probability"
 
 
-class Candidate(NamedTuple):
-  """A span of a paragraph: its characters, and the scores of its start and its end."""
+class CandidateSpan(NamedTuple):
+  """A span of a paragraph that may be the answer.
+
+  Attributes:
+    char_start: offset of its first character in the paragraph.
+    char_end: offset after its last character.
+    start_score: score of its first token as the start.
+    end_score: score of its last token as the end.
+  """
 
   char_start: int
   char_end: int
@@ -41,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 class _NbestEntry(msgspec.Struct):
-  """What is read of an entry of an n-best file."""
+  """The fields that are checked when an n-best file is read."""
 
   text: str
   probability: float
@@ -49,23 +56,23 @@ class _NbestEntry(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class SquadPredictions:
-  """What a model answers.
+  """The answers of a model.
 
   Attributes:
-    nbest: question id -> entries with text, probability (softmax over the list) and the scores of start and end, the
-      best first; texts differ. Empty if there is no span at all.
-    null_odds: question id -> log odds that there is no answer; None for SQuAD v1.1.
+    nbest: question id -> the best answers, best first. An entry has text, probability (the softmax over the entries)
+      and the scores of start and end. All texts of a question differ. A question without any candidate has no entries.
+    null_odds: question id -> log odds that the question is unanswerable; None for SQuAD v1.1.
   """
 
   nbest: dict[str, list[NbestEntry]]
   null_odds: dict[str, float] | None = None
 
   def best_texts(self) -> dict[str, str]:
-    """Question id -> the best text; "" without any."""
+    """Returns question id -> the best text; "" if there is none."""
     return {question: entries[0][TEXT] if entries else "" for question, entries in self.nbest.items()}
 
   def answers(self, null_threshold: float = 0.0) -> dict[str, str]:
-    """Question id -> the answer; "" where null_odds are above the threshold."""
+    """Returns question id -> the answer; "" if the null odds are above the threshold."""
     texts = self.best_texts()
     if self.null_odds is None:
       return texts
@@ -73,12 +80,12 @@ class SquadPredictions:
 
 
 class _Window(NamedTuple):
-  """The tokens of one window: [T] each."""
+  """One window: its row in the outputs, the index of its question, and arrays [T] of its tokens."""
 
   row: int
   question: int
-  is_answer: np.ndarray  # bool: of the paragraph
-  is_best_context: np.ndarray  # bool
+  is_paragraph: np.ndarray  # bool: whether an answer may start or end at the token
+  has_max_context: np.ndarray  # bool: whether no other window has more context around the token
   char_starts: np.ndarray
   char_ends: np.ndarray
 
@@ -87,28 +94,37 @@ def _windows(outputs: Outputs, examples: TokenizedExamples) -> Iterator[_Window]
   for row, window in enumerate(outputs[EXAMPLE_INDEX]):
     tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
-    is_answer = features[P_MASK] == 0
-    is_answer[0] = False  # [CLS]
+    is_paragraph = features[P_MASK] == 0
+    is_paragraph[0] = False  # [CLS] has p_mask 0
     question = int(examples.labels[QUESTION_INDEX][window])
-    yield _Window(row, question, is_answer, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS])
+    yield _Window(
+      row, question, is_paragraph, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS]
+    )
 
 
 def candidates_v1(
   outputs: Outputs, examples: TokenizedExamples, *, num_spans: int, max_answer_length: int
-) -> Candidates:
-  """The best spans of each question, from start_logits and end_logits [N, S].
+) -> CandidateLists:
+  """Finds the best spans of each question (SQuAD v1.1).
 
-  Of all spans of at most max_answer_length tokens; a start counts in the window that shows most around it.
+  A span may start only at a token that has the most context in this window.
+
+  Args:
+    outputs: start_logits and end_logits, [N, S].
+    examples: the windows.
+    num_spans: spans to keep for each window.
+    max_answer_length: maximum tokens of a span.
+  Returns: index of the question -> spans, in no particular order.
   """
-  found: Candidates = {}
+  found: CandidateLists = {}
   for window in _windows(outputs, examples):
     spans = found.setdefault(window.question, [])
-    places = np.flatnonzero(window.is_answer)
+    places = np.flatnonzero(window.is_paragraph)
     if not len(places):
       continue
     first, size = places[0], len(places)  # the paragraph's tokens are side by side
     tokens = slice(first, first + size)
-    starts = np.where(window.is_best_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
+    starts = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
     ends = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
     later = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)  # [size, length - 1]
     totals = (starts[:, None] + later).ravel()
@@ -119,22 +135,23 @@ def candidates_v1(
   return found
 
 
-def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_length: int) -> Candidates:
-  """The spans of each question's beams.
+def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_length: int) -> CandidateLists:
+  """Collects the spans that the beam search found for each question (SQuAD v2.0).
 
   Args:
-    outputs: start_log_probs, start_positions [N, K], end_log_probs, end_positions [N, K, M].
+    outputs: start_log_probs and start_positions, [N, K]; end_log_probs and end_positions, [N, K, M].
     examples: the windows.
-    max_answer_length: in tokens.
+    max_answer_length: maximum tokens of a span.
+  Returns: index of the question -> spans, in no particular order.
   """
-  found: Candidates = {}
+  found: CandidateLists = {}
   for window in _windows(outputs, examples):
     spans = found.setdefault(window.question, [])
     starts = outputs["start_positions"][window.row]
     ends = outputs["end_positions"][window.row]
-    last = len(window.is_answer) - 1  # outputs of short windows are padded
-    is_start = (starts <= last) & (window.is_answer & window.is_best_context)[np.minimum(starts, last)]
-    is_end = (ends <= last) & window.is_answer[np.minimum(ends, last)]
+    last = len(window.is_paragraph) - 1  # outputs of short windows are padded
+    is_start = (starts <= last) & (window.is_paragraph & window.has_max_context)[np.minimum(starts, last)]
+    is_end = (ends <= last) & window.is_paragraph[np.minimum(ends, last)]
     lengths = ends - starts[:, None] + 1
     for k, m in np.argwhere(is_start[:, None] & is_end & (lengths >= 1) & (lengths <= max_answer_length)):
       scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
@@ -142,17 +159,23 @@ def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_l
   return found
 
 
-def _candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> Candidate:
-  return Candidate(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
+def _candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> CandidateSpan:
+  return CandidateSpan(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-  """Places of the `count` largest values, in no order."""
+  """Indices of the `count` largest values, in no particular order."""
   return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
 
 
 def lowest_null_logits(outputs: Outputs, examples: TokenizedExamples) -> dict[int, float]:
-  """Question's index -> the lowest of its windows' null_logits [N]: one window with an answer is enough."""
+  """Finds the lowest null logit among the windows of each question: an answer in one window is enough.
+
+  Args:
+    outputs: null_logits, [N].
+    examples: the windows.
+  Returns: index of the question -> null logit.
+  """
   lowest: dict[int, float] = {}
   for window, value in zip(outputs[EXAMPLE_INDEX], outputs["null_logits"], strict=True):
     question = int(examples.labels[QUESTION_INDEX][window])
@@ -168,7 +191,13 @@ def predictions_v1(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Answers to the questions of which `outputs` has windows, all n-best entries with start_logit and end_logit."""
+  """Finds the answers of SQuAD v1.1 (see candidates_v1 for the arguments).
+
+  Args:
+    questions: all questions of the split.
+    n_best_size: maximum answers of a question.
+  Returns: answers for the questions that have windows in `outputs`. Entries have start_logit and end_logit.
+  """
   num_spans = _SPANS_PER_TEXT * n_best_size
   found = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
   return SquadPredictions(_nbest(questions, found, n_best_size, "logit"))
@@ -182,7 +211,13 @@ def predictions_v2(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Answers to the questions of which `outputs` has windows, entries with start_log_prob and end_log_prob."""
+  """Finds the answers of SQuAD v2.0 (see candidates_v2 for the arguments).
+
+  Args:
+    questions: all questions of the split.
+    n_best_size: maximum answers of a question.
+  Returns: answers for the questions that have windows in `outputs`. Entries have start_log_prob and end_log_prob.
+  """
   found = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
   lowest = lowest_null_logits(outputs, examples)
   null_odds = {questions[index].id: lowest[index] for index in sorted(lowest)}
@@ -190,7 +225,7 @@ def predictions_v2(
 
 
 def _nbest(
-  questions: Sequence[Question], found: Candidates, n_best_size: int, kind: str
+  questions: Sequence[Question], found: CandidateLists, n_best_size: int, kind: str
 ) -> dict[str, list[NbestEntry]]:
   nbest = {}
   for index in sorted(found):
@@ -214,19 +249,21 @@ def _nbest(
 
 
 def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
-  """The ensemble (ALBERT, section 4.9): means of the probabilities of answers and of the null odds.
+  """Averages the answers of several models (ALBERT, section 4.9).
 
-  An answer that a member does not list has probability 0 there. Entries have text and probability.
-
+  Args:
+    members: the answers of two or more models to the same questions.
+  Returns: the mean of the probabilities of each answer, and of the null odds. An answer that is not among the n best of
+    a model has probability 0 there. Entries have text and probability.
   Raises:
-    UserError: the members are of other questions, or of both versions of SQuAD.
+    UserError: the members answer different questions, or different versions of SQuAD.
   """
   first = members[0]
   for number, member in enumerate(members[1:], start=2):
-    others = first.nbest.keys() ^ member.nbest.keys()
-    if others:
+    differing_ids = first.nbest.keys() ^ member.nbest.keys()
+    if differing_ids:
       raise UserError(
-        f"member {number} of the ensemble is of other questions than member 1, such as {min(others)}: give "
+        f"member {number} of the ensemble is of other questions than member 1, such as {min(differing_ids)}: give "
         "predictions of one file"
       )
     if (first.null_odds is None) != (member.null_odds is None):
@@ -246,9 +283,13 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
 
 
 def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
-  """Kind -> path of the files of a split: predictions, nbest_predictions, null_odds.
+  """Returns the paths of the official files of a split.
 
-  With a `predictions_file` that one, and nbest_NAME and null_odds_NAME beside it.
+  Args:
+    directory: the directory of the files.
+    split: the split, which becomes a suffix of the file names; "" for no suffix.
+    predictions_file: the file of the predictions instead. The others are nbest_NAME and null_odds_NAME beside it.
+  Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
   if predictions_file:
     nbest, null_odds = (companion_path(predictions_file, kind) for kind in ("nbest", "null_odds"))
@@ -260,7 +301,16 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
 def write(
   directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
 ) -> list[str]:
-  """Writes the official files of a split ("": no suffix; see `paths`), and returns their paths."""
+  """Writes the official files of a split.
+
+  Args:
+    directory: where to write.
+    split: the split, which becomes a suffix of the file names; "" for no suffix.
+    predictions: the answers.
+    null_threshold: log odds of being unanswerable above which the answer is empty. Has no effect for v1.1.
+    predictions_file: see `paths`.
+  Returns: the paths of the files.
+  """
   path = paths(directory, split, predictions_file)
   contents: list[tuple[str, dict[str, Any]]] = [
     (path["predictions"], predictions.answers(null_threshold)),
@@ -274,7 +324,7 @@ def write(
 
 
 def read(directory: str, split: str) -> SquadPredictions:
-  """What `write` wrote. UserError if it is not there."""
+  """Reads the files that `write` wrote. Raises UserError if they do not exist or are damaged."""
   path = paths(directory, split)
   remedy = "predict again"
   nbest = files.read_json(path["nbest_predictions"], remedy=remedy)

@@ -88,7 +88,7 @@ BAD_QUESTIONS = [
     {"answers": [], "is_impossible": True},
     r"question q1 is unanswerable, so this is a SQuAD v2\.0 file: give --version_2",
   ),
-  ({"is_impossible": True}, "question q1: is_impossible is true, yet it has answers"),
+  ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
   ({"is_impossible": "no"}, "is_impossible must be true or false, it is 'no'"),
   ({"id": 7}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.id must be a text, it is 7"),
   ({"id": "q0"}, r"qas\[1\]: id 'q0' is that of .*qas\[0\] already"),
