@@ -1,4 +1,4 @@
-"""A limit on the size of files, which fails writes as a full disk does, in Python and in TensorFlow's writers."""
+"""A limit on the size of files, so that writes fail as on a full disk, in Python and in TensorFlow's writers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def file_size_limit(num_bytes: int) -> Iterator[None]:
-  """Within it, no file grows over `num_bytes`: EFBIG (Python ignores the signal SIGXFSZ)."""
+  """Makes writes beyond `num_bytes` in any file fail with EFBIG. (Python ignores the signal SIGXFSZ.)"""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
   try:

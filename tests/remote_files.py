@@ -1,4 +1,4 @@
-"""A remote file system in memory that counts what is asked of it, in place of tf.io.gfile."""
+"""A fake remote file system in memory that counts requests; it replaces tf.io.gfile in tests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import Any
 
 
 class RemoteFiles:
-  """Files by path, such as "mem://bucket/file".
+  """A file system with the functions of tf.io.gfile, for paths such as "mem://bucket/file".
 
   Args:
-    contents: path -> bytes.
-    sizes: path -> size of a file that is there but that nobody should read.
+    contents: path -> contents of the file.
+    sizes: path -> size of a file without contents, which the code under test must not read.
+
   Attributes:
-    calls: name of the function -> how often it was called.
-    bytes_read: from all files.
-    most_at_once: requests under way at the same time, at most.
+    calls: name of a function -> number of calls.
+    bytes_read: number of bytes read from all files.
+    max_concurrent: largest number of requests at the same time.
   """
 
   def __init__(self, contents: Mapping[str, bytes], sizes: Mapping[str, int] | None = None):
@@ -30,20 +31,20 @@ class RemoteFiles:
     self.sizes = dict(sizes or {})
     self.calls: Counter[str] = Counter()
     self.bytes_read = 0
-    self.most_at_once = 0
-    self._at_once = 0
+    self.max_concurrent = 0
+    self._concurrent = 0
     self._lock = threading.Lock()
 
   @contextmanager
   def _request(self, name: str) -> Iterator[None]:
     with self._lock:
       self.calls[name] += 1
-      self._at_once += 1
-      self.most_at_once = max(self.most_at_once, self._at_once)
-    time.sleep(0.0002)  # the way to the server: without it no two requests meet
+      self._concurrent += 1
+      self.max_concurrent = max(self.max_concurrent, self._concurrent)
+    time.sleep(0.0002)  # latency; without it, requests would never overlap
     yield
     with self._lock:
-      self._at_once -= 1
+      self._concurrent -= 1
 
   def glob(self, pattern: str) -> list[str]:
     with self._request("glob"):
@@ -58,7 +59,7 @@ class RemoteFiles:
       return False
 
   def makedirs(self, path: str) -> None:
-    """Directories need not be made."""
+    """Does nothing: the file system has no directories."""
 
   def stat(self, path: str) -> Any:
     with self._request("stat"):
@@ -91,5 +92,5 @@ class _File(io.BytesIO):
 
 
 def gfile_of(remote: RemoteFiles) -> Callable[[], RemoteFiles]:
-  """What takes the place of albert.io.files._gfile."""
+  """Returns a replacement for albert.io.files._gfile."""
   return lambda: remote

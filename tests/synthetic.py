@@ -1,4 +1,4 @@
-"""Small data sets that tests make: shards whose examples can be told apart, and a model that trains in no time."""
+"""Small data for tests: shards of numbered examples, their manifest, and a tiny model."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ TINY_MODEL_FLAGS = [
 
 
 def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> dict[str, np.ndarray]:
-  """A pretraining example that can be told apart and learned from.
+  """Returns a pretraining example from which its number can be read and whose masked tokens can be learned.
 
-  The last two tokens before [SEP] spell its number in base VOCAB_SIZE, and each masked token equals the one
-  before it.
+  The last two tokens before the last [SEP] are the digits of its number in base VOCAB_SIZE. Each masked token equals
+  the token before it.
   """
   real = int(rng.integers(length - 4, length + 1))
   ids = rng.integers(5, VOCAB_SIZE, length)
@@ -58,7 +58,7 @@ def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> 
   labels = ids[positions].copy()
   ids[positions] = 4
   ids[real:] = 0
-  kept = PREDICTIONS - number % 2  # distinct numbers of predictions
+  kept = PREDICTIONS - number % 2  # examples differ in their number of predictions
   weights = (np.arange(PREDICTIONS) < kept).astype(np.float32)
   return {
     "input_ids": ids,
@@ -72,7 +72,7 @@ def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> 
 
 
 def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
-  """The numbers that `example` hid in a batch."""
+  """Returns the numbers of the examples in a batch, which `example` encoded in their tokens."""
   ends = input_mask.sum(axis=1)
   return [int(row[end - 3]) * VOCAB_SIZE + int(row[end - 2]) for row, end in zip(input_ids, ends, strict=True)]
 
@@ -80,7 +80,7 @@ def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
 def write_shards(
   directory: Path, sizes: list[int], *, compress: bool = False, seed: int = 3, length: int = SEQ_LENGTH
 ) -> list[str]:
-  """Shards of the given numbers of examples, numbered on from 0; their paths."""
+  """Writes shards with the given numbers of examples, numbered from 0 over all shards; returns their paths."""
   directory.mkdir(parents=True, exist_ok=True)
   rng = np.random.default_rng(seed)
   number, paths = 0, []
@@ -95,7 +95,7 @@ def write_shards(
 
 
 def write_manifest(directory: Path, paths: Sequence[str], sizes: Sequence[int], **changes: Any) -> Manifest:
-  """What data preparation would write beside shards of these numbers of examples, with `changes` of its fields."""
+  """Writes a manifest beside shards with these numbers of examples; `changes` replaces some of its fields."""
   listed = zip(paths, sizes, strict=True)
   manifest = Manifest(
     kind="pretraining",

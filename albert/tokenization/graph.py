@@ -1,11 +1,11 @@
-"""Tokenization inside a TensorFlow graph, for SavedModels that take text: the ids of `albert.tokenization`.
+"""The tokenizer as TensorFlow ops, for SavedModels that take text. It gives the same ids as `Tokenizer`.
 
-Of tensorflow-text it needs the SentencePiece ops alone, which TensorFlow Serving has. The rest is core string ops
-and tables made from Python's own Unicode data, so that both tokenizers agree on every character whatever release
-of ICU TensorFlow was built with. (Noncharacters, such as U+FFFE, which no text may hold, are kept by TensorFlow 2.20
-and become U+FFFD in 2.15.)
+Of tensorflow-text, only the SentencePiece ops are used, which TensorFlow Serving includes. Normalization uses string
+ops of TensorFlow and tables made from Python's Unicode data, not TensorFlow's own normalization ops, whose Unicode
+version depends on the TensorFlow release. So both tokenizers treat every character alike. (The one exception is
+noncharacters such as U+FFFE, which are not valid in text: TensorFlow 2.20 keeps them, 2.15 replaces them by U+FFFD.)
 
-Shapes: B strings, T tokens (ragged), C characters of all strings, S max_length.
+Legend: B texts, T tokens of a text (ragged), C characters of all texts, S max_length.
 """
 
 from __future__ import annotations
@@ -29,25 +29,33 @@ from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID, WORD_START, To
 GraphTokenizerType = TypeVar("GraphTokenizerType", bound="GraphTokenizer")
 
 _NUM_CODE_POINTS = 0x110000
-_PAGE = 128
+_PAGE_SIZE = 128
 _SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
-_OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2
-# Planes with characters that decompose or have a case, then the tags and variation selectors of plane 14.
+_OTHER, _CASED, _CASE_IGNORABLE = 0, 1, 2  # classes of characters for the final sigma, see _case_class
+# The planes whose characters may decompose or have a case, and the tags and variation selectors of plane 14.
 CODE_POINTS_WITH_PROPERTIES = (*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000))
-# Characters of a run that no piece has, which becomes one <unk>, that SentencePiece is given.
+# A run of characters that are in no piece becomes one <unk>. It is shortened to this length before SentencePiece.
 _MAX_UNKNOWN_RUN = 64
 _WHITE_SPACE = "".join(rf"\x{{{c:x}}}" for c in range(0x10000) if chr(c).isspace())
 
 
 @dataclasses.dataclass(frozen=True)
 class CodePointTable:
-  """An integer for each code point, 0 for most: `pages[page_of[c // 128] * 128 + c % 128]`."""
+  """Maps code points to integers, most of them to 0.
+
+  The value of code point c is pages[page_of[c // 128] * 128 + c % 128]. Equal pages are stored once.
+
+  Attributes:
+    page_of: int32 [number of code points / 128], index of the page of each block of 128 code points.
+    pages: int32 [128 * number of different pages], the values of all pages, concatenated.
+  """
 
   page_of: np.ndarray
   pages: np.ndarray
 
   @classmethod
   def from_items(cls, items: Iterable[tuple[int, int]]) -> CodePointTable:
+    """Makes a table from pairs (code point, value)."""
     table = np.zeros(_NUM_CODE_POINTS, np.int32)
     for code_point, value in items:
       table[code_point] = value
@@ -55,19 +63,26 @@ class CodePointTable:
 
   @classmethod
   def from_array(cls, table: np.ndarray) -> CodePointTable:
-    """Of a value for each of the 0x110000 code points."""
-    pages, page_of = np.unique(table.reshape(-1, _PAGE), axis=0, return_inverse=True)
+    """Makes a table from the values of all 0x110000 code points, int32 [0x110000]."""
+    pages, page_of = np.unique(table.reshape(-1, _PAGE_SIZE), axis=0, return_inverse=True)
     return cls(page_of.reshape(-1).astype(np.int32), pages.reshape(-1).astype(np.int32))
 
   def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
-    page = tf.gather(tf.constant(self.page_of), code_points // _PAGE)
-    return tf.gather(tf.constant(self.pages), page * _PAGE + code_points % _PAGE)
+    """Looks up code points, int32 of any shape."""
+    page = tf.gather(tf.constant(self.page_of), code_points // _PAGE_SIZE)
+    return tf.gather(tf.constant(self.pages), page * _PAGE_SIZE + code_points % _PAGE_SIZE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Replacements:
-  """Sequences that take the place of values. Row 0 stands for "keep the value"; row r has
-  `targets[starts[r] : starts[r] + lengths[r]]`."""
+  """Sequences of values that replace single values.
+
+  Sequence r consists of targets[starts[r] : starts[r] + lengths[r]]. Sequence 0 stands for "keep the value".
+
+  Attributes:
+    targets: int32 [sum of lengths], the values of all sequences, concatenated.
+    starts, lengths: int32 [number of sequences].
+  """
 
   targets: np.ndarray
   starts: np.ndarray
@@ -75,16 +90,25 @@ class Replacements:
 
   @classmethod
   def from_rows(cls, rows: Iterable[list[int]]) -> Replacements:
+    """Makes replacements from the sequences 1, 2, ..."""
     sequences = [[0], *rows]
     lengths = np.array([len(row) for row in sequences], np.int32)
     targets = np.array([value for row in sequences for value in row], np.int32)
     return cls(targets, np.cumsum(lengths, dtype=np.int32) - lengths, lengths)
 
   def __call__(self, values: tf.RaggedTensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """`values` (int32) with each one replaced by the sequence of its row; `rows` goes with the flat values."""
+    """Replaces each value by a sequence.
+
+    Args:
+      values: int32 [B, (number of values)].
+      rows: int32 [number of all values], the index of the sequence that replaces each value.
+
+    Returns:
+      int32 [B, (number of new values)].
+    """
     flat = values.flat_values
-    kept = tf.size(self.targets) + tf.range(tf.size(flat))
-    starts = tf.where(rows == 0, kept, tf.gather(tf.constant(self.starts), rows))
+    own_position = tf.size(self.targets) + tf.range(tf.size(flat))
+    starts = tf.where(rows == 0, own_position, tf.gather(tf.constant(self.starts), rows))
     pool = tf.concat([tf.constant(self.targets), flat], axis=0)
     indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), rows))
     splits = tf.gather(indices.row_splits, values.row_splits)
@@ -93,7 +117,7 @@ class Replacements:
 
 @functools.cache
 def _decompositions() -> tuple[CodePointTable, Replacements]:
-  """For each code point its row of replacements, which are those of `albert.tokenization.decompose`."""
+  """Returns the decompositions of all characters (see normalization.decompose) and, for each code point, its row."""
   rows: dict[str, int] = {}
   items: list[tuple[int, int]] = []
   for code_point in CODE_POINTS_WITH_PROPERTIES:
@@ -103,8 +127,8 @@ def _decompositions() -> tuple[CodePointTable, Replacements]:
   return CodePointTable.from_items(items), Replacements.from_rows([list(map(ord, text)) for text in rows])
 
 
-def decomposed(code_points: tf.Tensor) -> tf.Tensor:
-  """The characters, int32 [any number], that the characters [C] decompose to."""
+def decompose_all(code_points: tf.Tensor) -> tf.Tensor:
+  """Decomposes characters, int32 [C]; returns all decompositions, concatenated, int32 [number of new characters]."""
   row_of, replacements = _decompositions()
   splits = tf.stack([tf.zeros_like(tf.size(code_points)), tf.size(code_points)])
   ragged = tf.RaggedTensor.from_row_splits(code_points, tf.cast(splits, tf.int64), validate=False)
@@ -112,7 +136,10 @@ def decomposed(code_points: tf.Tensor) -> tf.Tensor:
 
 
 def _case_class(character: str) -> int:
-  """What a character is to a neighbouring Σ, as `str.lower` (Unicode's Final_Sigma) sees it."""
+  """Returns the class of a character in Unicode's Final_Sigma rule, which `str.lower` implements.
+
+  Σ becomes ς if, leaving out case-ignorable characters, the character before it is cased and the one after it is not.
+  """
   if has_newer_characters(character):
     return _OTHER
   if f"{character}Σ".lower()[-1] == "ς":
@@ -122,41 +149,44 @@ def _case_class(character: str) -> int:
 
 @functools.cache
 def _cases() -> tuple[CodePointTable, CodePointTable]:
-  """For each code point: lower-case code point minus itself; its class for the final sigma."""
+  """Returns two tables of all code points: the lower-case code point minus the code point, and the `_case_class`."""
   characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
   lower = ((c, c.lower()) for c in characters if not has_newer_characters(c))
-  # İ alone has a longer lower case, and it never comes here: it decomposes to I.
+  # Only İ has a lower case of two characters. It cannot occur here, because it has been decomposed to I.
   deltas = ((ord(c), ord(low) - ord(c)) for c, low in lower if low != c and len(low) == 1)
   classes = ((ord(c), _case_class(c)) for c in characters)
   return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
 
 
 def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
-  """Lower case of each character; Σ becomes ς after a letter at the end of a word."""
+  """Lower-cases texts, given as code points [B, (characters)]. Σ at the end of a word becomes ς."""
   delta_of, class_of = _cases()
   flat = code_points.flat_values  # [C]
   classes = class_of(flat)
-  # Neighbours are looked for past case-ignorable characters: these are left out here.
-  places = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
-  rows = tf.gather(code_points.value_rowids(), places)
-  is_cased = tf.gather(classes, places) == _CASED
+  # Case-ignorable characters are left out, so that the neighbours of a Σ are the characters that matter.
+  positions = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
+  rows = tf.gather(code_points.value_rowids(), positions)
+  is_cased = tf.gather(classes, positions) == _CASED
   same_row = rows[1:] == rows[:-1]
-  after_cased = tf.concat([[False], is_cased[:-1] & same_row], axis=0)[: tf.size(places)]
-  before_cased = tf.concat([is_cased[1:] & same_row, [False]], axis=0)[: tf.size(places)]
-  is_final = (tf.gather(flat, places) == _SIGMA) & after_cased & ~before_cased
-  final_places = tf.boolean_mask(places, is_final)
+  after_cased = tf.concat([[False], is_cased[:-1] & same_row], axis=0)[: tf.size(positions)]
+  before_cased = tf.concat([is_cased[1:] & same_row, [False]], axis=0)[: tf.size(positions)]
+  is_final = (tf.gather(flat, positions) == _SIGMA) & after_cased & ~before_cased
+  final_positions = tf.boolean_mask(positions, is_final)
   lowered = tf.tensor_scatter_nd_update(
-    flat + delta_of(flat), final_places[:, tf.newaxis], tf.fill(tf.shape(final_places), _FINAL_SIGMA)
+    flat + delta_of(flat), final_positions[:, tf.newaxis], tf.fill(tf.shape(final_positions), _FINAL_SIGMA)
   )
   return code_points.with_flat_values(lowered)
 
 
 @functools.lru_cache(maxsize=4)
 def _unknown_characters(model: bytes) -> CodePointTable:
-  """1 for characters of which a run of any length is one <unk> to this SentencePiece model, whatever is around it.
+  """Returns 1 for characters of which a run of any length becomes one <unk>, whatever text is around it.
 
-  No piece has such a character, the model's normalization leaves it as it is, and it is no part of what Unicode
-  composes. There are none in a model that writes unknown characters as bytes.
+  Such a character is in no piece, the model's normalization does not change it, and Unicode composes it with no other
+  character. A model that writes unknown characters as bytes has no such characters.
+
+  Args:
+    model: a serialized SentencePiece model.
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   table = np.ones(_NUM_CODE_POINTS, np.int32)
@@ -168,28 +198,41 @@ def _unknown_characters(model: bytes) -> CodePointTable:
     parts = unicodedata.decomposition(chr(code_point)).split()
     if len(parts) > 1 and not parts[0].startswith("<"):
       known.update(int(part, 16) for part in parts)
-  known.update(range(0x1100, 0x1200))  # Hangul is composed by arithmetic
-  before, behind = processor.normalize("a b a").split("b")  # with what the model puts around a text and for spaces
+  known.update(range(0x1100, 0x1200))  # Hangul letters, whose compositions unicodedata does not list
+  before, after = processor.normalize("a b a").split("b")  # the text around b, with the model's spaces
   between = [f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES]
   written = zip(CODE_POINTS_WITH_PROPERTIES, processor.normalize(between), strict=True)
-  known.update(c for c, text in written if text != f"{before}{chr(c)}{behind}")
+  known.update(c for c, text in written if text != f"{before}{chr(c)}{after}")
   table[list(known)] = 0
   return CodePointTable.from_array(table)
 
 
 def starts_with_space(texts: tf.Tensor) -> tf.Tensor:
-  """bool [B]: `text[0].isspace()` of texts [B] that are UTF-8; False for an empty one."""
+  """Returns whether each text starts with whitespace, as `str.isspace` defines it.
+
+  Args:
+    texts: string [B], UTF-8.
+
+  Returns:
+    bool [B]; False for an empty text.
+  """
   return tf.strings.regex_full_match(texts, f"(?s)[{_WHITE_SPACE}].*")
 
 
 class GraphTokenizer(tf.Module):
-  """`albert.tokenization.Tokenizer` as graph ops. Track it by the exported module: it holds the SentencePiece model.
+  """`Tokenizer` as TensorFlow ops.
+
+  An exported module must hold it in an attribute, because it owns the SentencePiece model as a resource.
 
   Args:
-    model_file, do_lower_case, convert_quotes: as `Tokenizer` takes them.
+    model_file, do_lower_case, convert_quotes: see `Tokenizer`.
+
+  Attributes:
+    config: the arguments, as a TokenizerConfig.
+    reference: the `Tokenizer` with the same arguments.
 
   Raises:
-    UserError: as `Tokenizer`; also if "," is no piece, since the comma rule then needs the text of <unk>.
+    UserError: see `Tokenizer`; also if "," is not a piece, because the comma rule then needs the text of each <unk>.
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
@@ -197,10 +240,9 @@ class GraphTokenizer(tf.Module):
     tokenizer = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
     if "," not in tokenizer.pieces:
       raise UserError(
-        f'{model_file}: "," is no piece of this vocabulary, which a graph cannot tokenize as ALBERT does: '
+        f'{model_file}: "," is not a piece of this vocabulary, so a graph cannot apply the comma rule: '
         "train it on text with commas, or with a comma in --user_defined_symbols"
       )
-    #: The same outside a graph.
     self.reference = tokenizer
     self.config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.exact_model, out_type=tf.int32)
@@ -216,14 +258,14 @@ class GraphTokenizer(tf.Module):
     return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """Normalized texts [B], equal to `Tokenizer.normalize`.
+    """Normalizes texts, string [B], like `Tokenizer.normalize`.
 
-    Bytes that are no UTF-8 become U+FFFD, as `bytes.decode("utf-8", errors="replace")` makes them.
+    Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
     """
     return tf.strings.unicode_encode(self._normalized(texts), "UTF-8")
 
   def _normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Code points of the normalized texts [B, (characters)]."""
+    """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
@@ -237,24 +279,37 @@ class GraphTokenizer(tf.Module):
     return code_points
 
   def _shortened(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """The same tokens' characters with long runs of unknown ones cut, and which are kept, bool [C].
+    """Shortens long runs of characters that together become one <unk>. The ids stay the same.
 
-    The time that SentencePiece's op takes grows with the square of such a run's length: minutes for a megabyte.
+    The time of the SentencePiece op grows with the square of the length of such a run: a megabyte takes minutes.
+
+    Args:
+      code_points: int32 [B, (characters)].
+
+    Returns:
+      The remaining characters, int32 [B, (characters)], and which characters remain, bool [C].
     """
     flat = code_points.flat_values
     is_unknown = self._unknown(flat) > 0
     rows = code_points.value_rowids()
     continues = is_unknown[1:] & is_unknown[:-1] & (rows[1:] == rows[:-1])
-    begins = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)]
-    places = tf.range(tf.size(flat))
-    inside = places - tf.gather(tf.boolean_mask(places, begins), tf.cumsum(tf.cast(begins, tf.int32)) - 1)
-    is_kept = inside < _MAX_UNKNOWN_RUN
-    kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
-    splits = tf.gather(kept, code_points.row_splits)
+    starts_run = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)]
+    positions = tf.range(tf.size(flat))
+    run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
+    is_kept = positions - run_starts < _MAX_UNKNOWN_RUN
+    num_kept = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], axis=0)
+    splits = tf.gather(num_kept, code_points.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.boolean_mask(flat, is_kept), splits, validate=False), is_kept
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Ids [B, (T)] (int32) of the texts [B], without [CLS] and [SEP], equal to `Tokenizer.encode`."""
+    """Converts texts to ids, without [CLS] and [SEP], like `Tokenizer.encode`.
+
+    Args:
+      texts: string [B].
+
+    Returns:
+      int32 [B, (T)].
+    """
     texts = tf.strings.unicode_encode(self._shortened(self._normalized(texts))[0], "UTF-8")
     if self.reference.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
@@ -268,7 +323,12 @@ class GraphTokenizer(tf.Module):
 
 
 def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """At most the first `lengths` [B] (or a scalar) ids of each row."""
+  """Cuts each row to its first ids.
+
+  Args:
+    ids: integers [B, (T)].
+    lengths: integers [B] or a scalar, the largest number of ids to keep.
+  """
   starts = tf.cast(ids.row_starts(), lengths.dtype)
   kept = tf.minimum(tf.cast(ids.row_lengths(), lengths.dtype), lengths)
   indices = tf.ragged.range(starts, starts + kept)
@@ -276,7 +336,12 @@ def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def last_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """At most the last `lengths` [B] (or a scalar) ids of each row."""
+  """Cuts each row to its last ids.
+
+  Args:
+    ids: integers [B, (T)].
+    lengths: integers [B] or a scalar, the largest number of ids to keep.
+  """
   limits = tf.cast(ids.row_limits(), lengths.dtype)
   kept = tf.minimum(tf.cast(ids.row_lengths(), lengths.dtype), lengths)
   indices = tf.ragged.range(limits - kept, limits)
@@ -284,7 +349,7 @@ def last_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tensor]:
-  """[CLS] segment [SEP] segment [SEP] ..., padded to [B, S]; the segments must fit."""
+  """Makes sequences `[CLS] segment [SEP] segment [SEP] ...`, padded to [B, S]. The segments must be short enough."""
   column = tf.ones_like(segments[0].row_lengths(), tf.int32)[:, tf.newaxis]  # [B, 1]
   ids: list[Any] = [column * CLS_ID]
   segment_ids: list[Any] = [column * 0]
@@ -304,6 +369,7 @@ def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tens
 
 
 def _budget(max_length: int, num_segments: int) -> int:
+  """Returns how many tokens of text a sequence has room for."""
   budget = max_length - 1 - num_segments
   if budget < num_segments:
     raise UserError(f"max_length={max_length}: too short for [CLS], {num_segments} segments and [SEP] after each")
@@ -311,29 +377,37 @@ def _budget(max_length: int, num_segments: int) -> int:
 
 
 def pack_single(ids: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
-  """[CLS] ids [SEP], with the ids cut to fit.
+  """Makes the model inputs `[CLS] text [SEP]`. The end of a text that is too long is cut off.
 
   Args:
-    ids: integers [B, (T)].
+    ids: integers [B, (T)], the ids of the texts.
     max_length: S.
 
   Returns:
-    input_ids, input_mask (1 where no padding) and segment_ids (all 0), int32 [B, S].
+    input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (all 0), int32 [B, S].
+
+  Raises:
+    UserError: max_length leaves no room for a text.
   """
   budget = tf.constant(_budget(max_length, 1), tf.int64)
   return _pack([first_tokens(ids, budget)], max_length)
 
 
 def pack_pair(ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, max_length: int) -> dict[str, tf.Tensor]:
-  """[CLS] a [SEP] b [SEP]. While they don't fit, the longer one loses its last token (b, if equally long).
+  """Makes the model inputs `[CLS] a [SEP] b [SEP]`.
+
+  While a sequence is too long, the last token of the longer text is removed; of b if both are equally long.
 
   Args:
-    ids_a, ids_b: integers [B, (T)].
+    ids_a, ids_b: integers [B, (T)], the ids of the first and the second texts.
     max_length: S.
 
   Returns:
-    input_ids, input_mask (1 where no padding) and segment_ids (0 through the first [SEP], 1 through the second),
-    int32 [B, S].
+    input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids, int32 [B, S]. Segment ids are 0 up to and
+    including the first [SEP], 1 up to and including the second one, and 0 for padding.
+
+  Raises:
+    UserError: max_length leaves no room for two texts.
   """
   budget = _budget(max_length, 2)
   length_a, length_b = ids_a.row_lengths(), ids_b.row_lengths()

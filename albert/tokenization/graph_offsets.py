@@ -1,7 +1,9 @@
-"""Tokens with their positions in the original text, inside a TensorFlow graph: `albert.tokenization.offsets` as ops.
+"""Tokenization with offsets as TensorFlow ops: the same results as `albert.tokenization.offsets`.
 
-Shapes: B texts, T tokens, C characters of all texts, W words of all texts, N characters of all normalized texts that
-SentencePiece writes: no spaces, and none that it drops.
+"Written characters" are the characters of the normalized texts that are left after SentencePiece's own normalization,
+without spaces and without the characters that it drops. Tokens are consecutive ranges of them.
+
+Legend: B texts, T tokens, C characters of all original texts, W words of all texts, N written characters of all texts.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from albert.tokenization.graph import (
   CodePointTable,
   GraphTokenizer,
   Replacements,
-  decomposed,
+  decompose_all,
 )
 from albert.tokenization.normalization import decompose
 from albert.tokenization.tokenizer import UNK_ID, WORD_START
@@ -30,12 +32,13 @@ _QUOTES = (ord("`"), ord("'"))
 
 
 class RaggedTokensWithOffsets(NamedTuple):
-  """The tokens of texts, without [CLS] and [SEP].
+  """The tokens of B texts, without [CLS] and [SEP].
 
   Attributes:
     ids: int32 [B, (T)].
-    starts, ends: int32 [B, (T)]; each token's characters in its text (in what unicode_transcode makes of it, where
-      bytes that are no UTF-8 are one U+FFFD each). See `albert.tokenization.offsets.Tokens`.
+    starts, ends: int32 [B, (T)], the range of each token in its text, in characters. Bytes that are not UTF-8 count as
+      the U+FFFD that `tf.strings.unicode_transcode` replaces them by. For details see
+      `albert.tokenization.offsets.TokensWithOffsets`.
   """
 
   ids: tf.RaggedTensor
@@ -44,17 +47,31 @@ class RaggedTokensWithOffsets(NamedTuple):
 
 
 class _Origins(NamedTuple):
-  """What characters come from, int32 [N]: their start and their end in their text, and the text."""
+  """The origins of the written characters in the original texts.
+
+  Attributes:
+    starts, ends: int32 [N], range of each character's origin in its text.
+    rows: int32 [N], index of the text.
+  """
 
   starts: tf.Tensor
   ends: tf.Tensor
   rows: tf.Tensor
 
   def of_tokens(self, first: tf.Tensor, lengths: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Start and end [T] in their text of tokens of `lengths` characters from `first` on, in the texts `rows`."""
-    # With one that is of no text before the first and one behind the last.
+    """Computes the ranges of tokens in their texts.
+
+    Args:
+      first: int32 [T], index of each token's first written character.
+      lengths: int32 [T], number of written characters of each token; 0 for a token of space.
+      rows: integers [T], index of each token's text.
+
+    Returns:
+      starts, ends: int32 [T].
+    """
+    # A character that belongs to no text is added before the first one and after the last one.
     origins = _Origins(
-      *(tf.concat([[none], values, [none]], axis=0) for values, none in zip(self, (0, 0, -1), strict=True))
+      *(tf.concat([[value], values, [value]], axis=0) for values, value in zip(self, (0, 0, -1), strict=True))
     )
     of_text = tf.cast(rows, tf.int32)
     last = tf.minimum(first + lengths, tf.size(self.rows))
@@ -66,21 +83,28 @@ class _Origins(NamedTuple):
 
 @functools.cache
 def _num_decomposed() -> CodePointTable:
-  """For each code point the characters it decomposes to, minus 1."""
+  """Returns, for each code point, the number of characters that it decomposes to, minus 1."""
   counts = ((c, len(decompose(c)) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
   return CodePointTable.from_items((c, count) for c, count in counts if count)
 
 
 @functools.cache
 def _white_space() -> CodePointTable:
-  """1 for white space."""
+  """Returns 1 for whitespace characters."""
   return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
 
 
 @functools.lru_cache(maxsize=1)
 def _unwritten(model: bytes) -> CodePointTable:
-  """_SPACE for what this SentencePiece model writes as a space (besides the space ▁, and for most models U+200B and
-  such), _DROPPED for what it drops (control characters)."""
+  """Returns which characters SentencePiece's normalization does not write.
+
+  Args:
+    model: a serialized SentencePiece model.
+
+  Returns:
+    _SPACE for characters that it replaces by a space (▁, and for most models also zero-width characters such as
+    U+200B), _DROPPED for characters that it drops (control characters), 0 for all others.
+  """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   between = [f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES]
   kinds = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
@@ -89,18 +113,20 @@ def _unwritten(model: bytes) -> CodePointTable:
 
 
 class OffsetGraphTokenizer(GraphTokenizer):
-  """A GraphTokenizer that also gives the positions of its tokens in the text.
+  """A GraphTokenizer that also returns the character offsets of tokens.
+
+  Args: see GraphTokenizer.
 
   Raises:
-    UserError: as GraphTokenizer; also for a vocabulary with pieces of several words.
+    UserError: see GraphTokenizer; also if the vocabulary has pieces of several words.
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
     super().__init__(model_file, do_lower_case, convert_quotes=convert_quotes)
     if not self.reference.words_are_independent:
       raise UserError(
-        f"{model_file}: has pieces of several words, whose positions in a text a graph cannot tell: train a vocabulary "
-        "without them (data_prep/train_vocab.py)"
+        f"{model_file}: has pieces of several words, whose offsets in a text a graph cannot compute: train a "
+        "vocabulary without them (data_prep/train_vocab.py)"
       )
     tokenizer = self.reference
     self._unwritten = _unwritten(tokenizer.exact_model)
@@ -112,36 +138,37 @@ class OffsetGraphTokenizer(GraphTokenizer):
     self._comma_lengths = Replacements.from_rows(splits)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
-    """The tokens of texts [B]: ids as of `tokenize`, positions as of `OffsetTokenizer.encode_with_offsets`."""
+    """Converts texts, string [B], to ids with their offsets, like `OffsetTokenizer.encode_with_offsets`."""
     normalized = self._normalized(texts)
     shortened, is_kept = self._shortened(normalized)
     words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]
-    ids, begins, ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)  # [W, (T)], bytes in the word
-    first_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], without spaces
+    # Ids and byte offsets in the word, [W, (T)].
+    ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
+    word_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], bytes before each word
     word_of = ids.value_rowids()
     code_points = tf.boolean_mask(shortened.flat_values, shortened.flat_values != ord(" "))
     character_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
     is_written = (normalized.flat_values != ord(" ")) & (self._unwritten(normalized.flat_values) == 0)
     kept = tf.reshape(tf.where(tf.boolean_mask(is_kept, is_written)), [-1])
-    # The character of all written ones that each of the shortened text is, and their number.
+    # For each written character of the shortened texts, its index among all written characters; at the end, N.
     character_of = tf.concat([tf.cast(kept, tf.int32), [tf.reduce_sum(tf.cast(is_written, tf.int32))]], axis=0)
     origins = self._origins(texts)
 
-    def characters(places: tf.RaggedTensor) -> tf.Tensor:
-      """Bytes in words -> characters of all normalized texts, spaces left out."""
-      in_all = tf.gather(first_bytes, word_of) + tf.cast(places.flat_values, tf.int32)
-      return tf.gather(character_of, tf.searchsorted(character_bytes, in_all))
+    def to_characters(byte_offsets: tf.RaggedTensor) -> tf.Tensor:
+      """Converts byte offsets in words to indices of written characters."""
+      byte_positions = tf.gather(word_bytes, word_of) + tf.cast(byte_offsets.flat_values, tf.int32)
+      return tf.gather(character_of, tf.searchsorted(character_bytes, byte_positions))
 
-    starts = characters(begins)
-    # A character that SentencePiece writes as several may be cut; each part stands for all of it.
-    least = tf.gather(tf.constant(self._has_characters.astype(np.int32)), ids.flat_values)
-    lengths = tf.maximum(characters(ends) - starts, least)
+    starts = to_characters(byte_starts)
+    # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
+    min_lengths = tf.gather(tf.constant(self._has_characters.astype(np.int32)), ids.flat_values)
+    lengths = tf.maximum(to_characters(byte_ends) - starts, min_lengths)
     splits = tf.gather(ids.row_splits, words.row_splits)
     ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
     rows = tf.gather(tf.constant(self._comma_row), ids.flat_values)
-    counts = tf.gather(tf.constant(self._comma_replacements.lengths), rows)
-    inside = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), rows)
-    starts = tf.repeat(starts, counts) + inside.flat_values
+    num_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), rows)  # that the comma rule makes of each
+    starts_in_piece = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), rows)
+    starts = tf.repeat(starts, num_tokens) + starts_in_piece.flat_values
     lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
     ids = self._comma_replacements(ids, rows)
     return RaggedTokensWithOffsets(
@@ -149,65 +176,69 @@ class OffsetGraphTokenizer(GraphTokenizer):
     )
 
   def _origins(self, texts: tf.Tensor) -> _Origins:
-    """What the characters that SentencePiece writes come from."""
+    """Computes the origins of the written characters of texts, string [B]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     ragged = tf.strings.unicode_decode(texts, "UTF-8")
     code_points = ragged.flat_values  # [C]
     rows = tf.cast(ragged.value_rowids(), tf.int32)
-    places = tf.range(tf.size(code_points)) - tf.gather(tf.cast(ragged.row_starts(), tf.int32), rows)
-    is_letter = tf.logical_not(_white_space()(code_points) > 0)
+    positions = tf.range(tf.size(code_points)) - tf.gather(tf.cast(ragged.row_starts(), tf.int32), rows)
+    is_in_word = tf.logical_not(_white_space()(code_points) > 0)
     same_row = rows[1:] == rows[:-1]
-    begins_word = is_letter & tf.logical_not(_after(is_letter, same_row))
-    ends_word = is_letter & tf.logical_not(_before(is_letter, same_row))
-    word_starts = tf.boolean_mask(places, begins_word)  # [W]
-    word_ends = tf.boolean_mask(places, ends_word) + 1
+    begins_word = is_in_word & tf.logical_not(_previous_flag(is_in_word, same_row))
+    ends_word = is_in_word & tf.logical_not(_next_flag(is_in_word, same_row))
+    word_starts = tf.boolean_mask(positions, begins_word)  # [W]
+    word_ends = tf.boolean_mask(positions, ends_word) + 1
     words = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
-    counts = tf.where(is_letter, self._counts(code_points, same_row), 0)
-    parts = self._unwritten(decomposed(tf.boolean_mask(code_points, counts > 0)))
+    counts = tf.where(is_in_word, self._counts(code_points, same_row), 0)
+    parts = self._unwritten(decompose_all(tf.boolean_mask(code_points, counts > 0)))
     owners = tf.repeat(tf.range(tf.size(counts)), counts)
     counts, spaces = (
       tf.math.unsorted_segment_sum(tf.cast(parts == kind, tf.int32), owners, tf.size(counts)) for kind in (0, _SPACE)
     )
-    # A dropped character belongs to the one before it in its word; at the word's edges all belong to their neighbour.
+    # A dropped character counts as part of the character before it in its word. At the edges of a word, dropped
+    # characters and characters that are replaced by a space count as part of the nearest written character.
     is_kept = counts + spaces > 0
-    rows, words, places, counts = (tf.boolean_mask(values, is_kept) for values in (rows, words, places, counts))
-    ends = tf.concat([places[1:], [0]], axis=0)[: tf.size(places)]
+    rows, words, positions, counts = (tf.boolean_mask(values, is_kept) for values in (rows, words, positions, counts))
+    ends = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
     is_written = counts > 0
     rows, words, starts, ends, counts = (
-      tf.boolean_mask(values, is_written) for values in (rows, words, places, ends, counts)
+      tf.boolean_mask(values, is_written) for values in (rows, words, positions, ends, counts)
     )
     same_word = words[1:] == words[:-1]
-    is_first = tf.logical_not(_after(tf.ones_like(words, tf.bool), same_word))
-    is_last = tf.logical_not(_before(tf.ones_like(words, tf.bool), same_word))
+    is_first = tf.logical_not(_previous_flag(tf.ones_like(words, tf.bool), same_word))
+    is_last = tf.logical_not(_next_flag(tf.ones_like(words, tf.bool), same_word))
     starts = tf.where(is_first, tf.gather(word_starts, words), starts)
     ends = tf.where(is_last, tf.gather(word_ends, words), ends)
     return _Origins(*(tf.repeat(values, counts) for values in (starts, ends, rows)))
 
   def _counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
-    """How many characters of the normalized text each one becomes, int32 [C]; of a pair of quotes the first does."""
+    """Returns how many characters of the normalized text each character becomes, int32 [C].
+
+    With convert_quotes, `` and '' become one character: the first quote counts 1, the second one 0.
+    """
     counts = _num_decomposed()(code_points) + 1
     if not self.config.convert_quotes:
       return counts
-    places = tf.range(tf.size(code_points))
+    positions = tf.range(tf.size(code_points))
     same = (code_points[1:] == code_points[:-1]) & same_row
-    begins_run = tf.logical_not(_after(tf.ones_like(code_points, tf.bool), same))
+    begins_run = tf.logical_not(_previous_flag(tf.ones_like(code_points, tf.bool), same))
     runs = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
-    inside = places - tf.gather(tf.boolean_mask(places, begins_run), runs)
+    index_in_run = positions - tf.gather(tf.boolean_mask(positions, begins_run), runs)
     is_quote = (code_points == _QUOTES[0]) | (code_points == _QUOTES[1])
-    return tf.where(is_quote & (inside % 2 == 1), 0, counts)
+    return tf.where(is_quote & (index_in_run % 2 == 1), 0, counts)
 
 
-def _after(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
-  """bool [C]: the flag of the one before, if it is of the same row; same bool [C - 1]."""
+def _previous_flag(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
+  """Returns the flag of the previous character, bool [C]; False if `same`, bool [C - 1], is False between the two."""
   return tf.concat([[False], flags[:-1] & same], axis=0)[: tf.size(flags)]
 
 
-def _before(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
-  """bool [C]: the flag of the one behind, if it is of the same row; same bool [C - 1]."""
+def _next_flag(flags: tf.Tensor, same: tf.Tensor) -> tf.Tensor:
+  """Returns the flag of the next character, bool [C]; False if `same`, bool [C - 1], is False between the two."""
   return tf.concat([flags[1:] & same, [False]], axis=0)[: tf.size(flags)]
 
 
 def _first_bytes(code_points: tf.Tensor) -> tf.Tensor:
-  """Where each character begins in UTF-8, int32 [N]."""
-  sizes = 1 + sum(tf.cast(code_points >= least, tf.int32) for least in (0x80, 0x800, 0x10000))
+  """Returns the index of the first byte of each character in UTF-8, int32 [characters]."""
+  sizes = 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
   return tf.cumsum(sizes, exclusive=True)

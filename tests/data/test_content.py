@@ -1,4 +1,4 @@
-"""The content of training data: what is the same data, and how a difference is told."""
+"""DataContent: which datasets count as the same, and how a difference is described."""
 
 from __future__ import annotations
 

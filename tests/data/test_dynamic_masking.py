@@ -1,4 +1,4 @@
-"""Masks made in training: the rules of data preparation, a pure function of seed and place in the stream."""
+"""Dynamic masking: the rules of data preparation; masks are a function of the seed and the example's number."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int = 3)
   return DynamicMasking(starts, np.arange(5, vocab_size), masked_lm_prob, ngram)
 
 
-def test_other_masks_over_the_same_text():
+def test_new_masks_keep_the_text():
   features, masking = _features(40), _masking()
   first, second = (features | masking.mask(features, np.arange(40) + start, seed=3) for start in (0, 40))
   text = unmasked_ids(features)
@@ -74,14 +74,14 @@ def test_masks_depend_on_seed_and_number_alone():
       np.testing.assert_array_equal(value[0], together[name][row])
   other_seed = masking.mask(features, numbers, seed=4)
   assert (other_seed[schema.INPUT_IDS] != together[schema.INPUT_IDS]).any()
-  # What masks were there before makes no difference.
+  # The masks that an example had before make no difference.
   again = masking.mask(features | together, numbers, seed=3)
   for name, value in together.items():
     np.testing.assert_array_equal(again[name], value)
 
 
 def test_shares_over_epochs():
-  """Over many epochs every word is hidden about as often, and 80/10/10 becomes of what is hidden."""
+  """Over many epochs all words are masked about equally often, and replacements follow 80%/10%/10%."""
   epochs, masking = 3000, _masking(ngram=1)
   one = _features(1)
   features = {name: np.repeat(value, epochs, axis=0) for name, value in one.items()}
@@ -146,7 +146,7 @@ def _assert_equal(one: list[Batch], other: list[Batch]) -> None:
 
 
 def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_model: str):
-  """The same text in the same order, and the same masks: these are made in training."""
+  """Shards with and without masks give the same batches, because masks are made in training."""
   unmasked = _task(spm_model, input_file=shards["none"], spm_model_file=spm_model)
   remasked = _task(spm_model, input_file=shards["static"], spm_model_file=spm_model, masking="dynamic")
   assert unmasked.settings()["masking"] == "dynamic"
@@ -155,19 +155,19 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   epoch = -(-num_examples // 16)
   two_epochs = _batches(unmasked, 2 * epoch, 0)
   _assert_equal(_batches(remasked, 5, 0), two_epochs[:5])
-  # A resumed stream goes on with the same masks, also over the end of an epoch.
+  # A resumed stream continues with the same masks, also beyond the end of an epoch.
   for first in (3, epoch - 1, epoch + 2):
     _assert_equal(_batches(unmasked, 3, first), two_epochs[first : first + 3])
-  # Two hosts read what one reads.
+  # Two hosts together read the same examples as one host.
   hosts = [_batches(unmasked, 4, 2, InputContext(host, 2, 2, 2)) for host in range(2)]
   joined = [{name: np.concatenate([a[name], b[name]]) for name in a} for a, b in zip(*hosts, strict=True)]
   _assert_equal(joined, two_epochs[2:6])
-  # A large batch, which gets its masks alone, holds what small ones do, of which several get theirs together.
+  # A large batch is masked alone, and several small ones are masked together; the results are the same.
   (large,) = _batches(unmasked, 1, 0, batch_size=160)
   of_parts = [[{n: v[part] for n, v in batch.items()} for batch in two_epochs[:10]] for part in (np.s_[:8], np.s_[8:])]
   small = {name: np.concatenate([batch[name] for batch in itertools.chain.from_iterable(of_parts)]) for name in large}
   _assert_equal([large], [small])
-  # In its second epoch an example has other masks than in the first.
+  # An example has other masks in the second epoch than in the first.
   shown: dict[bytes, list[bytes]] = {}
   for batch in two_epochs:
     for ids, row in zip(unmasked_ids(batch), batch[schema.INPUT_IDS], strict=True):
@@ -179,7 +179,7 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
 
 
 def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: str):
-  """The vocabulary alone tells where words start: no shard has to."""
+  """Word starts computed from the vocabulary equal those of data preparation."""
   maker = InstanceMaker(PreparationSettings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
@@ -190,7 +190,7 @@ def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: st
 
 
 def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
-  """The words of a text as positions of its tokens. Byte pieces are put together to characters first."""
+  """Returns the token positions of each word. Byte pieces are first joined to characters."""
   units: list[tuple[str, list[int]]] = []  # an ordinary piece, or a character of byte pieces; positions
   unread, positions = b"", []
   for position, piece in enumerate(map(tokenizer.piece, ids)):
@@ -210,7 +210,7 @@ def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
 
 
 def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
-  """Static and dynamic masks hide whole characters and words of text that the vocabulary spells in bytes."""
+  """Static and dynamic masking mask whole words, also of text that is encoded as byte pieces."""
   lines = [line.lower() for document in english_like_documents(40) for line in document]
   model = train_small_model(
     tmp_path / "bytes.model", lines, vocab_size=400, byte_fallback=True, hard_vocab_limit=False, character_coverage=1
@@ -235,7 +235,7 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
     for word in _words_by_decoding(tokenizer, documents.ids[start:end].tolist()):
       expected[start + word[0]] = True
   np.testing.assert_array_equal(documents.word_starts, expected)
-  # All bytes of a word are hidden, or none, in both ways of masking.
+  # Either all bytes of a word are masked or none, with both kinds of masking.
   dynamic = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
   num_hidden = np.zeros(2, int)
   for made in maker.packed_batches(unit):
@@ -263,7 +263,7 @@ def test_shards_without_masks_hold_none(shards: dict[str, str]):
     assert not (batch[schema.INPUT_IDS] == MASK_ID).any()
 
 
-def test_what_does_not_fit_is_one_line(shards: dict[str, str], spm_model: str):
+def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str], spm_model: str):
   unmasked = {"input_file": shards["none"]}
   static = {"input_file": shards["static"], "spm_model_file": spm_model}
   for config, message in [

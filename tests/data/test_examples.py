@@ -20,7 +20,7 @@ ALONE = InputContext(host_index=0, num_hosts=1, num_replicas=1)
 
 
 def sequence(rng: np.random.Generator, length: int) -> list[int]:
-  """[CLS] a [SEP] b [SEP] of `length` >= 5 tokens."""
+  """Returns the ids of `[CLS] a [SEP] b [SEP]`, `length` >= 5 tokens."""
   first = int(rng.integers(1, length - 3))
   body = rng.integers(5, 100, length - 3).tolist()
   return [2, *body[:first], 3, *body[first:], 3]
@@ -110,7 +110,7 @@ def test_the_plan_is_a_function_of_seed_and_step() -> None:
   assert BatchPlan(lengths, 8, seed=4).batch(0).tolist() != forward[0]
 
 
-def test_batches_have_little_padding_and_come_in_no_order_of_length() -> None:
+def test_batches_have_little_padding_and_are_not_ordered_by_length() -> None:
   lengths = np.random.default_rng(0).integers(5, 500, 5000)
   plan = BatchPlan(lengths, 32, seed=3)
   batches = [lengths[plan.batch(step)] for step in range(plan._window_batches)]
@@ -134,7 +134,7 @@ def test_a_resumed_stream_goes_on_where_it_stopped() -> None:
       np.testing.assert_array_equal(before[name], after[name])
 
 
-def test_parts_of_replicas_and_readers_make_up_the_batch() -> None:
+def test_the_shares_of_replicas_and_hosts_make_up_the_batch() -> None:
   data = ExampleDataset(make(50)[0], "test")
   whole = read(data, 3)
   parts = [read(data, 6, context=InputContext(host_index=index, num_hosts=2, num_replicas=4)) for index in range(2)]
@@ -161,7 +161,7 @@ def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int |
 
 
 def featurize(raw: Sequence[int]) -> TokenizedExamples:
-  """One token an example."""
+  """Makes examples of one token each."""
   ones = np.ones(len(raw), np.int32)
   return TokenizedExamples(np.array(raw, np.int32), ones, ones)
 
@@ -198,8 +198,8 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
   return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("features of n: 100%")]
 
 
-def pieces_of(path: Path) -> list[bytes]:
-  """The records of a file as they are stored, with their checksums."""
+def encoded_records(path: Path) -> list[bytes]:
+  """Returns the encoded records of a file, with lengths and checksums."""
   data, pieces = path.read_bytes(), []
   while data:
     length = 16 + int.from_bytes(data[:8], "little")
@@ -233,7 +233,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   assert examples(featurize) == raw
   (path,) = tmp_path.iterdir()
   whole = path.read_bytes()
-  pieces = pieces_of(path)
+  pieces = encoded_records(path)
   assert len(pieces) >= 3
   path.write_bytes(b"".join(DAMAGES[damage](pieces)))
   capsys.readouterr()
@@ -244,7 +244,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   assert examples(fail) == raw
 
 
-def test_features_that_cannot_be_kept_are_a_warning(
+def test_features_that_cannot_be_cached_are_a_warning(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
   raw = list(range(1500))

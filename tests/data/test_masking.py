@@ -1,4 +1,4 @@
-"""Masking against a slow reference in plain Python, its properties, and the closed forms."""
+"""Masking: equal to a slow reference in plain Python, properties of its spans, and its statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANDOM_IDS = np.arange(5, 50)
 
 
 def draw(key: int, counter: int) -> int:
-  """SplitMix64 with Python's integers."""
+  """SplitMix64 in Python integers."""
   bits = (key + (counter + 1) * 0x9E3779B97F4A7C15) & MASK_64
   bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
   bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK_64
@@ -31,7 +31,7 @@ def unit(bits: int) -> float:
 
 
 def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[int]]:
-  """Tokens of each word of one row."""
+  """Returns the token indices of each word of a row."""
   words: list[list[int]] = []
   for token, (starts, free) in enumerate(zip(word_starts, maskable, strict=True)):
     if not free:
@@ -42,12 +42,12 @@ def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[
   return words
 
 
-def reference_fit(words: list[list[int]], place: int, n: int, room: int, covered: set[int]) -> int:
-  """Words of a span of n words at a place, shortened to the room; 0 if it cannot stand there."""
+def reference_span_size(words: list[list[int]], first_word: int, n: int, room: int, covered: set[int]) -> int:
+  """Returns the number of words of a span of n words from a word on, shortened to `room` tokens; 0 if impossible."""
   span: list[int] = []
   count = 0
   while count < n:
-    following = words[place + count] if place + count < len(words) else []
+    following = words[first_word + count] if first_word + count < len(words) else []
     if not following or (span and following[0] != span[-1] + 1):
       return 0  # out of the run
     if len(span) + len(following) > room:
@@ -60,7 +60,7 @@ def reference_fit(words: list[list[int]], place: int, n: int, room: int, covered
 def reference_spans(
   word_starts: list[bool], maskable: list[bool], budget: int, key: int, ngram: int
 ) -> list[tuple[int, int, int, int]]:
-  """(start, end, num_words, drawn_words) of each span of one row, in the order they are accepted."""
+  """Returns (start, end, num_words, drawn_words) of each span of a row, in the order in which they are selected."""
   words = reference_words(word_starts, maskable)
   stream = draw(key, 0)
   p = [1 / n for n in range(1, ngram + 1)]
@@ -77,12 +77,14 @@ def reference_spans(
         drawn += 1
     room = budget - len(covered)
     places = [below(b, len(words)) for b in bits[1:3]]
-    fits = [(place, reference_fit(words, place, drawn, room, covered)) for place in places]
-    accepted = next(((place, count) for place, count in fits if count), None)
+    fits = [(first_word, reference_span_size(words, first_word, drawn, room, covered)) for first_word in places]
+    accepted = next(((first_word, count) for first_word, count in fits if count), None)
     misses += 1
     if accepted is None and misses >= 4:
       for n in range(drawn, 0, -1):
-        fits = [(place, reference_fit(words, place, n, room, covered)) for place in range(len(words))]
+        fits = [
+          (first_word, reference_span_size(words, first_word, n, room, covered)) for first_word in range(len(words))
+        ]
         options = [fit for fit in fits if fit[1]]
         if options:
           accepted = options[below(bits[3], len(options))]
@@ -91,8 +93,8 @@ def reference_spans(
         break
     if accepted is None:
       continue
-    place, count = accepted
-    start, end = words[place][0], words[place + count - 1][-1] + 1
+    first_word, count = accepted
+    start, end = words[first_word][0], words[first_word + count - 1][-1] + 1
     covered |= set(range(start, end))
     spans.append((start, end, count, drawn))
     drawn = misses = 0
@@ -104,7 +106,7 @@ Row = tuple[list[bool], list[bool], int, int]
 
 @st.composite
 def rows(draw_from: st.DrawFn) -> Row:
-  """word_starts, maskable, budget, key of one row: [CLS] text [SEP] text [SEP], or odder ones, with padding."""
+  """Draws word_starts, maskable, budget and key of a row: `[CLS] text [SEP] text [SEP]` and padding, or unusual."""
   size = draw_from(st.integers(1, 40))
   starts = draw_from(st.lists(st.booleans(), min_size=size, max_size=size))
   free = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
@@ -141,7 +143,7 @@ def test_spans_equal_reference_whatever_the_batch(batch: list[Row], ngram: int) 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows(), min_size=1, max_size=6))
-def test_spans_are_whole_words_off_special_tokens_within_budget(batch: list[Row]) -> None:
+def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[Row]) -> None:
   spans = select(batch, 3)
   free = np.concatenate([row[1] for row in batch])
   offsets = np.cumsum([0] + [len(row[0]) for row in batch])
@@ -158,14 +160,14 @@ def test_spans_are_whole_words_off_special_tokens_within_budget(batch: list[Row]
 
 
 def test_example_by_hand() -> None:
-  # [CLS] a b ##b [SEP] ##c d [SEP]: the continuation after [SEP] is a word; with room for all, all is chosen.
+  # [CLS] a b ##b [SEP] ##c d [SEP]: the continuation after [SEP] is a word. The budget suffices for all words.
   starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
   free = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
   spans = masking.select_spans(starts, free, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
   assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
 
 
-def test_word_longer_than_budget_is_left() -> None:
+def test_a_word_longer_than_the_budget_is_not_masked() -> None:
   starts = np.array([0, 1, 0, 0, 0], bool)
   free = np.array([0, 1, 1, 1, 0], bool)
   spans = masking.select_spans(starts, free, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
@@ -227,7 +229,7 @@ def test_statistics_against_closed_forms() -> None:
   assert np.mean(shown == masked.labels) == pytest.approx(0.1 + 0.1 / RANDOM_IDS.size, abs=error)
   random_shown = shown[(shown != MASK_ID) & (shown != masked.labels)]
   assert set(random_shown.tolist()) == set(RANDOM_IDS.tolist())
-  # Places are even over the row: neither end of a segment is favoured by more than the spans' own length.
+  # Spans are distributed evenly over the row, apart from effects of the span length at its ends.
   columns = np.bincount(masked.positions % length, minlength=length)
   assert columns[[0, length // 3, length - 1]].tolist() == [0, 0, 0]
   middle = columns[50:120]
@@ -259,8 +261,8 @@ def test_replacements_equal_reference() -> None:
   replaced = masking.replace_tokens(ids, positions, positions, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
   stream = draw(99, 1)
   expected = ids.tolist()
-  for place in positions.tolist():
-    u = unit(draw(stream, 2 * place))
-    other = int(RANDOM_IDS[below(draw(stream, 2 * place + 1), RANDOM_IDS.size)])
-    expected[place] = MASK_ID if u < 0.8 else other if u < 0.9 else expected[place]
+  for first_word in positions.tolist():
+    u = unit(draw(stream, 2 * first_word))
+    other = int(RANDOM_IDS[below(draw(stream, 2 * first_word + 1), RANDOM_IDS.size)])
+    expected[first_word] = MASK_ID if u < 0.8 else other if u < 0.9 else expected[first_word]
   assert replaced.tolist() == expected

@@ -1,4 +1,4 @@
-"""Packing of ids, against the loop that pops tokens one by one and against the graph that serves."""
+"""Packing of ids: equal to a loop that removes tokens one by one, and to the TensorFlow ops for serving."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def popped(a: list[int], b: list[int], max_length: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def pairs() -> tuple[list[list[int]], list[list[int]]]:
-  """All combinations of lengths from 0 to 14, with ids that tell their place."""
+  """Returns pairs of all lengths from 0 to 14, with different ids at each position."""
   lengths = [(n, m) for n in range(15) for m in range(15)]
   return (
     [list(range(100 + n, 100 + 2 * n)) for n, _ in lengths],

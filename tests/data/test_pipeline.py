@@ -1,4 +1,4 @@
-"""The training stream: complete epochs, a pure function of (seed, step), and clear words for damaged files."""
+"""The training stream: complete epochs, the same batches for the same seed and step, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def numbers(
   shards: Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
-  """The first `count` example numbers of the stream that starts at `first`."""
+  """Returns `count` example numbers of the stream, from number `first` on."""
   stream = pipeline.training_records(shards, first_example=first, seed=seed, interleaved=interleaved, window=window)
   records = map(decode_example, stream.take(count).as_numpy_iterator())
   return [example_numbers(e["input_ids"][None], e["input_mask"][None])[0] for e in records]
 
 
 def global_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
-  """The example numbers of what a reader gives its replicas: [steps][replicas][examples], for a global batch of 8."""
+  """Returns the example numbers that a host gives its replicas, [steps][replicas][examples]; a global batch is 8."""
   batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, context=context)
   replicas = context.num_replicas // context.num_hosts
   parts = [
@@ -85,7 +85,9 @@ def test_hosts_share_the_shards(shards):
   assert all(part.counts == open_shards(part.paths).counts for part in parts)
   with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
     shards.part(0, 7)
-  with pytest.raises(UserError, match=r"evenly by 4 hosts: one would read 12 examples, another 8, .* multiple of 4"):
+  with pytest.raises(
+    UserError, match=r"evenly by 4 hosts: one host would read 12 examples, and another one 8, .* multiple of 4"
+  ):
     shards.part(0, 4)
 
 
@@ -96,7 +98,9 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
   for host in range(2):
     context = InputContext(host, 2, replicas)
     own = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
-    stream = np.ravel(global_batches(shards, 8, context)).tolist()  # 16 examples a host and epoch, 4 a step
+    stream = np.ravel(
+      global_batches(shards, 8, context)
+    ).tolist()  # each host reads 16 examples in an epoch, 4 in a step
     first, second = stream[:16], stream[16:32]
     assert sorted(first) == sorted(second)
     assert first != second

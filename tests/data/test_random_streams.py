@@ -1,4 +1,4 @@
-"""Random streams against published numbers, Python's integers, and the uniform distribution."""
+"""Random streams: published outputs of SplitMix64, a reference in Python integers, and uniformity."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def test_below_equals_python_integers(bound: int) -> None:
 
 
 def test_draws_are_uniform_across_keys_and_counters() -> None:
-  # Keys and counters that follow each other, as document offsets and steps do.
+  # Consecutive keys and counters, such as document offsets and steps.
   keys = random_streams.draw(random_streams.draw(0, np.arange(400)), 3)
   values = random_streams.below(random_streams.draw(keys[:, None], np.arange(400)), 20)
   counts = np.bincount(values.ravel(), minlength=20)
   expected = values.size / 20
   chi_square = float(((counts - expected) ** 2 / expected).sum())
-  assert 5 < chi_square < 45  # 19 degrees of freedom: beyond that 1 in 1000 either way
+  assert 5 < chi_square < 45  # 19 degrees of freedom: 1 in 1000 is beyond either bound

@@ -1,4 +1,4 @@
-"""Opening shards: what the manifest says is trusted and checked, what it does not say is read once."""
+"""Opening shards: with a manifest its entries are used and checked, without one the files are read once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-  """The names of the files that are read, as they are read."""
+  """Returns a list to which the name of each file is added when it is read."""
   seen: list[str] = []
   scan = records.scan
 
@@ -43,7 +43,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_the_manifest_and_the_files_themselves_tell_the_same(tmp_path: Path, scans: list[str], compress: bool) -> None:
+def test_the_manifest_and_the_files_give_the_same_shards(tmp_path: Path, scans: list[str], compress: bool) -> None:
   paths = write_shards(tmp_path, SIZES, compress=compress)
   read = open_globs(f"{tmp_path}/*.tfrecord")
   assert (read.counts, read.compressed) == (tuple(SIZES), (compress,) * 4)
@@ -71,7 +71,7 @@ def test_files_without_a_manifest_are_read_once(tmp_path: Path, scans: list[str]
     assert open_globs(f"{tmp_path}/shards/*", cache).counts == (3, 5, 6, 4)
 
 
-def test_hashes_that_cannot_be_kept_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hashes_that_cannot_be_cached_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   write_shards(tmp_path / "shards", SIZES)
   (tmp_path / "run").write_text("a file, not a directory")
   assert open_globs(f"{tmp_path}/shards/*", tmp_path / "run").num_examples == sum(SIZES)
@@ -129,7 +129,7 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 
 
-def test_a_changed_count_among_the_kept_hashes_is_counted_again(tmp_path: Path) -> None:
+def test_a_changed_count_in_the_cache_is_counted_again(tmp_path: Path) -> None:
   paths = write_shards(tmp_path / "shards", SIZES)
   expected = open_globs(f"{tmp_path}/shards/*", tmp_path)
   text = (tmp_path / CACHE_NAME).read_text()

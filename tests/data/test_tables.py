@@ -1,4 +1,4 @@
-"""Tables as they are found: marks, line ends, quotes; and one line for each fault."""
+"""Tables: byte-order marks, line ends, quotes, and a one-line error for each fault of a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albert.errors import UserError
 
 ROWS = [
   ["7", 'He said "no', "1"],
-  ["8", "a, b's\u2028line", "0"],  # U+2028 ends no line
+  ["8", "a, b's\u2028line", "0"],  # U+2028 does not end a line
   ["9", "  spaces kept ", "1"],
 ]
 HEADER = ["id", "text", "label"]
@@ -85,7 +85,7 @@ def test_long_fields_are_read(tmp_path: Path) -> None:
   ) == [text]
 
 
-def test_json_values_that_are_no_text(tmp_path: Path) -> None:
+def test_json_values_that_are_not_strings(tmp_path: Path) -> None:
   path = write(tmp_path, b'{"a": 3, "b": 2.5, "c": true}\n{"a": null, "b": "", "c": false}\n', "t.jsonl")
   table = read_table(path, ["a", "b", "c"])
   assert table.columns == {"a": ["3", ""], "b": ["2.5", ""], "c": ["true", "false"]}
@@ -99,8 +99,8 @@ def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
   assert table.unique_names("z") == ["u", "v"]
 
 
-def check(read: Table) -> None:
-  """Asks each column for what its name says."""
+def check_columns(read: Table) -> None:
+  """Reads each column as the type that its name says."""
   read.unique_names("id")
   read.non_empty_texts("text")
   read.numbers("score", 0, 5)
@@ -144,7 +144,7 @@ FAULTS = {
 def test_each_fault_is_one_line_with_file_and_line(tmp_path: Path, name: str) -> None:
   data, message = FAULTS[name]
   with pytest.raises(UserError, match=message) as caught:
-    check(read_table(write(tmp_path, data, "t.tsv"), COLUMNS))
+    check_columns(read_table(write(tmp_path, data, "t.tsv"), COLUMNS))
   assert "\n" not in str(caught.value)
 
 
@@ -198,7 +198,7 @@ def test_a_carriage_return_in_a_row_of_csv(tmp_path: Path) -> None:
     read_table(str(tmp_path / "a.csv"), ["a", "b"])
 
 
-def test_names_that_no_predictions_file_can_hold(tmp_path: Path) -> None:
+def test_names_that_cannot_be_written_to_predictions_are_refused(tmp_path: Path) -> None:
   (tmp_path / "a.jsonl").write_text('{"id": "1", "a": "x"}\n{"id": "a\\tb", "a": "y"}\n')
   with pytest.raises(UserError, match=r"a\.jsonl, line 2: id 'a\\tb' has a tab or a line end: remove it$"):
     read_table(str(tmp_path / "a.jsonl"), ["id"]).unique_names("id")

@@ -131,7 +131,7 @@ def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch)
   assert data.shards.compressed == (False,) * NUM_SHARDS
   manifest_bytes = len(remote.contents["mem://bucket/shards/manifest.json"])
   assert remote.calls["stat"] <= NUM_SHARDS
-  assert remote.most_at_once > 8
+  assert remote.max_concurrent > 8
   assert remote.calls["open rb"] <= 3  # the manifest, and a shard for the lengths of its features
   assert remote.bytes_read <= 2 * manifest_bytes + len(remote.contents[SHARD.format(0)])
   assert sum(remote.calls.values()) <= NUM_SHARDS + 10
@@ -143,7 +143,7 @@ def test_a_manifest_that_does_not_tell_the_compression_costs_a_look_at_each_shar
   shards = open_shards([SHARD.format(i) for i in range(100)])
   assert shards.compressed == (False,) * 100
   assert remote.calls["open rb"] == 101
-  assert remote.most_at_once > 8
+  assert remote.max_concurrent > 8
   manifest_bytes = len(remote.contents["mem://bucket/shards/manifest.json"])
   assert remote.bytes_read == manifest_bytes + 100 * 12
 

@@ -1,4 +1,4 @@
-"""The tokenizer in the graph against the one in Python, string by string, and the packing of inputs.
+"""GraphTokenizer gives the same normalized texts and ids as Tokenizer; packing of ids into model inputs.
 
 ALBERT_DATA_DIR (holding vocab/30k-clean.model) adds the original vocabulary to the fixture's.
 """
@@ -35,7 +35,7 @@ ALLOWED_OPS = frozenset({
 def differences(
   model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False
 ) -> list[tuple[str, object, object]]:
-  """(text, in Python, in the graph) wherever the normalized text or the ids differ."""
+  """Returns (text, result in Python, result in the graph) for each text whose normalized text or ids differ."""
   python = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
   graph = GraphTokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
 
@@ -59,7 +59,8 @@ def compare(model_file: str, texts: list[str], do_lower_case: bool = True, *, co
 
 
 def code_point_texts() -> list[str]:
-  """Every assigned code point between letters, Σ, digits and commas, eight a text; every one of the BMP alone."""
+  """Returns texts with every assigned code point between letters, Σ, digits and commas, eight in each text, and every
+  code point of the BMP alone."""
   # Planes 4 to 13 and the rest of 3 and 14 are unassigned, 15 and 16 are private.
   code_points = (*range(0xD800), *range(0xE000, 0x31400), *range(0xE0000, 0xE0200))
   characters = [chr(c) for c in code_points if c & 0xFFFE != 0xFFFE and not 0xFDD0 <= c <= 0xFDEF]
@@ -68,7 +69,7 @@ def code_point_texts() -> list[str]:
 
 
 def repeated_texts(count: int) -> list[str]:
-  """Long words of few different letters: most have many segmentations that are equally good."""
+  """Returns long words of few different letters. Most have many segmentations with equal scores."""
   rng = random.Random(4)
   alphabets = ["ab", "la", "19", "aei", "co", "!?.", "0123456789,", "e", "-.", "abcdefghijklmnopqrstuvwxyz"]
   return ["".join(rng.choices(rng.choice(alphabets), k=rng.randrange(1, 200))) for _ in range(count)]
@@ -118,7 +119,7 @@ def test_invalid_utf8_is_replaced_as_python_does(spm_model: str) -> None:
   assert graph.tokenize(tf.constant(texts)).to_list() == python.encode_batch(replaced)
 
 
-def test_nothing(spm_model: str) -> None:
+def test_empty_texts_and_empty_batch(spm_model: str) -> None:
   graph = GraphTokenizer(spm_model)
   assert graph.tokenize(tf.constant(["", " ", "\u3000\u200b"])).to_list() == [[], [], []]
   empty = graph.tokenize(tf.zeros([0], tf.string))
@@ -131,12 +132,12 @@ def test_pieces_of_several_words(save_model: SaveModel) -> None:
 
 
 def test_vocabulary_without_comma_is_refused(save_model: SaveModel) -> None:
-  with pytest.raises(UserError, match=r'"," is no piece of this vocabulary'):
+  with pytest.raises(UserError, match=r'"," is not a piece of this vocabulary'):
     GraphTokenizer(save_model([("▁", -1.0), ("a", -1.0)]))
 
 
 class Exported(tf.Module):
-  """What a SavedModel for serving has inside: text in, packed inputs out."""
+  """A module as in a SavedModel for serving: text in, model inputs out."""
 
   def __init__(self, model_file: str):
     super().__init__()
@@ -172,7 +173,7 @@ def test_saved_model_keeps_the_ids(spm_model: str, tmp_path: Path) -> None:
 
 
 def truncate_by_steps(a: list[int], b: list[int], max_length: int) -> None:
-  """The original's loop: the longer one loses its last token; b, if they are equally long."""
+  """Truncates a pair in place like the original ALBERT: removes the last token of the longer text, or of b."""
   while len(a) + len(b) > max_length - 3:
     (a if len(a) > len(b) else b).pop()
 
@@ -213,8 +214,8 @@ def test_too_short_to_pack() -> None:
     pack_pair(ids, ids, 4)
 
 
-def test_sentencepiece_is_given_short_runs_of_unknown_characters(spm_model: str) -> None:
-  """Its op takes minutes for a run of a megabyte; tests/tokenization/test_graph_offsets.py compares the tokens."""
+def test_runs_of_unknown_characters_are_shortened(spm_model: str) -> None:
+  """The SentencePiece op would take minutes for a long run. test_graph_offsets.py compares the tokens of such runs."""
   graph = GraphTokenizer(spm_model)
   shortened = graph._shortened(graph._normalized(tf.constant(["東京" * (1 << 14) + " the", "", "東"])))[0]
   assert shortened.row_lengths().numpy().tolist() == [64 + len(" the"), 0, 1]

@@ -1,4 +1,4 @@
-"""Places of tokens in the graph against those in Python, text by text.
+"""OffsetGraphTokenizer gives the same ids and offsets as OffsetTokenizer, text by text.
 
 ALBERT_DATA_DIR (holding vocab/30k-clean.model) adds the original vocabulary to the fixture's.
 """
@@ -30,7 +30,7 @@ SPACES = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
 
 
 def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
-  """(text, in Python, in the graph) wherever ids or places differ."""
+  """Returns (text, result in Python, result in the graph) for each text whose ids or offsets differ."""
   python = OffsetTokenizer(model, convert_quotes=convert_quotes)
   graph = OffsetGraphTokenizer(model, convert_quotes=convert_quotes)
 
@@ -57,7 +57,7 @@ def unusual_texts(count: int, without: str = "") -> list[str]:
 
 @pytest.mark.parametrize("convert_quotes", [False, True])
 def test_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
-  # This model, other than trained ones, keeps several ▁ in a row, which a graph that goes word by word does not see.
+  # Unlike trained models, this model keeps several ▁ in a row, but a graph tokenizes word by word and never sees them.
   texts = [*HAND_MADE, *unusual_texts(300, without="▁")]
   assert differences(save_model(WORDS + PLAIN), texts, convert_quotes=convert_quotes) == []
 
@@ -94,7 +94,7 @@ def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
 
 @pytest.mark.slow
 def test_long_runs_of_unknown_characters(spm_model: str) -> None:
-  """They are one <unk>, however long, among any neighbours."""
+  """A run of unknown characters is one <unk>, whatever its length and whatever text is around it."""
   rng = random.Random(5)
   runs = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
   texts = [

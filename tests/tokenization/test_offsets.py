@@ -1,4 +1,4 @@
-"""Tokens and their places: the ids are the tokenizer's, and each place holds what its piece says."""
+"""OffsetTokenizer: its ids are those of Tokenizer, and the text in the range of each token is the text of its piece."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"�
 WORDS = [("▁the", -2.0), ("▁cat", -2.5), ("▁1999,", -3.0), ("999,", -3.5), ("▁1999", -4.0), ("▁", -5.0), ("ea", -4.0)]
 
 
-def pieces_and_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
+def pieces_and_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
   return [(tokenizer.piece(int(i)), text[start:end]) for i, start, end in zip(*tokens, strict=True)]
@@ -36,10 +36,10 @@ def pieces_and_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, 
     ("The\u00a0 \tcat ", [("▁the", "The"), ("▁cat", "cat")]),
     ("in 1999, 1999", [("▁", ""), ("i", "i"), ("n", "n"), ("▁1999", "1999"), (",", ","), ("▁1999", "1999")]),
     ("a1999,b", [("▁", ""), ("a", "a"), ("1", "1"), *[(c, c) for c in "999,b"]]),
-    # Accents go, as one character with the letter or as one of their own; the letter's place holds them.
+    # Accents are dropped, both as part of a character and as combining characters. The letter's range includes them.
     ("éa e\u0301a", [("▁", ""), ("ea", "éa"), ("▁", ""), ("ea", "e\u0301a")]),
     ("\u0301a", [("▁", ""), ("a", "\u0301a")]),
-    # A character that becomes several is the place of each.
+    # If a character becomes several tokens, each has its range.
     ("½", [("▁", ""), ("1", "½"), ("⁄", "½"), ("2", "½")]),
     ("8½", [("▁", ""), ("8", "8"), ("1", "½"), ("⁄", "½"), ("2", "½")]),
     ("İß ΣΑΣ", [("▁", ""), ("i", "İ"), ("ß", "ß"), ("▁", ""), ("<unk>", "ΣΑ"), ("ς", "Σ")]),
@@ -49,20 +49,20 @@ def pieces_and_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, 
     (" \u0301 ", []),
   ],
 )
-def test_places_of_a_model_made_by_hand(save_model: SaveModel, text: str, expected: list[tuple[str, str]]) -> None:
-  assert pieces_and_places(OffsetTokenizer(save_model(WORDS + PLAIN)), text) == expected
+def test_ranges_with_a_hand_made_model(save_model: SaveModel, text: str, expected: list[tuple[str, str]]) -> None:
+  assert pieces_and_ranges(OffsetTokenizer(save_model(WORDS + PLAIN)), text) == expected
 
 
 def test_quotes_that_become_one_character(save_model: SaveModel) -> None:
   tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), convert_quotes=True)
-  found = pieces_and_places(tokenizer, "``the'' '''")
+  found = pieces_and_ranges(tokenizer, "``the'' '''")
   assert found == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
 
 
 def test_an_unknown_that_ends_in_a_comma_is_split_where_the_comma_is_no_piece(save_model: SaveModel) -> None:
   tokenizer = OffsetTokenizer(save_model([("▁", -5.0), ("a", -8.0)]))
-  # Neither digits nor the comma are pieces: the <unk> "9," becomes two, each with its own place.
-  assert pieces_and_places(tokenizer, "a 9,") == [
+  # Neither digits nor the comma are pieces: the <unk> "9," is split into two, each with its own range.
+  assert pieces_and_ranges(tokenizer, "a 9,") == [
     ("▁", ""), ("a", "a"), ("▁", ""), ("<unk>", "9"), ("<unk>", ",")
   ]  # fmt: skip
 
@@ -73,11 +73,11 @@ def test_a_long_text_in_parts(spm_model: str, corpus_file: str) -> None:
   whole = tokenizer.encode_with_offsets(text)
   assert len(text) > tokenizer._max_part_chars  # this text is encoded in parts
   assert whole.ids.tolist() == tokenizer.encode(text)
-  check_places(tokenizer, text, whole)
+  check_ranges(tokenizer, text, whole)
 
 
-def reference_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, int]]:
-  """Start and end of each token of a text without commas, character by character, from SentencePiece's own spans."""
+def reference_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, int]]:
+  """Returns the range of each token of a text without commas, computed one character at a time."""
   words = [match.span() for match in re.finditer(r"\S+", text)]
   origins: list[int] = []  # of the characters of the normalized text; -1 for the space between two words
   for number, (begin, end) in enumerate(words):
@@ -108,15 +108,15 @@ def reference_places(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, i
   return places
 
 
-def check_places(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
-  """Places never go back, hold no outer whitespace, and read as their pieces do."""
+def check_ranges(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
+  """Asserts that ranges never go back, have no whitespace at their ends, and contain the text of their pieces."""
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)
   for i, start, end in zip(*tokens, strict=True):
     found, piece = text[start:end], tokenizer.piece(int(i)).replace(WORD_START, "")
     assert found == found.strip()
     if piece and i != UNK_ID:
-      # SentencePiece composes what we decompose; and a final sigma is one only where it stands.
+      # SentencePiece composes characters that were decomposed, and Σ is lower-cased to ς only at the end of a word.
       read = tokenizer._processor.normalize(tokenizer.normalize(found)).replace(WORD_START, "")
       assert piece.replace("ς", "σ") in read.replace("ς", "σ")
 
@@ -134,26 +134,26 @@ unusual = st.lists(st.sampled_from(UNUSUAL), max_size=12).map("".join)
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.text(max_size=30), unusual), st.booleans(), st.booleans())
-def test_places_in_any_text(spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool) -> None:
+def test_ranges_in_any_text(spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool) -> None:
   tokenizer = make_tokenizer(spm_model, do_lower_case, convert_quotes)
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
-  check_places(tokenizer, text, tokens)
+  check_ranges(tokenizer, text, tokens)
 
 
 @settings(
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.one_of(st.text(max_size=30), unusual))
-def test_places_equal_a_slow_reference(spm_model: str, text: str) -> None:
+def test_ranges_equal_a_slow_reference(spm_model: str, text: str) -> None:
   text = text.replace(",", "")
   tokenizer = make_tokenizer(spm_model, True)
   tokens = tokenizer.encode_with_offsets(text)
-  assert list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)) == reference_places(tokenizer, text)
+  assert list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)) == reference_ranges(tokenizer, text)
 
 
-def test_every_character_keeps_its_place() -> None:
-  """The lengths that `_origins` reckons with are those of `normalize_text`, for all of Unicode."""
+def test_every_character_has_an_origin() -> None:
+  """`_origins` and `normalize_text` agree on the number of characters, for all of Unicode."""
   for first in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
     text = "".join(f"a{chr(c)} " for c in range(first, first + 1024))
     assert len(_origins(text, convert_quotes=False)[0]) == len(normalize_text(text))
@@ -171,11 +171,11 @@ def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
   again = pickle.loads(pickle.dumps(tokenizer))
   assert type(again) is OffsetTokenizer
   assert (again.config.do_lower_case, again.config.convert_quotes) == (False, True)
-  assert pieces_and_places(again, "``the") == pieces_and_places(tokenizer, "``the")
+  assert pieces_and_ranges(again, "``the") == pieces_and_ranges(tokenizer, "``the")
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
-def test_places_in_any_text_of_the_original_vocabulary() -> None:
+def test_ranges_in_any_text_of_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
 
   @settings(max_examples=300, deadline=None)
@@ -184,6 +184,6 @@ def test_places_in_any_text_of_the_original_vocabulary() -> None:
     tokenizer = make_tokenizer(model, do_lower_case)
     tokens = tokenizer.encode_with_offsets(text)
     assert tokens.ids.tolist() == tokenizer.encode(text)
-    check_places(tokenizer, text, tokens)
+    check_ranges(tokenizer, text, tokens)
 
   check()

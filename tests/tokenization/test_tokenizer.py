@@ -1,4 +1,4 @@
-"""Tokenization against the recorded golden file where there is one, and a slow reference written from the rules.
+"""Tokenizer against ids recorded from the original ALBERT, if they are available, and against a slow reference.
 
 ALBERT_GOLDEN_DIR (holding tokenization.json) and ALBERT_DATA_DIR (holding vocab/30k-clean.model) turn on the
 comparison with what the original code gave.
@@ -49,14 +49,14 @@ TEXTS = [
 
 
 def reference_normalize(text: str, do_lower_case: bool) -> str:
-  """REFERENCE in four steps, one character at a time: join, NFKD, drop combining, lower-case."""
+  """Normalizes in four plain steps: joins words, decomposes (NFKD), drops combining characters, lower-cases."""
   text = unicodedata.normalize("NFKD", " ".join(text.strip().split()))
   text = "".join(character for character in text if unicodedata.combining(character) == 0)
   return text.lower() if do_lower_case else text
 
 
 def reference_encode(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
-  """The comma rule on pieces as text, as ALBERT states it; control symbols never come from text."""
+  """Applies the comma rule to pieces as strings, like the original ALBERT. Text never yields control symbols."""
   pieces: list[str] = []
   for piece in processor.encode(text, out_type=str):
     if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
@@ -71,7 +71,7 @@ def reference_encode(processor: sentencepiece.SentencePieceProcessor, text: str)
 
 
 def random_texts(count: int, seed: int) -> list[str]:
-  """Strings of letters, digits, commas, spaces and any code point of Unicode's first three planes."""
+  """Returns strings of letters, digits, commas, spaces and any code points of Unicode's first three planes."""
   rng = random.Random(seed)
   common = "abcdefghijklmnopqrstuvwxyz ABC 0123456789,,,,.'-  \u0301\u0327\u2019Σσéß"
   texts = []
@@ -143,7 +143,7 @@ def test_normalize_equals_reference_on_every_code_point() -> None:
       else:
         assert normalized == reference_normalize(text, do_lower_case), hex(code_points[start])
   assert skipped < 2 * 80
-  # Recorded on Python 3.10 and the same on 3.11 to 3.13, whose unicodedata are newer.
+  # Recorded with Python 3.10; the same with 3.11 to 3.13, whose Unicode data is newer.
   assert digest.hexdigest() == "f77b02a9bb3bef71cd5bde1807afd8761c8fa5f0b3411ef04b305fac9e42229a"
 
 
@@ -177,7 +177,7 @@ def test_encode_equals_reference(
 
 
 @functools.cache
-def loaded(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
+def load_both(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
   tokenizer = Tokenizer(model_file, do_lower_case)
   return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer.exact_model)
 
@@ -185,16 +185,16 @@ def loaded(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentencepie
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.booleans())
 @example("x1,9, 1999,", True)
-def test_encode_of_any_text_is_sentencepieces(spm_model: str, text: str, do_lower_case: bool) -> None:
-  """SentencePiece on the whole text at once, with the scores that make sums of any order equal."""
-  tokenizer, processor = loaded(spm_model, do_lower_case)
+def test_encode_of_any_text_equals_sentencepiece(spm_model: str, text: str, do_lower_case: bool) -> None:
+  """Encoding in parts gives the ids that SentencePiece gives for the whole text, with exact scores."""
+  tokenizer, processor = load_both(spm_model, do_lower_case)
   assert tokenizer.encode(text) == reference_encode(processor, tokenizer.normalize(text))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_ids_of_known_letters_are_the_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
-  """encode, then decode: the normalized text, for any text of letters that the vocabulary has."""
+  """For any text of letters in the vocabulary, decode(encode(text)) is the normalized text."""
   known = sorted({piece for piece in tokenizer.pieces[CLS_ID + 3 :] if len(piece) == 1 and piece != "▁"})
   assert {"a", "y", "9", ","} <= set(known)
   text = data.draw(st.text(st.sampled_from([*known, " "]), max_size=60))
@@ -203,7 +203,7 @@ def test_ids_of_known_letters_are_the_text(tokenizer: Tokenizer, data: st.DataOb
   assert tokenizer.decode(ids) == tokenizer.normalize(text) == " ".join(text.split())
 
 
-def test_encode_of_nothing(tokenizer: Tokenizer) -> None:
+def test_encode_of_empty_texts(tokenizer: Tokenizer) -> None:
   assert tokenizer.encode("") == tokenizer.encode(" \u3000") == []
   assert tokenizer.encode_batch([]) == []
   ids, offsets = tokenizer.encode_batch_flat([])
@@ -217,24 +217,24 @@ def test_comma_rule_by_hand(save_model: SaveModel) -> None:
   named = {piece: tokenizer.pieces.index(piece) for piece, _ in scores}
   # "▁99," -> "▁99" ","
   assert tokenizer.encode("99,") == [named["▁99"], named[","]]
-  # "8," after "x" has no ▁: the one that encoding "8" again adds goes.
+  # "8," after "x" has no ▁, so the ▁ that encoding "8" again adds is removed.
   assert tokenizer.encode("x8,") == [named["▁"], named["x"], named["8"], named[","]]
-  # "x," has no digit: kept.
+  # "x," has no digit and is not split.
   assert tokenizer.encode("x,") == [named["▁"], named["x,"]]
   assert set(tokenizer.comma_splits) == {named["▁99,"], named["9,"], named["8,"]}
-  # "9," without ▁: encoding "9" again gives "▁9", whose rest "9" is a piece of its own.
+  # "9," has no ▁. Encoding "9" again gives "▁9"; without its ▁, this is the piece "9".
   assert tokenizer.comma_splits[named["9,"]] == [named["9"], named[","]]
 
 
 def test_comma_rule_leaves_unknown_rest(save_model: SaveModel) -> None:
-  # "97" again is "▁97"; without ▁ it is "97", which is no piece: <unk>, as in the original.
+  # Encoding "97" again gives "▁97". Without ▁ this is "97", which is not a piece: <unk>, as in the original.
   tokenizer = Tokenizer(save_model([("▁", -1.0), ("9", -9.0), ("7", -9.0), (",", -9.0), ("▁97", -1.0), ("97,", -1.0)]))
   assert tokenizer.comma_splits == {10: [UNK_ID, 8]}
   assert tokenizer.encode("97,") == [5, UNK_ID, 8]
 
 
 def test_comma_rule_in_unknown_text(save_model: SaveModel) -> None:
-  # No "," and no "7" in the vocabulary: "7," is one <unk>, which the rule splits in two.
+  # Neither "," nor "7" are pieces, so "7," is one <unk>, which the rule splits in two.
   model_file = save_model([("▁", -1.0), ("a", -1.0)])
   processor = sentencepiece.SentencePieceProcessor(model_file=model_file)
   tokenizer = Tokenizer(model_file)
@@ -252,7 +252,7 @@ def test_a_word_has_the_same_ids_wherever_it_stands(tokenizer: Tokenizer) -> Non
 
 
 def test_equally_good_segmentations(save_model: SaveModel) -> None:
-  # In float32, -0.1 and -0.3 sum up otherwise after every prefix; the exact sums of "a" "aa" and "aa" "a" are equal.
+  # The exact scores of "a" "aa" and "aa" "a" are equal. In float32 their sums would depend on the text before them.
   tokenizer = Tokenizer(save_model([("▁", -0.7), ("a", -1.1), ("aa", -1.3), ("b", -2.7), (",", -9.0)]))
   a, aa = tokenizer.pieces.index("a"), tokenizer.pieces.index("aa")
   for count in range(1, 60):
@@ -299,7 +299,7 @@ def test_long_texts_are_encoded_as_their_words(tokenizer: Tokenizer) -> None:
 
 def test_control_symbols_never_come_from_text(spm_model: str, save_model: SaveModel) -> None:
   text = "[CLS] [SEP] [MASK] <pad> x[MASK]y [CLS]9, ▁[CLS]"
-  # The second vocabulary has none of these characters, so that each symbol is the surface of one <unk>.
+  # The second vocabulary has none of these characters, so each symbol becomes one <unk>.
   for model_file in (spm_model, save_model([("▁", -1.0), ("x", -1.0), ("9", -1.0)])):
     for do_lower_case in (True, False):
       ids = Tokenizer(model_file, do_lower_case).encode(text)
@@ -324,7 +324,7 @@ def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> 
     tokenizer.decode([tokenizer.vocab_size])
 
 
-def test_tables(save_model: SaveModel) -> None:
+def test_word_starts_and_special_pieces(save_model: SaveModel) -> None:
   pieces = ["▁the", "ing", "'", "(", "'s", "9", "中", "か", "ก", "é", "▁", "€", "🙂"]
   model_file = save_model([(piece, -1.0) for piece in [*pieces, "old"]], {"old": 5})
   tokenizer = Tokenizer(model_file)
@@ -342,7 +342,7 @@ def test_byte_pieces_start_a_word_only_where_every_character_that_they_begin_doe
   tokenizer = Tokenizer(model_file)
   starts = tokenizer.word_starts[5:261]
   assert tokenizer.word_starts[261:].tolist() == [True, True, False, True]
-  # One ordinary piece for each character that normalization keeps: does it start a word?
+  # Whether each character that normalization keeps would start a word if it were an ordinary piece.
   pieces: dict[int, list[str]] = {byte: [] for byte in range(256)}
   for code_point in range(0xA000):
     if unicodedata.category(chr(code_point)) not in ("Cs", "Co", "Cn") and decompose(code_point) == chr(code_point):
@@ -363,7 +363,7 @@ def test_pickle_and_hash(tmp_path: Path, spm_model: str) -> None:
 
 
 def test_a_damaged_vocabulary_is_refused(spm_model: str, tmp_path: Path) -> None:
-  """SentencePiece takes pieces that are not UTF-8."""
+  """SentencePiece itself accepts pieces that are not UTF-8."""
   model = Path(spm_model).read_bytes()
   assert b"\xe2\x96\x81the" in model
   path = tmp_path / "damaged.model"
