@@ -201,6 +201,8 @@ class Estimator:
         self._evaluate_during_training(first_step, evaluations)
     if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
+      if self.cluster.is_chief:
+        self.checkpoints.prune(first_step)  # a signal at the last step saves without deleting old checkpoints
       if self.cluster.is_chief and curves.are_outdated(self.results_dir):
         curves.draw_curves(self.results_dir)
       return

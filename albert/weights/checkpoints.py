@@ -100,7 +100,7 @@ class CheckpointManager:
     self.model_config = model_config
     self.lock: DirectoryLock | None = None
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
-    # verified. Hashing is slow, so `_prune` hashes each checkpoint at most once.
+    # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
     self._unreadable: dict[int, str] = {}  # step -> error
     self._warned: set[int] = set()  # steps of damaged checkpoints that a warning has named
@@ -115,7 +115,7 @@ class CheckpointManager:
     Args:
       step: the number of updates so far.
       tensors: name -> values.
-      prune: whether to delete old checkpoints, see `_prune`.
+      prune: whether to delete old checkpoints, see `prune`.
     Returns:
       The path of the checkpoint.
     Raises:
@@ -151,7 +151,7 @@ class CheckpointManager:
       files.discard(staging)
     self._damage[step] = None
     if prune:
-      self._prune(step)
+      self.prune(step)
     return final
 
   def check_lock(self, *, read: bool = True) -> None:
@@ -337,7 +337,7 @@ class CheckpointManager:
         self._unreadable[step] = str(error)
     return self._unreadable[step], False
 
-  def _prune(self, saved: int) -> None:
+  def prune(self, saved: int) -> None:
     """Deletes undamaged checkpoints except the newest `keep` of them, the best one, and the one of step `saved`.
 
     Damaged checkpoints are neither counted nor deleted; a warning names each of them once.

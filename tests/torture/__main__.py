@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import sys
 
 from tests.torture import campaign, small_disks
@@ -13,6 +14,8 @@ from tests.torture import campaign, small_disks
 def main(argv: list[str]) -> int:
   """Runs the parts that `argv` names; all of them if it names none."""
   small_disks.enter_namespace()
+  # A shell lets commands that it starts with & ignore SIGINT, and the commands under attack would inherit that.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   names = campaign.part_names()
   parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
   parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)} (default: all)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from albert.config.run import OptimizerConfig, PretrainingConfig, RunConfig, TrainConfig
 from albert.data.pipeline import EXAMPLE_WEIGHT
-from albert.errors import RunError, UserError
+from albert.errors import RunError, Stopped, UserError
 from albert.estimator import Estimator
 from albert.optimizers.factory import make_optimizer
 from albert.runs.directory_lock import DirectoryLock
@@ -152,6 +153,25 @@ def test_weights_that_one_update_makes_not_finite_are_not_saved(input_file, tmp_
   with pytest.raises(RunError, match=r"after 1 updates .* not finite, .* no checkpoint was saved .*--learning_rate"):
     train(input_file, tmp_path / "run", optimizer=settings, num_train_steps=1)
   assert not list((tmp_path / "run" / "checkpoints").glob("*"))
+
+
+def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input_file, tmp_path, monkeypatch):
+  """The stop saves the last step without deleting old checkpoints; the repeated command has nothing left to train."""
+  train_steps = Trainer.train_steps
+
+  def stopped_at_the_end(trainer: Trainer, *arguments: Any) -> None:
+    train_steps(trainer, *arguments)
+    if trainer.step == 6:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  options = {"keep_checkpoints": 1, "num_train_steps": 6, "save_checkpoints_steps": 3}
+  with monkeypatch.context() as patch:
+    patch.setattr(Trainer, "train_steps", stopped_at_the_end)
+    with pytest.raises(Stopped):
+      train(input_file, tmp_path, **options)
+  assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-3", "step-6"]
+  train(input_file, tmp_path, **options)
+  assert os.listdir(tmp_path / "checkpoints") == ["step-6"]
 
 
 def test_a_batch_that_cannot_be_cut_is_refused():

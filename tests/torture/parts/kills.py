@@ -234,7 +234,7 @@ def _pretraining(context: Context) -> Iterator[Case]:
   yield from command.cases("while saving", 5, _saving, (1, 2))
   yield from command.cases("at a rename or a sync", 4, _any_of(_call("os:replace", 20), _call("os:fsync", 35)))
   yield from command.cases(
-    "while pruning", 3, _any_of(_call("os:unlink", 4, contains="weights."), _call(f"{_SAVE}._prune", 5, 0.004))
+    "while pruning", 3, _any_of(_call("os:unlink", 4, contains="weights."), _call(f"{_SAVE}.prune", 5, 0.004))
   )
   yield from command.cases("during an evaluation", 3, _any_of(_EVALUATION, _EVALUATION, _RECORDING), (2, 1))
   yield from command.cases("while starting", 4, _START, (1, 2))
