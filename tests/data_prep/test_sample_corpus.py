@@ -128,8 +128,8 @@ def test_command_line(packages: Path, tmp_path: Path) -> None:
     ([], "--output_dir"),
     (["--output_dir=x", "--heldout_fraction=1"], "--heldout_fraction=1: must be below 1"),
     (["--output_dir=x", "--max_megabytes=0"], "--max_megabytes=0: must be above 0"),
-    (["--output_dir=x", "--packages_dir=nowhere"], "nowhere: no such folder"),
-    (["--output_dir=x", "--packages_dir=tests/data_prep/__init__.py"], "no such folder"),
+    (["--output_dir=x", "--packages_dir=nowhere"], "nowhere: no such directory"),
+    (["--output_dir=x", "--packages_dir=tests/data_prep/__init__.py"], "no such directory"),
   ],
 )
 def test_bad_flags(arguments: list[str], message: str) -> None:
