@@ -1,16 +1,16 @@
-"""How quick data preparation is, and whether its masks are what the paper says.
+"""Measures the speed of data preparation, and compares its masks with the paper's probabilities.
 
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --statistics
   python benchmarks/bench_data_prep.py --input_file='text/*.txt' --spm_model_file=spiece.model --profile
   python benchmarks/bench_data_prep.py --sorting=625,1250,2500,5000,80000
 
-The first runs data_prep.create_pretraining_data with 1 and 2 processes and prints examples per second and
-core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams,
-masked tokens, replacements and labels over many examples and prints the closed form beside each. The third says
-what one process spends its time on, under Python's profiler, which itself takes some. The fourth sorts random
-instances from so many small spill files, in stretches so small that files and stretches are as many as for a large
-corpus; it prints microseconds of processor time per example, and how often files were opened and read.
+The first command runs data_prep.create_pretraining_data with 1 and with 2 processes. It prints examples per second and
+core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams, masked tokens,
+replacements and labels over many examples, and prints the expected value beside each count. The third prints the time
+that one process spends in each stage, under Python's profiler, which itself takes some time. The fourth sorts random
+instances from the given numbers of small spill files. The key ranges are small too, so that there are as many files and
+key ranges as for a large corpus. It prints microseconds of processor time per example, and counts opens and reads.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Stages of the work, each with the functions whose time it is, and those that they call for another stage.
+# The function whose time is the whole.
 WHOLE = ("local.py", "make_shards")
+# Stage -> the functions whose time is counted, and functions that they call and that belong to another stage.
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
@@ -62,7 +63,7 @@ STAGES = {
 
 
 def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
-  """Prepares the text once: seconds, the largest process's peak memory in MB, the manifest."""
+  """Prepares the text once. Returns the seconds, the peak memory of the largest process in MB, and the manifest."""
   command = [
     sys.executable,
     "-m",
@@ -78,7 +79,7 @@ def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
   environment = {**os.environ, "PYTHONPATH": str(ROOT)}
   start = time.monotonic()
   process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-  # wait4 gives the peak of the largest process among the child and those it waited for.
+  # wait4 returns the peak of the largest process among the child and its own children.
   _, status, usage = os.wait4(process.pid, 0)
   seconds = time.monotonic() - start
   process.returncode = os.waitstatus_to_exitcode(status)
@@ -91,6 +92,7 @@ def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
 
 
 def throughput() -> None:
+  """Measures 1 and 2 processes, and compares their shards."""
   results = []
   with tempfile.TemporaryDirectory() as directory:
     for num_processes in (1, 2):
@@ -117,11 +119,12 @@ def _settings() -> PreparationSettings:
 
 
 def statistics() -> None:
+  """Prints statistics of masks and labels beside their expected values."""
   settings = _settings()
   maker = InstanceMaker(settings, FLAGS.spm_model_file)
   ngram = settings.ngram
   drawn, taken, labels, actions = (np.zeros(size, np.int64) for size in (ngram + 1, ngram + 1, 2, 3))
-  examples = tokens = masked = wanted = 0
+  examples = tokens = masked = expected_masked = 0
   for unit in plan_units(files.expand_globs(FLAGS.input_file), with_donors=True):
     documents, num_own, _ = maker.load(unit)
     for batch in make_batches(documents, num_own, settings, maker.random_ids):
@@ -133,7 +136,8 @@ def statistics() -> None:
       is_mask, is_kept = shown == MASK_ID, shown == hidden.labels
       actions += (is_mask.sum(), (~is_mask & ~is_kept).sum(), is_kept.sum())
       lengths = np.diff(batch.tokens.row_splits)
-      wanted += int(masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq).sum())
+      budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+      expected_masked += int(budgets.sum())
       examples, tokens, masked = examples + lengths.size, tokens + int(lengths.sum()), masked + shown.size
     if examples >= FLAGS.num_examples:
       break
@@ -143,9 +147,9 @@ def statistics() -> None:
     _line(f"n = {n}: share of n-grams as drawn", drawn[n] / drawn.sum(), p)
   for n, p in enumerate(masking.ngram_probabilities(ngram).tolist(), start=1):
     _line(f"n = {n}: after limits of length", taken[n] / taken.sum(), p)
-  _line("masked tokens / all tokens", masked / tokens, wanted / tokens)
+  _line("masked tokens / all tokens", masked / tokens, expected_masked / tokens)
   _line("  (masked_lm_prob itself)", masked / tokens, settings.masked_lm_prob)
-  # A random token is the original one now and then.
+  # A random replacement is sometimes the original token.
   same = 0.1 / maker.random_ids.size
   for name, count, p in zip(("[MASK]", "random", "kept"), actions.tolist(), (0.8, 0.1 - same, 0.1 + same), strict=True):
     _line(f"predictions shown as: {name}", count / masked, p)
@@ -153,6 +157,7 @@ def statistics() -> None:
 
 
 def profile() -> None:
+  """Prints the time that one process spends in each stage."""
   with tempfile.TemporaryDirectory() as directory:
     settings = _settings()
     inputs = tuple(files.expand_globs(FLAGS.input_file))
@@ -173,16 +178,17 @@ def profile() -> None:
     print(f"{name:38}{value:10.2f} s{value / whole:10.1%}")
 
 
-# Instances of a small spill file, and their shape: tokens, predictions, and words with the header.
+# Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words.
 _SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _NUM_WORDS = 16, 64, 10, 4 + 64 + 2 * 10
-# Stretches so small that 80,000 files have 47,000 of them: 160 GB of text with --dupe_factor=10 have 76,000 and 98,000.
-_SPILLS_IN_STRETCH = 1.7
+# Files that fit into a key range. With 1.7, 80,000 files give 47,000 key ranges. 160 GB of text with --dupe_factor=10
+# give 76,000 files and 98,000 key ranges.
+_SPILLS_IN_KEY_RANGE = 1.7
 
 
 def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
   rng = np.random.default_rng(0)
   sizes = np.full(_SPILL_EXAMPLES, _NUM_WORDS)
-  found = []
+  all_spills = []
   for number in range(num_spills):
     words = rng.integers(5, 30_000, (_SPILL_EXAMPLES, _NUM_WORDS), dtype=np.uint16)
     words[:, :4] = (_TOKENS, _PREDICTIONS, _TOKENS // 2, 0)
@@ -193,8 +199,8 @@ def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
       writer.close({"counts": {}, "labels": [_SPILL_EXAMPLES, 0]})
     spill = spills.Spill.load(path)
     assert spill is not None
-    found.append(spill)
-  return found
+    all_spills.append(spill)
+  return all_spills
 
 
 @contextlib.contextmanager
@@ -229,20 +235,21 @@ def _counted_files() -> Iterator[dict[str, int]]:
 
 
 def sorting() -> None:
-  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_STRETCH * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
+  """Sorts random instances from the numbers of spill files in --sorting."""
+  merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
   num_shards = 16
   print(
-    f"{'spills':>8}{'stretches':>10}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
+    f"{'spills':>8}{'key_ranges':>11}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
     f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"
   )
   for num_spills in map(int, FLAGS.sorting):
     with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1, lambda: None) as workers:
-      found = _write_random_spills(directory, num_spills)
-      total = sum(run.num_bytes for spill in found for run in spill.runs)
+      all_spills = _write_random_spills(directory, num_spills)
+      total = sum(run.num_bytes for spill in all_spills for run in spill.runs)
       with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
         start = time.process_time()
         merged = merge_passes.merge_down(
-          found, directory, "<u2", workers, num_units=num_spills, limit=merge_passes.max_open_runs()
+          all_spills, directory, "<u2", workers, num_units=num_spills, limit=merge_passes.max_open_runs()
         )
         plan = shards.ShardPlan(merged, num_shards)
         infos = [
@@ -254,7 +261,7 @@ def sorting() -> None:
       assert num_examples == num_spills * _SPILL_EXAMPLES
       passes = next(p for p in itertools.count(0) if merge_passes.max_open_runs() ** (p + 1) >= num_spills)
       print(
-        f"{num_spills:8}{1 + total // merge.KEY_RANGE_BYTES:10}{num_examples:10}{passes:8}"
+        f"{num_spills:8}{1 + total // merge.KEY_RANGE_BYTES:11}{num_examples:10}{passes:8}"
         f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
         f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}{counts['bytes'] / total:12.2f}",
         flush=True,
@@ -270,7 +277,7 @@ def main() -> None:
   if FLAGS.sorting:
     sorting()
   elif not FLAGS.input_file or not FLAGS.spm_model_file:
-    raise UserError("--input_file and --spm_model_file are needed, except with --sorting")
+    raise UserError("give --input_file and --spm_model_file, or --sorting")
   elif FLAGS.statistics:
     statistics()
   elif FLAGS.profile:
@@ -282,12 +289,12 @@ def main() -> None:
 if __name__ == "__main__":
   flags.DEFINE_string("input_file", None, "comma-separated globs of text files")
   flags.DEFINE_string("spm_model_file", None, "SentencePiece model")
-  flags.DEFINE_integer("max_seq_length", 512, "tokens in an example")
-  flags.DEFINE_integer("dupe_factor", 4, "times each document is used")
+  flags.DEFINE_integer("max_seq_length", 512, "number of tokens in an example")
+  flags.DEFINE_integer("dupe_factor", 4, "number of times that each document is used")
   flags.DEFINE_string("sentence_prediction", "sop", "sop, nsp or none")
-  flags.DEFINE_boolean("statistics", False, "print the statistics of the masks instead")
-  flags.DEFINE_boolean("profile", False, "print the share of each stage instead")
-  flags.DEFINE_integer("num_examples", 100_000, "examples to count at least, for --statistics")
-  flags.DEFINE_list("sorting", None, "sort so many random spill files instead; several numbers with commas")
-  flags.DEFINE_string("directory", None, "where --sorting puts its files; the system's directory for them if not given")
+  flags.DEFINE_boolean("statistics", False, "instead, print statistics of the masks")
+  flags.DEFINE_boolean("profile", False, "instead, print the time of each stage")
+  flags.DEFINE_integer("num_examples", 100_000, "for --statistics: smallest number of examples to count")
+  flags.DEFINE_list("sorting", None, "instead, sort these numbers of random spill files, separated by commas")
+  flags.DEFINE_string("directory", None, "for --sorting: directory for temporary files (default: the system's)")
   app.run(main)

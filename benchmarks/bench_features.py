@@ -1,10 +1,10 @@
-"""How quickly text becomes features: pairs of GLUE, windows of SQuAD, sequences of RACE a second.
+"""Measures how fast text is turned into features: examples of GLUE, windows of SQuAD, sequences of RACE per second.
 
   python benchmarks/bench_features.py --spm_model_file=30k-clean.model --data_dir=glue --squad_file=train-v1.1.json \
     --race_dir=RACE
 
-Each set is read once; then features are made of it --copies times end to end, without the cache, --rounds times
-with one process and with one a core in turns. The clock runs over all of it, the starting of processes included.
+Each data set is read once and concatenated --copies times. Its features are then computed without the cache, in
+--rounds rounds, each with one process and with one process per core. The time includes the start of the processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from albert.tasks.glue.specs import ClassifierConfig  # noqa: E402
 from albert.tasks.race.data import RaceConfig  # noqa: E402
 from albert.tasks.squad.data import SquadConfig  # noqa: E402
 
-if TYPE_CHECKING:  # the workers import this module, and would wait for TensorFlow, as those of a run do not
+if TYPE_CHECKING:  # the workers import this module, and need no TensorFlow
   from albert.tasks.finetuning import FinetuningTask
 
 FLAGS = flags.FLAGS
@@ -46,7 +46,7 @@ def _task(name: str, config: Config) -> FinetuningTask:
 
 
 def _repeated(raw: Any, copies: int) -> Any:
-  """`copies` of the raw examples as one sequence of the same kind."""
+  """The raw examples, repeated `copies` times."""
   if isinstance(raw, TextRows):
     import numpy as np
 
@@ -58,7 +58,7 @@ def _repeated(raw: Any, copies: int) -> Any:
 def _measure(
   title: str, unit: str, task: FinetuningTask, count: Callable[[TokenizedExamples], int], processes: Sequence[int]
 ) -> None:
-  """Prints a row for each number of processes."""
+  """Prints a row of the table for each number of processes."""
   from albert.tasks.finetuning import TRAIN
 
   raw = _repeated(task.raw(TRAIN), FLAGS.copies)
@@ -81,7 +81,7 @@ def _measure(
 def main() -> None:
   """Prints a Markdown table."""
   processes = sorted({1, os.cpu_count() or 1})
-  print("| data | made | processes | a second, median | min | max |\n|---|---|---|---|---|---|", flush=True)
+  print("| data | features | processes | per second, median | min | max |\n|---|---|---|---|---|---|", flush=True)
   common = {"spm_model_file": FLAGS.spm_model_file}
   if FLAGS.data_dir:
     for name in FLAGS.tasks:
@@ -99,10 +99,10 @@ def main() -> None:
 
 if __name__ == "__main__":
   flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
-  flags.DEFINE_string("data_dir", "", "folder of GLUE; none: not measured")
-  flags.DEFINE_list("tasks", ["MRPC", "RTE", "STS-B"], "tasks of GLUE to measure")
-  flags.DEFINE_string("squad_file", "", "training file of SQuAD v1.1; none: not measured")
-  flags.DEFINE_string("race_dir", "", "folder of RACE; none: not measured")
-  flags.DEFINE_integer("copies", 1, "how often each set follows itself", lower_bound=1)
-  flags.DEFINE_integer("rounds", 3, "turns", lower_bound=1)
+  flags.DEFINE_string("data_dir", "", "directory of GLUE; empty: not measured")
+  flags.DEFINE_list("tasks", ["MRPC", "RTE", "STS-B"], "GLUE tasks to measure")
+  flags.DEFINE_string("squad_file", "", "training file of SQuAD v1.1; empty: not measured")
+  flags.DEFINE_string("race_dir", "", "directory of RACE; empty: not measured")
+  flags.DEFINE_integer("copies", 1, "number of copies of each data set", lower_bound=1)
+  flags.DEFINE_integer("rounds", 3, "number of rounds", lower_bound=1)
   app.run(main)

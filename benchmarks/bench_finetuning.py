@@ -1,9 +1,10 @@
-"""What batches by length save in fine-tuning.
+"""Measures how much time fine-tuning saves by padding each batch only to its longest example.
 
   python benchmarks/bench_finetuning.py --data_dir=glue --spm_model_file=30k-clean.model
 
-For each task: seconds a step of albert_base takes with batches as long as their longest example and with every
-batch padded to --max_seq_length, in turns; and the largest difference of an example's loss between the two.
+For each task it prints the seconds per training step, once with batches padded to their longest example and once with
+all batches padded to --max_seq_length, measured in alternating rounds. It also prints the largest difference between
+the two in the loss of an example.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def _batches(task: FinetuningTask) -> Iterator[Any]:
 
 
 def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray:
-  """The loss of each example [N] of one batch: the total is linear in their weights, with these as its gradient."""
+  """The loss of each example of one batch, [N].
+
+  The total loss is linear in the weights of the examples, so its gradient with respect to them holds these losses.
+  """
   data = task.data(TRAIN)
   batch = {name: tf.constant(values) for name, values in data._batch(indices).items()}
   weights = tf.ones(len(indices))
@@ -72,7 +76,7 @@ def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray
 
 
 def _steps(name: str) -> None:
-  """Prints the row of a task."""
+  """Measures a task and prints its row of the table."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   tasks = {pad: _task(name, pad=pad) for pad in (False, True)}
   config = TrainConfig(train_batch_size=FLAGS.batch_size, gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
@@ -112,14 +116,18 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  flags.DEFINE_string("data_dir", None, "folder of GLUE", required=True)
+  flags.DEFINE_string("data_dir", None, "directory of GLUE", required=True)
   flags.DEFINE_string("spm_model_file", None, "SentencePiece model", required=True)
   flags.DEFINE_string("model", "albert_base", "named model")
   flags.DEFINE_list("tasks", ["CoLA", "MRPC"], "tasks to measure")
-  flags.DEFINE_integer("batch_size", 32, "examples of a batch", lower_bound=1)
-  flags.DEFINE_integer("max_seq_length", 512, "length of the padded batches", lower_bound=8)
-  flags.DEFINE_integer("steps", 5, "steps of a turn with batches by length", lower_bound=1)
-  flags.DEFINE_integer("rounds", 3, "turns", lower_bound=1)
-  flags.DEFINE_integer("compared", 16, "examples whose losses are compared", lower_bound=1)
-  flags.DEFINE_integer("gradient_accumulation_steps", 1, "parts a batch is computed in, in both", lower_bound=1)
+  flags.DEFINE_integer("batch_size", 32, "number of examples in a batch", lower_bound=1)
+  flags.DEFINE_integer("max_seq_length", 512, "length that the padded batches have", lower_bound=8)
+  flags.DEFINE_integer(
+    "steps", 5, "number of steps in a round with batches padded to their longest example", lower_bound=1
+  )
+  flags.DEFINE_integer("rounds", 3, "number of rounds", lower_bound=1)
+  flags.DEFINE_integer("compared", 16, "number of examples whose losses are compared", lower_bound=1)
+  flags.DEFINE_integer(
+    "gradient_accumulation_steps", 1, "number of micro-batches per update, in both cases", lower_bound=1
+  )
   app.run(main)

@@ -1,9 +1,10 @@
-"""What a pretraining run costs beside its steps: input, host, tracing, memory.
+"""Measures what pretraining costs besides its steps: input pipeline, host code, tracing and memory.
 
   python benchmarks/bench_loop.py --input_file='shards/*.tfrecord' --model=albert_tiny --steps=1000
 
-One run of the real loop on real shards. Printed: how long the pipeline alone takes for a batch, beside the step; the
-time of the loop outside of the calls that run steps; how often the step was traced; the process's memory on the way.
+It runs the training loop once on real shards. It prints the time that the input pipeline alone needs for a batch beside
+the time of a step, the time of the loop outside the calls that run steps, the number of times that the step was traced,
+and the memory of the process during the run.
 """
 
 from __future__ import annotations
@@ -45,22 +46,23 @@ from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
 
 FLAGS = flags.FLAGS
+# Number of times that the memory is measured.
 READINGS = 10
 
 
 class TimedTrainer(Trainer):
-  """A trainer that adds up the seconds in which steps ran."""
+  """A trainer that measures the seconds spent in training steps."""
 
   seconds = 0.0
 
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
-    """As the loop calls it; on a CPU the call returns when the steps are done."""
+    """Runs steps and adds their time. On a CPU the call returns when the steps are done."""
     start = time.perf_counter()
     super().train_steps(batches, num_steps)
     self.seconds += time.perf_counter() - start
 
   def num_traces(self) -> int:
-    """How often TensorFlow has traced the function that runs steps."""
+    """The number of times that TensorFlow has traced the function that runs steps."""
     return Trainer.train_steps.__get__(self, Trainer).experimental_get_tracing_count()
 
 
@@ -73,8 +75,8 @@ def _batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
   )
 
 
-def seconds_a_batch(batches: tf.data.Dataset) -> float:
-  """Median of the seconds in which the pipeline alone makes a batch."""
+def seconds_per_batch(batches: tf.data.Dataset) -> float:
+  """The median of the seconds that the input pipeline alone needs for a batch."""
   iterator, seconds = iter(batches), []
   next(iterator)
   for _ in range(7):
@@ -86,7 +88,15 @@ def seconds_a_batch(batches: tf.data.Dataset) -> float:
 
 
 class Cost(NamedTuple):
-  """Seconds of the first step, of all others, of the loop around these; MiB on the way; traces of the step."""
+  """The costs of a run.
+
+  Attributes:
+    first: seconds of the first step, which is traced.
+    steps: seconds of all other steps together.
+    outside: seconds of the loop outside these steps.
+    memory: MiB of the process, measured READINGS times.
+    num_traces: number of times that the step was traced.
+  """
 
   first: float
   steps: float
@@ -95,11 +105,11 @@ class Cost(NamedTuple):
   num_traces: int
 
 
-def run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> Cost:
-  """Trains as a run does."""
+def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> Cost:
+  """Trains with the training loop of a run."""
   memory: list[float] = []
 
-  def read_memory(step: int) -> float:  # the loop asks for a rate when it logs
+  def read_memory(step: int) -> float:  # the loop calls this when it logs
     del step
     memory.append(machine.memory(machine.NOW))
     return 0.0
@@ -120,7 +130,7 @@ def run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Stra
     log.close()
     start = time.perf_counter()
     checkpoints.save(config.num_train_steps + 1, trainer.state())
-    save = time.perf_counter() - start  # as long as the one at the end of the run
+    save = time.perf_counter() - start  # takes as long as the save at the end of the run
   return Cost(first, trainer.seconds, whole - trainer.seconds - save, memory, trainer.num_traces())
 
 
@@ -143,14 +153,14 @@ def main() -> None:
     model_config = dataclasses.replace(model_config, vocab_size=FLAGS.vocab_size)
   data = PretrainingConfig(input_file=FLAGS.input_file, masking=FLAGS.masking, spm_model_file=FLAGS.spm_model_file)
   task = PretrainingTask(model_config, data)
-  batch = seconds_a_batch(_batches(task, config))
-  cost = run(task, config, strategy)
+  batch = seconds_per_batch(_batches(task, config))
+  cost = measure_run(task, config, strategy)
   step, outside = cost.steps / (steps - 1), cost.outside / (steps - 1)
   print(f"Machine: {machine.describe()}. {FLAGS.model}, {precision}, batches of {FLAGS.batch_size}, {steps} steps.\n")
   print("| | |\n|---|---|")
   print(f"| a step | {step * 1e3:.1f} ms; the first one, which traces, {cost.first:.1f} s |")
-  print(f"| the pipeline alone, a batch | {batch * 1e3:.2f} ms, {batch / step:.2%} of a step |")
-  print(f"| the loop outside of its steps | {outside * 1e3:.3f} ms a step, {outside / step:.2%} |")
+  print(f"| a batch of the input pipeline alone | {batch * 1e3:.2f} ms, {batch / step:.2%} of a step |")
+  print(f"| the loop outside its steps | {outside * 1e3:.3f} ms per step, {outside / step:.2%} |")
   print(f"| traces of the step | {cost.num_traces} |")
   print(f"| memory in MiB, every {steps // READINGS} steps | {', '.join(f'{value:.0f}' for value in cost.memory)} |")
 
@@ -158,9 +168,9 @@ def main() -> None:
 if __name__ == "__main__":
   flags.DEFINE_string("input_file", None, "comma-separated globs of shards", required=True)
   flags.DEFINE_string("model", "albert_tiny", "named model")
-  flags.DEFINE_integer("vocab_size", 0, "pieces of the vocabulary; 0: those of the model", lower_bound=0)
-  flags.DEFINE_integer("batch_size", 32, "sequences of a batch", lower_bound=1)
-  flags.DEFINE_integer("steps", 1000, "steps of the run", lower_bound=READINGS)
+  flags.DEFINE_integer("vocab_size", 0, "size of the vocabulary; 0: the model's own", lower_bound=0)
+  flags.DEFINE_integer("batch_size", 32, "number of sequences in a batch", lower_bound=1)
+  flags.DEFINE_integer("steps", 1000, "number of steps", lower_bound=READINGS)
   flags.DEFINE_string("masking", "auto", "as in run_pretraining.py")
   flags.DEFINE_string("spm_model_file", "", "as in run_pretraining.py")
   app.run(main)

@@ -1,8 +1,9 @@
-"""How the time and the memory of a pretraining step grow with length, batch and depth: a table and a picture.
+"""Measures how the time and memory of a pretraining step grow with sequence length, batch size and depth.
 
   python benchmarks/bench_scaling.py --output_dir=benchmarks/results
 
-Each point is a process of its own; those of a sweep stay alive and do steps in turns, so that all see the same machine.
+It writes a table and a figure. Each point is measured in a process of its own. The processes of a sweep stay alive and
+do one step each per round, so that changes of the machine's speed affect all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ FLAGS = flags.FLAGS
 
 
 class Point(NamedTuple):
-  """A batch, and a model of so many layers."""
+  """A point of a sweep.
+
+  Attributes:
+    batch_size: sequences in a batch.
+    length: tokens in a sequence.
+    layers: layers of the model.
+    recompute_grad: whether gradient checkpointing is on.
+  """
 
   batch_size: int
   length: int
@@ -44,7 +52,13 @@ class Point(NamedTuple):
 
 
 class Measured(NamedTuple):
-  """Seconds of a step, one a round; MiB at the most; floating point operations of a step."""
+  """The measurement of a point.
+
+  Attributes:
+    seconds: seconds of the step in each round.
+    memory: peak memory of the process in MiB.
+    flop: floating-point operations of a step.
+  """
 
   seconds: list[float]
   memory: float
@@ -56,9 +70,15 @@ class Measured(NamedTuple):
 
 
 def sweeps(layers: int) -> dict[str, list[Point]]:
-  """The points by what grows."""
+  """The points of each sweep; its name says what grows.
+
+  Args:
+    layers: number of layers in the sweeps over length and batch size.
+  """
   tokens = FLAGS.tokens
-  depth = [Point(max(1, tokens // 128), 128, number, again) for number in FLAGS.depths for again in (False, True)]
+  depth = [
+    Point(max(1, tokens // 128), 128, number, recompute) for number in FLAGS.depths for recompute in (False, True)
+  ]
   return {
     "length": [Point(max(1, tokens // length), length, layers) for length in FLAGS.lengths],
     "batch": [Point(batch, 128, layers) for batch in FLAGS.batches],
@@ -67,7 +87,7 @@ def sweeps(layers: int) -> dict[str, list[Point]]:
 
 
 def measure(points: list[Point], model: ModelConfig) -> list[Measured]:
-  """All points in turns."""
+  """Measures all points in alternating rounds."""
   configs = [dataclasses.replace(model, num_hidden_layers=point.layers) for point in points]
   predictions = FLAGS.predictions
   peers = [
@@ -92,18 +112,18 @@ def measure(points: list[Point], model: ModelConfig) -> list[Measured]:
 
 
 def row(sweep: str, point: Point, measured: Measured) -> str:
-  """A line of Markdown."""
-  each = 1e6 / point.tokens
-  kept = "again" if point.recompute_grad else "kept"
+  """A row of the table."""
+  scale = 1e6 / point.tokens  # seconds per step to microseconds per token
+  activations = "recomputed" if point.recompute_grad else "stored"
   return (
-    f"| {sweep} | {point.batch_size} x {point.length} | {point.layers} | {kept} | {measured.median:.3f} | "
-    f"{measured.median * each:.0f} ({min(measured.seconds) * each:.0f} to {max(measured.seconds) * each:.0f}) | "
+    f"| {sweep} | {point.batch_size} x {point.length} | {point.layers} | {activations} | {measured.median:.3f} | "
+    f"{measured.median * scale:.0f} ({min(measured.seconds) * scale:.0f} to {max(measured.seconds) * scale:.0f}) | "
     f"{measured.flop / measured.median / 1e9:.0f} | {measured.memory:,.0f} |"
   )
 
 
-def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
-  """The picture: time a token by length and by batch, memory by depth."""
+def draw(path: Path, results: dict[str, dict[Point, Measured]]) -> None:
+  """Draws the figure: time per token by length and by batch size, memory by depth."""
   figure = figures.new_figure(12, 3.6)
   by_length, by_batch, by_depth = figure.subplots(1, 3)
 
@@ -113,15 +133,15 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
     axes.set_ylim(0, max([1.1 * y for y in ys] + [axes.get_ylim()[1]]))
 
   for axes, sweep, name in ((by_length, "length", "length"), (by_batch, "batch", "batch_size")):
-    points = found[sweep]
+    points = results[sweep]
     axes.set_xscale("log", base=2)
     times = [1e6 * measured.median / point.tokens for point, measured in points.items()]
     line(axes, [getattr(point, name) for point in points], times)
-    axes.set_ylabel("µs a token")
-  by_length.set_xlabel(f"tokens of a sequence ({FLAGS.tokens} a batch)")
-  by_batch.set_xlabel("sequences of 128 tokens a batch")
-  for again, label in ((False, "activations kept"), (True, "--recompute_grad")):
-    points = {point: value for point, value in found["depth"].items() if point.recompute_grad is again}
+    axes.set_ylabel("µs per token")
+  by_length.set_xlabel(f"tokens in a sequence ({FLAGS.tokens} in a batch)")
+  by_batch.set_xlabel("sequences of 128 tokens in a batch")
+  for recompute, label in ((False, "activations stored"), (True, "--recompute_grad")):
+    points = {point: value for point, value in results["depth"].items() if point.recompute_grad is recompute}
     line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label)
   by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
   by_depth.set_ylabel("peak memory, MiB")
@@ -130,13 +150,13 @@ def draw(path: Path, found: dict[str, dict[Point, Measured]]) -> None:
 
 
 def main() -> None:
-  """Measures the sweeps, prints the table, writes it and the picture."""
+  """Measures the sweeps, prints the table, and writes the table and the figure."""
   model = without_dropout(FLAGS.model)
   for name in ("lengths", "batches", "depths"):
     try:
       FLAGS[name].value = [int(value) for value in FLAGS[name].value]
     except ValueError as error:
-      raise UserError(f"--{name}={','.join(FLAGS[name].value)}: give numbers with commas between") from error
+      raise UserError(f"--{name}={','.join(FLAGS[name].value)}: give whole numbers separated by commas") from error
   directory = Path(FLAGS.output_dir)
   directory.mkdir(parents=True, exist_ok=True)
   stem = f"scaling_{time.strftime('%Y-%m-%d')}"
@@ -144,38 +164,40 @@ def main() -> None:
     f"# A pretraining step by length, batch and depth, {time.strftime('%Y-%m-%d')}",
     "",
     f"Machine: {machine.describe()}. {FLAGS.model} without dropout, {FLAGS.precision}, {FLAGS.predictions} masked "
-    f"positions; {FLAGS.rounds} rounds of a step each in turns. NumPy multiplies float32 matrices at "
+    f"positions; {FLAGS.rounds} alternating rounds of one step. NumPy multiplies float32 matrices at "
     f"{costs.matrix_flops() / 1e9:.0f} GFLOP/s here. Memory is the peak of the process, TensorFlow and LAMB included.",
     "",
     "```",
     " ".join(["python benchmarks/bench_scaling.py", *sys.argv[1:]]),
     "```",
     "",
-    f"![time a token by length and batch, memory by depth]({stem}.png)",
+    f"![time per token by length and batch size, memory by depth]({stem}.png)",
     "",
-    "| sweep | batch x length | layers | activations | s/step, median | µs a token (range) | GFLOP/s | memory, MiB |",
+    "| sweep | batch x length | layers | activations | s/step, median | µs per token (range) | GFLOP/s | memory, MiB |",
     "|---|---|---|---|---|---|---|---|",
   ]
   print("\n".join(lines), flush=True)
-  found: dict[str, dict[Point, Measured]] = {}
+  results: dict[str, dict[Point, Measured]] = {}
   for sweep, points in sweeps(model.num_hidden_layers).items():
-    found[sweep] = dict(zip(points, measure(points, model), strict=True))
-    new = [row(sweep, point, measured) for point, measured in found[sweep].items()]
+    results[sweep] = dict(zip(points, measure(points, model), strict=True))
+    new = [row(sweep, point, measured) for point, measured in results[sweep].items()]
     print("\n".join(new), flush=True)
     lines += new
-    # Now, and not at the end: a sweep takes minutes, and what is measured is kept if the next one is stopped.
+    # A sweep takes minutes, so the table is written after each one. If the next is stopped, nothing is lost.
     (directory / f"{stem}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-  draw(directory / f"{stem}.png", found)
+  draw(directory / f"{stem}.png", results)
 
 
 if __name__ == "__main__":
   flags.DEFINE_enum("model", "albert_base", list(MODELS), "model")
-  flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "tokens of a sequence")
-  flags.DEFINE_list("batches", ["1", "2", "4", "8", "16"], "sequences of 128 tokens")
-  flags.DEFINE_list("depths", ["3", "6", "12", "24"], "layers")
-  flags.DEFINE_integer("tokens", 1024, "tokens of a batch, where length or depth grows", lower_bound=1)
-  flags.DEFINE_integer("predictions", 20, "masked positions of a sequence", lower_bound=1)
-  flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "arithmetic")
-  flags.DEFINE_integer("rounds", 5, "steps of each point", lower_bound=1)
-  flags.DEFINE_string("output_dir", "output/bench", "where scaling_DATE.md and .png are written")
+  flags.DEFINE_list("lengths", ["64", "128", "256", "512"], "sequence lengths in tokens")
+  flags.DEFINE_list("batches", ["1", "2", "4", "8", "16"], "batch sizes, for sequences of 128 tokens")
+  flags.DEFINE_list("depths", ["3", "6", "12", "24"], "numbers of layers")
+  flags.DEFINE_integer(
+    "tokens", 1024, "number of tokens in a batch, for the sweeps over length and depth", lower_bound=1
+  )
+  flags.DEFINE_integer("predictions", 20, "number of masked positions in a sequence", lower_bound=1)
+  flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "compute dtype")
+  flags.DEFINE_integer("rounds", 5, "number of rounds, with one step of each point", lower_bound=1)
+  flags.DEFINE_string("output_dir", "output/bench", "directory to write scaling_DATE.md and scaling_DATE.png to")
   app.run(main)

@@ -1,11 +1,11 @@
-"""Our SavedModel beside Hugging Face's transformers: latency, throughput, loading, memory.
+"""Compares an exported SavedModel with Hugging Face's transformers: latency, throughput, loading and memory.
 
   python benchmarks/bench_serving.py --output=benchmarks/results/serving.md
 
-Needs the extra `parity` (torch and transformers). Both sides have the same random weights of a classifier of two
-classes and get the same ids. Each side is a process of its own, which holds one model at a time; the two are asked in
-turns, and the numbers are medians over the rounds. Batches come in two ways: as they arrive, of mixed lengths, and
-sorted by length, as `python -m albert.predict` does it. transformers pads a batch to its longest sequence.
+Needs the extra `parity` (torch and transformers). Both models are classifiers of two classes with the same random
+weights, and get the same ids. Each model runs in a process of its own. The processes work in alternating rounds, and
+the numbers are medians over the rounds. There are two kinds of batches: in the order of arrival with mixed lengths, and
+sorted by length as in `python -m albert.predict`. For transformers, a batch is padded to its longest sequence.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from benchmarks import machine  # noqa: E402
 
-CHOSEN = machine.KERNELS in os.environ
+KERNELS_WERE_SET = machine.KERNELS in os.environ
 
 import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
 
-if not CHOSEN:  # what serves a model knows nothing of the kernels that importing albert asks for
+if not KERNELS_WERE_SET:  # importing albert selects kernels, but a program that serves a SavedModel does not import it
   del os.environ[machine.KERNELS]
 
 FLAGS = flags.FLAGS
@@ -46,26 +46,26 @@ Batch = dict[str, np.ndarray]
 
 
 def sequences(count: int, vocab_size: int) -> list[np.ndarray]:
-  """Ids of mixed lengths (log-normal, median 64), the same each time."""
+  """Random ids of mixed lengths (log-normal, median 64), the same in every call."""
   rng = np.random.default_rng(1)
   lengths = np.clip(np.exp(rng.normal(np.log(64), 0.8, count)), SHORTEST, LONGEST).astype(int)
   return [np.array([CLS, *rng.integers(FIRST, vocab_size, length - 2), SEP], np.int32) for length in lengths]
 
 
 def batches(rows: list[np.ndarray], batch_size: int) -> list[Batch]:
-  """Rows -> batches padded to the longest of each."""
-  found = []
+  """Batches of the rows, each padded to its longest row."""
+  result = []
   for start in range(0, len(rows), batch_size):
     part = rows[start : start + batch_size]
     ids = np.zeros([len(part), max(map(len, part))], np.int32)
     for target, row in zip(ids, part, strict=True):
       target[: len(row)] = row
-    found.append({"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)})
-  return found
+    result.append({"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)})
+  return result
 
 
-class Ours:
-  """A SavedModel; its process has of this project no more than this file and what reads flags."""
+class SavedModelSide:
+  """Runs a SavedModel. Of this project, its process imports only this file and the modules that read flags."""
 
   def __init__(self, directory: str, threads: int):
     import tensorflow as tf
@@ -80,12 +80,12 @@ class Ours:
     self._call = self._model.signatures["tokens"]
 
   def __call__(self, batch: Batch) -> np.ndarray:
-    found = self._call(**{name: self._constant(values) for name, values in batch.items()})
-    return np.asarray(found["probabilities"])
+    outputs = self._call(**{name: self._constant(values) for name, values in batch.items()})
+    return np.asarray(outputs["probabilities"])
 
 
-class Theirs:
-  """AlbertForSequenceClassification in evaluation mode, with torch's fused attention (its default)."""
+class TransformersSide:
+  """Runs AlbertForSequenceClassification in evaluation mode, with torch's fused attention (its default)."""
 
   def __init__(self, directory: str, threads: int, dtype: str):
     import torch
@@ -111,33 +111,45 @@ class Theirs:
 
 
 def work() -> None:
-  """A side: loads, then does what each line of standard input asks, and answers with a line of JSON."""
+  """The main function of a side's process.
+
+  It loads the model, then runs the kind of work that each line of standard input names, and prints a line of JSON.
+  """
   side, directory, dtype = FLAGS.side, FLAGS.directory, FLAGS.precision
   start = time.perf_counter()
-  model = Ours(directory, FLAGS.threads) if side == OURS else Theirs(directory, FLAGS.threads, dtype)
+  model = (
+    SavedModelSide(directory, FLAGS.threads) if side == OURS else TransformersSide(directory, FLAGS.threads, dtype)
+  )
   rows = sequences(FLAGS.num_texts, FLAGS.vocab_size)
   rng = np.random.default_rng(2)
   single = np.array([CLS, *rng.integers(FIRST, FLAGS.vocab_size, LATENCY_LENGTH - 2), SEP], np.int32)
-  work_of = {
+  batches_by_kind = {
     LATENCY: batches([single], 1),
     ARRIVAL: batches(rows, FLAGS.batch_size),
     SORTED: batches(sorted(rows, key=len, reverse=True), FLAGS.batch_size),
   }
-  first = model(work_of[LATENCY][0])
+  first = model(batches_by_kind[LATENCY][0])
   loaded = time.perf_counter()
   numbers = {"import": model.imported - start, "load": loaded - model.imported, "first": first.tolist()}
   print(json.dumps(numbers), flush=True)
   for line in sys.stdin:
     kind = line.strip()
     start = time.perf_counter()
-    found = [model(batch) for batch in work_of[kind]]
+    probabilities = [model(batch) for batch in batches_by_kind[kind]]
     seconds = time.perf_counter() - start
-    answer = {"seconds": seconds, "memory": machine.memory(), "found": np.concatenate(found).tolist()}
+    answer = {"seconds": seconds, "memory": machine.memory(), "probabilities": np.concatenate(probabilities).tolist()}
     print(json.dumps(answer), flush=True)
 
 
 class Side:
-  """A process that `work`s."""
+  """A process that runs `work` with one of the two models.
+
+  Attributes:
+    start: seconds of the import and of loading, and the first answer.
+    seconds: seconds of each counted round, for each kind of work.
+    memory: peak memory of the process in MiB.
+    probabilities: the last result of each kind of work.
+  """
 
   def __init__(self, side: str, directory: str, precision: str, vocab_size: int):
     values = {"side": side, "directory": directory, "precision": precision, "vocab_size": vocab_size}
@@ -147,39 +159,43 @@ class Side:
     self.start = self._line()
     self.seconds: dict[str, list[float]] = {LATENCY: [], ARRIVAL: [], SORTED: []}
     self.memory = 0.0
-    self.found: dict[str, np.ndarray] = {}
+    self.probabilities: dict[str, np.ndarray] = {}
 
   def _line(self) -> dict[str, Any]:
     assert self._process.stdout
     line = self._process.stdout.readline()
     if not line:
-      sys.exit(f"error: a side ended with exit code {self._process.wait()}")
+      sys.exit(f"error: a model's process ended with exit code {self._process.wait()}")
     answer: dict[str, Any] = json.loads(line)
     return answer
 
   def run(self, kind: str, *, is_counted: bool) -> None:
-    """Does a piece of work once."""
+    """Runs a kind of work once. `is_counted`: False for the round that warms up."""
     assert self._process.stdin
     print(kind, file=self._process.stdin, flush=True)
     answer = self._line()
-    self.found[kind] = np.array(answer["found"])
+    self.probabilities[kind] = np.array(answer["probabilities"])
     self.memory = answer["memory"]
     if is_counted:
       self.seconds[kind].append(answer["seconds"])
 
   def close(self) -> None:
-    """Ends it."""
+    """Ends the process."""
     assert self._process.stdin
     self._process.stdin.close()
     self._process.wait()
 
   def median(self, kind: str) -> float:
-    """Seconds."""
+    """The median of the seconds of the counted rounds."""
     return statistics.median(self.seconds[kind])
 
 
 def prepare(directory: Path) -> int:
-  """Writes a checkpoint of random weights, its SavedModels and its transformers directory. Returns vocab_size."""
+  """Writes a checkpoint of random weights, its SavedModels and a directory for transformers.
+
+  Returns:
+    The size of the vocabulary.
+  """
   import sentencepiece
 
   from albert.config.model import named_model
@@ -209,13 +225,13 @@ def prepare(directory: Path) -> int:
 
 
 def measure(directory: Path, precision: str, vocab_size: int) -> dict[str, Side]:
-  """Both sides, after all rounds."""
+  """Measures both models."""
   sides = {
     OURS: Side(OURS, str(directory / "models" / precision / "1"), precision, vocab_size),
     THEIRS: Side(THEIRS, str(directory / "huggingface"), precision, vocab_size),
   }
   for kind, repeats in ((LATENCY, 10), (ARRIVAL, 1), (SORTED, 1)):
-    for round_number in range(FLAGS.rounds + 1):  # the first one warms up
+    for round_number in range(FLAGS.rounds + 1):  # the first round warms up
       order = list(sides) if round_number % 2 else list(sides)[::-1]
       for name in order:
         for _ in range(repeats):
@@ -226,7 +242,7 @@ def measure(directory: Path, precision: str, vocab_size: int) -> dict[str, Side]
 
 
 def table(precision: str, sides: dict[str, Side]) -> list[str]:
-  """Rows of Markdown."""
+  """The rows of the table for one precision."""
   ours, theirs = sides[OURS], sides[THEIRS]
   rows = []
 
@@ -240,17 +256,19 @@ def table(precision: str, sides: dict[str, Side]) -> list[str]:
     rates = [FLAGS.num_texts / side.median(kind) for side in (ours, theirs)]
     row(f"throughput, {kind}", *rates, "texts/s", 2, more_is_better=True)
   best = [max(FLAGS.num_texts / s for kind in (ARRIVAL, SORTED) for s in side.seconds[kind]) for side in (ours, theirs)]
-  row("throughput, the best run of either", *best, "texts/s", 2, more_is_better=True)
+  row("throughput, best round", *best, "texts/s", 2, more_is_better=True)
   row("import of the library", ours.start["import"], theirs.start["import"], "s", 1, more_is_better=False)
-  row("loading, to the first answer", ours.start["load"], theirs.start["load"], "s", 2, more_is_better=False)
+  row("loading and first answer", ours.start["load"], theirs.start["load"], "s", 2, more_is_better=False)
   row("peak memory of the process", ours.memory, theirs.memory, "MiB", 0, more_is_better=False)
-  difference = max(float(np.abs(ours.found[kind] - theirs.found[kind]).max()) for kind in ours.found)
+  difference = max(
+    float(np.abs(ours.probabilities[kind] - theirs.probabilities[kind]).max()) for kind in ours.probabilities
+  )
   rows.append(f"| {precision} | largest difference of a probability | {difference:.1e} | | |")
   return rows
 
 
 def main() -> None:
-  """Measures, prints the table, writes it."""
+  """Measures both models, prints the table and writes it."""
   if FLAGS.side:
     work()
     return
@@ -271,14 +289,14 @@ def main() -> None:
       "",
       f"Machine: {machine.describe()}. {FLAGS.model}, a classifier of two classes, random weights. "
       f"{FLAGS.num_texts} texts of {min(lengths)} to {max(lengths)} tokens (median {statistics.median(lengths):.0f}), "
-      f"{FLAGS.batch_size} a batch; ids go in, probabilities come out. Medians of {FLAGS.rounds} rounds in turns. "
+      f"in batches of {FLAGS.batch_size}; inputs are ids, outputs are probabilities. Medians of {FLAGS.rounds} rounds. "
       f"TensorFlow {tf.__version__}; torch {torch.__version__}, transformers {transformers.__version__}.",
       "",
       "```",
       command,
       "```",
       "",
-      "| precision | what | ours | transformers | ours is better by |",
+      "| precision | measurement | ours | transformers | ours is better by |",
       "|---|---|---|---|---|",
       *rows,
       "",
@@ -291,15 +309,17 @@ def main() -> None:
 
 if __name__ == "__main__":
   flags.DEFINE_string("model", "albert_base", "named model")
-  flags.DEFINE_string("spm_model_file", "", "vocabulary (default: a small one; it decides on the embeddings' size)")
-  flags.DEFINE_integer("num_texts", 48, "texts of mixed lengths", lower_bound=1)
-  flags.DEFINE_integer("batch_size", 16, "texts of a batch", lower_bound=1)
-  flags.DEFINE_integer("rounds", 5, "rounds that count; the one before them warms up", lower_bound=1)
-  flags.DEFINE_integer("threads", 0, "threads of either side; 0: its default", lower_bound=0)
+  flags.DEFINE_string(
+    "spm_model_file", "", "SentencePiece model (default: a small one); its size is the size of the embedding table"
+  )
+  flags.DEFINE_integer("num_texts", 48, "number of texts, of mixed lengths", lower_bound=1)
+  flags.DEFINE_integer("batch_size", 16, "number of texts in a batch", lower_bound=1)
+  flags.DEFINE_integer("rounds", 5, "number of counted rounds; one round before them warms up", lower_bound=1)
+  flags.DEFINE_integer("threads", 0, "number of threads of each process; 0: the library's default", lower_bound=0)
   flags.DEFINE_list("precisions", ["float32", "bfloat16"], "precisions to measure")
   flags.DEFINE_string("output", "", "Markdown file to write")
-  flags.DEFINE_string("side", "", "(for the processes this starts)")
-  flags.DEFINE_string("directory", "", "(the same)")
-  flags.DEFINE_string("precision", "float32", "(the same)")
-  flags.DEFINE_integer("vocab_size", 0, "(the same)")
+  flags.DEFINE_string("side", "", "(internal, for the processes that this program starts)")
+  flags.DEFINE_string("directory", "", "(internal)")
+  flags.DEFINE_string("precision", "float32", "(internal)")
+  flags.DEFINE_integer("vocab_size", 0, "(internal)")
   app.run(main)

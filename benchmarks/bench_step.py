@@ -1,10 +1,11 @@
-"""Seconds a pretraining step takes here and in other libraries, measured in turns on one machine.
+"""Measures the seconds of a pretraining step in this project and in other libraries, in alternating rounds.
 
   python benchmarks/bench_step.py --peers_python=.venv-parity/bin/python --output=benchmarks/results/step.md
 
-The same model without dropout, the same batch, the same work: forward, masked LM on --predictions positions and
-sentence order, backward, clipping by the global norm, optimizer (LAMB here, AdamW in the others). Each library has a
-process of its own that stays alive; rounds go from one to the next, so that all see the same machine.
+All libraries train the same model without dropout on the same batch. A step is the forward pass with the losses of
+masked LM (on --predictions positions) and sentence order, the backward pass, clipping by the global norm and the
+optimizer (LAMB here, AdamW in the other libraries). Each library runs in a process that stays alive. In each round
+every library does --steps steps, so that changes of the machine's speed affect all of them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ COLUMNS = (
 
 
 def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -> list[Peer]:
-  """All libraries after all rounds."""
-  # One after the other: compiling takes all cores.
+  """Measures all libraries. The first one is the reference."""
+  # The processes start one after the other, since compilation uses all cores.
   peers = [
     Peer(name, config, batch_size, length, FLAGS.predictions, precision, python=FLAGS.peers_python)
     for name in FLAGS.libraries
@@ -56,7 +57,7 @@ def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -
 
 
 def rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str]:
-  """Lines of Markdown, one a library. A ratio is the median of those of the rounds."""
+  """A row of the table for each library. Its ratio is the median of the ratios of the rounds."""
   lines = []
   for peer in peers:
     median = statistics.median(peer.seconds)
@@ -69,9 +70,9 @@ def rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str
 
 
 def main() -> None:
-  """Measures every shape in every precision, prints the table, writes it."""
+  """Measures every shape in every precision, prints the table and writes it."""
   if unknown := set(FLAGS.libraries) - set(PEERS):
-    raise UserError(f"--libraries: {min(unknown)!r} is none of {', '.join(PEERS)}")
+    raise UserError(f"--libraries: {min(unknown)!r} is unknown, the libraries are {', '.join(PEERS)}")
   shapes = {text: parse_shape(text, f"--shapes: {text!r}") for text in FLAGS.shapes}
   config = without_dropout(FLAGS.model)
   rate = costs.matrix_flops() / 1e9
@@ -102,12 +103,14 @@ def main() -> None:
 
 if __name__ == "__main__":
   flags.DEFINE_enum("model", "albert_base", list(MODELS), "model")
-  flags.DEFINE_string("peers_python", "", "Python that has torch, transformers and keras-hub (default: this one)")
-  flags.DEFINE_list("libraries", list(PEERS), "what to measure; the first one is what the others are compared with")
-  flags.DEFINE_list("shapes", ["8x128", "2x512"], "batch x length of each measurement")
-  flags.DEFINE_list("precisions", ["float32", "bfloat16"], "arithmetic of each measurement")
-  flags.DEFINE_integer("predictions", 20, "masked positions of a sequence", lower_bound=1)
-  flags.DEFINE_integer("steps", 3, "steps of a turn", lower_bound=1)
-  flags.DEFINE_integer("rounds", 7, "turns of each library", lower_bound=1)
+  flags.DEFINE_string(
+    "peers_python", "", "Python interpreter with torch, transformers and keras-hub (default: this one)"
+  )
+  flags.DEFINE_list("libraries", list(PEERS), "libraries to measure; the others are compared with the first one")
+  flags.DEFINE_list("shapes", ["8x128", "2x512"], "batch size x sequence length of each measurement")
+  flags.DEFINE_list("precisions", ["float32", "bfloat16"], "compute dtype of each measurement")
+  flags.DEFINE_integer("predictions", 20, "number of masked positions in a sequence", lower_bound=1)
+  flags.DEFINE_integer("steps", 3, "number of steps of each library in a round", lower_bound=1)
+  flags.DEFINE_integer("rounds", 7, "number of rounds", lower_bound=1)
   flags.DEFINE_string("output", "", "Markdown file to write")
   app.run(main)

@@ -1,4 +1,4 @@
-"""What a result says of the machine it was measured on."""
+"""Describes the machine of a measurement, and measures the memory of the process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import platform
 import resource
 from pathlib import Path
 
-# What importing albert sets, for the kernels of oneDNN.
+# The environment variable for oneDNN's kernels, which importing albert sets.
 KERNELS = "TF_ENABLE_ONEDNN_OPTS"
-# Memory of a process: now, and at most so far.
+# Kinds of memory in /proc/self/status: the present resident memory, and its peak.
 NOW, PEAK = "VmRSS", "VmHWM"
 
 
 def describe() -> str:
-  """Such as "2 cores, AMD EPYC"."""
+  """A description of the machine, such as "2 cores, AMD EPYC"."""
   try:
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("model name"))
@@ -24,9 +24,15 @@ def describe() -> str:
 
 
 def memory(kind: str = PEAK) -> float:
-  """MiB of this process. On Linux getrusage's peak is also that of the process that started this one."""
+  """The memory of this process in MiB.
+
+  On Linux it is read from /proc, since the peak that getrusage reports may be that of the parent process.
+
+  Args:
+    kind: NOW or PEAK.
+  """
   try:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition(f"{kind}:")[2].split()[0]) / 1024
   except OSError:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # the peak, in bytes, on macOS
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # on macOS: always the peak, in bytes

@@ -1,11 +1,13 @@
-"""How near our numbers are to the original's and to Hugging Face's: a table, and exit code 1 if one is too far off.
+"""Compares this project's numbers with those of the original ALBERT and of Hugging Face.
+
+It writes a table, and ends with exit code 1 if a difference exceeds its tolerance.
 
   python benchmarks/parity.py
   python benchmarks/parity.py --tf1_dir=recorded --huggingface_weights=model.safetensors \
     --tokenization_file=tokenization.json --spm_model_file=30k-clean.model
 
-What needs data or a library that isn't there is listed as skipped, with the reason. tests/parity holds the comparisons,
-and checks the same rows.
+Comparisons that need missing data or a missing library are listed as skipped, with the reason. The comparisons are in
+tests/parity, whose tests check the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from tests.parity.rows import Row, Unavailable  # noqa: E402
 FLAGS = flags.FLAGS
 LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "torch", "transformers")
 
-# Gives its rows; the argument is an empty directory of its own.
+# A comparison: yields its rows. The argument is an empty directory.
 Part = Callable[[Path], Iterable[Row]]
 
 
@@ -69,7 +71,7 @@ def _optimizers(directory: Path) -> Iterator[Row]:
 
 
 def _addons(directory: Path) -> Iterator[Row]:
-  """In this environment or, by --tfa_python, in that of another."""
+  """Compares in this environment, or with --tfa_python in another one."""
   del directory
   from tests.parity import optimizers
 
@@ -80,7 +82,7 @@ def _addons(directory: Path) -> Iterator[Row]:
   environment = {**os.environ, "PYTHONPATH": str(ROOT)}
   done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
   if done.returncode:
-    raise Unavailable(f"--tfa_python: {(done.stderr.strip().splitlines() or ['failed without a word'])[-1]}")
+    raise Unavailable(f"--tfa_python: {(done.stderr.strip().splitlines() or ['failed without a message'])[-1]}")
   for values in json.loads(done.stdout.splitlines()[-1]):
     yield Row(*values)
 
@@ -145,7 +147,7 @@ def _bfloat16(directory: Path) -> Iterator[Row]:
     yield from bfloat16.rows(optimizer)
 
 
-# Name for --only -> title, comparison.
+# Name for --only -> title and comparison.
 PARTS: dict[str, tuple[str, Part]] = {
   "reference": ("Model, losses and training, against the reference in NumPy float64 (tests/golden)", _reference),
   "original": ("Model, losses and training, against the original", _original),
@@ -161,17 +163,24 @@ PARTS: dict[str, tuple[str, Part]] = {
 
 
 def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
-  """Runs titled parts: the table as Markdown, printed as it grows, and how many rows exceed their tolerance."""
-  lines: list[str] = []
-  too_far = 0
+  """Runs comparisons, and prints their rows.
 
-  def say(line: str) -> None:
+  Args:
+    parts: title and comparison of each part.
+
+  Returns:
+    The table as Markdown, and the number of rows that exceed their tolerance.
+  """
+  lines: list[str] = []
+  num_failed = 0
+
+  def log(line: str) -> None:
     lines.append(line)
     print(line, flush=True)
 
   skipped = []
-  say("| what | against | max difference | tolerance | ok |")
-  say("|---|---|---|---|---|")
+  log("| quantity | compared with | max difference | tolerance | ok |")
+  log("|---|---|---|---|---|")
   for title, part in parts:
     with tempfile.TemporaryDirectory() as directory:
       rows = iter(part(Path(directory)))
@@ -180,18 +189,18 @@ def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
       except Unavailable as reason:
         skipped.append(f"- {title}: {reason}")
         continue
-      say(f"| **{title}** | | | | |")
+      log(f"| **{title}** | | | | |")
       for row in (first, *rows):
-        too_far += not row.ok
-        say(
+        num_failed += not row.ok
+        log(
           f"| {row.what} | {row.against} | {_number(row.difference)} | {_number(row.tolerance)} | "
           f"{'yes' if row.ok else 'NO'} |"
         )
   if skipped:
-    say("\nSkipped:\n")
+    log("\nSkipped:\n")
     for line in skipped:
-      say(line)
-  return "\n".join(lines) + "\n", too_far
+      log(line)
+  return "\n".join(lines) + "\n", num_failed
 
 
 def _number(value: float) -> str:
@@ -213,44 +222,50 @@ def main() -> None:
     path = getattr(FLAGS, name)
     if path and not files.exists(path):
       raise UserError(f"--{name}={path}: no such file or directory")
-  table, too_far = measure([PARTS[name] for name in FLAGS.only or PARTS])
+  table, num_failed = measure([PARTS[name] for name in FLAGS.only or PARTS])
   today = datetime.date.today().isoformat()
   path = files.join(FLAGS.output_dir, "_".join(["parity", today, *(FLAGS.only or [])]) + ".md")
   files.makedirs(FLAGS.output_dir)
   heading = (
-    f"# Parity, {today}\n\n{_versions()}, {platform.machine()}. Made by `benchmarks/parity.py`. Differences are the "
-    "largest absolute ones\nin float32, unless a row says that it is relative or counts.\n\n"
+    f"# Parity, {today}\n\n{_versions()}, {platform.machine()}. Made by `benchmarks/parity.py`. Each difference is "
+    "the largest absolute\none in float32, unless its row says that it is relative or a number.\n\n"
   )
   files.write_atomically(path, heading + table)
   print(f"\nwritten to {path}", flush=True)
-  if too_far:
-    raise RunError(f"{too_far} rows of {path} exceed their tolerance (ok: NO)")
+  if num_failed:
+    raise RunError(f"{num_failed} rows of {path} exceed their tolerance (ok: NO)")
 
 
 if __name__ == "__main__":
   flags.DEFINE_string(
     "tf1_dir",
     "",
-    "the original's recorded run: model.ckpt.*, albert_config.json, batch.npz, outputs.npz, train_{lamb,adamw}.npz "
-    "(tests/parity/golden.py says what is in them)",
+    "directory of the original's recorded run: model.ckpt.*, albert_config.json, batch.npz, outputs.npz, "
+    "train_{lamb,adamw}.npz (tests/parity/golden.py describes them)",
   )
   flags.DEFINE_string(
     "huggingface_weights",
     "",
-    "a trained ALBERT: what --init_checkpoint takes, such as a directory with model.safetensors and config.json",
+    "weights of a trained ALBERT, as for --init_checkpoint: such as a directory with model.safetensors and config.json",
   )
   flags.DEFINE_string(
     "huggingface_outputs",
     "",
-    "its recorded hidden states: .npz of input_ids, attention_mask, token_type_ids, h0, h1, ...",
+    "its recorded hidden states: an .npz file with input_ids, attention_mask, token_type_ids, h0, h1, ...",
   )
   flags.DEFINE_string(
-    "tokenization_file", "", "what the original's tokenizer gave: JSON list of {text, do_lower_case, normalized, ids}"
+    "tokenization_file",
+    "",
+    "results of the original's tokenizer: a JSON list of {text, do_lower_case, normalized, ids}",
   )
-  flags.DEFINE_string("spm_model_file", "", "the SentencePiece model it used")
-  flags.DEFINE_string("tfa_python", "", "the Python of an environment with tensorflow-addons (see make test-tfa)")
-  flags.DEFINE_multi_enum("only", None, list(PARTS), "a comparison to make, instead of all; may be given again")
+  flags.DEFINE_string("spm_model_file", "", "the SentencePiece model of the recorded results")
   flags.DEFINE_string(
-    "output_dir", str(ROOT / "benchmarks" / "results"), "where parity_DATE.md goes (with --only, the names are added)"
+    "tfa_python", "", "Python interpreter of an environment with tensorflow-addons (see make test-tfa)"
+  )
+  flags.DEFINE_multi_enum("only", None, list(PARTS), "a comparison to make, instead of all; may be repeated")
+  flags.DEFINE_string(
+    "output_dir",
+    str(ROOT / "benchmarks" / "results"),
+    "directory to write parity_DATE.md to (with --only, the names are added to the file name)",
   )
   app.run(main)

@@ -1,8 +1,8 @@
-"""What a pretraining step spends its time on, by kind of operation, as TensorFlow's profiler sees it.
+"""Prints the time of a pretraining step by kind of operation, as TensorFlow's profiler measures it.
 
   python benchmarks/profile_step.py --shape=8x128
 
-The times of operations that run at once are added up, so that on two cores they may come to twice the step's.
+The times of operations that run in parallel are added, so on two cores the sum may be twice the time of the step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import arguments, parse_shape, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Kind -> what the names of its operations hold; the first that fits. oneDNN's have other names than TensorFlow's own.
+# Kind -> parts of the names of its operations; the first kind that matches counts. oneDNN's operations have other names
+# than TensorFlow's, such as _MklFusedMatMul.
 KINDS = {
   "products of attention": ("BatchMatMul",),
   "matrix products": ("MatMul", "Einsum"),
@@ -39,12 +40,12 @@ KINDS = {
 
 
 def kind_of(operation: str) -> str:
-  """The kind of an operation by its name, such as _MklFusedMatMul."""
+  """The kind of an operation with a name such as _MklFusedMatMul."""
   return next(kind for kind, parts in KINDS.items() if any(part in operation for part in parts))
 
 
 def seconds_by_operation(directory: str) -> dict[str, float]:
-  """Operation -> seconds in it, from the profile in a directory."""
+  """Operation -> seconds, from the profile in a directory."""
   from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
   (path,) = Path(directory).rglob("*.xplane.pb")
@@ -55,7 +56,7 @@ def seconds_by_operation(directory: str) -> dict[str, float]:
     names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
     for line in plane.lines if "CPU" in plane.name else ():
       for event in line.events:
-        # A kernel is written node:Operation; Class::Method and "Function: name" are what waits for kernels.
+        # Kernels are recorded as node:Operation. Events such as Class::Method and "Function: name" wait for kernels.
         if match := re.fullmatch(r".*[^:]:(\w+)", names[event.metadata_id]):
           seconds[match[1]] += event.duration_ps / 1e12
   return seconds
@@ -64,7 +65,7 @@ def seconds_by_operation(directory: str) -> dict[str, float]:
 def main() -> None:
   """Prints a Markdown table."""
   batch_size, length = parse_shape(FLAGS.shape, f"--shape={FLAGS.shape}:")
-  from benchmarks.peers import albert_tf  # TensorFlow, once the flags are known to be good
+  from benchmarks.peers import albert_tf  # imports TensorFlow, so only after the flags are checked
 
   model = without_dropout(FLAGS.model)
   options = albert_tf.parse(arguments(model, batch_size, length, FLAGS.predictions, FLAGS.precision))
@@ -91,7 +92,7 @@ def main() -> None:
     f"Machine: {machine.describe()}. {FLAGS.model}, {FLAGS.shape}, {FLAGS.precision}: {median:.3f} s a step, median of "
     f"{FLAGS.steps}, {flop / median / 1e9:.0f} GFLOP/s; NumPy multiplies matrices at {costs.matrix_flops() / 1e9:.0f}."
   )
-  print("\n| | busy s | of these |\n|---|---|---|")
+  print("\n| | busy s | share |\n|---|---|---|")
   whole = sum(by_kind.values())
   for kind, seconds in sorted(by_kind.items(), key=lambda item: -item[1]):
     print(f"| {kind} | {seconds:.3f} | {seconds / whole:.1%} |")
@@ -99,8 +100,8 @@ def main() -> None:
 
 if __name__ == "__main__":
   flags.DEFINE_enum("model", "albert_base", list(MODELS), "model, without dropout")
-  flags.DEFINE_string("shape", "8x128", "batch x length")
+  flags.DEFINE_string("shape", "8x128", "batch size x sequence length")
   flags.DEFINE_string("precision", "float32", "as in run_pretraining.py")
-  flags.DEFINE_integer("predictions", 20, "masked positions of a sequence", lower_bound=1)
-  flags.DEFINE_integer("steps", 3, "steps that are timed", lower_bound=1)
+  flags.DEFINE_integer("predictions", 20, "number of masked positions in a sequence", lower_bound=1)
+  flags.DEFINE_integer("steps", 3, "number of measured steps", lower_bound=1)
   app.run(main)

@@ -1,10 +1,10 @@
-"""Compiles the real training steps for Cloud TPU v3 and v5e, without a TPU: what fits a core, and what it computes.
+"""Compiles the training steps for Cloud TPU v3 and v5e without a TPU, to find what fits into the memory of a core.
 
   python benchmarks/tpu_aot.py                       # every model and head; `make tpu-aot` sets up the profile first
   python benchmarks/tpu_aot.py --steps=pretraining --models=albert_base --lengths=512 --chips=v3
 
-For each program the largest batch a core that fits is looked for. Every compilation is a line of tpu_aot_trials.jsonl
-in --output_dir: the same command takes up where it was stopped, and does nothing again. tpu_aot_DATE.md is the table.
+For each program it searches the largest batch per core that fits. Every compilation is recorded as a line of
+tpu_aot_trials.jsonl in --output_dir, so the same command resumes where it stopped. The table is tpu_aot_DATE.md.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ FLAGS = flags.FLAGS
 TRIALS = "tpu_aot_trials.jsonl"
 PROFILE = ("tensorflow-tpu", "libtpu", "jax", "jaxlib")
 LENGTHS = (512, 128)
-# The paper's sizes first, the largest of them before all.
+# The paper's sizes in the order of compilation.
 SIZES = ("albert_xxlarge", "albert_base", "albert_xlarge", "albert_large")
 HEADS = tuple(step for step in STEPS if step != "pretraining")
 
 
 def check_profile() -> None:
-  """UserError where the packages of the tpu profile are missing."""
+  """Raises a UserError if packages of the tpu profile are missing."""
   missing = []
   for name in PROFILE:
     try:
@@ -54,13 +54,13 @@ def check_profile() -> None:
       missing.append(name)
   if missing:
     raise UserError(
-      f"{', '.join(missing)} not installed: programs for a TPU are compiled in the tpu profile alone; "
+      f"{', '.join(missing)} not installed: programs for a TPU can only be compiled in the tpu profile; "
       "`make setup-tpu` makes it in .venv-tpu, then run .venv-tpu/bin/python benchmarks/tpu_aot.py"
     )
 
 
 def distinct_models() -> list[str]:
-  """Names of MODELS, those in SIZES first; of names for the same model (v2 is the default) one."""
+  """Names of MODELS, those in SIZES first. If two names stand for the same model, only one is included."""
   names: dict[Any, str] = {}
   for name in (*SIZES, *MODELS):
     names.setdefault(MODELS[name], name)
@@ -68,7 +68,7 @@ def distinct_models() -> list[str]:
 
 
 def all_programs() -> Iterator[Program]:
-  """What the table holds, the most telling first."""
+  """All programs of the table, the most informative ones first."""
   for length, model in itertools.product(LENGTHS, SIZES):
     yield Program(step="pretraining", model=model, length=length)
   for model in SIZES:
@@ -82,30 +82,37 @@ def all_programs() -> Iterator[Program]:
     yield Program(step="pretraining", model=model, length=length)
 
 
-def chosen_programs() -> list[Program]:
-  """Those that the flags leave of all_programs, each once."""
-  wanted = {"step": FLAGS.steps, "model": FLAGS.models, "length": [int(length) for length in FLAGS.lengths]}
+def selected_programs() -> list[Program]:
+  """The programs that the flags select, without repetitions."""
+  filters = {"step": FLAGS.steps, "model": FLAGS.models, "length": [int(length) for length in FLAGS.lengths]}
   programs = list(dict.fromkeys(all_programs()))
-  for name, values in wanted.items():
+  for name, values in filters.items():
     if values:
       programs = [program for program in programs if getattr(program, name) in values]
   if not programs:
-    raise UserError("no program is left: --steps, --models and --lengths exclude each other (--help lists them)")
+    raise UserError("no program has all of --steps, --models and --lengths: give other values (--help lists them)")
   return programs
 
 
 def first_guess(program: Program) -> int:
-  """Where to start to look: what a core holds if it keeps about 10 numbers of two bytes a token, layer and unit."""
+  """The first batch size to try.
+
+  It assumes that a core stores about 10 numbers of two bytes for each token, layer and hidden unit.
+  """
   config = MODELS[program.model]
   width = config.hidden_size + config.num_attention_heads * program.length // 8
-  bytes_a_sequence = 20 * program.length * width * config.num_hidden_layers
+  bytes_per_sequence = 20 * program.length * width * config.num_hidden_layers
   if program.recompute_grad:
-    bytes_a_sequence //= 6
-  return max(1, (12 << 30) // bytes_a_sequence)
+    bytes_per_sequence //= 6
+  return max(1, (12 << 30) // bytes_per_sequence)
 
 
 class Bench:
-  """The trials made so far, and the processes that make more."""
+  """Compiles programs, and records every trial in a file.
+
+  Args:
+    path: the file of trials, in JSON lines. Its trials are not repeated.
+  """
 
   def __init__(self, path: Path):
     self.path = path
@@ -119,11 +126,15 @@ class Bench:
     self._lowered: dict[int, dict[str, Any]] = {}
 
   def run(self, program: Program, chips: list[str], directory: Path) -> None:
-    """Looks for the largest batch of `program` on each chip. Raises Failed when it can't be lowered or compiled."""
+    """Searches the largest batch of `program` on each chip.
+
+    Raises:
+      Failed: the program cannot be lowered or compiled.
+    """
     try:
       self._run(program, chips, directory)
     finally:
-      self._lowering.close()  # and with it what TensorFlow holds of the program
+      self._lowering.close()  # also frees the memory that TensorFlow holds for the program
       self._compiler.close()
       for batch in self._lowered:
         self._file(directory, batch).unlink(missing_ok=True)
@@ -145,11 +156,14 @@ class Bench:
     return search.next_batch(trials, CHIPS[chip].hbm, self._guess(program, chip), parts)
 
   def _guess(self, program: Program, chip: str) -> int:
-    """The largest batch that fits another chip, head or release of the model is a better guess than any rule."""
+    """The batch size to begin with.
+
+    The best guess is the largest one that fits on another chip, with another head, or for version 2 of the model.
+    """
     another_chip = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
     heads = [dataclasses.replace(program, step=step) for step in HEADS if program.step in HEADS]
     another_head = [self.trials.get((head, chip), {}) for head in heads]
-    v2 = dataclasses.replace(program, model=program.model.removesuffix("_v1"))  # the same without dropout
+    v2 = dataclasses.replace(program, model=program.model.removesuffix("_v1"))  # the same model without dropout
     for known in (another_chip, another_head, [self.trials.get((v2, chip), {})]):
       tried = [batch for trials in known for batch in trials]
       fitting = [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]
@@ -170,7 +184,7 @@ class Bench:
 
 
 def main() -> None:
-  programs = chosen_programs()
+  programs = selected_programs()
   output = Path(FLAGS.output_dir)
   output.mkdir(parents=True, exist_ok=True)
   bench = Bench(output / TRIALS)
@@ -181,7 +195,7 @@ def main() -> None:
       for program in programs:
         try:
           bench.run(program, FLAGS.chips, Path(directory))
-        except (Failed, RunError) as error:  # the other programs may do better
+        except (Failed, RunError) as error:  # the other programs may succeed
           failures.append(f"{report.describe(program)} {program.model} {program.length}: {str(error)[:500]}")
           print(f"FAILED: {failures[-1]}", file=sys.stderr, flush=True)
   print(f"written to {report.write(bench.trials, output)}")
@@ -190,10 +204,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  flags.DEFINE_multi_enum("steps", [], list(STEPS), "a step to compile, instead of all; may be given again")
-  flags.DEFINE_multi_enum("models", [], distinct_models(), "a model, instead of all; may be given again")
+  flags.DEFINE_multi_enum("steps", [], list(STEPS), "a step to compile, instead of all; may be repeated")
+  flags.DEFINE_multi_enum("models", [], distinct_models(), "a model, instead of all; may be repeated")
   flags.DEFINE_multi_enum("lengths", [], [str(length) for length in LENGTHS], "a length, instead of both")
   flags.DEFINE_multi_enum("chips", list(CHIPS), list(CHIPS), "a chip, instead of both")
-  flags.DEFINE_bool("report_only", False, "compile nothing: write the table of the trials that there are")
-  flags.DEFINE_string("output_dir", str(ROOT / "benchmarks" / "results"), "where the trials and the table are")
+  flags.DEFINE_bool("report_only", False, "only write the table of the recorded trials")
+  flags.DEFINE_string("output_dir", str(ROOT / "benchmarks" / "results"), "directory of the trials and the table")
   app.run(main)

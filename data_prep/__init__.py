@@ -1,1 +1,1 @@
-"""Offline data preparation: raw text to a vocabulary and to TFRecord shards with masks and sentence pairs."""
+"""Data preparation: trains a vocabulary on plain text, and turns the text into TFRecord shards for pretraining."""

@@ -1,7 +1,8 @@
-"""Asks exported models what their own examples ask: `python examples/ask.py MODEL_DIRECTORY [MODEL_DIRECTORY ...]`.
+"""Runs exported models on their example requests: `python examples/ask.py MODEL_DIRECTORY [MODEL_DIRECTORY ...]`.
 
-Needs TensorFlow and tensorflow-text, and nothing of this project: each directory is a version that
-`python -m albert.export` wrote. Prints a JSON object an example: model, request and answer.
+It needs TensorFlow and tensorflow-text, but not this project. Each directory is a model version that
+`python -m albert.export` has written. For each example it prints a JSON object with the model, the request and the
+answer.
 """
 
 from __future__ import annotations
@@ -13,28 +14,32 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (the tokenizer's op)
+import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 
 
-def text(value: object) -> object:
-  """Bytes as text, floats with six digits."""
+def to_json(value: object) -> object:
+  """Converts bytes to text, and rounds floats to six digits."""
   if isinstance(value, list):
-    return [text(item) for item in value]
+    return [to_json(item) for item in value]
   if isinstance(value, bytes):
     return value.decode("utf-8", errors="replace")
   return round(value, 6) if isinstance(value, float) else value
 
 
 def ask(directory: str) -> None:
-  """Prints the answers of one model."""
+  """Prints the answers of a model to its example requests.
+
+  Args:
+    directory: the model version.
+  """
   model = tf.saved_model.load(directory)
   with open(os.path.join(directory, "examples", "serving_default.json"), encoding="utf-8") as file:
     instances = json.load(file)["instances"]
   for instance in instances:
     answers = model.signatures["serving_default"](**{name: tf.constant([value]) for name, value in instance.items()})
-    answer = {name: text(values.numpy().tolist()[0]) for name, values in sorted(answers.items())}
-    shown = {"model": directory, "request": instance, "answer": answer}
-    print(json.dumps(shown, ensure_ascii=False), flush=True)
+    answer = {name: to_json(values.numpy().tolist()[0]) for name, values in sorted(answers.items())}
+    result = {"model": directory, "request": instance, "answer": answer}
+    print(json.dumps(result, ensure_ascii=False), flush=True)
 
 
 if __name__ == "__main__":
@@ -43,4 +48,4 @@ if __name__ == "__main__":
   for path in sys.argv[1:]:
     ask(path)
   if any(name.split(".")[0] == "albert" for name in sys.modules):
-    sys.exit("albert was imported")
+    sys.exit("error: this program must not import albert")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job at the size of a laptop: raw text -> vocabulary -> TFRecord shards -> a trained ALBERT -> a filled mask.
-# A run that was stopped goes on from its last checkpoint when the same command is given again.
+# The whole pipeline at a size for a laptop: raw text -> vocabulary -> TFRecord shards -> pretrained ALBERT -> masked words
+# filled in. If it was stopped, run the same command again: training resumes from its last checkpoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,1 +1,1 @@
-"""The same training step in this project and in others, each run in its own environment by bench_step.py."""
+"""The same training step in this project and in other libraries. bench_step.py runs each in its own environment."""

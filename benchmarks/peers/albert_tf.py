@@ -1,4 +1,4 @@
-"""This project: the Trainer that run_pretraining.py uses."""
+"""Training steps of this project, with the Trainer that run_pretraining.py uses."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from benchmarks.peers import protocol
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-  """The options, from the command line unless they are given."""
+  """Parses the options. `argv`: None for the command line."""
   parser = protocol.parser()
   parser.add_argument("--recompute_grad", action="store_true")
   return parser.parse_args(argv)
 
 
 def make_step(options: argparse.Namespace) -> Callable[[int], float]:
-  """A function that does so many steps on one batch and returns the loss."""
-  tf.config.experimental.enable_op_determinism()  # as in a run
+  """Returns a function that does the given number of steps on one batch and returns the last loss."""
+  tf.config.experimental.enable_op_determinism()  # as in training runs
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   config = TrainConfig(
     train_batch_size=options.batch_size, precision=options.precision, distribution_strategy="one_device"

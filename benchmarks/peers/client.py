@@ -1,4 +1,4 @@
-"""A process that does training steps with one library when asked to; several stay alive and are asked in turns."""
+"""Starts processes that do training steps with one library each, and measures them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parse_shape(text: str, given: str) -> tuple[int, int]:
-  """Batch and length of a text such as 8x128.
+  """Parses a batch size and a sequence length, such as 8x128.
+
+  Args:
+    text: the text to parse.
+    given: the flag and its value, with which the error message begins.
 
   Raises:
-    UserError: it is not of that form; begins with `given`.
+    UserError: the text does not have this form.
   """
   try:
     batch_size, length = (int(number) for number in text.split("x"))
@@ -33,24 +37,34 @@ def parse_shape(text: str, given: str) -> tuple[int, int]:
 
 
 def without_dropout(model: str) -> ModelConfig:
-  """A named model as it is timed."""
+  """The config of a named model, without dropout."""
   return dataclasses.replace(named_model(model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def arguments(config: ModelConfig, batch_size: int, length: int, predictions: int, precision: str) -> list[str]:
-  """The command line of a peer (protocol.py)."""
+  """The arguments of a peer's process (see protocol.parser)."""
   values = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
   values |= {"predictions": predictions, "precision": precision, "threads": os.cpu_count()}
   return [f"--{name}={value}" for name, value in values.items()]
 
 
 class Peer:
-  """Steps of one library on one batch.
+  """A process that does training steps with one library, always on the same batch.
+
+  Args:
+    name: a key of PEERS.
+    config: the model.
+    batch_size: sequences in the batch.
+    length: tokens in a sequence.
+    predictions: masked positions in a sequence.
+    precision: "float32" or "bfloat16".
+    python: Python interpreter for libraries other than this project; "" for this one.
+    recompute_grad: whether to use gradient checkpointing (only for this project).
 
   Attributes:
-    first: seconds of the first step, which traces or compiles.
-    seconds: of a step, one for each run().
-    memory: the peak of the process, MiB.
+    first: seconds of the first step, which is traced or compiled.
+    seconds: seconds of a step, the mean of each run().
+    memory: peak memory of the process in MiB.
   """
 
   def __init__(
@@ -68,12 +82,12 @@ class Peer:
     self.name = name
     self.seconds: list[float] = []
     self.memory = 0.0
-    words = arguments(config, batch_size, length, predictions, precision) + ["--recompute_grad"] * recompute_grad
+    options = arguments(config, batch_size, length, predictions, precision) + ["--recompute_grad"] * recompute_grad
     executable = sys.executable if name == OURS else python or sys.executable
-    # The others run as their users have them: without the kernels that importing albert asks for.
+    # Other libraries run as for their users: without the setting for oneDNN's kernels that importing albert makes.
     environment = {key: value for key, value in os.environ.items() if name == OURS or key != KERNELS}
     self._process = subprocess.Popen(
-      [executable, str(ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"), *words],
+      [executable, str(ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"), *options],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
@@ -81,7 +95,7 @@ class Peer:
       env=environment,
     )
     words: list[str] = []
-    while words[:1] != [READY]:  # other lines are its library's chatter
+    while words[:1] != [READY]:  # other lines are output of the library
       words = self._line().split()
     self.first = float(words[1])
 
@@ -95,7 +109,7 @@ class Peer:
     return line
 
   def run(self, steps: int) -> None:
-    """Does `steps` steps and notes the seconds of one."""
+    """Does `steps` steps, and appends the mean seconds of a step to `seconds`."""
     assert self._process.stdin is not None
     self._process.stdin.write(f"{steps}\n")
     self._process.stdin.flush()
@@ -107,4 +121,4 @@ class Peer:
     """Ends the process."""
     assert self._process.stdin is not None
     self._process.stdin.close()
-    self._process.wait(timeout=600)  # a machine with much else to do takes minutes
+    self._process.wait(timeout=600)  # on a busy machine this takes minutes

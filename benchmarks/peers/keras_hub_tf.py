@@ -1,4 +1,7 @@
-"""keras-hub on Keras 3 and TensorFlow: AlbertBackbone, its masked-LM head, a dense layer on the pooled output."""
+"""Training steps of keras-hub on Keras 3 and TensorFlow.
+
+The model is AlbertBackbone with keras-hub's masked-LM head, and a dense layer on the pooled output.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from benchmarks.peers import protocol
 
 
 def main() -> None:
-  """Serves steps on one batch."""
+  """Builds the model and answers requests for steps."""
   options = protocol.parser().parse_args()
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   keras.utils.set_random_seed(0)
@@ -56,7 +59,7 @@ def main() -> None:
   labels = {"logits": batch["labels"], "order": batch["order"]}
 
   def step(number: int) -> float:
-    # Not fit(), which at the end of an epoch waits for seconds that are no part of a step.
+    # fit() is not used, since at the end of an epoch it waits for seconds, which are not part of a step.
     for _ in range(number):
       logs = model.train_on_batch(inputs, labels, return_dict=True)
     return float(logs["loss"])

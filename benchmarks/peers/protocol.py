@@ -1,4 +1,4 @@
-"""What client.py and the processes it times say to each other. Imports nothing that an environment may lack."""
+"""The messages between client.py and the processes that it measures. It imports only the standard library and NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY = "ready"
 
 
 def parser() -> argparse.ArgumentParser:
-  """What client.Peer passes on; `config` holds the fields of albert.config.model.ModelConfig."""
+  """The parser of the arguments that client.Peer passes. `config`: the fields of albert.config.model.ModelConfig."""
   parser = argparse.ArgumentParser()
   parser.add_argument("--config", type=json.loads, required=True)
   for name in ("batch_size", "length", "predictions", "threads"):
@@ -25,7 +25,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def random_batch(options: argparse.Namespace) -> dict[str, Any]:
-  """NumPy arrays: input_ids, segment_ids [B, S], positions, labels [B, P], order [B]. Every token is real."""
+  """A random batch without padding.
+
+  Returns:
+    NumPy arrays: input_ids and segment_ids [B, S], positions and labels of the masked tokens [B, P], and the labels of
+    sentence order [B], named "order".
+  """
   import numpy as np
 
   rng = np.random.default_rng(0)
@@ -43,9 +48,12 @@ def random_batch(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def serve(step: Callable[[int], float]) -> None:
-  """Answers "N" on standard input with the seconds that N steps took, the last loss and the peak of memory in MiB.
+  """Reads numbers of steps from standard input, and does so many training steps for each.
 
-  `step(n)` does n training steps and returns the loss of the last.
+  For each number it prints the seconds that the steps took, the last loss and the peak memory in MiB.
+
+  Args:
+    step: does the given number of steps and returns the last loss.
   """
   start = time.perf_counter()
   step(1)  # compiles, allocates

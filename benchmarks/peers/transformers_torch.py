@@ -1,4 +1,7 @@
-"""Hugging Face transformers on PyTorch: AlbertForPreTraining's parts, with logits at the masked positions alone."""
+"""Training steps of Hugging Face's transformers on PyTorch.
+
+The model is AlbertForPreTraining, with logits computed only at the masked positions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from benchmarks.peers import protocol
 
 
 def main() -> None:
-  """Serves steps on one batch."""
+  """Builds the model and answers requests for steps."""
   options = protocol.parser().parse_args()
   torch.set_num_threads(options.threads)
   torch.manual_seed(0)

@@ -1,22 +1,22 @@
-"""The TPUs that programs are compiled for, and their public figures (cloud.google.com/tpu/docs)."""
+"""The TPUs that programs are compiled for, with their published specifications (cloud.google.com/tpu/docs)."""
 
 from __future__ import annotations
 
 import dataclasses
 
-# Cores that train together in a compiled program: one host of v3, one of v5e.
+# Number of cores that train together in a compiled program: those of one host, for v3 and for v5e.
 NUM_CORES = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """One core (what TensorFlow calls a replica), as the roofline needs it.
+  """One core, which TensorFlow calls a replica.
 
   Attributes:
-    topology: NUM_CORES of them, by libtpu's name.
-    flops: of bfloat16 matrices, a second.
-    bandwidth: bytes a second from and to HBM.
-    hbm: bytes; the compiler keeps some of it for itself.
+    topology: libtpu's name of a topology with NUM_CORES cores.
+    flops: peak floating-point operations per second, for products of bfloat16 matrices.
+    bandwidth: bytes per second between the core and its memory (HBM).
+    hbm: bytes of HBM. The compiler reserves some of them.
   """
 
   topology: str
@@ -25,7 +25,7 @@ class Chip:
   hbm: int
 
 
-# A v3 chip has 123 TFLOP/s, 900 GB/s and 32 GiB for its two cores; a v5e chip has one.
+# A v3 chip has 123 TFLOP/s, 900 GB/s and 32 GiB for its two cores together; a v5e chip has one core.
 CHIPS = {
   "v3": Chip("v3:2x2", 61.5e12, 450e9, 16 << 30),
   "v5e": Chip("v5e:2x4", 197e12, 819e9, 16 << 30),
@@ -33,5 +33,11 @@ CHIPS = {
 
 
 def roofline_seconds(chip: Chip, flops: float, num_bytes: float) -> float:
-  """The least time in which a core can do so many operations and move so many bytes, if it does both at once."""
+  """A lower bound for the seconds of a program on a core, if operations and transfers overlap completely.
+
+  Args:
+    chip: the core.
+    flops: floating-point operations of the program.
+    num_bytes: bytes that it moves from and to HBM.
+  """
   return max(flops / chip.flops, num_bytes / chip.bandwidth)

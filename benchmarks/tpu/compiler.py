@@ -1,6 +1,7 @@
-"""Compiles StableHLO into the executable of TPUs that aren't there, with libtpu, and reads what it takes of each.
+"""Compiles StableHLO for TPUs with libtpu, without a TPU, and reads how much memory and computation it needs.
 
-Run as a process: a JSON request a line on stdin, a JSON answer a line on stdout (see `serve`).
+It runs as a process: each line of stdin is a request in JSON, and each line of stdout is an answer in JSON (see
+`serve`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from jaxlib.mlir import ir
 from benchmarks.tpu import protocol
 from benchmarks.tpu.chips import CHIPS, NUM_CORES
 
-# Of the compiler's search for speed, from -1 to 1. At -1 it takes a third of the time that it takes at 0 (35 s instead
-# of 109 for albert_base at 512) and gives the same temporaries, flops and bytes, and a fourth of the code.
+# The effort that the compiler makes to find a fast program, from -1 to 1. At -1 it needs a third of the time that it
+# needs at 0 (35 s instead of 109 s for albert_base at length 512). Temporaries, flops and bytes are the same, and the
+# code is a fourth as large.
 _EFFORT = -1.0
 
 # "Ran out of memory in memory space hbm. Used 30.47G of 15.75G hbm."
@@ -32,9 +34,16 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def with_aliases(text: str) -> tuple[bytes, int]:
-  """Lets every result of a program take the memory of the argument of the same number, as assigned variables do.
+  """Makes result i of a program use the memory of argument i, as assignments to variables do.
 
-  Returns: the program, and the bytes of the aliased arguments as StableHLO counts them.
+  Args:
+    text: a StableHLO program whose results have the types of its first arguments.
+
+  Returns:
+    The program, and the bytes of the aliased arguments as StableHLO counts them.
+
+  Raises:
+    ValueError: the types differ.
   """
   with mlir.make_ir_context():
     module = ir.Module.parse(text)
@@ -42,7 +51,7 @@ def with_aliases(text: str) -> tuple[bytes, int]:
     signature = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     num_results = len(signature.results)
     if signature.inputs[:num_results] != signature.results:
-      raise ValueError("the results of the program are not its first arguments, assigned")
+      raise ValueError("the results of the program do not have the types of its first arguments")
     number = ir.IntegerType.get_signless(32)
     aliases = [
       ir.DictAttr.get({"tf.aliasing_output": ir.IntegerAttr.get(number, i)} if i < num_results else {})
@@ -64,11 +73,15 @@ def _devices(topology: str) -> list[Any]:
 
 
 def compile_program(path: str, chip_name: str) -> dict[str, Any]:
-  """What the program at `path` takes of each core of `chip_name`, with NUM_CORES of them at work.
+  """Compiles a program for NUM_CORES cores, and returns what it needs on each core.
 
-  Returns: seconds (of the compiler's own time) and either `needs` and `limit` (bytes of HBM, for a program that
-    doesn't fit) or the fields of a program that does: argument, output, alias, temporary and code (bytes of HBM),
-    flops, bytes_accessed.
+  Args:
+    path: file of a StableHLO program.
+    chip_name: a key of CHIPS.
+
+  Returns:
+    `seconds`: processor time of the compiler. If the program does not fit: `needs` and `limit`, in bytes of HBM. If it
+    fits: `argument`, `output`, `alias`, `temporary` and `code`, in bytes of HBM, `flops` and `bytes_accessed`.
   """
   started = time.process_time()
   devices = _devices(CHIPS[chip_name].topology)
@@ -82,10 +95,10 @@ def compile_program(path: str, chip_name: str) -> dict[str, Any]:
   try:
     executable = devices[0].client.compile(program, xla_client.DeviceList(tuple(devices)), options)
   except jax.errors.JaxRuntimeError as error:
-    found = _OUT_OF_MEMORY.search(str(error))
-    if not found:
+    match = _OUT_OF_MEMORY.search(str(error))
+    if not match:
       raise
-    used, unit, limit, limit_unit = found.groups()
+    used, unit, limit, limit_unit = match.groups()
     return {
       "seconds": time.process_time() - started,
       "needs": round(float(used) * _UNITS[unit]),
@@ -107,7 +120,7 @@ def compile_program(path: str, chip_name: str) -> dict[str, Any]:
 
 
 def serve() -> None:
-  """Answers {"path", "chip"}: see compile_program."""
+  """Answers requests {"path", "chip"} with the result of compile_program."""
   protocol.serve(lambda request: compile_program(request["path"], request["chip"]))
 
 

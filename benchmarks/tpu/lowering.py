@@ -1,10 +1,11 @@
-"""Lowers training steps to StableHLO against the op registry of the TPU, without a TPU.
+"""Lowers training steps to StableHLO with TensorFlow's op registry for the TPU, without a TPU.
 
-Run as a process: a JSON request a line on stdin, a JSON answer a line on stdout (see `serve`).
+It runs as a process: each line of stdin is a request in JSON, and each line of stdout is an answer in JSON (see
+`serve`).
 
-What is lowered is albert.training.loop.Trainer.replica_step itself, with the task, model and optimizer of a run. Only
-its variables are exchanged: a program for a TPU that isn't there can't hold variables, so each becomes an argument of
-the program, and what is assigned to it a result.
+The lowered function is albert.training.loop.Trainer.replica_step, with the task, model and optimizer of a training run.
+Only the variables are replaced, since there is no TPU to hold them: each variable becomes an argument of the program,
+and its new value a result.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _WORD_EMBEDDINGS = "word_embeddings"
 
 
 class ArgumentVariable(resource_variable_ops.UninitializedVariable):
-  """A variable whose value is a tensor: first an argument of the program, then what was assigned last.
+  """A variable whose value is a tensor: first an argument of the program, later the last value assigned to it.
 
-  It takes no memory, whatever its shape. Before it is bound it reads as zeros, so that layers can be built.
+  It uses no memory for its value. Before it is bound, its value is zeros, so that layers can be built.
   """
 
   one_hot = False
@@ -49,18 +50,18 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
 
   @property
   def handle(self) -> tf.Tensor:
-    """What a gradient tape watches."""
+    """The tensor that a gradient tape watches."""
     return self._handle if self._bound is None else self._bound
 
   def value(self) -> tf.Tensor:
-    """The tensor it stands for."""
+    """The current value."""
     if self._bound is None:
       return tf.zeros(self.shape, self.dtype)
     tape.variable_accessed(self)
     return self._bound
 
   def read_value(self) -> tf.Tensor:
-    """See value."""
+    """The current value."""
     return self.value()
 
   def _read_variable_op(self, no_copy: bool = False) -> tf.Tensor:
@@ -68,7 +69,7 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
     return self.value()
 
   def sparse_read(self, indices: tf.Tensor, name: str | None = None) -> tf.Tensor:
-    """What tf.gather calls."""
+    """The rows with the given indices. tf.gather calls this."""
     del name
     if self.one_hot:
       dtype = keras.mixed_precision.global_policy().compute_dtype
@@ -93,7 +94,7 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
 
 
 class Core(tf.distribute.ReplicaContext):
-  """One of `num_replicas` cores that train together: sums go over all of them, as TPUStrategy has it."""
+  """The replica context of one of `num_replicas` cores. As with TPUStrategy, sums are over all cores."""
 
   def __init__(self, replica_id: tf.Tensor, num_replicas: int):
     super().__init__(tf.distribute.get_strategy(), replica_id)
@@ -109,7 +110,15 @@ class Core(tf.distribute.ReplicaContext):
 
 
 def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[Any, list[ArgumentVariable]]:
-  """What `make` makes, with every variable an ArgumentVariable; and these, in the order they were made."""
+  """Calls a function so that every variable it creates is an ArgumentVariable.
+
+  Args:
+    make: the function.
+    one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix.
+
+  Returns:
+    The result of `make`, and the variables in the order of their creation.
+  """
   variables: list[ArgumentVariable] = []
 
   def creator(next_creator: Callable[..., tf.Variable], **settings: Any) -> tf.Variable:
@@ -131,7 +140,7 @@ def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[
   made: list[Any] = []
 
   @tf.function(autograph=False)
-  def trace() -> None:  # layers are built on tensors without values: nothing is computed
+  def trace() -> None:  # layers are built from symbolic tensors: nothing is computed
     with tf.variable_creator_scope(creator):
       made.append(make())
 
@@ -140,12 +149,12 @@ def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[
 
 
 class Step:
-  """The step of one program, to be lowered for batches of any size.
+  """The training step of a program, which can be lowered for any batch size.
 
   Args:
-    program: what to lower.
-    model: its model; None for the one it names.
-    directory: an empty one.
+    program: the program.
+    directory: an empty directory for the files of the task.
+    model: the model config; None for the one that the program names.
   """
 
   def __init__(self, program: Program, directory: Path, model: ModelConfig | None = None):
@@ -170,7 +179,7 @@ class Step:
     return Trainer(self.task, keras_model, optimizer, plan)
 
   def __call__(self, values: Sequence[tf.Tensor], batch: Batch, replica_id: tf.Tensor, num_replicas: int) -> list[Any]:
-    """The values of all variables after one update, as tensors."""
+    """Runs one update. Returns the new values of all variables as tensors."""
     for variable, value in zip(self.variables, values, strict=True):
       variable.bind(value)
     with Core(replica_id, num_replicas):
@@ -181,9 +190,15 @@ class Step:
     return results
 
   def stablehlo(self, batch_size: int, num_replicas: int) -> str:
-    """The program that each of `num_replicas` cores runs on `batch_size` sequences (examples, for groups of them).
+    """Lowers the step to StableHLO.
 
-    Arguments: the variables, the features of the batch, int32 [] the core's number. Results: the variables.
+    Args:
+      batch_size: number of sequences (for multiple choice: of examples) on each core.
+      num_replicas: number of cores.
+
+    Returns:
+      The program of a core as text. Its arguments are the variables, the features of the batch and the core's number
+      (int32 []); its results are the variables.
     """
     features = batch_specs(self.data, batch_size)
     num_variables = len(self.variables)
@@ -199,14 +214,14 @@ class Step:
 
 
 def batch_specs(data: Dataset, batch_size: int) -> dict[str, tf.TensorSpec]:
-  """The features of a core's batch, as the input pipeline gives them; a UserError if a size is not known."""
+  """The features of a core's batch, as the input pipeline returns them. UserError if a size is not static."""
   batches = data.training_batches(batch_size=batch_size, first_step=0, seed=0, context=InputContext(0, 1, 1))
   check_static_shapes(batches.element_spec)
   return dict(batches.element_spec)
 
 
 def serve() -> None:
-  """Answers {"program": {...}, "batch_size", "num_replicas", "path"}: writes StableHLO to `path`."""
+  """Answers requests {"program": {...}, "batch_size", "num_replicas", "path"}: writes StableHLO to `path`."""
   steps: dict[Program, Step] = {}
 
   def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every training step of the project, as a task that can be built without data of the user's."""
+"""The training steps of all tasks, with small generated data instead of the user's."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from albert.tasks.base import Task
 from albert.tasks.pretraining import PretrainingTask
 from data_prep.settings import PreparationSettings
 
-# More than a window of every task holds, less than two windows of 512.
+# Words of the generated texts: more than fit into a window of any task, and fewer than fill two windows of 512 tokens.
 _WORDS = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-  """A training step, but for its batch.
+  """A training step without its batch size.
 
   Attributes:
     step: a key of STEPS.
     model: a name of albert.config.model.MODELS.
     length: S, tokens in a sequence.
-    recompute_grad, gradient_accumulation_steps: the flags of these names.
-    one_hot: look words up by a product with a one-hot matrix instead of a gather.
+    recompute_grad: as the flag of this name.
+    gradient_accumulation_steps: as the flag of this name.
+    one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix instead of a gather.
   """
 
   step: str
@@ -45,12 +46,12 @@ class Program:
 
   @property
   def optimizer(self) -> str:
-    """What the paper used: LAMB to pretrain, Adam to fine-tune."""
+    """The optimizer of the paper: LAMB for pretraining, Adam (here AdamW) for fine-tuning."""
     return "lamb" if self.step == "pretraining" else "adamw"
 
 
 def write_vocabulary(path: Path, num_pieces: int) -> str:
-  """A SentencePiece model of `num_pieces` pieces, which are numbers; returns its path."""
+  """Writes a SentencePiece model of `num_pieces` pieces, whose words are numbers. Returns its path."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter([" ".join(map(str, range(num_pieces)))] * 2),
@@ -93,7 +94,7 @@ def _finetuning(
 
 
 def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
-  """Batches take their shape from the contract of the shards, so there need be none."""
+  """The shapes of batches follow from the settings, so no shards are needed."""
   del directory
   predictions = PreparationSettings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))
@@ -122,8 +123,8 @@ def _race() -> str:
   return json.dumps(question) + "\n"
 
 
-# Step -> (model, sequence length, an empty directory of its own) -> the task, and data whose batches have the shapes
-# that a TPU sees.
+# Name of the step -> a function of the model, the sequence length and an empty directory. It returns the task, and a
+# data set whose batches have the shapes of batches on a TPU.
 STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]] = {
   "pretraining": _pretraining,
   "classification": _finetuning(

@@ -1,4 +1,4 @@
-"""Requests and answers between the benchmark and the processes that do its work: a JSON object a line."""
+"""Requests to worker processes and their answers: one JSON object on each line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from albert.errors import RunError
 
 ROOT = Path(__file__).resolve().parents[2]
-# Without a TPU, libtpu would ask the cloud's metadata server what machine this is, and wait for minutes. It would not
-# be loaded by two processes at once either, since on a TPU's machine the first one has the TPU.
+# Without these settings, libtpu asks the cloud's metadata server for the type of the machine and waits for minutes. It
+# also refuses to be loaded by two processes, since on a machine with a TPU only one process can use it.
 ENVIRONMENT = {
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_ACCELERATOR_TYPE": "v3-8",
@@ -27,23 +27,27 @@ ENVIRONMENT = {
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-  """Answers the requests on stdin until it ends. What the work itself prints goes to stderr."""
+  """Answers the requests on stdin until it ends. Other output of the process goes to stderr.
+
+  Args:
+    answer: returns the answer to a request. If it raises an exception, the answer is {"error": message}.
+  """
   replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
   for line in sys.stdin:
     try:
       reply = answer(json.loads(line))
-    except Exception as error:  # whatever it is, the other side reports it
+    except Exception as error:  # the process that asked reports it
       reply = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(reply), file=replies, flush=True)
 
 
 class Failed(RuntimeError):
-  """The other process could not do what was asked; the message is its own."""
+  """A worker process could not carry out a request. The message is the worker's."""
 
 
 class Worker:
-  """A process that runs `module` and answers requests; it starts with the first one."""
+  """A process that runs `module` and answers requests. It starts with the first request."""
 
   def __init__(self, module: str):
     self.module = module
@@ -51,7 +55,12 @@ class Worker:
     self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the process
 
   def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer. Raises Failed with the process's own message, RunError if it died."""
+    """Returns the answer to a request.
+
+    Raises:
+      Failed: the worker could not carry out the request.
+      RunError: the worker process ended.
+    """
     if self._process is None:
       self._process = subprocess.Popen(
         [sys.executable, "-m", self.module],
@@ -70,7 +79,7 @@ class Worker:
     if not line:
       code = self._process.wait()
       self._log.seek(0)
-      last = (self._log.read().strip().splitlines() or ["without a word"])[-1]
+      last = (self._log.read().strip().splitlines() or ["without a message"])[-1]
       raise RunError(f"{self.module} ended with code {code}: {last[:500]}")
     reply = json.loads(line)
     if "error" in reply:
@@ -78,7 +87,7 @@ class Worker:
     return dict(reply)
 
   def close(self) -> None:
-    """Ends the process; the next request starts another."""
+    """Ends the process. The next request starts a new one."""
     if self._process is not None:
       assert self._process.stdin is not None
       self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""The table of trials, as Markdown."""
+"""Writes the table of all compilations as Markdown."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _COLUMNS = (
   "model",
   "length",
   "chip",
-  "largest batch a core",
+  "largest batch per core",
   "does not fit",
   "HBM GiB",
   "variables",
   "temporaries",
-  "TFLOP a step",
-  "GFLOP a sequence",
-  "GB a step",
-  "roofline ms a step",
-  "sequences/s a core",
+  "TFLOP per step",
+  "GFLOP per sequence",
+  "GB per step",
+  "roofline ms per step",
+  "sequences/s per core",
   "bound by",
 )
 
 
 def describe(program: Program) -> str:
-  """The step with what is unusual about it."""
+  """The name of a program's step, with its settings that are not the default."""
   notes = [program.step]
   if program.recompute_grad:
     notes.append("recompute_grad")
@@ -44,30 +44,30 @@ def describe(program: Program) -> str:
 
 
 def trial_line(program: Program, chip: str, batch: int, trial: Trial) -> str:
-  """One compilation, for the terminal."""
-  what = f"{describe(program)} {program.model} {program.length} {chip} batch {batch}"
+  """A line about one compilation, for the terminal."""
+  name = f"{describe(program)} {program.model} {program.length} {chip} batch {batch}"
   verdict = "fits" if fits(trial) else "does not fit"
-  return f"{what}: {verdict}, {bytes_used(trial) / _GIB:.2f} GiB ({trial['seconds']:.0f} s of the compiler)"
+  return f"{name}: {verdict}, {bytes_used(trial) / _GIB:.2f} GiB ({trial['seconds']:.0f} s of the compiler)"
 
 
 def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
   largest = max((batch for batch in trials if fits(trials[batch])), default=None)
   smallest = min((batch for batch in trials if not fits(trials[batch])), default=None)
-  refused = "" if smallest is None else f"{smallest} ({bytes_used(trials[smallest]) / _GIB:.1f} GiB)"
+  too_large = "" if smallest is None else f"{smallest} ({bytes_used(trials[smallest]) / _GIB:.1f} GiB)"
   row = [describe(program), program.model, str(program.length), chip]
   parts = program.gradient_accumulation_steps
   finished = next_batch(trials, CHIPS[chip].hbm, largest or parts, parts) is None
   if largest is None:
-    return [*row, "none" if finished else "not known yet", refused, *[""] * (len(_COLUMNS) - len(row) - 2)]
+    return [*row, "none" if finished else "not known yet", too_large, *[""] * (len(_COLUMNS) - len(row) - 2)]
   trial = trials[largest]
   row += [
     f"{largest}" + ("" if finished else " or more"),
-    refused,
+    too_large,
     f"{bytes_used(trial) / _GIB:.2f}",
     f"{trial['alias'] / _GIB:.2f}",
     f"{trial['temporary'] / _GIB:.2f}",
   ]
-  if parts > 1:  # a loop, whose body the compiler counts once
+  if parts > 1:  # accumulation is a loop, and the compiler counts its body once
     return [*row, *[""] * (len(_COLUMNS) - len(row))]
   flops, num_bytes = trial["flops"], trial["bytes_accessed"]
   seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)
@@ -83,10 +83,10 @@ def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
 
 
 def table(trials: Mapping[tuple[Program, str], Mapping[int, Trial]]) -> str:
-  """A row for each program and chip, in the order they were compiled."""
+  """The table, with a row for each program and chip in the order of their first compilation."""
   lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
   lines += [
-    "| " + " | ".join(_row(program, chip, of_one)) + " |" for (program, chip), of_one in trials.items() if of_one
+    "| " + " | ".join(_row(program, chip, by_batch)) + " |" for (program, chip), by_batch in trials.items() if by_batch
   ]
   return "\n".join(lines) + "\n"
 
@@ -104,21 +104,21 @@ def _versions() -> str:
 _NOTES = f"""
 `albert.training.loop.Trainer.replica_step` (forward, backward, sum over {NUM_CORES} cores, clip, LAMB or AdamW,
 metrics) in bfloat16 with float32 variables, lowered by TensorFlow against the op registry of the TPU and compiled by
-libtpu for a v3-8 and a v5litepod-8. No TPU was there: the table says what compiles and what fits, not how fast it is.
+libtpu for a v3-8 and a v5litepod-8. No TPU was used: the table shows what compiles and fits, not how fast it runs.
 
-- HBM: variables (weights, moments, counters; each new value takes the old one's place) + batch + temporaries + code.
-  The compiler refused the batch under "does not fit", and said how much it would take. Near the limit it computes
-  parts of the forward pass again by itself; GFLOP a sequence show where.
-- Batches are looked for on a grid: powers of two and what lies halfway between them, to {GRID[-1]}.
-- The compiler was told to make little effort to find a fast program, which makes it three times as quick here. For
-  albert_base at 512, batch 8, on v3 it gave the same temporaries, flops and bytes as with its usual effort, but 32 MiB
-  of code instead of 136: where less than 0.2 GiB is free, take the next smaller batch.
+- HBM: variables (weights, moments and counters; new values overwrite the old ones) + batch + temporaries + code. The
+  compiler rejected the batch under "does not fit", and reported how much memory it needs. Near the limit the compiler
+  itself recomputes parts of the forward pass; GFLOP per sequence show where.
+- The largest batch is searched on a grid: powers of two and the numbers halfway between them, up to {GRID[-1]}.
+- The compiler was set to make little effort to find a fast program, which makes compilation three times as fast here.
+  For albert_base at length 512, batch 8, on v3 it gave the same temporaries, flops and bytes as with its usual effort,
+  but 32 MiB of code instead of 136. If less than 0.2 GiB is free, use the next smaller batch.
 - The roofline is max(flops / peak, bytes / bandwidth), with {CHIPS["v3"].flops / 1e12:g} TFLOP/s and \
 {CHIPS["v3"].bandwidth / 1e9:g} GB/s for a core of v3 and {CHIPS["v5e"].flops / 1e12:g} TFLOP/s and \
 {CHIPS["v5e"].bandwidth / 1e9:g} GB/s
-  for v5e (cloud.google.com/tpu/docs): a bound that no run reaches. Flops and bytes are the compiler's own count;
-  its bytes count what moves between fused operations, wherever that is. Accumulation is a loop, and the compiler counts
-  the body of a loop once, so these rows have neither.
+  for v5e (cloud.google.com/tpu/docs): a bound that no run reaches. Flops and bytes are the compiler's counts; its
+  bytes include all data that moves between fused operations, also within the chip. With gradient accumulation there are
+  no counts, since it is a loop, whose body the compiler counts only once.
 """
 
 

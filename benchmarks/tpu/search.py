@@ -1,4 +1,4 @@
-"""Which batch to compile next, so that few compilations find the largest one that fits a core."""
+"""Chooses which batch size to compile next, so that few compilations find the largest one that fits into a core."""
 
 from __future__ import annotations
 
@@ -6,37 +6,41 @@ import bisect
 from collections.abc import Mapping
 from typing import Any
 
-# Sequences a core: powers of two, and what lies halfway between them.
+# Batch sizes per core: powers of two, and the numbers halfway between them.
 GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 << power - 1, 2 << power))]
-# So many compilations are placed by interpolation; the compiler's own rematerialization may defeat it.
+# The number of compilations chosen by interpolation. Further ones are chosen by bisection, since interpolation fails
+# where the compiler recomputes activations by itself.
 _INTERPOLATED = 6
-# The next batch is at most so many times the largest one tried.
+# The next batch is at most this many times the largest one tried.
 _LEAP = 4
 
-# What compiler.compile_program returns.
+# The result of compiler.compile_program.
 Trial = Mapping[str, Any]
 
 
 def fits(trial: Trial) -> bool:
-  """Whether the program was compiled, rather than refused for want of memory."""
+  """Whether the program was compiled. Otherwise it needs too much memory."""
   return "needs" not in trial
 
 
 def bytes_used(trial: Trial) -> int:
-  """HBM of a core that the program takes while it runs (or would take)."""
+  """Bytes of HBM that the program uses on a core, or would need."""
   if not fits(trial):
     return int(trial["needs"])
   return int(trial["argument"] + trial["output"] - trial["alias"] + trial["temporary"] + trial["code"])
 
 
 def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int = 1) -> int | None:
-  """The batch to compile next, or None when the largest one that fits is known to one place of GRID.
+  """The batch size to compile next.
 
   Args:
-    trials: batch -> what became of it.
-    hbm: bytes of a core.
-    first: where to start.
-    multiple: batches are multiples of it (accumulation steps).
+    trials: batch size -> result of its compilation.
+    hbm: bytes of HBM of a core.
+    first: the first batch size to try.
+    multiple: batch sizes are multiples of this (the number of accumulation steps).
+
+  Returns:
+    A batch size of GRID; None if the largest one of GRID that fits is known.
   """
   grid = [batch for batch in GRID if batch % multiple == 0]
   if not trials:
@@ -50,18 +54,18 @@ def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int 
   if len(trials) >= _INTERPOLATED and low >= 0 and high < len(grid):
     return grid[(low + high) // 2]
   expected = min(_expected_limit(trials, hbm), _LEAP * max(trials))
-  place = bisect.bisect_right(grid, expected) - 1
-  return grid[min(max(place, low + 1), high - 1)]
+  position = bisect.bisect_right(grid, expected) - 1
+  return grid[min(max(position, low + 1), high - 1)]
 
 
 def _expected_limit(trials: Mapping[int, Trial], hbm: int) -> float:
-  """The batch at which a straight line through the two trials nearest to the limit reaches it."""
+  """The batch size at which a line through the two trials nearest to the memory limit reaches the limit."""
   limit = min((trial["limit"] for trial in trials.values() if not fits(trial)), default=hbm)
   nearest = sorted(trials, key=lambda b: abs(bytes_used(trials[b]) - limit))[:2]
-  one, used = nearest[0], bytes_used(trials[nearest[0]])
+  batch, used = nearest[0], bytes_used(trials[nearest[0]])
   if len(nearest) == 2:
     other = nearest[1]
-    slope = (used - bytes_used(trials[other])) / (one - other)
-  else:  # besides the variables there are their gradients; Adam and LAMB keep three numbers for each
-    slope = (used - 4 / 3 * trials[one].get("argument", 0)) / one
-  return one + (limit - used) / slope if slope > 0 else float(GRID[-1])
+    slope = (used - bytes_used(trials[other])) / (batch - other)
+  else:  # the optimizer stores three numbers per weight, and the gradients are a fourth
+    slope = (used - 4 / 3 * trials[batch].get("argument", 0)) / batch
+  return batch + (limit - used) / slope if slope > 0 else float(GRID[-1])

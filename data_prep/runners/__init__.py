@@ -1,1 +1,1 @@
-"""Where data preparation runs: local processes or an Apache Beam runner, and the files that both leave on the way."""
+"""The runners of data preparation: local processes and Apache Beam, and the directory of an unfinished job."""

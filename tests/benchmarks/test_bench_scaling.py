@@ -1,4 +1,4 @@
-"""The benchmark of scaling runs to its table and its picture; how fast anything is, is not tested."""
+"""bench_scaling.py writes its table and its figure. The speed is not tested."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
   (table,) = tmp_path.glob("scaling_*.md")
   assert table.read_text() == result.stdout
   rows = [line.split(" | ") for line in result.stdout.splitlines() if " x " in line and line.startswith("| ")]
-  found = [(row[0], row[1], row[3]) for row in rows[1:]]
-  assert found == [
-    ("| length", "4 x 16", "kept"),
-    ("| length", "2 x 32", "kept"),
-    ("| batch", "1 x 128", "kept"),
-    ("| batch", "2 x 128", "kept"),
-    ("| depth", "1 x 128", "kept"),
-    ("| depth", "1 x 128", "again"),
+  points = [(row[0], row[1], row[3]) for row in rows[1:]]
+  assert points == [
+    ("| length", "4 x 16", "stored"),
+    ("| length", "2 x 32", "stored"),
+    ("| batch", "1 x 128", "stored"),
+    ("| batch", "2 x 128", "stored"),
+    ("| depth", "1 x 128", "stored"),
+    ("| depth", "1 x 128", "recomputed"),
   ]
   assert table.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_bad_numbers_are_one_line() -> None:
   result = scripts.run(SCRIPT, "--depths=3,six")
-  assert (result.returncode, result.stderr) == (2, "error: --depths=3,six: give numbers with commas between\n")
+  assert (result.returncode, result.stderr) == (2, "error: --depths=3,six: give whole numbers separated by commas\n")

@@ -47,7 +47,7 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
   ("flags", "message"),
   [
     ({"shapes": "8"}, "--shapes: '8' is not BATCHxLENGTH"),
-    ({"libraries": "albert,jax"}, "--libraries: 'jax' is none of albert, transformers, keras_hub"),
+    ({"libraries": "albert,jax"}, "--libraries: 'jax' is unknown, the libraries are albert, transformers, keras_hub"),
   ],
 )
 def test_bad_flags_are_one_line(flags: dict[str, str], message: str) -> None:

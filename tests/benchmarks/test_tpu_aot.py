@@ -173,9 +173,9 @@ def test_the_table_says_what_was_compiled():
   header, row = ([cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], lines[2]))
   values = dict(zip(header, row, strict=True))
   assert values["step"] == "pretraining, recompute_grad"
-  assert (values["largest batch a core"], values["does not fit"]) == ("24", "32 (20.2 GiB)")
-  assert (values["HBM GiB"], values["variables"], values["GFLOP a sequence"]) == ("15.40", "0.60", "2000")
-  assert float(values["roofline ms a step"]) == pytest.approx(24 * 2e12 / 61.5e12 * 1e3, abs=1)
+  assert (values["largest batch per core"], values["does not fit"]) == ("24", "32 (20.2 GiB)")
+  assert (values["HBM GiB"], values["variables"], values["GFLOP per sequence"]) == ("15.40", "0.60", "2000")
+  assert float(values["roofline ms per step"]) == pytest.approx(24 * 2e12 / 61.5e12 * 1e3, abs=1)
   assert values["bound by"] == "matrices"
 
 
@@ -185,7 +185,7 @@ def test_a_loop_has_no_flops_since_the_compiler_counts_its_body_once():
   header, row = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in (lines[0], lines[2]))
   values = dict(zip(header, row, strict=True))
   assert (values["step"], values["HBM GiB"]) == ("pretraining, 4 accumulation steps", "15.40")
-  assert values["TFLOP a step"] == values["roofline ms a step"] == values["bound by"] == ""
+  assert values["TFLOP per step"] == values["roofline ms per step"] == values["bound by"] == ""
 
 
 @pytest.mark.parametrize(("batch", "largest"), [(1, "none"), (24, "not known yet")])

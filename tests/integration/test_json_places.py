@@ -371,7 +371,7 @@ PLACES = {
   "settings of data preparation": Place(
     "settings.json",
     {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
-    lambda d: _workspace(d)._settings(str(d)),
+    lambda d: _workspace(d)._read_settings(str(d)),
   ),
   "record of a shard": Place(
     "shard-00000.json",
