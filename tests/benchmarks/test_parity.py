@@ -30,7 +30,7 @@ def test_the_table_and_what_was_skipped(tmp_path: Path, spm_model: str) -> None:
   assert done.returncode == 0, done.stderr
   (written,) = (tmp_path / "results").glob("parity_20*.md")
   table = written.read_text(encoding="utf-8")
-  assert table[table.index("| what |") :].rstrip() in done.stdout
+  assert table[table.index("| quantity |") :].rstrip() in done.stdout
   rows = [line.split(" | ") for line in table.splitlines() if line.endswith("| yes |")]
   assert len(rows) == 4 + 2 + 2
   assert sum(float(row[2]) == 0 for row in rows) == 4  # bytes and strings
