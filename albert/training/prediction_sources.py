@@ -1,7 +1,7 @@
-"""prediction_sources.json: which weights and which input files each predictions file of a run was made from.
+"""Records which weights and input files each predictions file was made from, in prediction_sources.json.
 
-A later command must not replace predictions of other files, or by another checkpoint. What counts is the content of
-the input files and of the weights, not where they are.
+With this record a later command does not overwrite predictions for other input files or of other weights. Files and
+weights are compared by content, not by path.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from albert.io import files, json_values
 from albert.runs import output_files, run_directory
 from albert.tasks.base import Task
 
-_REMEDY = "give another file as --predictions_file, or move that one away"
+_REMEDY = "give another file as --predictions_file, or move the existing one away"
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSource:
-  """What predictions are made from.
+  """The weights and the input files that predictions are made from.
 
   Attributes:
     checkpoint: path of the checkpoint.
-    step: its step; 0 for --init_checkpoint.
-    weights_sha256: see hash_weights.
-    inputs: path -> SHA-256 of each file that is predicted.
+    step: step of the checkpoint; 0 for --init_checkpoint.
+    weights_sha256: hash of the weights (see hash_weights).
+    inputs: path -> SHA-256 of each input file.
   """
 
   checkpoint: str
@@ -42,12 +42,12 @@ class PredictionSource:
 
 
 def hash_inputs(paths: Iterable[str]) -> dict[str, str]:
-  """Path -> SHA-256 of each file. A file that has not changed since the last call is not read again."""
+  """Returns path -> SHA-256 of each file. A file that has not changed since the last call is not read again."""
   return {path: cached_sha256(path, status) for path, status in files.stats(paths).items()}
 
 
 def hash_weights(weights: Mapping[str, tf.Variable]) -> str:
-  """SHA-256 of the names and values of a model's weights, in hex."""
+  """Returns the SHA-256 of the names and values of a model's weights, as a hexadecimal string."""
   digest = hashlib.sha256()
   for name in sorted(weights):
     digest.update(name.encode("utf-8"))
@@ -56,76 +56,88 @@ def hash_weights(weights: Mapping[str, tf.Variable]) -> str:
 
 
 class PredictionSources:
-  """The predictions files of one command, and what is known of those that are there already.
+  """The predictions files that a command writes, and the record of the existing ones.
 
   Args:
     directory: the output_dir.
     paths: the files that the command writes.
-    inputs: of hash_inputs.
+    inputs: path -> SHA-256 of each input file (see hash_inputs).
+  Raises:
+    UserError: prediction_sources.json is damaged.
   """
 
   def __init__(self, directory: str, paths: Sequence[str], inputs: Mapping[str, str]):
     self._directory = directory
-    self._record = files.join(directory, output_files.PREDICTION_SOURCES)
+    self._record_file = files.join(directory, output_files.PREDICTION_SOURCES)
     self._paths = paths
     self.inputs = inputs
     remedy = "restore or delete this file"
-    self._known = files.read_json(self._record, remedy=remedy) if files.exists(self._record) else {}
+    self._entries = files.read_json(self._record_file, remedy=remedy) if files.exists(self._record_file) else {}
 
   def are_complete(self) -> bool:
-    """Whether all files are there, made from the same input."""
-    entries = [self._entry(path) for path in self._paths if files.exists(path)]
-    return len(entries) == len(self._paths) and all(entry and self._is_of_these_inputs(entry) for entry in entries)
+    """Whether all files exist and were made from the same input."""
+    sources = [self._source(path) for path in self._paths if files.exists(path)]
+    return len(sources) == len(self._paths) and all(source and self._has_same_inputs(source) for source in sources)
 
   def describe_inputs(self) -> str:
-    """The input files, for a message."""
-    return _listed(self.inputs)
+    """Names the input files, for a message."""
+    return _format_paths(self.inputs)
 
   def check_writable(self) -> None:
-    """UserError if the folder of a file cannot be written to."""
+    """Checks that the files can be written.
+
+    Raises:
+      UserError: the folder of a file cannot be written to.
+    """
     for path in self._paths:
       run_directory.check_writable(os.path.dirname(path))
 
   def check(self, weights_sha256: str = "") -> None:
-    """Checks that no file would be replaced but by predictions of the same input (and by the same weights, if given).
+    """Checks that each existing file would be overwritten only with predictions for the same input by the same weights.
 
+    Args:
+      weights_sha256: hash of the weights; empty if they are not known yet, and then only the input is compared.
     Raises:
-      UserError: one of the files holds other predictions, or something else.
+      UserError: a file holds other predictions, or there is no record of what it was made from.
     """
     for path in filter(files.exists, self._paths):
-      entry = self._entry(path)
-      if entry is None:
-        raise UserError(f"{path} is there already, and it is not known what it was predicted from: {_REMEDY}")
-      if not self._is_of_these_inputs(entry):
+      source = self._source(path)
+      if source is None:
+        raise UserError(f"{path} already exists, and there is no record of what it was predicted from: {_REMEDY}")
+      if not self._has_same_inputs(source):
         raise UserError(
-          f"{path} holds predictions of {_listed(entry.inputs)}, not of {_listed(self.inputs)}: {_REMEDY}"
+          f"{path} holds predictions of {_format_paths(source.inputs)}, not of {_format_paths(self.inputs)}: {_REMEDY}"
         )
-      if weights_sha256 and entry.weights_sha256 != weights_sha256:
-        raise UserError(f"{path} holds predictions of another checkpoint, {entry.checkpoint}: {_REMEDY}")
+      if weights_sha256 and source.weights_sha256 != weights_sha256:
+        raise UserError(f"{path} holds predictions of another checkpoint, {source.checkpoint}: {_REMEDY}")
 
   def check_before_training(self) -> None:
-    """UserError if one of the files is there: training will give other weights."""
+    """Checks that no file exists: predictions of a run that trains on would come from older weights.
+
+    Raises:
+      UserError: one of the files exists.
+    """
     for path in filter(files.exists, self._paths):
       raise UserError(f"{path} holds predictions made before this training: {_REMEDY}")
 
   def write(self, source: PredictionSource) -> None:
-    """Writes what the files are made from. Call it before the files are written."""
+    """Records the source of the files. Call it before the files are written."""
     entry = dataclasses.asdict(source)
-    files.makedirs(self._directory)  # predicting with --init_checkpoint alone, nothing else makes it
-    files.write_json(self._record, self._known | {self._key(path): entry for path in self._paths})
+    files.makedirs(self._directory)  # it may not exist yet if predictions are made with --init_checkpoint
+    files.write_json(self._record_file, self._entries | {self._key(path): entry for path in self._paths})
 
-  def _entry(self, path: str) -> PredictionSource | None:
-    """What is known of a file; None if nothing is, or the entry has another form."""
+  def _source(self, path: str) -> PredictionSource | None:
+    """The recorded source of a file; None if there is no entry of the right form."""
     try:
-      return json_values.convert(self._record, self._known.get(self._key(path)), PredictionSource)
+      return json_values.convert(self._record_file, self._entries.get(self._key(path)), PredictionSource)
     except UserError:
       return None
 
-  def _is_of_these_inputs(self, entry: PredictionSource) -> bool:
-    return list(entry.inputs.values()) == list(self.inputs.values())
+  def _has_same_inputs(self, source: PredictionSource) -> bool:
+    return list(source.inputs.values()) == list(self.inputs.values())
 
   def _key(self, path: str) -> str:
-    """The path as the record has it: from the output_dir on for a file in it, so that a run can be moved."""
+    """The path in the record. It is relative for a file in output_dir, so that a run can be moved."""
     if files.is_remote(path) or files.is_remote(self._directory):
       return path.removeprefix(self._directory.rstrip("/") + "/")
     path, directory = os.path.abspath(path), os.path.abspath(self._directory)
@@ -133,7 +145,14 @@ class PredictionSources:
 
 
 def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
-  """The predictions files that a command writes. UserError if --predictions_file cannot be used."""
+  """Returns the predictions files that a command writes.
+
+  Args:
+    task: the task; it names the files.
+    config: the settings of the command.
+  Raises:
+    UserError: --predictions_file or the record of existing files cannot be used.
+  """
   name = config.predictions_file
   if name and not name.endswith(task.predictions_extension):
     raise UserError(f"--predictions_file={name}: give a name that ends in {task.predictions_extension}")
@@ -141,6 +160,6 @@ def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
   return PredictionSources(config.output_dir, paths, hash_inputs(task.prediction_inputs()))
 
 
-def _listed(paths: Iterable[str]) -> str:
-  first, *others = list(paths) or ["no file"]
-  return f"{first} and {len(others)} others" if others else first
+def _format_paths(paths: Iterable[str]) -> str:
+  first, *more = list(paths) or ["no file"]
+  return f"{first} and {len(more)} others" if more else first

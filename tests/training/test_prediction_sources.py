@@ -1,4 +1,4 @@
-"""Which predictions files a command may replace."""
+"""A command overwrites predictions only with those of the same weights for the same input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sources_of(run: Path, text: Path, *paths: Path) -> PredictionSources:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
   """A run that has predicted a.txt with weights "w"."""
-  directory = tmp_path / "run"  # not there yet, as where --init_checkpoint alone is predicted with
+  directory = tmp_path / "run"  # does not exist yet, as when predictions are made with --init_checkpoint
   (tmp_path / "a.txt").write_text("a")
   sources = sources_of(directory, tmp_path / "a.txt")
   sources.write(PredictionSource("run/checkpoints/step-8", 8, "w", sources.inputs))
@@ -40,7 +40,7 @@ def test_the_same_input_by_the_same_weights_may_be_predicted_again(run: Path, tm
 def test_other_predictions_are_not_replaced(run: Path, tmp_path: Path) -> None:
   (tmp_path / "b.txt").write_text("b")
   other = sources_of(run, tmp_path / "b.txt")
-  remedy = "give another file as --predictions_file, or move that one away"
+  remedy = "give another file as --predictions_file, or move the existing one away"
   with pytest.raises(
     UserError, match=rf"predictions_test\.tsv holds predictions of .*a\.txt, not of .*b\.txt: {remedy}"
   ):
@@ -51,11 +51,11 @@ def test_other_predictions_are_not_replaced(run: Path, tmp_path: Path) -> None:
     same.check("v")
   with pytest.raises(UserError, match=rf"holds predictions made before this training: {remedy}"):
     same.check_before_training()
-  # Whatever stands under the name that the user gives, too.
-  with pytest.raises(UserError, match=rf"a\.txt is there already, and it is not known what .*: {remedy}"):
+  # A file that is no predictions file is not overwritten either.
+  with pytest.raises(UserError, match=rf"a\.txt already exists, and there is no record of what .*: {remedy}"):
     sources_of(run, tmp_path / "a.txt", tmp_path / "a.txt").check()
   (run / "prediction_sources.json").unlink()
-  with pytest.raises(UserError, match=r"predictions_test\.tsv is there already"):
+  with pytest.raises(UserError, match=r"predictions_test\.tsv already exists"):
     sources_of(run, tmp_path / "a.txt").check()
 
 
