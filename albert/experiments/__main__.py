@@ -18,11 +18,11 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.plan import Inputs, Plan, Task
+from albert.experiments.plan import FinetuningTask, Inputs, Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
 
-# Task of GLUE -> score, metric.
+# Task of GLUE -> our name of its score, and the metric.
 _GLUE = {
   "CoLA": ("cola", "matthews_corrcoef"),
   "SST-2": ("sst2", "accuracy"),
@@ -33,65 +33,77 @@ _GLUE = {
 
 
 def define_flags() -> None:
-  """The flags of this command."""
+  """Defines the flags of this command."""
   for name, default, text in (
-    ("output_dir", None, "where text, shards, runs and tables go; experiments share what they have in common"),
-    ("corpus", "", "text to train on, comma-separated globs (default: documentation of the installed packages)"),
-    ("additional_corpus", "", "more text, for additional_data"),
+    (
+      "output_dir",
+      None,
+      "directory for text, shards, runs and tables; experiments in one directory share them",
+    ),
+    ("corpus", "", "text to train on, comma-separated globs (default: the documentation of the installed packages)"),
+    ("additional_corpus", "", "more text, for the experiment additional_data"),
     (
       "heldout_corpus",
       "",
       "text to evaluate pretraining on (default: the development sets of --squad_v2 or --squad_v1, and of --race_dir)",
     ),
     ("spm_model_file", "", "SentencePiece model (default: one is trained on the corpus)"),
-    ("glue_dir", "", "folder of GLUE; its tasks are those of --glue_tasks"),
-    ("squad_v1", "", "train and dev file of SQuAD v1.1, comma between"),
-    ("squad_v2", "", "train and dev file of SQuAD v2.0, comma between"),
-    ("race_dir", "", "folder RACE"),
+    ("glue_dir", "", "folder of GLUE; --glue_tasks selects the tasks"),
+    ("squad_v1", "", "train file and dev file of SQuAD v1.1, separated by a comma"),
+    ("squad_v2", "", "train file and dev file of SQuAD v2.0, separated by a comma"),
+    ("race_dir", "", "folder of RACE"),
   ):
     command_flags.define("str", name, default, text)
-  experiments = "experiments to run: names that --list shows, or .json files of that form"
+  experiments = "experiments to run: names that --list shows, or paths of .json files of the same form"
   flags.DEFINE_list("run", [], experiments, module_name=sys.argv[0])
-  flags.DEFINE_list("glue_tasks", ["SST-2"], f"of {', '.join(_GLUE)}", module_name=sys.argv[0])
-  command_flags.define("str", "scale", "small", "size of models, steps and text", choices=list(SCALES))
-  seeds = "runs of each variant (default: the scale's)"
+  flags.DEFINE_list(
+    "glue_tasks", ["SST-2"], f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE)}", module_name=sys.argv[0]
+  )
+  command_flags.define(
+    "str", "scale", "small", "sizes of the models, numbers of steps and amount of text", choices=list(SCALES)
+  )
+  seeds = "runs of each variant (default: given by the scale)"
   command_flags.define("int", "num_seeds", None, seeds, allowed=Range(1))
   command_flags.define(
     "int",
     "jobs",
     1,
-    "models that are trained at a time, each with its share of the processors; small ones get more done side by side",
+    "models trained at the same time, each on its share of the processors; small models train faster this way",
     allowed=Range(1, MAX_PROCESSES),
   )
   command_flags.define(
     "float",
     "gflops",
     None,
-    "speed that --dry_run reckons with, GFLOP/s (default: half of what products of matrices reach on this machine)",
+    "speed that --dry_run assumes, in GFLOP/s (default: half the speed of matrix products on this machine)",
     allowed=Range(0.001),
   )
-  command_flags.define("bool", "list", False, "show the experiments")
-  command_flags.define("bool", "dry_run", False, "show the plan and what it costs, and do nothing")
+  command_flags.define("bool", "list", False, "list the experiments")
+  command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, and do nothing else")
 
 
-def _tasks() -> dict[str, Task]:
+def _tasks() -> dict[str, FinetuningTask]:
   values, tasks = flags.FLAGS, {}
   for name in values.glue_tasks if values.glue_dir else ():
     if name not in _GLUE:
       raise UserError(f"--glue_tasks: {name!r} is none of {', '.join(_GLUE)}")
     score, metric = _GLUE[name]
-    tasks[score] = Task("run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)})
+    tasks[score] = FinetuningTask(
+      "run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)}
+    )
   for version in ("squad_v1", "squad_v2"):
     given = values[version].value
     if not given:
       continue
     if given.count(",") != 1:
-      raise UserError(f"--{version}={given}: give the train file and the dev file, with a comma between")
+      raise UserError(f"--{version}={given}: give the train file and the dev file, separated by a comma")
     train, dev = given.split(",")
     options: dict[str, Any] = {"train_file": train, "eval_file": dev, "version_2_with_negative": version == "squad_v2"}
-    tasks[version] = Task("run_squad", options, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
+    tasks[version] = FinetuningTask(
+      "run_squad", options, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
+    )
   if values.race_dir:
-    tasks["race"] = Task("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
+    tasks["race"] = FinetuningTask("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
   return tasks
 
 
@@ -122,9 +134,14 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
 
 
 def describe(plan: Plan, flops: float) -> str:
-  """A table of what pretraining each variant costs on a machine that does that many operations a second."""
+  """Returns a table of the cost of pretraining each variant.
+
+  Args:
+    plan: the plan of the experiment.
+    flops: speed of the machine, in floating-point operations per second.
+  """
   scale, total = plan.scale, 0.0
-  header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP a step\thours"
+  header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
   predictions = -(-scale.max_seq_length * 15 // 100)
   for variant in plan.experiment.variants:
@@ -148,7 +165,7 @@ def describe(plan: Plan, flops: float) -> str:
 
 
 def main() -> None:
-  """Lists, plans or runs."""
+  """Lists the experiments, prints their plans, or runs them."""
   values = flags.FLAGS
   if values.list:
     for name in catalog.names():
@@ -158,7 +175,7 @@ def main() -> None:
   if not values.run or not values.output_dir:
     raise UserError("give --list, or --run=NAME and --output_dir")
   if files.is_remote(values.output_dir):
-    raise UserError(f"--output_dir={values.output_dir}: give a directory of this machine, where the log can grow")
+    raise UserError(f"--output_dir={values.output_dir}: give a local directory, because the log is appended to")
   scale = SCALES[values.scale]
   plans = [_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
   if values.dry_run:

@@ -1,4 +1,4 @@
-"""What the experiments are: variants of a model and of its pretraining, one JSON file of configs/experiments/ each."""
+"""Reads the definitions of the experiments, one JSON file of configs/experiments/ for each."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from albert.io.json_values import shown
 _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
-# What all variants of an experiment have, where they do not say otherwise.
+# Keys of an experiment that give the default for all its variants.
 _COMMON = ("model", "steps")
 MEASURED = ("mlm", "sop", "nsp")
-# What variants may differ in that their shards hold, and how it is otherwise.
+# Settings of data preparation that variants may change, with their defaults.
 DATA = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
 
 
@@ -31,7 +31,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class _File(msgspec.Struct):
-  """What variants have in common, and what each adds."""
+  """The keys of an experiment's file that are not fields of Experiment, or that need another type."""
 
   title: str
   source: str
@@ -43,19 +43,20 @@ class _File(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-  """One of the models that an experiment compares. What it leaves out is as in the experiment.
+  """One of the models that an experiment compares.
 
   Attributes:
-    name: unique in the experiment.
-    model: named model, at the paper's size.
-    fields: of its ModelConfig that differ, at the paper's size.
-    data: settings of data preparation that differ, of those in DATA.
-    corpus: main, or additional: that and more text.
-    steps: of pretraining, as a multiple of those of the scale.
-    batch: the batch size, as a multiple; steps are divided by it, so that as many examples are seen.
-    starts_from: name of an earlier variant whose weights it starts from; empty: from random weights.
-    x: where it stands on the axis of the picture; None: it has a bar of its own.
-    paper: what the paper says of it, score -> number (percent).
+    name: a name that no other variant of the experiment has.
+    model: name of the model, with the paper's sizes.
+    fields: fields of its ModelConfig that differ, with the paper's sizes.
+    data: settings of data preparation that differ from the defaults in DATA.
+    corpus: "main", or "additional" for the main corpus and the additional one.
+    steps: number of pretraining steps, as a multiple of those of the scale.
+    batch: batch size, as a multiple of that of the scale. The number of steps is divided by it, so that all
+      variants see equally many examples.
+    starts_from: name of an earlier variant whose weights it starts from; empty for random weights.
+    x: position on the x axis of the figure; None if the figure has a bar for each variant.
+    paper: the paper's results, score -> number (percent).
   """
 
   name: str
@@ -72,17 +73,18 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-  """Variants to compare.
+  """A comparison of several variants of a model, of its data or of its pretraining.
 
   Attributes:
-    name: of its file.
-    title, source: what it shows, and which paper and table it repeats.
-    variants: in the order of the table.
-    intrinsic: tasks of pretraining that every variant is evaluated on: mlm, sop, nsp.
-    finetuned: whether variants are fine-tuned on the tasks that there is data for.
-    figure: what else is drawn: layers, how far each layer moves its input; or nothing.
-    x: label of the picture's axis, if variants stand on one.
-    speed_of: name of the variant whose speed is 1; empty: speeds are not compared.
+    name: name of its file.
+    title: the question of the experiment.
+    source: the paper and the table that it repeats.
+    variants: the variants, in the order of the table.
+    intrinsic: pretraining tasks that every variant is evaluated on: "mlm", "sop", "nsp".
+    finetuned: whether the variants are fine-tuned on the tasks whose data is given.
+    figure: "layers" for a figure of the distance between the input and the output of each layer; otherwise empty.
+    x: label of the x axis, if the variants have positions on it.
+    speed_of: name of the variant that speeds are compared with; empty if speeds are not compared.
   """
 
   name: str
@@ -96,23 +98,23 @@ class Experiment:
   speed_of: str = ""
 
   def variant(self, name: str) -> Variant:
-    """The variant of that name."""
+    """Returns the variant with this name."""
     return next(variant for variant in self.variants if variant.name == name)
 
 
 def names() -> list[str]:
-  """Of all experiments that come with the package."""
+  """Returns the names of the experiments in configs/experiments/."""
   return config_names(_FOLDER)
 
 
 def load(name: str, *, reduced: bool = False) -> Experiment:
-  """An experiment by name, or by the path of a file of the same form.
+  """Reads an experiment.
 
   Args:
-    reduced: for a scale below the paper's: `reduced` in the file says which model and steps it then has.
-
+    name: name of an experiment, or path of a .json file of the same form.
+    reduced: whether the scale is below the paper's. The key `reduced` of the file then replaces `model` and `steps`.
   Raises:
-    UserError: no such experiment; a key or value of the file that is none.
+    UserError: there is no such experiment, or the file has a key or a value that is not allowed.
   """
   path = name if name.endswith(".json") else os.path.join(configs_directory(), _FOLDER, f"{name}.json")
   if not files.exists(path):
@@ -153,7 +155,7 @@ def _variant(where: str, given: Mapping[str, Any], shared: Mapping[str, Any], ea
     raise UserError(f"{where}: unknown model {shown(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)
   from_dict(type(model), model.to_dict() | dict(variant.fields), source=where)
-  # What a variant says and all have anyway is left out, so that its shards and runs are the same ones.
+  # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
   return dataclasses.replace(variant, data={key: value for key, value in variant.data.items() if value != DATA[key]})
 
 

@@ -1,4 +1,4 @@
-"""What a variant costs: parameters, arithmetic of a pretraining step, and a guess of the time."""
+"""Estimates the cost of pretraining: number of parameters, operations per step, and the speed of this machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.weights.names import encoder_shapes, num_parameters
 
-# The part of a large matrix product's speed that a whole training step reaches, about.
+# Speed of a whole training step, approximately, as a fraction of the speed of a large matrix product.
 _EFFICIENCY = 0.5
 _PROBE_SIZE = 1024
 
 
 def parameters(config: ModelConfig) -> int:
-  """Of embeddings, layers and pooler, as the paper counts them."""
+  """Returns the number of parameters of embeddings, layers and pooler, as the paper counts them."""
   return num_parameters(encoder_shapes(config))
 
 
 def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predictions: int) -> float:
-  """Floating-point operations of a pretraining step: products of matrices, forward and backward (twice the forward)."""
+  """Returns the floating-point operations of a pretraining step.
+
+  Only matrix products are counted. The backward pass takes twice as many operations as the forward pass.
+
+  Args:
+    config: sizes of the model.
+    batch_size: sequences per step.
+    seq_length: tokens per sequence.
+    predictions: masked tokens per sequence.
+  """
   hidden, width = config.hidden_size, config.embedding_size
   block = 4 * hidden * hidden + 2 * hidden * config.intermediate_size + 2 * seq_length * hidden
   token = config.num_hidden_layers * config.inner_group_num * block + (hidden * width if width != hidden else 0)
@@ -29,12 +38,12 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
 
 
 def machine_flops() -> float:
-  """What this machine's processors may reach in training, operations a second: a part of a matrix product's."""
+  """Returns the estimated speed of training on this machine's processors, in operations per second."""
   return _EFFICIENCY * matrix_flops()
 
 
 def matrix_flops() -> float:
-  """What this machine's processors reach in a product of large float32 matrices, operations a second."""
+  """Measures the speed of a product of large float32 matrices on this machine, in operations per second."""
   matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE), np.float32)
   best = float("inf")
   for _ in range(5):

@@ -1,5 +1,4 @@
-"""How far each layer moves its input: L2 distance and angle between what goes into a layer and what comes out
-(ALBERT, section 3.1, figure 1)."""
+"""Measures L2 distance and angle between the input and the output of each layer (ALBERT, section 3.1, figure 1)."""
 
 from __future__ import annotations
 
@@ -23,19 +22,19 @@ _EXAMPLES = 64
 
 
 class Distances(msgspec.Struct):
-  """layers.json: a number a layer."""
+  """The content of layers.json: one number per layer."""
 
   l2: list[float]
   degrees: list[float]
 
 
 def distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:
-  """Means over all tokens, layer by layer.
+  """Returns the mean distances over all tokens, layer by layer.
 
   Args:
-    states: the input of the first layer and the output of each, [B, S, H].
-    mask: [B, S], 1 for tokens.
-  Returns: l2, and cosine in degrees.
+    states: the input of the first layer and the outputs of all layers, each [B, S, H].
+    mask: [B, S], 1 for tokens and 0 for padding.
+  Returns: `l2`, the L2 distances, and `degrees`, the angles in degrees, one number per layer.
   """
   tokens = [state[mask > 0].astype(np.float64) for state in states]
   result: dict[str, list[float]] = {"l2": [], "degrees": []}
@@ -48,10 +47,13 @@ def distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[floa
 
 
 def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
-  """The distances in a pretrained model on the first examples of shards.
+  """Measures the distances in a pretrained model, on the first 64 examples of the shards.
 
+  Args:
+    checkpoint: the weights: a checkpoint or the output_dir of a run.
+    input_file: TFRecord shards, comma-separated globs.
   Raises:
-    UserError: no such checkpoint or shards, or they do not fit.
+    UserError: the checkpoint or the shards cannot be read, or they do not fit together.
   """
   from albert.config.model import load_model_config
   from albert.errors import UserError
@@ -62,11 +64,11 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
 
   file = open_weights(checkpoint, flag="--checkpoint")
   if not file.config_file:
-    raise UserError(f"--checkpoint={checkpoint}: has no config of the model beside it")
+    raise UserError(f"--checkpoint={checkpoint}: there is no config of the model beside it")
   encoder = Encoder(load_model_config(file.config_file))
   names = ("input_ids", "input_mask", "segment_ids")
-  found = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
-  examples = [records.decode_example(record) for record in itertools.islice(found, _EXAMPLES)]
+  all_records = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
+  examples = [records.decode_example(record) for record in itertools.islice(all_records, _EXAMPLES)]
   batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
   encoder(batch)
   weights = encoder.named_weights()
@@ -75,7 +77,7 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
 
 
 def main() -> None:
-  """Writes the distances as JSON."""
+  """Measures the distances and writes them to --output_file as JSON."""
   values = flags.FLAGS
   files.write_json(values.output_file, measure(values.checkpoint, values.input_file))
 

@@ -1,7 +1,7 @@
-"""What an experiment does at a scale: commands, in order, each with the file that says that it is done.
+"""The commands of an experiment at a scale, in order, each with the file that shows that it is done.
 
-Commands are those that a user types. What several variants or experiments have in common (text, vocabulary, shards,
-a model pretrained in the same way) is made once: its folder is named after a hash of what it depends on.
+The commands are those that a user would type. Text, vocabulary, shards and pretrained models that several variants or
+experiments share are made once: the name of their folder contains a hash of everything they depend on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from albert.io import files
 from albert.runs import output_files
 
 HELDOUT = "heldout"
-# Score -> the metric of run_pretraining that it is.
+# Score -> name of the metric of run_pretraining.
 INTRINSIC = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
@@ -31,13 +31,13 @@ _HELDOUT_SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class FinetuningTask:
   """A task to fine-tune on.
 
   Attributes:
-    script: its module.
-    flags: of the script.
-    scores: score -> the name of a metric, and the factor that makes it percent.
+    script: module of the script.
+    flags: flags of the script.
+    scores: score -> name of the metric, and the factor that turns it into percent.
   """
 
   script: str
@@ -47,16 +47,18 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-  """What the user gives.
+  """The inputs that the user gives.
 
   Attributes:
-    output_dir: where everything goes.
-    corpus, additional_corpus, heldout_corpus: globs of text; no corpus: that of the installed packages.
-    questions: flags of data_prep.question_texts, which makes the held-out text where none is given; may be empty.
-    spm_model_file: the vocabulary; none: one is trained on the corpus.
-    tasks: to fine-tune on, by name.
-    vocab_size: of the vocabulary.
-    num_seeds: runs of each variant.
+    output_dir: directory for text, shards, runs and tables.
+    corpus: globs of the text to train on; empty for the documentation of the installed packages.
+    additional_corpus: globs of more text, for variants that use it.
+    heldout_corpus: globs of the text that pretraining is evaluated on; empty if it is to be made.
+    questions: flags of data_prep.question_texts, which makes the held-out text if none is given; may be empty.
+    spm_model_file: the vocabulary; empty if one is to be trained on the corpus.
+    tasks: the tasks to fine-tune on, by name.
+    vocab_size: size of the vocabulary.
+    num_seeds: number of runs of each variant.
   """
 
   output_dir: str
@@ -65,14 +67,14 @@ class Inputs:
   heldout_corpus: str = ""
   questions: Mapping[str, str] = dataclasses.field(default_factory=dict)
   spm_model_file: str = ""
-  tasks: Mapping[str, Task] = dataclasses.field(default_factory=dict)
+  tasks: Mapping[str, FinetuningTask] = dataclasses.field(default_factory=dict)
   vocab_size: int
   num_seeds: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """A command. `done` is the file that it writes last."""
+  """A command, with a name for messages. `done` is the file that it writes last."""
 
   name: str
   command: tuple[str, ...]
@@ -81,7 +83,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """A score: a number of a JSON file, times a factor that makes it percent."""
+  """Where a score is found: a metric in a JSON file, and the factor that turns it into percent."""
 
   file: str
   metric: str
@@ -90,13 +92,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-  """A row: one variant with one seed.
+  """One variant with one seed, which gives one row of the results.
 
   Attributes:
-    variant, seed: which.
-    digest: of all that the numbers depend on.
-    config: of its model.
-    steps: to be done in this order, those of the variants it starts from before.
+    variant: the variant.
+    seed: the seed.
+    digest: hash of everything that the numbers depend on.
+    config: the config of its model.
+    steps: the commands in order. Those of the variants that it starts from come first.
     results: score -> where it is found.
     run: output_dir of its pretraining.
   """
@@ -113,8 +116,12 @@ class Cell:
 class Plan:
   """The commands of an experiment.
 
+  Args:
+    experiment: the experiment.
+    scale: the sizes of models and training.
+    inputs: the inputs that the user gives.
   Raises:
-    UserError: text that is needed is not given.
+    UserError: text that the experiment needs is not given.
   """
 
   def __init__(self, experiment: Experiment, scale: Scale, inputs: Inputs):
@@ -135,11 +142,11 @@ class Plan:
 
   @property
   def directory(self) -> str:
-    """Where the experiment's table goes."""
+    """The directory of the experiment's results."""
     return files.join(self.inputs.output_dir, self.experiment.name)
 
   def preparation(self) -> list[Step]:
-    """Text and vocabulary, where they are not given."""
+    """Returns the commands that make the text and the vocabulary, if they are not given."""
     inputs, steps = self.inputs, []
     if not inputs.corpus:
       command = _command("data_prep.sample_corpus", output_dir=self._sample, **self._sample_flags)
@@ -154,7 +161,7 @@ class Plan:
     return steps
 
   def cells(self) -> list[Cell]:
-    """The rows, in the order they are computed: all variants with the first seed, then with the next."""
+    """Returns all cells in the order of computation: all variants with the first seed, then with the next one."""
     seeds = range(_FIRST_SEED, _FIRST_SEED + self.inputs.num_seeds)
     return [self._cell(variant, seed) for seed in seeds for variant in self.experiment.variants]
 
@@ -164,7 +171,7 @@ class Plan:
     for task in self.experiment.intrinsic:
       if task in ("mlm", _sentence_prediction(variant)):
         results[task] = Result(files.join(run, output_files.EVAL_RESULTS), INTRINSIC[task])
-      else:  # asked with the head it has, of another task or untrained, as in table 5
+      else:  # evaluated with the head it has, which is untrained or was trained on the other task, as in table 5
         steps += self._intrinsic(variant, seed, task, run)
         results[task] = Result(steps[-1].done, INTRINSIC[task])
     for name, finetuning in self.inputs.tasks.items() if self.experiment.finetuned else ():
@@ -187,7 +194,7 @@ class Plan:
     return Cell(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), steps, results, run)
 
   def _pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Step]]:
-    """Its output_dir, and all steps up to it."""
+    """Returns the output_dir of a variant's pretraining, and all steps up to the end of it."""
     steps: list[Step] = []
     flags: dict[str, Any] = {}
     if variant.starts_from:
@@ -211,16 +218,16 @@ class Plan:
     return run, list(dict.fromkeys(steps))
 
   def train(self, variant: Variant) -> dict[str, Any]:
-    """Flags of its pretraining: batch, steps, rate."""
+    """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
     train = dict(self.scale.train)
     train["train_batch_size"] = max(1, round(train["train_batch_size"] * variant.batch))
     for name in ("num_train_steps", "num_warmup_steps"):
       train[name] = max(1, round(train[name] * variant.steps / variant.batch))
-    train["learning_rate"] *= variant.batch**0.5  # LAMB's rule
+    train["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
     return train
 
   def _intrinsic(self, variant: Variant, seed: int, task: str, run: str) -> list[Step]:
-    """Evaluates a sentence task that the variant was not trained on."""
+    """Returns the steps that evaluate a variant on a sentence task that it was not trained on."""
     output_dir = files.join(run, task)
     command = _command(
       "run_pretraining",
@@ -236,7 +243,7 @@ class Plan:
     return self._preparation(HELDOUT, sentence_prediction=sentence_prediction)
 
   def _preparation(self, corpus: str, **settings: Any) -> Step:
-    """Text to shards."""
+    """Returns the step that makes shards from text."""
     output_dir = self._folder(corpus, settings)
     command = _command(
       "data_prep.create_pretraining_data", output_dir=output_dir, **self._preparation_flags(corpus, settings)
@@ -244,20 +251,20 @@ class Plan:
     return Step(f"shards: {os.path.basename(output_dir)}", command, files.join(output_dir, _SHARD_MANIFEST))
 
   def _preparation_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of data preparation. Shards to evaluate on are drawn with another seed."""
-    once = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
+    """Flags of data preparation. The held-out shards are made once, with another seed."""
+    heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
       "input_file": self._texts(corpus),
       "spm_model_file": self.vocabulary,
       "max_seq_length": self.scale.max_seq_length,
       "dupe_factor": self.scale.dupe_factor,
       "num_shards": self.scale.num_shards,
-      **once,
+      **heldout_flags,
       **settings,
     }
 
   def _texts(self, corpus: str) -> str:
-    """Globs of the text."""
+    """Globs of the text files of a corpus."""
     inputs = self.inputs
     main = inputs.corpus or files.join(self._sample, "train.txt")
     heldout = self._questions if inputs.questions else files.join(self._sample, "heldout.txt")
@@ -272,7 +279,7 @@ class Plan:
     return self._new_folder("-".join(["shards", corpus, *values]), self._preparation_flags(corpus, settings))
 
   def _new_folder(self, name: str, depends_on: Mapping[str, Any]) -> str:
-    """Where something goes that several experiments have in common."""
+    """A folder that several experiments share. Its name contains a hash of the values it depends on."""
     return files.join(self.inputs.output_dir, "shared", f"{name}-{_digest(depends_on)}")
 
   def _shards(self, corpus: str, **settings: Any) -> str:
@@ -284,7 +291,7 @@ def _sentence_prediction(variant: Variant) -> str:
 
 
 def _command(module: str, **flags: Any) -> tuple[str, ...]:
-  """`python -m module --flag=value ...`; True and False are --flag and --noflag."""
+  """Returns the words of `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
   words = [sys.executable, "-m", module]
   for name, value in flags.items():
     words.append(f"--{'' if value else 'no'}{name}" if isinstance(value, bool) else f"--{name}={value}")

@@ -1,4 +1,4 @@
-"""How large an experiment is run: the paper's size, an hour or two on a laptop, or a minute."""
+"""The scales of an experiment: the paper's sizes, an hour or two on a laptop, or about a minute."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ from albert.config.model import ModelConfig, named_model
 from albert.errors import UserError
 from albert.experiments.catalog import Variant
 
-# The initializer of a narrower network is as much wider: at 0.02, one of width 128 learns nothing but frequencies for
-# thousands of steps. This is 0.02 at the width of ALBERT-large.
+# Standard deviation of the initial weights x sqrt(hidden size): 0.02 at the width of ALBERT-large. With 0.02, a network
+# of width 128 learns nothing but the frequencies of words for thousands of steps.
 _INITIALIZER = 0.02 * math.sqrt(1024)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-  """What is made of the paper's sizes.
+  """How the paper's sizes are reduced, and the settings of data preparation and training that go with them.
 
   Attributes:
-    hidden, embeddings, depths: the paper's hidden sizes, embedding sizes and numbers of layers -> ours; empty: the
-      same. Embeddings as wide as the network (BERT's, and those of some of the ablations) stay so, and the
-      feed-forward size keeps its ratio to the hidden size.
-    head_size: of an attention head; 0: the model's.
-    vocab_size: of the vocabulary that is trained if none is given.
-    max_seq_length, dupe_factor, num_shards, max_megabytes: of data preparation; the last, of the text that is taken
-      from installed packages (0: all).
+    hidden: hidden size in the paper -> hidden size at this scale; empty if nothing is reduced.
+    embeddings: embedding size in the paper -> at this scale. Embeddings that are as wide as the network in the paper
+      (BERT's, and those of some ablations) are so at this scale too.
+    depths: number of layers in the paper -> at this scale.
+    head_size: size of an attention head; 0 for the model's own. The feed-forward size keeps its ratio to the hidden
+      size.
+    vocab_size: size of the vocabulary that is trained if none is given.
+    max_seq_length: tokens per sequence.
+    dupe_factor: number of times that the text is masked anew.
+    num_shards: number of shard files.
+    max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
     train: flags of run_pretraining.
-    num_seeds: runs of each variant.
-    finetuning: flags of fine-tuning in place of the task's recipe.
+    num_seeds: number of runs of each variant.
+    finetuning: flags of fine-tuning that replace values of the task's recipe.
   """
 
   hidden: Mapping[int, int] = dataclasses.field(default_factory=dict)
@@ -53,33 +57,36 @@ class Scale:
     return bool(self.hidden)
 
   def model(self, variant: Variant, vocab_size: int) -> ModelConfig:
-    """The model of a variant at this scale.
+    """Returns the model of a variant at this scale.
 
+    Args:
+      variant: the variant, with the paper's sizes.
+      vocab_size: size of the vocabulary.
     Raises:
-      UserError: one of its sizes has none of ours.
+      UserError: this scale does not define a reduced value for one of the variant's sizes.
     """
     config = from_dict(ModelConfig, named_model(variant.model).to_dict() | dict(variant.fields), source=variant.name)
     if not self.is_reduced:
       return dataclasses.replace(config, vocab_size=vocab_size)
 
-    def ours(sizes: Mapping[int, int], field: str) -> int:
+    def reduced(sizes: Mapping[int, int], field: str) -> int:
       size = getattr(config, field)
       if size not in sizes:
         raise UserError(
-          f"{variant.name}: {field}={size} has no smaller one at this scale: give one of {', '.join(map(str, sizes))}, "
-          "or --scale=paper"
+          f"{variant.name}: {field}={size} has no reduced value at this scale: give one of "
+          f"{', '.join(map(str, sizes))}, or --scale=paper"
         )
       return sizes[size]
 
-    hidden = ours(self.hidden, "hidden_size")
+    hidden = reduced(self.hidden, "hidden_size")
     is_factorized = config.embedding_size != config.hidden_size
     return dataclasses.replace(
       config,
       vocab_size=vocab_size,
       hidden_size=hidden,
-      embedding_size=ours(self.embeddings, "embedding_size") if is_factorized else hidden,
+      embedding_size=reduced(self.embeddings, "embedding_size") if is_factorized else hidden,
       intermediate_size=config.intermediate_size * hidden // config.hidden_size,
-      num_hidden_layers=ours(self.depths, "num_hidden_layers"),
+      num_hidden_layers=reduced(self.depths, "num_hidden_layers"),
       num_attention_heads=max(1, hidden // self.head_size),
       max_position_embeddings=self.max_seq_length,
       initializer_range=round(_INITIALIZER / math.sqrt(hidden), 4),
@@ -112,7 +119,7 @@ SCALES: dict[str, Scale] = {
     max_seq_length=64,
     dupe_factor=1,
     num_shards=8,
-    # At 0.006 after 100 steps of warm-up, one seed of two never got beyond the frequencies of words.
+    # With a rate of 0.006 after 100 steps of warm-up, one of two seeds learned only the frequencies of words.
     train={"train_batch_size": 32, "num_train_steps": 800, "num_warmup_steps": 240, "learning_rate": 0.005},
     num_seeds=2,
     finetuning={

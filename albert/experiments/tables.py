@@ -1,4 +1,4 @@
-"""Rows -> a table in the paper's form, with the paper's numbers beside ours; a CSV of all numbers; pictures."""
+"""Writes the results of an experiment: a table with the paper's numbers beside ours, a CSV file and a figure."""
 
 from __future__ import annotations
 
@@ -31,11 +31,18 @@ TITLES = {
   "race": "RACE",
   "average": "average",
 }
-_NOTHING = "–"
+_NO_VALUE = "–"
 
 
 def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
-  """Writes table.md, numbers.csv and figure.png into the experiment's directory. Returns the table."""
+  """Writes table.md, numbers.csv and figure.png into the experiment's directory.
+
+  Args:
+    plan: the plan of the experiment.
+    rows: the results, one row per variant and seed (see runner.run).
+    scale: name of the scale, for the caption.
+  Returns: the text of table.md.
+  """
   files.write_atomically(files.join(plan.directory, NUMBERS), _numbers(rows))
   text = table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE), text)
@@ -57,27 +64,35 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
-  """Markdown: a line a variant, ours first, then the paper's columns."""
-  ours = [score for score in TITLES if any(score in row["scores"] for row in rows)]
-  theirs = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
+  """Returns a Markdown table with a line per variant: first our columns, then the paper's.
+
+  Args:
+    experiment: the variants, with the paper's numbers.
+    rows: the results, one row per variant and seed.
+    scale: name of the scale, for the caption.
+  """
+  our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
+  paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
   seeds = len({row["seed"] for row in rows})
   speed = bool(experiment.speed_of)
-  header = ["variant", "parameters", *(["speed"] if speed else []), *(TITLES[score] for score in ours)]
-  header += [f"paper: {name}" for name in (["parameters", "speed"] if speed else []) + [TITLES[s] for s in theirs]]
+  header = ["variant", "parameters", *(["speed"] if speed else []), *(TITLES[score] for score in our_scores)]
+  header += [
+    f"paper: {name}" for name in (["parameters", "speed"] if speed else []) + [TITLES[s] for s in paper_scores]
+  ]
   lines = [header, ["---"] * len(header)]
   for variant in experiment.variants:
-    own = [row for row in rows if row["variant"] == variant.name]
-    if not own:
+    variant_rows = [row for row in rows if row["variant"] == variant.name]
+    if not variant_rows:
       continue
-    line = [variant.name, _millions(own[0]["parameters"])]
+    line = [variant.name, _millions(variant_rows[0]["parameters"])]
     if speed:
       base = _speed([row for row in rows if row["variant"] == experiment.speed_of])
-      line.append(f"{_speed(own) / base:.1f}x" if base else _NOTHING)
-    line += [_mean([row["scores"][score] for row in own if score in row["scores"]]) for score in ours]
+      line.append(f"{_speed(variant_rows) / base:.1f}x" if base else _NO_VALUE)
+    line += [_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]) for score in our_scores]
     if speed:
       line.append(_millions(variant.paper.get("parameters")))
-      line.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NOTHING)
-    line += [f"{variant.paper[score]:g}" if score in variant.paper else _NOTHING for score in theirs]
+      line.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NO_VALUE)
+    line += [f"{variant.paper[score]:g}" if score in variant.paper else _NO_VALUE for score in paper_scores]
     lines.append(line)
   caption = (
     f"Scale {scale}; {seeds} seed{'s' if seeds > 1 else ''}"
@@ -93,12 +108,12 @@ def _speed(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _millions(count: float | None) -> str:
-  return _NOTHING if count is None else f"{count / 1e6:.3g}M"
+  return _NO_VALUE if count is None else f"{count / 1e6:.3g}M"
 
 
 def _mean(values: Sequence[float]) -> str:
   if not values:
-    return _NOTHING
+    return _NO_VALUE
   mean = statistics.fmean(values)
   has_deviation = len(values) > 1 and math.isfinite(mean)
   return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if has_deviation else f"{mean:.1f}"
@@ -110,7 +125,7 @@ def _new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
 
 
 def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
-  """A panel a score: a line over x, or a bar a variant; a dot for each seed."""
+  """Draws a panel for each score, with a dot for each seed: a line over x, or a bar for each variant."""
   scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   if not scores:
     return None
@@ -122,26 +137,26 @@ def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes 
     }
     shown = [variant for variant in experiment.variants if values[variant.name]]
     means = [statistics.fmean(values[variant.name]) for variant in shown]
-    places = [float(n if variant.x is None else variant.x) for n, variant in enumerate(shown)]
+    x_values = [float(n if variant.x is None else variant.x) for n, variant in enumerate(shown)]
     if experiment.x:
-      axes.plot(places, means, linewidth=1.5)
+      axes.plot(x_values, means, linewidth=1.5)
       axes.set_xscale("log", base=2)
-      axes.set_xticks(places, [f"{place:g}" for place in places])
+      axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
       axes.set_xlabel(experiment.x)
     else:
       low = min(min(values[variant.name]) for variant in shown)
-      axes.bar(places, means, width=0.6, alpha=0.4)
+      axes.bar(x_values, means, width=0.6, alpha=0.4)
       axes.set_ylim(bottom=max(0.0, low - 5))
-      axes.set_xticks(places, [variant.name for variant in shown], rotation=40, ha="right", fontsize=8)
-    for place, variant in zip(places, shown, strict=True):
-      axes.plot([place] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
+      axes.set_xticks(x_values, [variant.name for variant in shown], rotation=40, ha="right", fontsize=8)
+    for x, variant in zip(x_values, shown, strict=True):
+      axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
     axes.set_title(TITLES[score])
     axes.grid(alpha=0.3)
   return figures.png(figure)
 
 
 def _layer_figure(plan: Plan) -> bytes:
-  """The two panels of the paper's figure 1, of the first seed."""
+  """Draws the two panels of the paper's figure 1, for the first seed."""
   figure, panels = _new_figure(2)
   for cell in plan.cells()[: len(plan.experiment.variants)]:
     measured = files.read_json(files.join(cell.run, layers.FILE_NAME), layers.Distances, "delete this file")

@@ -19,7 +19,7 @@ from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
-from albert.experiments.plan import Cell, Inputs, Plan, Result, Step, Task
+from albert.experiments.plan import Cell, FinetuningTask, Inputs, Plan, Result, Step
 from albert.experiments.scales import SCALES
 from albert.runs.directory_lock import DirectoryLock
 
@@ -184,7 +184,9 @@ def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
 
 
 def test_each_model_is_asked_about_all_sentence_tasks(tmp_path: Path):
-  tasks = {"sst2": Task("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})}
+  tasks = {
+    "sst2": FinetuningTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
+  }
   cells = {cell.variant.name: cell for cell in _plan(tmp_path, "sentence_loss", tasks=tasks).cells()}
   assert {name: sorted(cell.results) for name, cell in cells.items()} == {
     "none": ["mlm", "nsp", "sop", "sst2"],
