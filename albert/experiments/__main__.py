@@ -183,7 +183,7 @@ def main() -> None:
     print("\n\n".join(describe(plan, flops) for plan in plans))
     return
   for plan in plans:
-    rows = runner.run(plan, values.jobs)
+    rows = runner.run_plan(plan, values.jobs)
     print(tables.write(plan, rows, scale=values.scale), end="")
     print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
 

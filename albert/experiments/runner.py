@@ -1,5 +1,7 @@
-"""Runs a plan: the commands of each cell in order, one or several cells at a time, a row after each. The same command
-goes on where it stopped."""
+"""Runs the commands of a plan, one or several cells at a time, and writes a row of results after each cell.
+
+A plan that was stopped continues where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -29,25 +31,25 @@ _COMMANDS = "log.txt"
 _LOGS = "logs"
 
 
-def run(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
-  """Computes what is missing, and returns all rows.
+def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
+  """Computes the cells that have no row yet, and returns the rows of all cells.
 
-  A row: variant, seed, digest, parameters, examples_per_second, and scores by name; written when its cell is done.
-  Rows of another plan (other settings) in the same place are kept and not returned.
+  A row is written when its cell is done. Rows of other plans in the same directory are kept, but not returned.
 
   Args:
-    jobs: cells that are computed at a time, each with its share of the processors.
-
+    plan: the plan of the experiment.
+    jobs: number of cells that are computed at the same time, each on its share of the processors.
+  Returns: a dict for each cell: variant, seed, digest, parameters, examples_per_second, and scores by name.
   Raises:
-    RunError: a command failed; its last line is in the message, all it said in a file of logs/.
-    Stopped: a signal came; the commands under way have saved.
-    UserError: another process computes cells in the same place.
+    RunError: a command failed. The message has the last line of its output; a file in logs/ has the whole output.
+    Stopped: a signal was received; the running commands have saved.
+    UserError: another process runs experiments in the same directory.
   """
   with DirectoryLock(plan.directory, "running experiments"):
-    return _run(plan, jobs)
+    return _run_with_lock(plan, jobs)
 
 
-def _run(plan: Plan, jobs: int) -> list[dict[str, Any]]:
+def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   files.makedirs(files.join(plan.directory, _LOGS))
   rows = _Rows(plan)
   cells = plan.cells()
@@ -62,8 +64,8 @@ def _run(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   return [rows.by_digest[cell.digest] for cell in cells]
 
 
-class Row(msgspec.Struct):
-  """A line of results.jsonl; null stands for what is not a number."""
+class ResultRow(msgspec.Struct):
+  """A line of results.jsonl. A score that is null is not a number."""
 
   variant: str
   seed: int
@@ -73,19 +75,19 @@ class Row(msgspec.Struct):
   scores: dict[str, float | None]
 
   def to_dict(self) -> dict[str, Any]:
-    """The row, with NaN for scores that are not numbers."""
+    """Returns the row as a dict, with NaN for scores that are null."""
     scores = {name: math.nan if value is None else value for name, value in self.scores.items()}
     return {**msgspec.structs.asdict(self), "scores": scores}
 
 
 class _Rows:
-  """The rows of results.jsonl by the digest of their cell."""
+  """The rows of results.jsonl, by the digest of their cells."""
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
     rows = enumerate(log_lines.read(self._path, key="digest", kind=str), start=1)
-    found = [json_values.convert(f"{self._path}, line {n}", row, Row, "delete the line") for n, row in rows]
-    self.by_digest = {row.digest: row.to_dict() for row in found}
+    parsed = [json_values.convert(f"{self._path}, line {n}", row, ResultRow, "delete the line") for n, row in rows]
+    self.by_digest = {row.digest: row.to_dict() for row in parsed}
 
   def add(self, cell: Cell) -> None:
     """Reads the scores of a cell whose steps are done, and writes all rows."""
@@ -96,7 +98,7 @@ class _Rows:
 
 
 class _Queue:
-  """Cells in order. A worker takes the first that needs nothing which another worker is about to make."""
+  """The cells that are left. A worker takes the first cell none of whose files is being made by another worker."""
 
   def __init__(self, preparation: Sequence[Step], cells: Sequence[Cell], commands: _Commands, rows: _Rows) -> None:
     self._todo = [(cell, [*preparation, *cell.steps]) for cell in cells]
@@ -105,9 +107,9 @@ class _Queue:
     self._claimed: set[str] = set()
 
   def work(self) -> None:
-    """Computes cells until none is left or a command has not come to its end."""
-    while (taken := self._next()) is not None:
-      cell, steps = taken
+    """Computes cells until none is left, or until a command fails or is stopped."""
+    while (next_cell := self._next()) is not None:
+      cell, steps = next_cell
       try:
         for step in steps:
           if not self._commands.do(step):
@@ -122,7 +124,10 @@ class _Queue:
         self._release(steps)
 
   def _next(self) -> tuple[Cell, list[Step]] | None:
-    """A cell whose missing steps are now this worker's. Waits for one."""
+    """Waits for a cell that can be computed, and reserves its missing steps for the calling worker.
+
+    Returns: the cell and its steps, or None if no cell is left or all work was stopped.
+    """
     with self._changed:
       while self._todo and not self._commands.stopped.is_set():
         for number, (_, steps) in enumerate(self._todo):
@@ -139,7 +144,7 @@ class _Queue:
 
 
 class _Commands:
-  """Commands under way. SIGINT and SIGTERM are passed on to them, which save, and remembered."""
+  """The running commands. SIGINT and SIGTERM are passed on to them, so that they save and stop."""
 
   def __init__(self, directory: str, jobs: int) -> None:
     self.stopped = threading.Event()
@@ -147,7 +152,7 @@ class _Commands:
     self._signal = 0
     self._failure: Exception | None = None
     self._running: set[subprocess.Popen[bytes]] = set()
-    self._cut_short: list[str] = []
+    self._interrupted_steps: list[str] = []
     self._previous: dict[int, Any] = {}
     self._environment = dict(os.environ)
     if jobs > 1:
@@ -164,7 +169,7 @@ class _Commands:
     self._stop(number)
 
   def fail(self, error: Exception) -> None:
-    """Stops all for a reason, of which check() raises the first."""
+    """Stops all commands because of an error. check() raises the first of these errors."""
     self._failure = self._failure or error
     self._stop(signal.SIGTERM)
 
@@ -174,18 +179,24 @@ class _Commands:
       process.send_signal(number)
 
   def check(self) -> None:
-    """Raises Stopped if a signal came, or else what something failed with."""
+    """Raises an error if the commands did not all succeed.
+
+    Raises:
+      Stopped: a signal was received.
+      Exception: the first error given to fail().
+    """
     if self._signal:
-      where = f" in {'; '.join(self._cut_short)}" if self._cut_short else ""
-      raise Stopped(f"stopped{where}; the same command goes on there", self._signal)
+      where = f" in {'; '.join(self._interrupted_steps)}" if self._interrupted_steps else ""
+      raise Stopped(f"stopped{where}; the same command continues there", self._signal)
     if self._failure is not None:
       raise self._failure
 
   def do(self, step: Step) -> bool:
-    """Runs the command of a step that is not done. Returns whether it is done now; if not, all has been stopped.
+    """Runs the command of a step, unless the step is done already.
 
+    Returns: True if the step is done, False if the commands were stopped.
     Raises:
-      RunError: it failed.
+      RunError: the command failed.
     """
     if files.exists(step.done):
       return True
@@ -200,19 +211,19 @@ class _Commands:
     if status == 0 and files.exists(step.done):
       return True
     if self.stopped.is_set():
-      self._cut_short.append(step.name)
+      self._interrupted_steps.append(step.name)
       return False
     with open(path, encoding="utf-8", errors="replace") as log:
-      said = [line.strip() for line in log if line.strip()] or ["it said nothing"]
-    raise RunError(f"{step.name} ended with code {status} ({said[-1]}); {path} has all it said")
+      output = [line.strip() for line in log if line.strip()] or ["no output"]
+    raise RunError(f"{step.name} ended with code {status} ({output[-1]}); {path} has its whole output")
 
   def _call(self, step: Step, log: Any) -> int:
-    """A process group of its own: a terminal's Ctrl-C comes through us."""
+    """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
     process = subprocess.Popen(
       step.command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
     )
     self._running.add(process)
-    if self.stopped.is_set():  # the signal came while it was started
+    if self.stopped.is_set():  # a signal was received while the process was started
       process.terminate()
     try:
       return process.wait()
@@ -227,10 +238,10 @@ class _Commands:
 def _row(cell: Cell) -> dict[str, Any]:
   scores = {}
   for score, result in cell.results.items():
-    found = output_files.read_results(result.file)
-    if result.metric not in found:
+    metrics = output_files.read_results(result.file)
+    if result.metric not in metrics:
       raise UserError(f"{result.file} lacks {result.metric!r}: delete this file, and the same command makes it again")
-    scores[score] = found[result.metric] * result.factor
+    scores[score] = metrics[result.metric] * result.factor
   logged = [line.get("examples_per_second") for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
   speeds = [speed for speed in logged if isinstance(speed, int | float)]
   return {

@@ -39,7 +39,7 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
 
   Args:
     plan: the plan of the experiment.
-    rows: the results, one row per variant and seed (see runner.run).
+    rows: the results, one row per variant and seed (see runner.run_plan).
     scale: name of the scale, for the caption.
   Returns: the text of table.md.
   """

@@ -79,9 +79,7 @@ def test_a_size_that_has_no_smaller_one_is_one_line(tmp_path: Path, field: str, 
     _file(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
   ).variants
   assert getattr(SCALES["paper"].model(variant, VOCABULARY), field) == size
-  with pytest.raises(
-    UserError, match=f"a: {field}={size} has no reduced value at this scale: .*scale=paper"
-  ):
+  with pytest.raises(UserError, match=f"a: {field}={size} has no reduced value at this scale: .*scale=paper"):
     SCALES["small"].model(variant, VOCABULARY)
 
 

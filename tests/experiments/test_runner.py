@@ -61,19 +61,19 @@ def _rows(plan: Plan) -> list[dict[str, Any]]:
 def test_one_process_at_a_time(tmp_path: Path):
   plan = _ToyPlan(tmp_path)
   with DirectoryLock(plan.directory, "running experiments"), pytest.raises(UserError, match="is running experiments"):
-    runner.run(plan)
+    runner.run_plan(plan)
 
 
 def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
   fails = _ToyPlan(tmp_path, {"two": "print('first'); print('the reason'); raise SystemExit(3)"})
   with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\); .*logs/two-"):
-    runner.run(fails)
+    runner.run_plan(fails)
   assert [row["variant"] for row in _rows(fails)] == ["one"]
   log = Path(fails.directory) / "log.txt"
   with (Path(fails.directory) / runner.ROWS).open("a") as rows:
     rows.write('{"variant": "cut o')  # a kill while a row was written
   log.unlink()
-  rows = runner.run(_ToyPlan(tmp_path))
+  rows = runner.run_plan(_ToyPlan(tmp_path))
   assert [(row["variant"], row["seed"], row["scores"]["sop"]) for row in rows] == [
     ("one", 12345, 50.0),
     ("two", 12345, 75.0),
@@ -83,7 +83,7 @@ def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.Cap
   assert _rows(fails) == rows
   assert log.read_text().count("$ ") == 3
   capsys.readouterr()
-  assert runner.run(_ToyPlan(tmp_path)) == rows
+  assert runner.run_plan(_ToyPlan(tmp_path)) == rows
   assert capsys.readouterr().out == "toy: 4 of 4 cells are done\n"
   assert log.read_text().count("$ ") == 3
 
@@ -103,10 +103,10 @@ def test_a_signal_goes_to_the_command_under_way(tmp_path: Path):
 
   threading.Thread(target=stop, daemon=True).start()
   before = signal.getsignal(signal.SIGTERM)
-  with pytest.raises(Stopped, match="stopped in two, seed 12345: pretraining; the same command goes on there"):
-    runner.run(plan)
+  with pytest.raises(Stopped, match="stopped in two, seed 12345: pretraining; the same command continues there"):
+    runner.run_plan(plan)
   assert signal.getsignal(signal.SIGTERM) is before
-  assert len(runner.run(_ToyPlan(tmp_path))) == 4
+  assert len(runner.run_plan(_ToyPlan(tmp_path))) == 4
 
 
 def test_cells_side_by_side_share_the_processors_and_make_nothing_twice(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_cells_side_by_side_share_the_processors_and_make_nothing_twice(tmp_path
   }
   once = "import sys, time; time.sleep(0.3); open(sys.argv[1], 'x')"  # refuses to make it again
   shared = Step("shared", (sys.executable, "-c", once, str(tmp_path / "shared")), str(tmp_path / "shared"))
-  rows = runner.run(_ToyPlan(tmp_path, scripts, shared), jobs=2)
+  rows = runner.run_plan(_ToyPlan(tmp_path, scripts, shared), jobs=2)
   threads = 100.0 * max(1, (os.cpu_count() or 1) // 2)
   assert [row["scores"]["sop"] for row in rows] == [threads] * 4
   assert sorted(_rows(_ToyPlan(tmp_path)), key=str) == sorted(rows, key=str)
@@ -136,14 +136,14 @@ def test_a_cell_that_fails_stops_those_beside_it(tmp_path: Path):
   up = tmp_path / "one-12345" / "eval_results.json.up"
   fails = f"import os, time\nwhile not os.path.exists({str(up)!r}): time.sleep(0.01)\nprint('the reason'); exit(3)"
   with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\)"):
-    runner.run(_ToyPlan(tmp_path, {"one": saves, "two": fails}), jobs=2)
+    runner.run_plan(_ToyPlan(tmp_path, {"one": saves, "two": fails}), jobs=2)
   assert up.with_suffix(".saved").exists()
   assert not (tmp_path / "toy" / runner.ROWS).exists()
 
 
 def test_the_table_has_ours_beside_the_papers(tmp_path: Path):
   plan = _ToyPlan(tmp_path)
-  text = tables.write(plan, runner.run(plan), scale="smoke")
+  text = tables.write(plan, runner.run_plan(plan), scale="smoke")
   assert text.splitlines()[-2:] == [
     "| one | 0.297M | 50.5 ± 0.7 | 86.5 |",
     "| two | 0.297M | 75.5 ± 0.7 | 86.5 |",
