@@ -38,7 +38,7 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
     ([], "give --list, or --run=NAME and --output_dir"),
     (["--run=masking"], "give --list, or --run=NAME and --output_dir"),
     (["--run=masking,sop", "--output_dir=out"], "--run=sop: no such experiment; there are additional_data, "),
-    (["--run=masking", "--output_dir=gs://bucket/out"], "give a directory of this machine"),
+    (["--run=masking", "--output_dir=gs://bucket/out"], "give a local directory"),
     (["--run=masking", "--output_dir=out", "--jobs=0"], "jobs"),
     (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
     (["--run=masking", "--output_dir=out", "--squad_v2=dev.json"], "give the train file and the dev file"),
