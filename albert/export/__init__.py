@@ -1,1 +1,1 @@
-"""Models for serving: SavedModels that take text, and what other runtimes take: `python -m albert.export --help`."""
+"""Exports models for serving: SavedModels that take text, TFLite and ONNX (`python -m albert.export --help`)."""

@@ -1,4 +1,4 @@
-"""What is exported: the weights of a checkpoint, and what the run that made them says of itself."""
+"""Opens the checkpoint to export: its weights, config and vocabulary, and the settings and metrics of its run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _STEP = re.compile(r"(?:^|/)step-(\d+)$")
 
 @dataclasses.dataclass(frozen=True)
 class ExportCheckpoint:
-  """A checkpoint.
+  """A checkpoint to export.
 
   Attributes:
-    file: its weights.
-    config: of the model.
+    file: the weights.
+    config: the model's config.
     vocabulary: path of the SentencePiece model.
-    step: of training; None if it is not known.
-    run: config.json of the run, which names its task; {} for weights that come without one.
-    metrics: those of this step, by name.
+    step: training step; None if it is not known.
+    run: the values of the run's config.json, which names the task; {} if the weights do not come from a run.
+    metrics: results of the evaluation at this step, by name; {} if there are none.
   """
 
   file: WeightFile
@@ -44,16 +44,23 @@ class ExportCheckpoint:
 
   @property
   def task(self) -> str | None:
-    """The run's task, as the registry of tasks names it."""
+    """Name of the run's task in `albert.tasks.registry.TASKS`; None if it is not known."""
     return self.run.get("task")
 
   @property
   def heads(self) -> list[str]:
-    """The heads that the checkpoint holds, as models.weight_names calls them."""
+    """The heads that the checkpoint holds, by their names in `albert.weights.names.heads`."""
     return [name for name, head in heads(self.config).items() if set(head.shapes) <= set(self.file.names)]
 
   def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Weights by the original's names. UserError if one is missing or of another shape than the config says."""
+    """Reads weights.
+
+    Args:
+      names: of the weights, as the original ALBERT code names them.
+    Returns: float32 arrays by name.
+    Raises:
+      UserError: a weight is missing, or its shape is not the one that the config gives.
+    """
     expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(self.config)}
     for head in heads(self.config).values():
       expected |= head.shapes
@@ -62,32 +69,38 @@ class ExportCheckpoint:
       if name not in self.file.entries:
         raise UserError(f"{FLAG}={self.file.path}: has no {name}; give a checkpoint of this model and task")
       weights[name] = self.file.read(name)
-      found, wanted = weights[name].shape, expected.get(name, weights[name].shape)
-      if len(found) != len(wanted) or any(b not in (None, a) for a, b in zip(found, wanted, strict=True)):
-        raise UserError(f"{FLAG}={self.file.path}: {name} is {list(found)}, its config says {list(wanted)}")
+      shape, expected_shape = weights[name].shape, expected.get(name, weights[name].shape)
+      if len(shape) != len(expected_shape) or any(
+        expected_size not in (None, size) for size, expected_size in zip(shape, expected_shape, strict=True)
+      ):
+        raise UserError(
+          f"{FLAG}={self.file.path}: {name} has shape {list(shape)}, its config gives {list(expected_shape)}"
+        )
     return weights
 
   def encoder_weights(self) -> dict[str, np.ndarray]:
-    """All weights of the encoder; those of the pooler where the checkpoint has one."""
+    """All weights of the encoder by name, and the pooler's weights if the checkpoint has them. See read."""
     names = [n for n in encoder_shapes(self.config) if n not in POOLER or self.file.has_pooler]
     return self.read(names)
 
   def head_weights(self, head: str) -> dict[str, np.ndarray]:
-    """All weights of a head."""
+    """All weights of a head by name. See read."""
     return self.read(heads(self.config)[head].shapes)
 
 
 def open_checkpoint(
   path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = ""
 ) -> ExportCheckpoint:
-  """Opens what is to be exported.
+  """Opens the checkpoint to export.
 
   Args:
-    path: as albert.weights.files.open_weights takes it; also the output_dir of several runs (--num_runs), for the best.
-    select: newest or best, of a run's checkpoints; empty: what the run was evaluated with.
-    albert_config_file, spm_model_file: the model's config and vocabulary; empty: those beside the weights.
+    path: anything that `albert.weights.files.open_weights` opens, or the output_dir of several runs (--num_runs), of
+      which the best run is taken.
+    select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
+    albert_config_file: path of the model's config; "" for the config file beside the weights.
+    spm_model_file: path of the vocabulary; "" for the one beside the weights.
   Raises:
-    UserError: nothing there, damage, no config or no vocabulary.
+    UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
   path = path.rstrip("/")
   runs_file = files.join(path, output_files.RUNS)
@@ -103,8 +116,9 @@ def open_checkpoint(
   config = load_model_config(config_file)
   if file.is_huggingface and not huggingface_groups_agree(config):
     raise UserError(
-      f"{FLAG}={path}: its {config.num_hidden_groups} groups of {config.num_hidden_layers} layers are cut as "
-      "transformers does, not as here; convert it first: python -m albert.convert --format=albert"
+      f"{FLAG}={path}: transformers assigns its {config.num_hidden_layers} layers to "
+      f"{config.num_hidden_groups} groups in another way than this project; convert it first: "
+      "python -m albert.convert --format=albert"
     )
   vocabulary = spm_model_file or file.vocabulary
   if not vocabulary:
@@ -119,7 +133,7 @@ def open_checkpoint(
 
 
 def _selected(path: str, select: str) -> str:
-  """The checkpoint of a run that is asked for; `path` itself if it is no run."""
+  """The newest or best checkpoint if `path` is the output_dir of a run, else `path` itself."""
   directory = files.join(path, "checkpoints")
   if not files.is_dir(directory):
     return path
@@ -127,14 +141,17 @@ def _selected(path: str, select: str) -> str:
   config = output_files.read_config(config_file) if files.exists(config_file) else {}
   select = select or config.get("train", {}).get("select_checkpoint", "newest")
   manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
-  chosen, skipped = manager.best_or_latest() if select == "best" else manager.latest()
-  if chosen is None:
+  checkpoint, skipped = manager.best_or_latest() if select == "best" else manager.latest()
+  if checkpoint is None:
     raise UserError(f"{FLAG}={path}: no checkpoint that verifies{': ' + skipped[0] if skipped else ''}; train first")
-  return chosen.path
+  return checkpoint.path
 
 
 def _run_settings_and_metrics(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
-  """config.json of the run whose checkpoint this is, and its metrics at this step; {} where there are none."""
+  """The config.json of the run that a checkpoint directory belongs to, and the run's metrics at this step.
+
+  Either is {} if there is none.
+  """
   parent = directory.rpartition("/")[0] or "."
   output_dir = parent.rpartition("/")[0] or "."
   config_file, results_file = (

@@ -1,4 +1,4 @@
-"""What every export is tried with before it is finished: its examples, and requests at the edges of what it takes."""
+"""Runs a model on its examples and on edge cases before an export is finished."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from albert.tokenization.tokenizer import MASK_ID, UNK_ID
 
 # B rows, S sequence.
 
-EXAMPLES = "the examples"
-# Sequences of the examples that are also tried alone; SQuAD's contexts may have many windows.
-_MOST_ALONE = 3
+EXAMPLE_BATCH = "the examples"
+# At most this many sequences of the examples are also run alone. A SQuAD context may have many.
+_MAX_SINGLE_SEQUENCES = 3
 
 
-def id_cases(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
-  """Batches of ids.
+def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
+  """Batches of ids to run a model on: its examples and edge cases.
 
   Args:
     model: the model.
-    examples: ids of its examples, by the names of the tokens signature.
-  Returns: the batches by what they are; the examples themselves first.
+    examples: input_ids, input_mask and segment_ids of its examples, int32 [B, S] or [B, K, S].
+  Returns: batches by a description of each. The examples themselves come first, as EXAMPLE_BATCH.
   """
-  longest = model.longest_sequence
+  longest = model.max_positions
   beyond = max(longest + 1 - examples[INPUT_IDS].shape[-1], 1)
-  cases = {EXAMPLES: examples}
-  for row in range(min(len(examples[INPUT_IDS]), _MOST_ALONE)):
+  cases = {EXAMPLE_BATCH: examples}
+  for row in range(min(len(examples[INPUT_IDS]), _MAX_SINGLE_SEQUENCES)):
     cases[f"example {row + 1} alone"] = _without_padding({n: values[row : row + 1] for n, values in examples.items()})
   if np.any(examples[INPUT_IDS] == MASK_ID):
     ids = np.where(examples[INPUT_IDS] == MASK_ID, np.int32(UNK_ID), examples[INPUT_IDS])
@@ -51,8 +51,14 @@ def id_cases(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays
   return cases
 
 
-def text_cases(model: ServedModel) -> dict[str, NamedArrays]:
-  """Batches of texts by what they are, for the signature serving_default. All fields of a request hold the same."""
+def text_test_batches(model: ServedModel) -> dict[str, NamedArrays]:
+  """Batches of texts to run the signature serving_default on: edge cases by a description of each.
+
+  All fields of a request hold the same text.
+
+  Args:
+    model: the model.
+  """
 
   def batch(text: str) -> NamedArrays:
     return text_inputs(model.fields, [{f.name: [text, text] if f.is_list else text for f in model.fields}])
@@ -66,7 +72,7 @@ def text_cases(model: ServedModel) -> dict[str, NamedArrays]:
 
 
 def _without_padding(row: NamedArrays) -> NamedArrays:
-  """A batch of one row, cut to its longest sequence."""
+  """A batch of one example, cut to the length of its longest sequence."""
   length = int(row[INPUT_MASK].sum(axis=-1).max())
   return {name: values[..., :length] for name, values in row.items()}
 
@@ -78,17 +84,18 @@ def _repeated(examples: NamedArrays, length: int) -> NamedArrays:
   return {name: np.resize(values, shape) for name, values in _without_padding(first).items()}
 
 
-def run_cases(function: Any, cases: Mapping[str, NamedArrays], *, what: str) -> dict[str, dict[str, np.ndarray]]:
-  """The answers to each case, by its name.
+def run_test_batches(function: Any, cases: Mapping[str, NamedArrays], *, what: str) -> dict[str, dict[str, np.ndarray]]:
+  """Runs a function on batches and checks its answers.
 
   Args:
-    function: a function of tensors by name -> answers by name, tensors or arrays.
-    cases: see id_cases and text_cases.
-    what: the function, for errors.
+    function: maps inputs by name to answers by name (tensors or arrays).
+    cases: batches by name, see id_test_batches and text_test_batches.
+    what: name of the function, for error messages.
+  Returns: the answers to each batch, by its name.
   Raises:
-    RunError: it fails for a case, answers another number of rows, or a number that is not finite.
+    RunError: the function fails, or an answer has a wrong number of rows or a number that is not finite.
   """
-  found = {}
+  answers_by_case = {}
   for case, inputs in cases.items():
     try:
       answers = {name: np.asarray(value) for name, value in function(inputs).items()}
@@ -101,50 +108,51 @@ def run_cases(function: Any, cases: Mapping[str, NamedArrays], *, what: str) -> 
         raise RunError(f"{what}: for {case} {name!r} has the shape {list(value.shape)} instead of {rows} rows")
       if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise RunError(f"{what}: for {case} {name!r} is not finite; do the weights of the checkpoint hold NaN?")
-    found[case] = answers
-  return found
+    answers_by_case[case] = answers
+  return answers_by_case
 
 
 def check_signatures(
   functions: Mapping[str, Any], model: ServedModel, examples: Mapping[str, NamedArrays]
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Runs both signatures of the SavedModel on all cases.
+  """Runs both signatures of a model on its examples and on the edge cases.
 
   Args:
-    functions: the concrete functions by the names of the signatures.
+    functions: the concrete function of each signature.
     model: the model.
-    examples: the inputs of the examples, by the names of the signatures.
-  Returns: the answers of the signature tokens to the batches of id_cases, by their names.
+    examples: the inputs of the examples for each signature.
+  Returns: the answers of the signature tokens to each batch of id_test_batches.
   Raises:
-    RunError: see run_cases.
+    RunError: see run_test_batches.
   """
 
   def caller(signature: str) -> Any:
     function = functions[signature]
     return lambda inputs: function(**{name: tf.constant(values) for name, values in inputs.items()})
 
-  texts = {EXAMPLES: examples[TEXT_SIGNATURE]} | text_cases(model)
-  run_cases(caller(TEXT_SIGNATURE), texts, what=f"the signature {TEXT_SIGNATURE}")
-  ids = id_cases(model, examples[TOKENS_SIGNATURE])
-  return run_cases(caller(TOKENS_SIGNATURE), ids, what=f"the signature {TOKENS_SIGNATURE}")
+  texts = {EXAMPLE_BATCH: examples[TEXT_SIGNATURE]} | text_test_batches(model)
+  run_test_batches(caller(TEXT_SIGNATURE), texts, what=f"the signature {TEXT_SIGNATURE}")
+  ids = id_test_batches(model, examples[TOKENS_SIGNATURE])
+  return run_test_batches(caller(TOKENS_SIGNATURE), ids, what=f"the signature {TOKENS_SIGNATURE}")
 
 
-def largest_difference(found: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
-  """How far numbers are from those of the SavedModel: the largest difference, of numbers above 1 in relation to them.
+def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
+  """The largest difference between two sets of answers: absolute for expected values up to 1, else relative.
 
   Args:
-    found, expected: answers by name; `expected` may have more. Of whole numbers only those of `exact` are compared,
-      since two candidates of almost the same probability may change places.
-    exact: the name of an answer that must be equal.
-  Returns: infinity if a name or a shape differs, or the exact answer; NaN if a number is.
+    answers: the numbers to check, by name.
+    expected: the answers of the SavedModel, by name. Its texts are ignored.
+    exact: name of an integer answer that must be equal, or "". Other integers are not compared, because candidates
+      with almost the same probability may change their order.
+  Returns: the difference; infinity if a name, a shape or the exact answer differs; NaN if a number is NaN.
   """
   numbers = {name: value for name, value in expected.items() if value.dtype.kind in "fi"}
-  if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in numbers.items()}:
+  if {name: value.shape for name, value in answers.items()} != {name: value.shape for name, value in numbers.items()}:
     return float("inf")
-  if exact in numbers and not np.array_equal(found[exact], numbers[exact]):
+  if exact in numbers and not np.array_equal(answers[exact], numbers[exact]):
     return float("inf")
   differences = [
-    np.max(np.abs(found[name] - value) / np.maximum(1.0, np.abs(value)), initial=0.0)
+    np.max(np.abs(answers[name] - value) / np.maximum(1.0, np.abs(value)), initial=0.0)
     for name, value in numbers.items()
     if value.dtype.kind == "f"
   ]

@@ -1,4 +1,7 @@
-"""The same model for other runtimes: TFLite (LiteRT) and ONNX, made from ids and checked against the SavedModel."""
+"""Converts a model to TFLite (LiteRT) and ONNX, and compares the answers with those of the SavedModel.
+
+The converted models take ids, not text, and return only answers that are numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,33 @@ from albert.export import checks
 from albert.export.description import NamedArrays
 from albert.export.formats import EXTRA_FORMATS, ONNX, TFLITE, TFLITE_INT8
 from albert.export.served_model import ServedModel
-from albert.export.signatures import TOKEN_INPUTS, numbers_function
+from albert.export.signatures import TOKEN_INPUTS, portable_function
 from albert.io import files
 
+# Runs a converted model on a batch of ids.
 Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 
-# Largest difference of answers in float32 (see checks.largest_difference). Runtimes add in another order: 12 layers of
-# 768 units with random weights differ by 1.1e-4. A wrong graph differs by far more.
+# Largest difference between float32 answers that is accepted, see checks.largest_difference. Runtimes sum in different
+# orders: the answers of 12 layers of 768 units with random weights differ by 1.1e-4. A wrong graph differs by far more.
 TOLERANCE = 1e-3
 _OPSET = 17
 _FILES = {TFLITE: "model.tflite", TFLITE_INT8: "model_int8.tflite", ONNX: "model.onnx"}
-_MEANINGS = {
+_FORMAT_NOTES = {
   TFLITE: "TFLite, float32",
-  TFLITE_INT8: "TFLite, matrices in int8 with a scale a row, activations quantized as they come",
+  TFLITE_INT8: "TFLite, int8 matrices with one scale for each row, activations quantized dynamically",
   ONNX: f"ONNX, float32, opset {_OPSET}",
 }
 
 
 def check_formats(formats: Sequence[str], precision: str) -> None:
-  """UserError if a format is unknown, its converter is missing, or the precision is none that it has."""
+  """Checks that the formats can be written.
+
+  Args:
+    formats: names of formats.
+    precision: float32 or bfloat16.
+  Raises:
+    UserError: a format is unknown, its converter is not installed, or the precision is not float32.
+  """
   unknown = [name for name in formats if name not in EXTRA_FORMATS]
   if unknown:
     raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")
@@ -46,21 +57,22 @@ def check_formats(formats: Sequence[str], precision: str) -> None:
 def write_formats(
   directory: str, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays], formats: Sequence[str]
 ) -> list[str]:
-  """Writes the formats beside a SavedModel, and checks them on the batches of checks.id_cases.
+  """Writes the formats beside a SavedModel and checks them on the batches of checks.id_test_batches.
 
   Args:
     directory: of the SavedModel.
     model: the model.
-    examples: ids of real texts, by the names of the tokens signature.
-    expected: the SavedModel's answers to each batch, by the batch's name.
-    formats: of formats.EXTRA_FORMATS.
-  Returns: for each a line with its size, and how much its answers differ.
+    examples: input_ids, input_mask and segment_ids of the examples, int32 [B, S] or [B, K, S].
+    expected: the SavedModel's answers to each batch, by the name of the batch.
+    formats: names of `albert.export.formats.EXTRA_FORMATS`.
+  Returns: for each format a line for the model card, with the file's size and the difference of the answers.
   Raises:
-    RunError: it cannot be converted or run, or its answers differ by more than TOLERANCE (of int8: are not finite).
+    RunError: a format cannot be converted or run, or its answers differ by more than TOLERANCE. Answers of int8 may
+      differ by any amount, but must be finite.
   """
   notes = []
   for name in formats:
-    function = numbers_function(model)
+    function = portable_function(model)
     try:
       content = to_onnx(function) if name == ONNX else to_tflite(function, model, is_int8=name == TFLITE_INT8)
       run = onnx_runner(content) if name == ONNX else tflite_runner(content)
@@ -70,8 +82,8 @@ def write_formats(
     files.write_atomically(files.join(directory, _FILES[name]), content)
     difference = _check(name, run, model, examples, expected)
     notes.append(
-      f"`{_FILES[name]}`: {_MEANINGS[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature `tokens` does, "
-      f"answers in numbers alone; on the examples they differ from the SavedModel's by {difference:.2g} at most"
+      f"`{_FILES[name]}`: {_FORMAT_NOTES[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature `tokens` does "
+      f"and returns only numbers; on the examples they differ from the SavedModel's by at most {difference:.2g}"
     )
   return notes
 
@@ -79,20 +91,27 @@ def write_formats(
 def _check(
   name: str, run: Runner, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays]
 ) -> float:
-  """The largest difference from the SavedModel on the examples. RunError if any batch differs by too much."""
+  """The largest difference from the SavedModel on the examples. Raises RunError if a batch differs by too much."""
   what = f"--formats={name}"
-  found = checks.run_cases(run, checks.id_cases(model, examples), what=what)
+  answers_by_case = checks.run_test_batches(run, checks.id_test_batches(model, examples), what=what)
   differences = {}
   for case, answers in expected.items():
-    # What int8 rounds may change which span or option is the best, but not how many masks there are.
-    differences[case] = checks.largest_difference(found[case], answers, exact=model.counted_by)
+    # Rounding to int8 may change which span or option is the best, but not the number of masks.
+    differences[case] = checks.largest_difference(answers_by_case[case], answers, exact=model.counted_by)
     if not differences[case] < (np.inf if name == TFLITE_INT8 else TOLERANCE):
       raise RunError(f"{what}: for {case} its answers differ from the SavedModel's by {differences[case]:.3g}")
-  return differences[checks.EXAMPLES]
+  return differences[checks.EXAMPLE_BATCH]
 
 
 def to_tflite(function: Any, model: ServedModel, *, is_int8: bool) -> bytes:
-  """A function of signatures.numbers_function as a TFLite model."""
+  """Converts a function to TFLite.
+
+  Args:
+    function: a result of signatures.portable_function.
+    model: the model that the function belongs to.
+    is_int8: whether matrices are quantized to int8.
+  Returns: the content of the .tflite file.
+  """
   converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], model)
   if is_int8:
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -100,7 +119,12 @@ def to_tflite(function: Any, model: ServedModel, *, is_int8: bool) -> bytes:
 
 
 def to_onnx(function: Any) -> bytes:
-  """A function of signatures.numbers_function as an ONNX model."""
+  """Converts a function to ONNX.
+
+  Args:
+    function: a result of signatures.portable_function.
+  Returns: the content of the .onnx file.
+  """
   import tf2onnx
 
   model, _ = tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_OPSET)
@@ -108,11 +132,11 @@ def to_onnx(function: Any) -> bytes:
 
 
 def tflite_runner(model: bytes) -> Runner:
-  """A function that runs a TFLite model."""
-  if importlib.util.find_spec("ai_edge_litert"):  # TensorFlow's own interpreter is to go
+  """A function that runs a TFLite model, given as the content of its file."""
+  if importlib.util.find_spec("ai_edge_litert"):  # TensorFlow plans to remove its own interpreter
     from ai_edge_litert.interpreter import Interpreter
   else:
-    Interpreter = tf.lite.Interpreter  # tensorflow.lite has no such name to import
+    Interpreter = tf.lite.Interpreter  # this name cannot be imported from tensorflow.lite
   interpreter = Interpreter(model_content=model)
   signature = next(iter(interpreter.get_signature_list()))
 
@@ -126,7 +150,7 @@ def tflite_runner(model: bytes) -> Runner:
 
 
 def onnx_runner(model: bytes) -> Runner:
-  """A function that runs an ONNX model."""
+  """A function that runs an ONNX model, given as the content of its file."""
   import onnxruntime
 
   session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])

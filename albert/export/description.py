@@ -1,4 +1,4 @@
-"""What an export says of itself: servable.json for programs, and examples of requests for TensorFlow Serving's REST."""
+"""Describes an exported model: servable.json for programs, and example requests for TensorFlow Serving's REST API."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from albert.export.selection import SelectedForm
 from albert.export.served_model import ServedModel
 from albert.io import files, json_values
 
-EXAMPLES = "examples"
-# Numbers of an example in a card or file: enough to compare with, few enough to read.
-_DIGITS = 6
+# Folder of the example requests and their answers.
+EXAMPLES_FOLDER = "examples"
+# Decimal places of numbers in the examples.
+_DECIMALS = 6
 
+# Inputs or answers of a batch by name. The first dimension of each array is the batch.
 NamedArrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """What a program that calls the model must know, beside its signatures.
+  """The values of servable.json: what a program that calls the model must know besides the signatures.
 
   Attributes:
-    name: of the model.
-    task: the form, a --task of albert.export.
-    summary: what it does.
-    fields: of serving_default, in the order of the columns of a file: name, is_list and meaning of each.
-    answers: name -> what it is.
+    name: name of the model.
+    task: form of serving, a --task of `albert.export`.
+    summary: what the model does.
+    fields: name, is_list and meaning of each field of serving_default, in the order of the columns of a file.
+    answers: description of each answer, by name.
     labels: the classes, in the order of the probabilities.
-    counted_by: see ServedModel.
-    max_seq_length: longer texts are cut to so many tokens.
-    do_lower_case, convert_quotes, precision: how it was exported.
-    made_with: versions of what made it.
-    checkpoint: what it was made of, with its step.
+    counted_by: see `albert.export.served_model.ServedModel`.
+    max_seq_length: maximum number of tokens in a sequence that is made from text.
+    do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
+    precision: dtype in which the encoder's matrices are stored and multiplied.
+    made_with: versions of the libraries that exported the model.
+    checkpoint: path and step of the checkpoint.
   """
 
   name: str
@@ -55,19 +58,26 @@ class Description:
   checkpoint: Mapping[str, Any]
 
   def to_dict(self) -> dict[str, Any]:
-    """Plain JSON values."""
+    """The values by name, as plain JSON values."""
     return dataclasses.asdict(self)
 
 
 def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint: ExportCheckpoint) -> Description:
-  """The description of a model that is being exported."""
+  """Makes the description of a model.
+
+  Args:
+    name: name of the model.
+    form: the form in which the model is served.
+    model: the model.
+    checkpoint: the checkpoint that the model was made from.
+  """
   settings = form.settings
   return Description(
     name=name,
     task=form.name,
     summary=model.summary,
     fields=[dataclasses.asdict(field) for field in model.fields],
-    answers=dict(model.given_answers()),
+    answers=dict(model.available_answers()),
     labels=list(model.labels()),
     counted_by=model.counted_by,
     max_seq_length=settings.max_seq_length,
@@ -80,22 +90,33 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
 
 
 def rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
-  """The body of a POST to /v1/models/NAME:predict, an instance an example."""
+  """The body of a POST request to /v1/models/NAME:predict.
+
+  Args:
+    signature: name of the signature.
+    inputs: input arrays; each row becomes an instance.
+  """
   count = len(next(iter(inputs.values())))
   instances = [{name: _plain(values[row]) for name, values in inputs.items()} for row in range(count)]
   return {"signature_name": signature, "instances": instances}
 
 
 def rest_answer(answers: NamedArrays) -> dict[str, Any]:
-  """What the server answers, with fewer digits. It gives a model's only answer without its name."""
+  """The body of the server's response, with numbers rounded. If a model has only one answer, it has no name there."""
   count = len(next(iter(answers.values())))
   rows = [{name: _plain(values[row]) for name, values in answers.items()} for row in range(count)]
   return {"predictions": [next(iter(row.values())) if len(row) == 1 else row for row in rows]}
 
 
 def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:
-  """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json."""
-  folder = files.join(directory, EXAMPLES)
+  """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json.
+
+  Args:
+    directory: of the SavedModel.
+    inputs: the input arrays of each signature.
+    answers: the answers of each signature to these inputs.
+  """
+  folder = files.join(directory, EXAMPLES_FOLDER)
   files.makedirs(folder)
   for signature in inputs:
     files.write_atomically(
@@ -105,7 +126,7 @@ def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: M
 
 
 def format_json(value: dict[str, Any]) -> str:
-  """JSON with an example a line, text as it is."""
+  """Formats an object as JSON, with each element of a list on a line of its own."""
   parts = []
   for key, item in value.items():
     rows = [json_values.dumps(row, ensure_ascii=False) for row in item] if isinstance(item, list) else []
@@ -115,11 +136,11 @@ def format_json(value: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-  """NamedArrays as lists, bytes as text, floats with few digits."""
+  """A value that JSON can hold; floats are rounded."""
   if isinstance(value, np.ndarray):
     return [_plain(item) for item in value]
   if isinstance(value, bytes):
     return value.decode("utf-8", errors="replace")
   if isinstance(value, np.generic):
     value = value.item()
-  return round(value, _DIGITS) if isinstance(value, float) else value
+  return round(value, _DECIMALS) if isinstance(value, float) else value

@@ -1,6 +1,6 @@
-"""The hashes of an exported model's files, in servable.json: a SavedModel has none of its graph and its vocabulary.
+"""SHA-256 hashes of the files of an exported model. They are kept in servable.json, because a SavedModel has none.
 
-No TensorFlow.
+This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,45 +15,51 @@ from albert.errors import UserError
 from albert.io import files, json_values
 
 _FILES, _CHECKSUM = "files", "checksum"
-# What is loaded: folder -> its files; None for all.
+# The files that loading a model reads: folder -> names of its files; None stands for all files of the folder.
 _FOLDERS: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
 
 
 class _Content(msgspec.Struct):
-  """The hashes in a description; exports of earlier versions have none."""
+  """Schema of the hashes in servable.json. Exports of earlier versions have none."""
 
   files: dict[str, dict[json_values.FileName, str]] = {}
   checksum: str = ""
 
 
 def add_hashes(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
-  """The values of a description, with the hashes of what is in the directory and one of the values themselves."""
+  """Adds the hashes of a model's files, and a checksum of all values, to a description.
+
+  Args:
+    directory: of the model.
+    values: values of the description.
+  Returns: the values with two more keys: files (folder -> file name -> SHA-256) and checksum.
+  """
   hashes = {}
   for folder, expected in _FOLDERS.items():
-    place = files.join(directory, folder) if folder else directory
-    names = expected or (files.listdir(place) if files.is_dir(place) else [])
-    hashes[folder] = {name: file_sha256(files.join(place, name)) for name in names}
+    path = files.join(directory, folder) if folder else directory
+    names = expected or (files.listdir(path) if files.is_dir(path) else [])
+    hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
   values = {**values, _FILES: hashes}
   return {**values, _CHECKSUM: checksum_of(values)}
 
 
 def check_hashes(directory: str, path: str, values: Mapping[str, Any], remedy: str) -> None:
-  """Compares an exported model with the hashes in its description.
+  """Compares the files of an exported model with the hashes in its description.
 
   Args:
     directory: of the model.
-    path: of the description, for errors.
-    values: of the description.
-    remedy: how errors end.
+    path: of the description, for error messages.
+    values: values of the description.
+    remedy: what the user should do, the end of each error message.
   Raises:
-    UserError: a file is missing or is not the one that was exported; or the description was changed.
+    UserError: a file is missing, a file differs from the exported one, or the description was changed.
   """
   content = json_values.convert(path, dict(values), _Content, remedy)
   if content.checksum and content.checksum != checksum_of({k: v for k, v in values.items() if k != _CHECKSUM}):
     raise UserError(f"{path}: was changed after the export: {remedy}")
   for folder, hashes in content.files.items():
     if folder not in _FOLDERS:
-      raise UserError(f"{path}: {folder!r} is no folder of an exported model: {remedy}")
+      raise UserError(f"{path}: {folder!r} is not a folder of an exported model: {remedy}")
     for name, sha256 in hashes.items():
       file = files.join(directory, folder, name) if folder else files.join(directory, name)
       if not files.exists(file):

@@ -1,4 +1,4 @@
-"""Names in an export, and what can be exported besides a SavedModel. No TensorFlow, so that `--help` is quick."""
+"""Names of formats, signatures and files of an export. This module does not import TensorFlow, so `--help` is quick."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ TFLITE, TFLITE_INT8, ONNX = "tflite", "tflite_int8", "onnx"
 EXTRA_FORMATS = (TFLITE, TFLITE_INT8, ONNX)
 PRECISIONS = ("float32", "bfloat16")
 TEXT_SIGNATURE, TOKENS_SIGNATURE = "serving_default", "tokens"
-# What a program that calls the model must know (see description.Description).
+# The description of the model for programs, see albert.export.description.Description.
 DESCRIPTION = "assets.extra/servable.json"

@@ -1,8 +1,8 @@
-"""The ops that an exported graph may have: those of TensorFlow's core, and tensorflow-text's SentencePiece.
+"""The ops that an exported graph may contain: ops of TensorFlow itself, and the SentencePiece ops of tensorflow-text.
 
-TensorFlow Serving's stock server links in all kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
-model_servers/BUILD). The list is by name, so that an op which a new release of TensorFlow brings is noticed before a
-server of an older one refuses the model.
+The stock server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
+model_servers/BUILD). The list holds names, so that an export fails if a new release of TensorFlow adds an op that
+servers of older releases do not have.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ ALLOWED_OPS = frozenset({
 })  # fmt: skip
 
 
-def ops_of(directory: str) -> set[str]:
-  """The names of all ops in a SavedModel, those inside of its functions included."""
+def graph_ops(directory: str) -> set[str]:
+  """The names of all ops in a SavedModel, including the ops inside its functions.
+
+  Args:
+    directory: of the SavedModel.
+  """
   model = saved_model_pb2.SavedModel()
   with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
     model.ParseFromString(file.read())
@@ -45,10 +49,16 @@ def ops_of(directory: str) -> set[str]:
 
 
 def check_ops(directory: str) -> None:
-  """RunError if a SavedModel has an op that is not on the list."""
-  unknown = sorted(ops_of(directory) - ALLOWED_OPS)
+  """Checks that a SavedModel contains only ALLOWED_OPS.
+
+  Args:
+    directory: of the SavedModel.
+  Raises:
+    RunError: the graph has another op.
+  """
+  unknown = sorted(graph_ops(directory) - ALLOWED_OPS)
   if unknown:
     raise RunError(
-      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may lack: use the TensorFlow of "
-      "constraints/, or add the op to ALLOWED_OPS in albert/export/ops.py if the server has it"
+      f"{directory}: the graph has {', '.join(unknown)}, which TensorFlow Serving may not support: use the "
+      "TensorFlow of constraints/, or add the op to ALLOWED_OPS in albert/export/ops.py if the server supports it"
     )

@@ -1,4 +1,4 @@
-"""The signatures of a ServedModel: serving_default takes texts, tokens takes ids."""
+"""The two signatures of an exported model, serving_default for texts and tokens for ids, and their input arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 
 
 def text_function(model: ServedModel) -> Any:
-  """The concrete function of serving_default."""
+  """The concrete function of the signature serving_default.
+
+  Args:
+    model: the model to serve.
+  Returns: a function of the fields of a request, string [B] or [B, K] -> answers by name.
+  """
   specs = {
     field.name: tf.TensorSpec([None, None] if field.is_list else [None], tf.string, name=field.name)
     for field in model.fields
@@ -25,52 +30,73 @@ def text_function(model: ServedModel) -> Any:
 
   @tf.function(autograph=False)
   def serving_default(**texts: tf.Tensor) -> AnswerTensors:
-    first, *others = texts
-    for other in others:
-      message = f"{first} and {other}: give as many of one as of the other"
+    first, *other_fields = texts
+    for other in other_fields:
+      message = f"{first} and {other} differ in length: give the same number of each"
       tf.debugging.assert_equal(tf.shape(texts[first])[0], tf.shape(texts[other])[0], message=message)
-    return model.from_text(**texts)
+    return model.answer_texts(**texts)
 
   return serving_default.get_concrete_function(**specs)
 
 
 def tokens_function(model: ServedModel) -> Any:
-  """The concrete function of tokens."""
-  shape = [None] * model.rank_of_ids
+  """The concrete function of the signature tokens.
+
+  Args:
+    model: the model to serve.
+  Returns: a function of input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S] -> answers by name.
+  """
+  shape = [None] * model.ids_rank
   specs = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS}
 
   @tf.function(autograph=False)
   def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
-    return model.from_tokens(TokenBatch(input_ids, input_mask, segment_ids))
+    return model.answer_tokens(TokenBatch(input_ids, input_mask, segment_ids))
 
   return tokens.get_concrete_function(**specs)
 
 
-def numbers_function(model: ServedModel) -> Any:
-  """A function of ids for other runtimes: answers in numbers alone, in ops that those have."""
-  shape = [None] * model.rank_of_ids
+def portable_function(model: ServedModel) -> Any:
+  """A function of ids for TFLite and ONNX. It uses only ops that both have, and returns only answers that are numbers.
+
+  Args:
+    model: the model to serve.
+  Returns: a tf.function of input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S] -> answers by name.
+  """
+  shape = [None] * model.ids_rank
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
   def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
-    return model.portable_numbers(TokenBatch(input_ids, input_mask, segment_ids))
+    return model.portable_answers(TokenBatch(input_ids, input_mask, segment_ids))
 
   return numbers
 
 
 def token_inputs(model: ServedModel, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The ids that the model makes of texts, int32 [B, S], without columns of padding alone."""
+  """Tokenizes texts as the model does.
+
+  Args:
+    model: the model to serve.
+    texts: the fields of the requests, string [B] or [B, K] by name.
+  Returns: input_ids, input_mask and segment_ids, int32 [B, S] or [B, K, S]; S is the length of the longest sequence.
+  """
   tokens = model.encode(**{name: tf.constant(value) for name, value in texts.items()})
   longest = int(tf.reduce_max(tf.reduce_sum(tokens.input_mask, axis=-1)))
   return {name: values[..., :longest].numpy() for name, values in tokens._asdict().items()}
 
 
 def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-  """Requests -> arrays of bytes [B] or [B, K], by the names of the fields."""
+  """Turns requests into the input arrays of serving_default.
+
+  Args:
+    fields: the fields of a request.
+    requests: a text or a list of texts by the name of each field.
+  Returns: arrays of bytes, [B] or [B, K], by the name of each field. Shorter lists are padded with "".
+  """
   return {field.name: _column([request[field.name] for request in requests], field) for field in fields}
 
 
 def _column(values: Sequence[Any], field: RequestField) -> np.ndarray:
-  """The values of a field, lists filled up with ""."""
   if not field.is_list:
     return np.array([_bytes(text) for text in values], object)
   longest = max(map(len, values), default=0)

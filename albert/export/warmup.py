@@ -1,7 +1,7 @@
-"""Requests that TensorFlow Serving runs when it loads a model, so that the first user does not wait.
+"""Writes the requests that TensorFlow Serving runs when it loads a model, so that the first user does not wait.
 
-The file is TFRecords of PredictionLog, a message of TensorFlow Serving's own. It is written here field by field, in
-protobuf's wire format, since tensorflow-serving-api would bring its own TensorFlow along.
+The file is a TFRecord file of PredictionLog, a protobuf message of TensorFlow Serving. The message is encoded here
+field by field, because the package tensorflow-serving-api depends on a TensorFlow version of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,25 @@ DIRECTORY = "assets.extra"
 
 
 class WarmupRequest(NamedTuple):
-  """A call of a signature: the inputs by name; strings as arrays of bytes or str."""
+  """A call of a signature.
+
+  Attributes:
+    signature: name of the signature.
+    inputs: arrays by name; texts are arrays of bytes or str.
+  """
 
   signature: str
   inputs: Mapping[str, np.ndarray]
 
 
 def prediction_log(model_name: str, request: WarmupRequest) -> bytes:
-  """PredictionLog { predict_log: PredictLog { request: PredictRequest { model_spec, inputs } } }."""
+  """Encodes PredictionLog { predict_log: PredictLog { request: PredictRequest { model_spec, inputs } } }.
+
+  Args:
+    model_name: name of the model on the server.
+    request: the call.
+  Returns: the serialized message.
+  """
   model_spec = encode_bytes_field(1, model_name.encode()) + encode_bytes_field(3, request.signature.encode())
   predict_request = encode_bytes_field(1, model_spec)
   for name, value in request.inputs.items():
@@ -37,7 +48,13 @@ def prediction_log(model_name: str, request: WarmupRequest) -> bytes:
 
 
 def write_warmup(directory: str, model_name: str, requests: Iterable[WarmupRequest]) -> None:
-  """Writes assets.extra/tf_serving_warmup_requests in the directory of a SavedModel."""
+  """Writes assets.extra/tf_serving_warmup_requests.
+
+  Args:
+    directory: of the SavedModel.
+    model_name: name of the model on the server.
+    requests: the calls that the server runs.
+  """
   extra = tf.io.gfile.join(directory, DIRECTORY)
   tf.io.gfile.makedirs(extra)
   with tf.io.TFRecordWriter(tf.io.gfile.join(extra, FILE)) as writer:

@@ -20,7 +20,7 @@ from albert.export import warmup
 from albert.export.checkpoint import open_checkpoint
 from albert.export.export_model import _rename, export_model
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
-from albert.export.ops import ops_of
+from albert.export.ops import graph_ops
 from albert.predict import answers as predict_answers
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, RequestParser
@@ -193,7 +193,7 @@ def test_what_an_export_holds(exported: dict[str, Exported], name: str) -> None:
   instances = json.loads((made.directory / "examples" / "serving_default.json").read_text())["instances"]
   expected = json.loads((made.directory / "examples" / "serving_default.answer.json").read_text())["predictions"]
   assert len(instances) == len(expected) == 2
-  assert "PyFunc" not in ops_of(str(made.directory))
+  assert "PyFunc" not in graph_ops(str(made.directory))
 
 
 @pytest.mark.slow

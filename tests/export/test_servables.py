@@ -19,7 +19,7 @@ from albert.export.checkpoint import open_checkpoint
 from albert.export.description import describe_model
 from albert.export.model_card import format_model_card
 from albert.export.selection import select_form
-from albert.export.signatures import numbers_function, text_function, text_inputs, token_inputs, tokens_function
+from albert.export.signatures import portable_function, text_function, text_inputs, token_inputs, tokens_function
 from tests.convert.files_of_weights import huggingface_tensors, without_pooler, write_huggingface
 from tests.export.pipelines import FORMS, Run, race_examples, squad_examples, write_run
 from tests.export.requests import plain_texts, requests_of
@@ -94,10 +94,10 @@ def test_answers_are_the_python_pipelines(made: Made) -> None:
   assert_same(call(made.ask, made.texts(requests)), made.run.answer(requests))
 
 
-def id_cases(made: Made) -> dict[str, dict[str, np.ndarray]]:
+def id_test_batches(made: Made) -> dict[str, dict[str, np.ndarray]]:
   """The batches of ids that an export is checked with."""
   examples = token_inputs(made.model, made.texts(made.model.examples()))
-  return checks.id_cases(made.model, examples)
+  return checks.id_test_batches(made.model, examples)
 
 
 def blocks(card: str, language: str) -> list[str]:
@@ -152,7 +152,7 @@ def test_what_the_card_says_of_long_text(made: Made) -> None:
     is_empty = made.name == "squad_v2" and np.log(p / (1 - p)) > 0.3
     assert (last["answer"][0] == b"") == (is_empty or last["best_text"][0] == b"")
   else:
-    assert "is cut" in limits or "as many of the article's first as fit" in limits
+    assert "is cut" in limits or "the beginning of the article as far as it fits" in limits
     assert "windows" not in limits
 
 
@@ -194,8 +194,8 @@ _slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 )
 def test_the_graph_of_other_formats_agrees_with_the_savedmodel_at_the_edges(made: Made) -> None:
   """Both as TensorFlow runs them, so that it is tested where no other runtime is installed."""
-  numbers = numbers_function(made.model)
-  cases = id_cases(made)
+  numbers = portable_function(made.model)
+  cases = id_test_batches(made)
   assert len(cases) >= 8 + (made.name == "fill_mask")
   for case, inputs in cases.items():
     found, expected = call(numbers, inputs), call(made.ask_ids, inputs)
@@ -206,8 +206,8 @@ def test_the_graph_of_other_formats_agrees_with_the_savedmodel_at_the_edges(made
 @pytest.mark.parametrize("made", ["fill_mask", _slow("squad_v1")], indirect=True)
 def test_tflite_at_the_edges(made: Made) -> None:
   """No [MASK] in a batch, and no row: TFLite's interpreter, which TensorFlow has too, answers as the SavedModel."""
-  run = converters.tflite_runner(converters.to_tflite(numbers_function(made.model), made.model, is_int8=False))
-  for case, inputs in id_cases(made).items():
+  run = converters.tflite_runner(converters.to_tflite(portable_function(made.model), made.model, is_int8=False))
+  for case, inputs in id_test_batches(made).items():
     difference = checks.largest_difference(run(inputs), call(made.ask_ids, inputs), exact="num_masks")
     assert difference < converters.TOLERANCE, case
 
@@ -252,7 +252,7 @@ def test_weights_without_a_pooler_are_served_where_none_is_used(tmp_path: Path, 
     texts = text_inputs(servables[0].fields, requests)
     expected, found = (call(text_function(model), texts) for model in servables)
     assert set(expected) - set(found) == left
-    assert set(found) == set(servables[1].given_answers())
+    assert set(found) == set(servables[1].available_answers())
     for answer, value in found.items():
       np.testing.assert_array_equal(value, expected[answer], err_msg=answer)
   tensors |= huggingface_tensors(random_weights(run.config, 2, with_heads=("classifier", "sentence")))

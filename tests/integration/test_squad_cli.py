@@ -180,7 +180,7 @@ def test_weights_without_a_pooler_are_fine_tuned_and_served(
   form = select_form(checkpoint, "", {})
   assert form.name == f"squad_v{version}"
   served = form.model_class(checkpoint, form.settings)
-  answers = served.from_text(question=tf.constant(["who?"]), context=tf.constant(["Nobody sold the letter."]))
+  answers = served.answer_texts(question=tf.constant(["who?"]), context=tf.constant(["Nobody sold the letter."]))
   assert answers["best_text"][0].numpy().decode() in "Nobody sold the letter."
 
 

@@ -1,1 +1,1 @@
-"""The model form of each task head: what goes in, what comes out."""
+"""The forms of serving, one class for each: the fields of a request, how texts become ids, and the answers."""

@@ -1,4 +1,4 @@
-"""Classification and regression of texts and pairs, as `albert.tasks.glue` trains them."""
+"""Serves the classification and regression models that `albert.tasks.glue` trains, for single texts and pairs."""
 
 from __future__ import annotations
 
@@ -25,41 +25,51 @@ _EXAMPLES = (
 
 
 def text_fields(meanings: Sequence[str]) -> list[RequestField]:
-  """The field of a single text, or those of a pair."""
+  """The request fields for a single text (`text`) or a pair (`text_a`, `text_b`).
+
+  Args:
+    meanings: a description of each text, for the model card.
+  """
   names = [TEXT] if len(meanings) == 1 else [TEXT_A, TEXT_B]
   return [RequestField(name, meaning) for name, meaning in zip(names, meanings, strict=True)]
 
 
 def text_examples(fields: Sequence[RequestField]) -> list[dict[str, Any]]:
-  """Two requests of single texts or pairs."""
+  """Two example requests for the fields of a single text or a pair."""
   return [dict(zip((field.name for field in fields), texts)) for texts in (_EXAMPLES, _EXAMPLES[::-1])]  # noqa: B905
 
 
-class TextServable(ServedModel):
-  """One text or a pair -> [CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut as in training."""
+class ServedTextModel(ServedModel):
+  """Base class of forms whose request is one text or a pair.
+
+  A request becomes [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. Texts that are too long are cut as in training.
+  """
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Ids int32 [B, (T)] of texts [B]."""
+    """Tokenizes texts, string [B].
+
+    Returns: ids, int32 [B, (number of tokens)], without [CLS] and [SEP].
+    """
     return self.tokenizer.tokenize(texts)
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """One text or a pair for each example."""
+    """Tokenizes texts, see ServedModel.encode."""
     first, *second = [self.tokenize(texts[field.name]) for field in self.fields]
     length = self._settings.max_seq_length
     return as_token_batch(pack_pair(first, second[0], length) if second else pack_single(first, length))
 
-  def how_text_is_cut(self) -> str:
-    """At its end; of a pair the longer one."""
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note."""
     length = self._settings.max_seq_length
     if len(self.fields) == 1:
       return f"A text of more than {length} tokens, [CLS] and [SEP] included, is cut at its end."
     return (
       f"A pair of more than {length} tokens, [CLS] and [SEP] included, is cut: the longer of the two texts loses its "
-      "last token until it fits."
+      "last token until the pair fits."
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """Two requests."""
+    """See ServedModel.examples."""
     return text_examples(self.fields)
 
 
@@ -68,7 +78,7 @@ def _spec(config: Config) -> TaskSpec:
   return glue_data.make_spec(config)
 
 
-class _HeadOnPooled(TextServable):
+class _PooledHeadModel(ServedTextModel):
   head = "classifier"
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
@@ -77,23 +87,23 @@ class _HeadOnPooled(TextServable):
     texts = self.spec.formats()[0].texts
     self.fields = text_fields([f"{self.spec.name}: {name}" for name in texts])
     weights = checkpoint.head_weights("classifier")
-    found, wanted = len(weights["output_bias"]), max(len(self.spec.labels), 1)
-    if found != wanted:
+    num_outputs, num_expected = len(weights["output_bias"]), max(len(self.spec.labels), 1)
+    if num_outputs != num_expected:
       raise UserError(
-        f"{FLAG}={checkpoint.file.path}: its head has {found} outputs, {self.spec.name} has {wanted}: give the "
-        "task's name or labels that it was trained with (--task_name, --labels)"
+        f"{FLAG}={checkpoint.file.path}: its head has {num_outputs} outputs, {self.spec.name} has {num_expected}: "
+        "give the task's name or labels that it was trained with (--task_name, --labels)"
       )
     self.output = LinearHead(weights)
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
-    """Adds the kind of the task."""
+    """A checkpoint of another formulation, or of a regression instead of a classification, cannot be served."""
     reason = super().incompatibility(checkpoint, config)
     if reason:
       return reason
     assert isinstance(config, ClassifierConfig)
     if config.formulation != PLAIN:
-      return f"it was trained with --formulation={config.formulation}, and only the plain form is served"
+      return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
       is_regression = _spec(config).is_regression
       if is_regression != (cls is ServedRegression):
@@ -101,40 +111,45 @@ class _HeadOnPooled(TextServable):
     return None
 
 
-class ServedClassifier(_HeadOnPooled):
-  """One of several classes."""
+class ServedClassifier(_PooledHeadModel):
+  """Serves a classifier: the most probable class and the probabilities of all classes."""
 
-  summary = "tells which of several classes a text, or a pair of texts, belongs to"
+  summary = "classifies a text or a pair of texts"
   answers: ClassVar[Mapping[str, str]] = {
-    "label": "the likeliest class, string [B]",
-    "probabilities": "of the classes in assets/labels.txt, float32 [B, C]",
+    "label": "the most probable class, string [B]",
+    "probabilities": "probability of each class, in the order of assets/labels.txt, float32 [B, C]",
   }
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """Probabilities."""
+    """See ServedModel.compute."""
     return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled(tokens, layout)))}
 
-  def describe(self, answers: AnswerTensors) -> AnswerTensors:
-    """Adds the label."""
+  def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
+    """See ServedModel.add_text_answers."""
     return add_label(answers, self.labels())
 
   def labels(self) -> Sequence[str]:
-    """Those of the task."""
+    """The labels of the task."""
     return self.spec.labels
 
 
-class ServedRegression(_HeadOnPooled):
-  """A number."""
+class ServedRegression(_PooledHeadModel):
+  """Serves a regression model: one number for each text or pair."""
 
-  summary = "gives a text, or a pair of texts, a number"
-  answers: ClassVar[Mapping[str, str]] = {"value": "float32 [B]"}
+  summary = "predicts a number for a text or a pair of texts"
+  answers: ClassVar[Mapping[str, str]] = {"value": "the predicted number, float32 [B]"}
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """The number."""
+    """See ServedModel.compute."""
     return {"value": self.output(self.encoder.pooled(tokens, layout))[:, 0]}
 
 
 def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:
-  """Adds the name of the likeliest class, the first of equal ones."""
+  """Adds the name of the most probable class. If several are equal, it is the first of them.
+
+  Args:
+    answers: with probabilities, float32 [B, C].
+    labels: names of the C classes.
+  """
   best = tf.argmax(answers["probabilities"], axis=-1, output_type=tf.int32)
   return {"label": tf.gather(tf.constant(list(labels)), best), **answers}

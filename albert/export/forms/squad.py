@@ -1,4 +1,4 @@
-"""Question answering, as `albert.tasks.squad` trains and predicts it: long contexts in windows, cut in the graph."""
+"""Serves the question answering models that `albert.tasks.squad` trains. The graph cuts long contexts into windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert.export.checkpoint import ExportCheckpoint
 from albert.export.forms.squad_windows import ContextWindows, WindowPositions, make_windows
 from albert.export.network.squad_heads import NO_SPAN, BestSpans, SpanHead, V1Head, V2Head
-from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, trim
+from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel
 from albert.tasks.squad.data import SquadConfig
 from albert.tokenization.graph_offsets import OffsetGraphTokenizer
@@ -19,23 +19,23 @@ from albert.tokenization.tokenizer import SEP_ID
 # B batch, W windows of all examples, S sequence.
 
 QUESTION, CONTEXT = "question", "context"
-# Windows that are computed at once, so that a context of a megabyte fits in memory.
+# Number of windows that are computed at once. It bounds the memory that a context of a megabyte needs.
 _WINDOWS_AT_ONCE = 16
 
 
 class _QuestionAnswering(ServedModel):
-  """What both versions have in common."""
+  """Base class of the forms for SQuAD v1.1 and v2.0."""
 
-  summary = "answers questions with pieces of a text"
+  summary = "answers questions with spans of a text"
   answers: ClassVar[Mapping[str, str]] = {
-    "answer": 'a piece of the context, character for character; "" if there is none (serving_default), string [B]',
-    "best_text": "the best span, even if the question is more likely unanswerable (serving_default), string [B]",
-    "score": f"the sum of the scores of its start and its end, {NO_SPAN:g} if there is no span, float32 [B]",
-    "no_answer_probability": "probability that the context does not answer the question (v1.1: 0), float32 [B]",
-    "start": "place of the best span: its first character (signature tokens: token), int32 [B]",
-    "end": "the character behind it (signature tokens: its last token), int32 [B]",
+    "answer": 'the answer, a span of the context; "" if there is none (only serving_default), string [B]',
+    "best_text": "the best span, even if the question is probably unanswerable (only serving_default), string [B]",
+    "score": f"the sum of the scores of the span's start and end, {NO_SPAN:g} if there is no span, float32 [B]",
+    "no_answer_probability": "probability that the context does not answer the question (0 in v1.1), float32 [B]",
+    "start": "index of the first character of the best span (signature tokens: of its first token), int32 [B]",
+    "end": "index after its last character (signature tokens: of its last token), int32 [B]",
   }
-  row_of_ids: ClassVar[str] = "a window: [CLS] question [SEP] part of the context [SEP], then padding"
+  ids_meaning: ClassVar[str] = "one window: [CLS] question [SEP] part of the context [SEP], then padding"
   uses_pooler = False
   head_class: ClassVar[type[SpanHead]]
   tokenizer_class = OffsetGraphTokenizer
@@ -52,7 +52,7 @@ class _QuestionAnswering(ServedModel):
     self.output = self.head_class(checkpoint.head_weights(self.head), self._squad)
 
   def windows(self, question: tf.Tensor, context: tf.Tensor) -> ContextWindows:
-    """The windows of all examples."""
+    """Tokenizes questions and contexts, string [B] each, and cuts the contexts into windows."""
     return make_windows(
       self.tokenizer.tokenize(question),
       self.tokenizer.tokenize_with_offsets(context),
@@ -62,23 +62,23 @@ class _QuestionAnswering(ServedModel):
     )
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """The ids of all windows."""
+    """The ids of all windows, int32 [W, S]."""
     return self.windows(texts[QUESTION], texts[CONTEXT]).tokens
 
-  def from_text(self, **texts: tf.Tensor) -> AnswerTensors:
-    """The best span of all windows of each example."""
+  def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
+    """Answers texts with the best span among all windows of each example."""
     context = tf.strings.unicode_transcode(texts[CONTEXT], "UTF-8", "UTF-8", errors="replace")
     count = tf.size(context)
     windows = self.windows(texts[QUESTION], texts[CONTEXT])
-    spans = self._in_parts(windows)
+    spans = self._best_spans(windows)
     window = _first_best(spans.score, windows.example, count)  # [B]
     score = tf.gather(spans.score, window)
     begin, end = (
       tf.gather_nd(characters, tf.stack([window, tf.gather(tokens, window)], axis=1))
-      for characters, tokens in ((windows.places.begins, spans.start), (windows.places.ends, spans.end))
+      for characters, tokens in ((windows.positions.begins, spans.start), (windows.positions.ends, spans.end))
     )
-    is_there = score > NO_SPAN
-    begin, end = tf.where(is_there, begin, 0), tf.where(is_there, end, 0)
+    has_span = score > NO_SPAN
+    begin, end = tf.where(has_span, begin, 0), tf.where(has_span, end, 0)
     text = tf.strings.substr(context, begin, end - begin, unit="UTF8_CHAR")
     null = tf.math.unsorted_segment_min(spans.null, windows.example, count)
     return {
@@ -90,26 +90,28 @@ class _QuestionAnswering(ServedModel):
       "end": end,
     }
 
-  def _in_parts(self, windows: ContextWindows) -> BestSpans:
-    """The best span of each window, a few windows at once."""
+  def _best_spans(self, windows: ContextWindows) -> BestSpans:
+    """The best span of each window. A loop computes _WINDOWS_AT_ONCE windows in each step."""
     num_windows = tf.size(windows.example)
 
-    def some(begin: tf.Tensor, *found: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def next_windows(begin: tf.Tensor, *previous: tf.Tensor) -> tuple[tf.Tensor, ...]:
       end = tf.minimum(begin + _WINDOWS_AT_ONCE, num_windows)
-      tokens = trim(TokenBatch(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length)
-      places = windows.places.rows(begin, end, tf.shape(tokens.input_ids)[1])
-      spans = self.output(self.encoder.sequence(tokens, UnpaddedLayout(tokens, self._config)), places)
-      return end, *(tf.concat(pair, axis=0) for pair in zip(found, spans, strict=True))
+      tokens = check_length(
+        TokenBatch(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length
+      )
+      positions = windows.positions.rows(begin, end, tf.shape(tokens.input_ids)[1])
+      spans = self.output(self.encoder.sequence(tokens, UnpaddedLayout(tokens, self._config)), positions)
+      return end, *(tf.concat(pair, axis=0) for pair in zip(previous, spans, strict=True))
 
     start = (tf.constant(0), *(tf.zeros([0], dtype) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)))
     shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * len(BestSpans._fields))
-    _, *found = tf.while_loop(
-      lambda begin, *_: begin < num_windows, some, start, shape_invariants=shapes, parallel_iterations=1
+    _, *spans = tf.while_loop(
+      lambda begin, *_: begin < num_windows, next_windows, start, shape_invariants=shapes, parallel_iterations=1
     )
-    return BestSpans(*found)
+    return BestSpans(*spans)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """The best span of each window, by its tokens."""
+    """The best span of each window, see ServedModel.compute."""
     is_answer = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
     columns = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
     spans = self.output(
@@ -122,17 +124,17 @@ class _QuestionAnswering(ServedModel):
       "end": spans.end,
     }
 
-  def how_text_is_cut(self) -> str:
-    """A context is not."""
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note."""
     squad = self._squad
     return (
       f"A context may have any length: it is read in overlapping windows of at most {self._settings.max_seq_length} "
-      f"tokens with the question, each {squad.doc_stride} tokens after the one before it (less if fewer fit). A "
+      f"tokens with the question, each {squad.doc_stride} tokens after the one before it (or fewer, if fewer fit). A "
       f"question is cut after {squad.max_query_length} tokens, and an answer has at most {squad.max_answer_length}."
     )
 
   def examples(self) -> list[dict[str, Any]]:
-    """A question, and one that the context does not answer."""
+    """See ServedModel.examples."""
     context = (
       "The lighthouse at the end of the pier was built in 1874 by the brothers Hale. It burned down twice, and since "
       "1931 its lamp has been electric."
@@ -144,30 +146,37 @@ class _QuestionAnswering(ServedModel):
 
 
 def _first_best(scores: tf.Tensor, example: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-  """scores float32 [W] of windows of examples int32 [W] -> int32 [B]: the best window, the first of equals."""
+  """The index of the best window of each example. If several are equal, it is the first of them.
+
+  Args:
+    scores: of the windows, float32 [W].
+    example: index of the example that each window belongs to, int32 [W].
+    count: number of examples B, int32 [].
+  Returns: int32 [B].
+  """
   best = tf.math.unsorted_segment_max(scores, example, count)
-  places = tf.range(tf.size(scores))
-  places = tf.where(scores == tf.gather(best, example), places, tf.size(scores))
-  return tf.math.unsorted_segment_min(places, example, count)
+  indices = tf.range(tf.size(scores))
+  indices = tf.where(scores == tf.gather(best, example), indices, tf.size(scores))
+  return tf.math.unsorted_segment_min(indices, example, count)
 
 
 class ServedSquadV1(_QuestionAnswering):
-  """Every question has an answer."""
+  """SQuAD v1.1: every question has an answer."""
 
   head = "squad"
   head_class = V1Head
 
 
 class ServedSquadV2(_QuestionAnswering):
-  """A question may have no answer."""
+  """SQuAD v2.0: a question may have no answer."""
 
   head = "squad_v2"
   head_class = V2Head
 
-  def how_text_is_cut(self) -> str:
-    """Adds when there is no answer."""
+  def truncation_note(self) -> str:
+    """See ServedModel.truncation_note; also says when `answer` is empty."""
     threshold = self._squad.null_score_diff_threshold
-    return super().how_text_is_cut() + (
+    return super().truncation_note() + (
       f' `answer` is "" where log(p / (1 - p)) of the no_answer_probability p is above {threshold:g} '
       "(null_score_diff_threshold)."
     )

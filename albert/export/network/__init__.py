@@ -1,1 +1,1 @@
-"""The network as it is served: encoder and heads as constants of a graph."""
+"""The encoder and the heads of served models, written for inference: no dropout and no trainable variables."""

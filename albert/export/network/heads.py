@@ -1,4 +1,4 @@
-"""The small heads on the encoder, as they are served: those of `albert.models.heads`, in float32."""
+"""The heads of served models for classification and masked tokens. They compute the same as `albert.models.heads`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from albert.config.model import ModelConfig
 from albert.export.network.encoder import Dense, LayerNorm, constant
 from albert.models.activations import ACTIVATIONS
 
-# B batch, M tokens of a sequence, E embedding, H hidden, V vocabulary.
+# B batch, M positions of a sequence, H hidden size, V vocabulary size.
 
 
 class LinearHead(tf.Module):
-  """float32 [..., H] -> logits [..., classes].
+  """A dense layer: float32 [..., H] -> logits [..., classes].
 
   Args:
-    weights: by the original's names.
-    prefix: of the head's names; "" for a classifier.
+    weights: weights by their names in the original code.
+    prefix: prefix of the head's weights; "" for a classifier.
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray], prefix: str = ""):
@@ -32,7 +32,13 @@ class LinearHead(tf.Module):
 
 
 class MaskedLMHead(tf.Module):
-  """float32 [B, M, H] -> logits over the vocabulary [B, M, V]."""
+  """The masked language model: float32 [B, M, H] -> logits over the vocabulary, [B, M, V].
+
+  Args:
+    config: the model's config.
+    weights: weights by their names in the original code.
+    word_embeddings: the embedding table [V, E], which is also the output matrix.
+  """
 
   def __init__(self, config: ModelConfig, weights: Mapping[str, np.ndarray], word_embeddings: tf.Variable):
     super().__init__(name="predictions")

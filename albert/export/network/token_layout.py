@@ -22,7 +22,7 @@ class TokenBatch(NamedTuple):
   segment_ids: tf.Tensor
 
 
-def real_tokens(tokens: TokenBatch) -> TokenBatch:
+def normalize_padding(tokens: TokenBatch) -> TokenBatch:
   """The same batch, as every form computes it.
 
   The mask becomes 0 or 1. [CLS], the first column, is always taken as real, so that a row without a real token has an
@@ -36,16 +36,16 @@ def real_tokens(tokens: TokenBatch) -> TokenBatch:
   return TokenBatch(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
 
 
-def trim(tokens: TokenBatch, max_length: int) -> TokenBatch:
-  """real_tokens, in a graph that refuses sequences of more than `max_length` tokens, padding not counted."""
-  tokens = real_tokens(tokens)
+def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
+  """normalize_padding, in a graph that refuses sequences of more than `max_length` tokens, padding not counted."""
+  tokens = normalize_padding(tokens)
   message = f"input_ids: the model takes {max_length} tokens at most"
   check = tf.debugging.assert_less_equal(tf.shape(tokens.input_ids)[1], max_length, message=message)
   with tf.control_dependencies([check]):
     return TokenBatch(*(tf.identity(values) for values in tokens))
 
 
-def with_a_row(values: tf.Tensor) -> tf.Tensor:
+def at_least_one_row(values: tf.Tensor) -> tf.Tensor:
   """[B, ...] -> the same; of zeros [1, ...] for an empty batch, which some ops of other runtimes cannot compute."""
   missing = tf.maximum(1 - tf.shape(values)[0], 0)
   return tf.pad(values, [[0, missing], *[[0, 0]] * (values.shape.rank - 1)])
