@@ -1,8 +1,8 @@
-"""The encoder as it is served: that of `albert.models`, without dropout and without work whose result nobody sees.
+"""The encoder of served models. It computes the same as the encoder of `albert.models` without dropout, but faster.
 
-Three things make it faster, and change no number but for the rounding of float32. Dense layers see the real tokens of
-a batch only, end to end without padding. Query, key and value are one matrix. The last layer is computed for the
-tokens that the head reads, which for most heads is [CLS] alone.
+Three changes make it faster. They change the results only by the rounding of float32. Dense layers compute only the
+real tokens of a batch, without padding. Query, key and value are one matrix. The last layer is computed only at the
+positions that the head reads, for most heads only at [CLS].
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from albert.models.activations import ACTIVATIONS
 from albert.models.layers import LAYER_NORM_EPSILON
 from albert.weights.names import POOLER
 
-# B batch, S sequence, T tokens that are computed, M tokens of a sequence that are asked for, E embedding, H hidden,
-# I intermediate, N heads, D = H / N head size.
+# B batch, S sequence, T tokens that are computed, M positions of a sequence whose output is needed, E embedding size,
+# H hidden size, I intermediate size, N attention heads, D = H / N head size.
 
 Weights = Mapping[str, np.ndarray]
 
 
 def constant(value: np.ndarray, name: str, dtype: tf.DType = tf.float32) -> tf.Variable:
-  """A weight: a variable that no one trains."""
+  """A weight as a variable that is not trainable."""
   return tf.Variable(tf.cast(value, dtype), trainable=False, name=name)
 
 
 class Dense(tf.Module):
-  """x [..., in] -> float32 [..., units]. The product is taken in the dtype of the kernel."""
+  """A dense layer: x [..., in] -> float32 [..., units]. The product is computed in the dtype of the kernel."""
 
   def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType = tf.float32, name: str = "dense"):
     super().__init__(name=name)
@@ -39,22 +39,22 @@ class Dense(tf.Module):
 
   @classmethod
   def load(cls, weights: Weights, name: str, dtype: tf.DType = tf.float32) -> Dense:
-    """The layer of that name in the original."""
+    """The layer with the weights called `name` in the original code."""
     return cls(weights[f"{name}/kernel"], weights[f"{name}/bias"], dtype, name=name.rpartition("/")[2])
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     return self.columns(x, slice(None))
 
   def columns(self, x: tf.Tensor, units: slice) -> tf.Tensor:
-    """Some of the units."""
-    whole = units == slice(None)
-    kernel = self.kernel if whole else self.kernel[:, units]
+    """Computes only the units of a slice."""
+    is_all = units == slice(None)
+    kernel = self.kernel if is_all else self.kernel[:, units]
     product = tf.matmul(tf.cast(x, self.kernel.dtype), kernel)
-    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias if whole else self.bias[units])
+    return tf.nn.bias_add(tf.cast(product, tf.float32), self.bias if is_all else self.bias[units])
 
 
 class LayerNorm(tf.Module):
-  """float32 [..., size] -> the same."""
+  """Layer normalization over the last axis, float32."""
 
   def __init__(self, weights: Weights, name: str):
     super().__init__(name="LayerNorm")
@@ -62,9 +62,9 @@ class LayerNorm(tf.Module):
     self.beta = constant(weights[f"{name}/beta"], "beta")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma) + self.beta
+    centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+    return centered * (tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma) + self.beta
 
 
 class _Attention(tf.Module):
@@ -78,7 +78,9 @@ class _Attention(tf.Module):
     kernel = np.concatenate([weights[f"{part}/kernel"] for part in parts], axis=1)
     bias = np.concatenate([weights[f"{part}/bias"] for part in parts])
     scale = np.ones(3 * self._size, np.float32)
-    scale[: self._size] = (self._size // config.num_attention_heads) ** -0.5  # of the scores, done to the queries
+    scale[: self._size] = (
+      self._size // config.num_attention_heads
+    ) ** -0.5  # the scale of the scores, applied to the queries
     self.query_key_value = Dense(kernel * scale, bias * scale, dtype, name="query_key_value")
     self.output_dense = Dense.load(weights, f"{block}/attention_1/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm")
@@ -89,15 +91,15 @@ class _Attention(tf.Module):
     return self._finish(x, layout.join_heads(self._context(query, key, value, layout)))
 
   def at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """x [T, H], positions int32 [B, M] -> [B * M, H], at these tokens."""
-    asked = layout.at(x, positions)
-    query = layout.split_asked(self.query_key_value.columns(asked, slice(0, self._size)), positions)
+    """Computes only the outputs at some positions: x [T, H], positions int32 [B, M] -> [B * M, H]."""
+    selected = layout.at_positions(x, positions)
+    query = layout.split_selected(self.query_key_value.columns(selected, slice(0, self._size)), positions)
     key, value = layout.split_heads(self.query_key_value.columns(x, slice(self._size, None)), 2)
     context = self._context(query, key, value, layout)  # [B, N, M, D]
-    return self._finish(asked, tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._size]))
+    return self._finish(selected, tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._size]))
 
   def _context(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
-    """[B, N, M, D], and [B, N, S, D] twice -> [B, N, M, D]."""
+    """Attention of query [B, N, M, D] over key and value [B, N, S, D] -> [B, N, M, D]."""
     query, key, value = (tf.cast(part, self._dtype) for part in (query, key, value))
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     probabilities = tf.cast(tf.nn.softmax(scores + layout.bias), self._dtype)
@@ -122,12 +124,12 @@ class _FeedForward(tf.Module):
 
 
 class ServedEncoder(tf.Module):
-  """The encoder with its weights.
+  """The encoder of a served model.
 
   Args:
-    config: of the model.
-    weights: by the original's names; those of the encoder, and of the pooler if it has one.
-    dtype: that matrices are kept and multiplied in, float32 or bfloat16. All else is float32.
+    config: the model's config.
+    weights: the encoder's weights by their names in the original code, with those of the pooler if there is one.
+    dtype: in which matrices are stored and multiplied, float32 or bfloat16. Everything else is float32.
   """
 
   def __init__(self, config: ModelConfig, weights: Weights, dtype: tf.DType = tf.float32):
@@ -153,47 +155,59 @@ class ServedEncoder(tf.Module):
     self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
 
   def sequence(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
-    """The last layer, [B, S, H]; zeros at padding."""
+    """The output of the last layer, float32 [B, S, H], with zeros at padding.
+
+    Args:
+      tokens: a batch with normalized padding.
+      layout: how the tokens are arranged; None for PaddedLayout.
+    """
     layout = layout or PaddedLayout(tokens, self.config)
     x = self._embed(tokens, layout)
-    for attention, feed_forward in self._halves():
+    for attention, feed_forward in self._blocks():
       x = feed_forward(attention(x, layout))
-    return layout.spread(x)
+    return layout.to_batch(x)
 
   def at(self, tokens: TokenBatch, positions: tf.Tensor, layout: TokenLayout | None = None) -> tf.Tensor:
-    """The last layer at positions int32 [B, M] alone, [B, M, H]."""
+    """The output of the last layer at some positions.
+
+    Args:
+      tokens: a batch with normalized padding.
+      positions: in each sequence, int32 [B, M].
+      layout: how the tokens are arranged; None for PaddedLayout.
+    Returns: float32 [B, M, H].
+    """
     layout = layout or PaddedLayout(tokens, self.config)
     x = self._embed(tokens, layout)
-    *first, (attention, feed_forward) = self._halves()
-    for other_attention, other_feed_forward in first:
-      x = other_feed_forward(other_attention(x, layout))
+    *first_blocks, (attention, feed_forward) = self._blocks()
+    for block_attention, block_feed_forward in first_blocks:
+      x = block_feed_forward(block_attention(x, layout))
     x = feed_forward(attention.at(x, positions, layout))
     shape = tf.shape(positions)
     return tf.reshape(x, [shape[0], shape[1], self.config.hidden_size])
 
   def pooled(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
-    """[B, H]: tanh of a dense layer on [CLS]."""
+    """The output of the pooler at [CLS], float32 [B, H]. For the arguments see sequence."""
     return self.pool(self.at(tokens, tf.zeros_like(tokens.input_ids[:, :1]), layout)[:, 0])
 
   def pool(self, first: tf.Tensor) -> tf.Tensor:
-    """The last layer at [CLS], [B, H], -> [B, H]."""
-    assert self.pooler is not None, "ServedModel.uses_pooler is checked first"
+    """Applies the pooler to the output of the last layer at [CLS]: [B, H] -> [B, H]."""
+    assert self.pooler is not None, "ServedModel.missing_weights has checked that there is a pooler"
     return tf.tanh(self.pooler(first))
 
-  def _halves(self) -> list[tuple[_Attention, _FeedForward]]:
-    """The two halves of each block, in the order in which they are applied."""
+  def _blocks(self) -> list[tuple[_Attention, _FeedForward]]:
+    """The attention and the feed-forward layer of each block, in the order in which they are applied."""
     config = self.config
-    halves: list[tuple[_Attention, _FeedForward]] = []
+    blocks: list[tuple[_Attention, _FeedForward]] = []
     for layer in range(config.num_hidden_layers):
       attention = self.attention[layer * config.num_attention_groups // config.num_hidden_layers]
       feed_forward = self.feed_forward[layer * config.num_ffn_groups // config.num_hidden_layers]
-      halves += zip(attention, feed_forward, strict=True)
-    return halves
+      blocks += zip(attention, feed_forward, strict=True)
+    return blocks
 
   def _embed(self, tokens: TokenBatch, layout: TokenLayout) -> tf.Tensor:
-    """[T, H]."""
-    words = tf.gather(self.word_embeddings, layout.collect(tokens.input_ids))
-    segments = tf.gather(self.token_type_embeddings, layout.collect(tokens.segment_ids))
+    """The embeddings of the tokens, [T, H]."""
+    words = tf.gather(self.word_embeddings, layout.select_tokens(tokens.input_ids))
+    segments = tf.gather(self.token_type_embeddings, layout.select_tokens(tokens.segment_ids))
     positions = tf.gather(self.position_embeddings, layout.columns)
     x = self.layer_norm(words + segments + positions)
     return x if self.projection is None else self.projection(x)

@@ -1,4 +1,4 @@
-"""Where the tokens of a batch are while they are computed: end to end without padding, or as they came."""
+"""How the tokens of a batch are arranged while they are computed: without padding (unpadded) or with it (padded)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.models.attention import MASKED_SCORE
 
-# B batch, S sequence, T tokens that are computed, M tokens of a sequence that are asked for, H hidden, N heads,
-# D = H / N head size, P of query, key and value that are split at once.
+# B batch, S sequence, T tokens that are computed, M positions of a sequence whose output is needed, H hidden size,
+# N attention heads, D = H / N head size, P = 1 to 3 of the matrices for query, key and value.
 
 
 class TokenBatch(NamedTuple):
-  """A batch of sequences: int32 [B, S] each; input_mask is 1 for real tokens."""
+  """A batch of sequences, int32 [B, S] each.
+
+  Attributes:
+    input_ids: ids of the tokens.
+    input_mask: 1 for real tokens, 0 for padding.
+    segment_ids: 0 up to and including the first [SEP], 1 after it.
+  """
 
   input_ids: tf.Tensor
   input_mask: tf.Tensor
@@ -23,21 +29,27 @@ class TokenBatch(NamedTuple):
 
 
 def normalize_padding(tokens: TokenBatch) -> TokenBatch:
-  """The same batch, as every form computes it.
+  """The same batch with normalized padding.
 
-  The mask becomes 0 or 1. [CLS], the first column, is always taken as real, so that a row without a real token has an
-  answer. Padding has zeros whatever came there. The columns in which every sequence has padding are dropped.
+  The mask becomes 0 or 1. The first column, [CLS], always counts as a real token, so that a row without a real token
+  has an answer. All values at padding become 0. Columns in which every sequence has padding are dropped.
   """
   mask = tf.cast(tokens.input_mask > 0, tf.int32)
   mask = tf.concat([tf.ones_like(mask[:, :1]), mask[:, 1:]], axis=1)
-  # Other runtimes have no maximum of nothing: 1 for an empty batch.
+  # The 1 is for an empty batch: TFLite and ONNX cannot compute the maximum of an empty tensor.
   lengths = tf.reshape(mask * tf.range(1, tf.shape(mask)[1] + 1), [-1])
   longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
   return TokenBatch(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
 
 
 def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
-  """normalize_padding, in a graph that refuses sequences of more than `max_length` tokens, padding not counted."""
+  """normalize_padding with a check in the graph.
+
+  Args:
+    tokens: a batch.
+    max_length: maximum number of tokens in a sequence without padding. Running the graph on a longer sequence fails
+      with InvalidArgumentError.
+  """
   tokens = normalize_padding(tokens)
   message = f"input_ids: the model takes {max_length} tokens at most"
   check = tf.debugging.assert_less_equal(tf.shape(tokens.input_ids)[1], max_length, message=message)
@@ -46,17 +58,20 @@ def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
 
 
 def at_least_one_row(values: tf.Tensor) -> tf.Tensor:
-  """[B, ...] -> the same; of zeros [1, ...] for an empty batch, which some ops of other runtimes cannot compute."""
+  """Pads an empty batch [0, ...] to one row of zeros, since TFLite and ONNX cannot compute empty batches."""
   missing = tf.maximum(1 - tf.shape(values)[0], 0)
   return tf.pad(values, [[0, missing], *[[0, 0]] * (values.shape.rank - 1)])
 
 
 class TokenLayout(abc.ABC):
-  """How [B, S] becomes [T] and back.
+  """Converts between a batch [B, S] and the tokens [T] that are computed.
 
+  Args:
+    tokens: the batch, with normalized padding.
+    config: the model's config.
   Attributes:
-    bias: float32 [B, 1, 1, S], added to the scores.
-    columns: int32 [T], of each token its place in its sequence.
+    bias: float32 [B, 1, 1, S], added to the attention scores.
+    columns: int32 [T], the position of each token in its sequence.
   """
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
@@ -66,55 +81,55 @@ class TokenLayout(abc.ABC):
     self._hidden = config.hidden_size
     self._head_size = config.hidden_size // config.num_attention_heads
     padding = 1.0 - tf.cast(tokens.input_mask, tf.float32)
-    # Not by slices with new axes, as models.attention.attention_bias does it: TFLite lacks those.
+    # reshape instead of indexing with new axes, as in models.attention.attention_bias: TFLite has no op for that.
     self.bias = tf.reshape(padding * MASKED_SCORE, [self._batch, 1, 1, self._length])
     self.columns: tf.Tensor
 
   @abc.abstractmethod
-  def collect(self, values: tf.Tensor) -> tf.Tensor:
-    """[B, S] -> [T]."""
+  def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
+    """Selects the tokens that are computed: [B, S] -> [T]."""
 
   @abc.abstractmethod
-  def spread(self, x: tf.Tensor) -> tf.Tensor:
-    """[T, H] -> [B, S, H], zeros at padding."""
+  def to_batch(self, x: tf.Tensor) -> tf.Tensor:
+    """Puts the tokens back into a batch: [T, H] -> [B, S, H], with zeros at padding."""
 
   @abc.abstractmethod
-  def at(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """[T, H] at real tokens, by their places in their sequences int32 [B, M] -> [B * M, H]."""
+  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Selects tokens by their positions in their sequences, int32 [B, M]: [T, H] -> [B * M, H]."""
 
   @abc.abstractmethod
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    """[T, P * H] -> P times [B, N, S, D]; at padding any numbers, whose scores the bias removes."""
+    """Splits into heads: [T, P * H] -> P tensors [B, N, S, D]. Values at padding are arbitrary; the bias masks them."""
 
   @abc.abstractmethod
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
-    """[B, N, S, D] -> [T, H]."""
+    """Concatenates heads: [B, N, S, D] -> [T, H]."""
 
   def _is_real(self, dtype: tf.DType) -> tf.Tensor:
     """[B, S, 1]: 1 for real tokens, 0 for padding."""
     return tf.expand_dims(tf.cast(self._mask, dtype), 2)
 
-  def split_asked(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """[B * M, H] -> [B, N, M, D]."""
+  def split_selected(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """Splits selected tokens into heads: [B * M, H] -> [B, N, M, D]."""
     shape = [self._batch, tf.shape(positions)[1], self._num_heads, self._head_size]
     return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
 
 
 class PaddedLayout(TokenLayout):
-  """As they came: T = B * S. For runtimes that want few and simple ops."""
+  """Computes padding like tokens: T = B * S. It uses few and simple ops, which TFLite and ONNX have."""
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
     self.columns = tf.reshape(tf.zeros_like(tokens.input_ids) + tf.range(self._length), [-1])
 
-  def collect(self, values: tf.Tensor) -> tf.Tensor:
+  def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
     return tf.reshape(values, [-1])
 
-  def spread(self, x: tf.Tensor) -> tf.Tensor:
+  def to_batch(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.reshape(x, [self._batch, self._length, self._hidden])
     return x * self._is_real(x.dtype)
 
-  def at(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     rows = tf.expand_dims(tf.range(self._batch) * self._length, 1)
     return tf.gather(x, tf.reshape(rows + positions, [-1]))
 
@@ -127,34 +142,34 @@ class PaddedLayout(TokenLayout):
 
 
 class UnpaddedLayout(TokenLayout):
-  """Without padding: T is the number of real tokens."""
+  """Computes only real tokens: T is their number in the batch."""
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
     is_real = tf.reshape(self._mask, [-1]) > 0
-    self._places = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], in B * S
-    self.columns = self._places % self._length
-    # The token at each place, [B, S]; at padding the one before it.
-    self._tokens = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch, self._length])
+    self._positions = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], indices into B * S
+    self.columns = self._positions % self._length
+    # Index among the T tokens of the token at each position, [B, S]; at padding that of the token before it.
+    self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch, self._length])
     heads = tf.range(self._num_heads)
-    # Rows of [B * N * S, D] that hold a token's heads, [T, N].
-    firsts = self._places + (self._places // self._length) * ((self._num_heads - 1) * self._length)
-    self._joined = firsts[:, tf.newaxis] + heads * self._length
+    # Rows of [B * N * S, D] that hold the heads of each token, [T, N].
+    first_rows = self._positions + (self._positions // self._length) * ((self._num_heads - 1) * self._length)
+    self._head_rows = first_rows[:, tf.newaxis] + heads * self._length
 
-  def collect(self, values: tf.Tensor) -> tf.Tensor:
-    return tf.gather(tf.reshape(values, [-1]), self._places)
+  def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
+    return tf.gather(tf.reshape(values, [-1]), self._positions)
 
-  def spread(self, x: tf.Tensor) -> tf.Tensor:
-    return tf.gather(x, self._tokens) * self._is_real(x.dtype)
+  def to_batch(self, x: tf.Tensor) -> tf.Tensor:
+    return tf.gather(x, self._token_indices) * self._is_real(x.dtype)
 
-  def at(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    return tf.gather(x, tf.reshape(tf.gather(self._tokens, positions, batch_dims=1), [-1]))
+  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    return tf.gather(x, tf.reshape(tf.gather(self._token_indices, positions, batch_dims=1), [-1]))
 
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
     rows = tf.reshape(x, [-1, self._head_size])  # T, P, N
     heads = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
-    first = (self._tokens * (parts * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
+    first = (self._token_indices * (parts * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
     return [tf.gather(rows, first + part * self._num_heads) for part in range(parts)]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._joined), [-1, self._hidden])
+    return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden])
