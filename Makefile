@@ -1,16 +1,21 @@
 # Every target sets up what it needs: `make demo` on a machine with Python 3.10 to 3.13, venv and make is enough.
 
 VENV := .venv
+VENV_BEAM := .venv-beam
 VENV_TFA := .venv-tfa
 VENV_PARITY := .venv-parity
 VENV_TPU := .venv-tpu
 PYTHON := $(VENV)/bin/python
-# The Pythons that make .venv, .venv-tfa and .venv-tpu; empty: the first suitable one on the PATH.
+# The Pythons that make .venv (also .venv-beam and .venv-parity), .venv-tfa and .venv-tpu; empty: the first suitable
+# one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
 BASE_PYTHON_TPU ?=
 # For example: make test PYTEST_ARGS='tests/data -x'
 PYTEST_ARGS ?=
+# A file's tests stay together, so that each of its trained models is made once; the order of the files is kept, since
+# some of the longest have few tests and would come last.
+IN_PARALLEL := -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
 TORTURE_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.
@@ -24,7 +29,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-slow test-tfa test-tpu torture lint format bench parity tpu-aot clean distclean
+.PHONY: help setup setup-tpu demo test test-slow test-beam test-tfa test-tpu torture lint format bench parity tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -35,7 +40,7 @@ demo: setup  ## pretrain a small ALBERT on this machine, evaluate it and plot it
 	PYTHON=$(PYTHON) bash examples/demo.sh
 
 test: setup  ## run the fast tests
-	$(PYTHON) -m pytest -n auto --maxprocesses=4 $(PYTEST_ARGS)
+	$(PYTHON) -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-slow: setup  ## run the tests that take minutes
 	$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)
@@ -43,8 +48,11 @@ test-slow: setup  ## run the tests that take minutes
 torture: setup  ## kill, damage, fill up and interrupt every command, and count what it withstands (most of an hour)
 	$(PYTHON) -m tests.torture $(TORTURE_ARGS)
 
+test-beam: $(VENV_BEAM)/installed  ## run the tests of data preparation with Apache Beam, in .venv-beam
+	$(VENV_BEAM)/bin/python -m pytest -m 'slow or not slow' tests/data_prep/runners/test_beam.py $(PYTEST_ARGS)
+
 test-tfa: $(VENV_TFA)/installed  ## run the fast tests with TensorFlow 2.15 and tensorflow-addons, in .venv-tfa
-	$(VENV_TFA)/bin/python -m pytest -n auto --maxprocesses=4 $(PYTEST_ARGS)
+	$(VENV_TFA)/bin/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 lint: setup  ## check style, format, types and the order of imports
 	$(PYTHON) -m ruff check .
@@ -77,7 +85,7 @@ clean:  ## remove builds and caches
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU)
+	rm -rf $(VENV) $(VENV_BEAM) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU)
 
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
@@ -114,6 +122,9 @@ CANDIDATES_TPU := python3.11 python3.12 python3.13 python3
 
 $(VENV)/installed: setup.py constraints/default.txt
 	$(call make_venv,$(VENV),constraints/default.txt,dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
+
+$(VENV_BEAM)/installed: setup.py constraints/default.txt constraints/beam.txt
+	$(call make_venv,$(VENV_BEAM),constraints/beam.txt,beam$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)
 
 $(VENV_PARITY)/installed: setup.py constraints/default.txt constraints/parity.txt
 	$(call make_venv,$(VENV_PARITY),constraints/parity.txt,parity$(comma)dev,$(or $(BASE_PYTHON),$(CANDIDATES)),3.10 3.11 3.12 3.13,BASE_PYTHON)

@@ -6,17 +6,23 @@ import hashlib
 import io
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sentencepiece
 
 import albert  # noqa: F401 - before TensorFlow, whose kernels it chooses
+from albert.io import figures
 from albert.io.protobuf import encode_bytes_field, encode_varint
+from tests.report.run_files import one_pixel_png
+
+if TYPE_CHECKING:
+  from tests.torture.workplace import Workplace
 
 VOCAB_SIZE = 800
+_RENDER = figures.png
 
 _SUBJECTS = ("the teacher", "a small child", "my old neighbour", "the captain", "her sister", "an unknown writer",
              "the whole village", "nobody", "the young painter", "your friend")  # fmt: skip
@@ -90,6 +96,33 @@ def spm_model(tmp_path_factory: pytest.TempPathFactory, corpus_file: str) -> str
   """Path of a lower-cased SentencePiece model of at most 800 pieces, trained on `corpus_file`."""
   lines = [line.lower() for line in Path(corpus_file).read_text(encoding="utf-8").splitlines() if line]
   return train_small_model(tmp_path_factory.mktemp("vocab") / "spiece.model", lines, hard_vocab_limit=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pictures_are_not_rendered() -> Iterator[None]:
+  """Makes every figure a picture of one pixel: rendering curves.png takes a fifth of a short training run's time."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(figures, "png", lambda figure: one_pixel_png())
+    yield
+
+
+@pytest.fixture
+def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Renders figures as the commands do, for tests of what draws them."""
+  monkeypatch.setattr(figures, "png", _RENDER)
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+  """Runs commands in processes that need not import TensorFlow: `commands.run(["-m", "albert.convert", ...])`.
+
+  Each process is a fork of one that has imported it. Use this where the process itself is tested, for example its exit
+  code. A test of anything else calls the function; a test of what an interpreter does as it starts needs `subprocess`.
+  """
+  from tests.torture.workplace import Workplace
+
+  with Workplace(tmp_path_factory.mktemp("commands")) as workplace:
+    yield workplace
 
 
 def _field(number: int, value: int | float | str | bytes) -> bytes:

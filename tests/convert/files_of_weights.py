@@ -25,17 +25,34 @@ CONFIG = ModelConfig(
 )
 
 
+def original_tensors(weights: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
+  """The tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
+  slots = {f"{name}/adam_m": np.zeros_like(value) for name, value in weights.items()}
+  return {f"{prefix}{name}": value for name, value in {**weights, **slots}.items()} | {"global_step": np.int64(7)}
+
+
 def write_tf1(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], prefix: str = "") -> str:
-  """A checkpoint as the original's Saver writes it, with optimizer slots and the step; returns its prefix."""
+  """Writes a checkpoint of the original code, as TensorFlow 1's Saver does; returns its prefix.
+
+  It calls the Saver's operation directly: a session that initializes the variables takes most of a second.
+  """
   directory.mkdir(parents=True, exist_ok=True)
   (directory / "albert_config.json").write_text(json.dumps(config.to_dict() | {"net_structure_type": 0}))
+  path = str(directory / "model.ckpt-7")
+  tensors = original_tensors(weights, prefix)
+  names = sorted(tensors)
+  values = [tf.constant(tensors[name]) for name in names]
+  tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+  tf.compat.v1.train.update_checkpoint_state(str(directory), path)
+  return path
+
+
+def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str:
+  """Writes a checkpoint of these tensors with TensorFlow 1's Saver in a session; returns its prefix."""
+  directory.mkdir(parents=True, exist_ok=True)
   graph = tf.Graph()
   with graph.as_default(), tf.compat.v1.Session(graph=graph) as session:
-    variables = {}
-    for name, value in weights.items():
-      variables[f"{prefix}{name}"] = tf.compat.v1.Variable(value)
-      variables[f"{prefix}{name}/adam_m"] = tf.compat.v1.Variable(np.zeros_like(value))
-    variables["global_step"] = tf.compat.v1.Variable(np.int64(7))
+    variables = {name: tf.compat.v1.Variable(value) for name, value in tensors.items()}
     session.run(tf.compat.v1.global_variables_initializer())
     return tf.compat.v1.train.Saver(variables).save(session, str(directory / "model.ckpt-7"), write_meta_graph=False)
 

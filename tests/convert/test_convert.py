@@ -6,8 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -324,14 +322,11 @@ def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):
     convert(source, str(tmp_path / "out"), "tf1")
 
 
-def command(*flags: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run([sys.executable, "-m", "albert.convert", *flags], capture_output=True, text=True, check=False)
-
-
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, commands):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
-  done = command(f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface")
-  assert done.returncode == 0, done.stderr
+  flags = [f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface"]
+  done = commands.run(["-m", "albert.convert", *flags])
+  assert done.code == 0, done.stderr
   assert done.stdout.startswith((tmp_path / "hf" / "conversion.tsv").read_text())
   assert "weights in" in done.stdout.splitlines()[-1]
   assert done.stderr == ""
@@ -349,9 +344,9 @@ def test_the_command(tmp_path):
     ),
   ],
 )
-def test_the_command_refuses_in_one_line(flags, message):
-  done = command(*flags)
-  assert (done.returncode, done.stdout) == (2, "")
+def test_the_command_refuses_in_one_line(flags, message, commands):
+  done = commands.run(["-m", "albert.convert", *flags])
+  assert (done.code, done.stdout) == (2, "")
   assert message in done.stderr
   assert len(done.stderr.splitlines()) == 1
 

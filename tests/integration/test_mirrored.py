@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +11,11 @@ import pytest
 from tests.conftest import SaveModel
 from tests.synthetic import VOCAB_SIZE, write_shards
 from tests.tasks.toy import write_data
-
-ROOT = Path(__file__).parents[2]
+from tests.torture.workplace import Workplace
 
 
 @pytest.mark.parametrize("kind", ["pretraining", pytest.param("finetuning", marks=pytest.mark.slow)])
-def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, kind: str):
+def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, commands: Workplace, kind: str):
   if kind == "pretraining":
     write_shards(tmp_path / "shards", [30, 20, 30])
     source = str(tmp_path / "shards" / "*")
@@ -27,8 +24,8 @@ def test_two_devices_equal_one(tmp_path: Path, save_model: SaveModel, kind: str)
     write_data(source)
     pieces = [(f"▁{chr(0x61 + i // 26)}{chr(0x61 + i % 26)}", -1.0 - i) for i in range(VOCAB_SIZE - 5)]
     shutil.copy(save_model(pieces), f"{source}/spiece.model")
-  command = [sys.executable, "-m", "tests.integration.mirrored", kind, source, str(tmp_path)]
-  subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
+  done = commands.run(["-m", "tests.integration.mirrored", kind, source, str(tmp_path)], timeout=300)
+  assert done.code == 0, done.stderr
   runs = {devices: np.load(tmp_path / f"devices-{devices}" / "weights.npz") for devices in (1, 2)}
   names = runs[1].files
   assert names == runs[2].files

@@ -41,6 +41,7 @@ def describe_shards(shards: Path, **changes: object) -> None:
   write_manifest(shards, paths, [12, 9], settings={"sentence_prediction": "sop"}, **changes)
 
 
+@pytest.mark.usefixtures("rendered_pictures")
 def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
   output = tmp_path / "run"
   pattern = f"{shards}/*.tfrecord"
@@ -230,21 +231,14 @@ def test_bad_input_is_one_clear_line(case, shards, tmp_path):
   assert not list(tmp_path.glob("run/checkpoints/step-*"))
 
 
-def test_the_script_itself_exits_with_2_and_help_is_quick(tmp_path):
-  command = [sys.executable, "run_pretraining.py"]
-  result = subprocess.run(
-    [*command, "--do_train", f"--output_dir={tmp_path}", "--input_file=/nowhere/*"],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=120,
-  )
-  assert result.returncode == 2
+def test_the_script_itself_exits_with_2_and_help_is_quick(tmp_path, commands):
+  result = commands.run(["run_pretraining.py", "--do_train", f"--output_dir={tmp_path}", "--input_file=/nowhere/*"])
+  assert result.code == 2
   assert (
     result.stderr
     == "error: --input_file: '/nowhere/*' matches no file: check the path (globs are quoted from the shell)\n"
   )
+  command = [sys.executable, "run_pretraining.py"]
   result = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
   assert result.returncode == 0
   assert "--num_train_steps" in result.stdout

@@ -45,6 +45,7 @@ def test_a_run_goes_on_without_the_events_that_cannot_be_written(tmp_path: Path,
   assert read_metrics(str(tmp_path)) == [{"step": step, **values} for step in (1, 2)]
 
 
+@pytest.mark.usefixtures("rendered_pictures")
 def test_curves_are_a_png(tmp_path: Path):
   log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
   for step in (1, 2, 3):

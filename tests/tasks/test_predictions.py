@@ -76,6 +76,7 @@ def test_mistakes_come_with_the_most_confident_first(tmp_path: Path) -> None:
   assert rows[1][3] == "1.5000"
 
 
+@pytest.mark.usefixtures("rendered_pictures")
 def test_the_confusion_matrix(tmp_path: Path) -> None:
   assert predictions.confusion_counts(CLASSES).tolist() == [[1, 1], [1, 1]]
   skewed = dataclasses.replace(CLASSES, labels=np.array([1, 0, 0, 0], np.int32))
@@ -120,6 +121,7 @@ def test_only_runs_on_the_same_data_are_averaged(change: dict[str, object], mess
     predictions.average_predictions([CLASSES, dataclasses.replace(CLASSES, **change)], ["x", "y"])  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("rendered_pictures")
 def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
   for name, yes in (("one", 0.25), ("two", 0.875)):
     (tmp_path / name).mkdir()

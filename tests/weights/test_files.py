@@ -18,7 +18,15 @@ from albert.tasks.pretraining import PretrainingTask
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
 from albert.weights.warm_start import warm_start
-from tests.convert.files_of_weights import CONFIG, huggingface_tensors, without_pooler, write_huggingface, write_tf1
+from tests.convert.files_of_weights import (
+  CONFIG,
+  huggingface_tensors,
+  original_tensors,
+  without_pooler,
+  write_huggingface,
+  write_tf1,
+  write_tf1_with_saver,
+)
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
 
@@ -45,6 +53,20 @@ def forms(directory: Path) -> dict[str, str]:
   CheckpointManager(str(directory / "run" / "checkpoints"), keep=1, model_config=CONFIG).save(7, WEIGHTS)
   write_sharded(directory / "sharded")
   return paths
+
+
+def test_the_original_checkpoints_of_these_tests_are_what_the_saver_writes(tmp_path: Path):
+  paths = [
+    write_tf1(tmp_path / "operation", CONFIG, WEIGHTS),
+    write_tf1_with_saver(tmp_path / "saver", original_tensors(WEIGHTS)),
+  ]
+  readers = [tf.train.load_checkpoint(path) for path in paths]
+  assert readers[0].get_variable_to_dtype_map() == readers[1].get_variable_to_dtype_map()
+  for name in readers[0].get_variable_to_shape_map():
+    np.testing.assert_array_equal(readers[0].get_tensor(name), readers[1].get_tensor(name), err_msg=name)
+  names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in ("operation", "saver")]
+  assert names[0] == ["albert_config.json", *names[1]]
+  assert [tf.train.latest_checkpoint(str(Path(path).parent)) for path in paths] == paths
 
 
 def write_sharded(directory: Path) -> None:

@@ -1,0 +1,73 @@
+"""A small dataset for every registered task, with which tests/tasks/test_every_task.py trains it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.synthetic import write_shards
+from tests.tasks.glue.archive import write_archive
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallDataset:
+  """How to make one dataset of a task, and what can be done with a model that was trained on it.
+
+  Attributes:
+    write: writes the files into a directory and returns the fields of the task's config that name them, apart from
+      the vocabulary (`spm_model_file`).
+    exports: the --task values of albert.export that serve such a model.
+  """
+
+  write: Callable[[Path], dict[str, Any]]
+  exports: tuple[str, ...]
+
+
+def _pretraining(directory: Path) -> dict[str, Any]:
+  write_shards(directory / "shards", [15, 9, 6])
+  (directory / "sentences.txt").write_text("the [MASK] and the river [MASK]\nnobody sold the [MASK].\n")
+  shards = str(directory / "shards" / "*")
+  return {"input_file": shards, "eval_input_file": shards, "predict_file": str(directory / "sentences.txt")}
+
+
+def _glue(task_name: str) -> Callable[[Path], dict[str, Any]]:
+  def write(directory: Path) -> dict[str, Any]:
+    archive = write_archive(directory, [task_name], num_rows=8)
+    return {"task_name": task_name, "data_dir": str(archive), "max_seq_length": 32}
+
+  return write
+
+
+def _squad(version: int) -> Callable[[Path], dict[str, Any]]:
+  def write(directory: Path) -> dict[str, Any]:
+    is_v2 = version == 2
+    return {
+      "train_file": made_up_squad(directory / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3),
+      "predict_file": made_up_squad(directory / "dev.json", 6, version_2=is_v2, seed=2, max_sentences=3),
+      "version_2_with_negative": is_v2,
+      "max_seq_length": 48,
+      "max_query_length": 12,
+      "doc_stride": 16,
+    }
+
+  return write
+
+
+def _race(directory: Path) -> dict[str, Any]:
+  return {"data_dir": made_up_race(directory, 2), "max_seq_length": 64, "max_qa_length": 24}
+
+
+# Registered task -> name of a test case -> its dataset.
+SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
+  "pretraining": {"shards": SmallDataset(_pretraining, ("fill_mask", "sentence_order", "embeddings"))},
+  "classifier": {
+    "classes": SmallDataset(_glue("MRPC"), ("classifier",)),
+    "regression": SmallDataset(_glue("STS-B"), ("regression",)),
+  },
+  "squad": {"v1": SmallDataset(_squad(1), ("squad_v1",)), "v2": SmallDataset(_squad(2), ("squad_v2",))},
+  "race": {"folders": SmallDataset(_race, ("race",))},
+}

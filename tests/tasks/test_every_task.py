@@ -1,0 +1,201 @@
+"""The contract of every registered task: what each entry of albert.tasks.registry.TASKS must be able to do.
+
+A task that is added to TASKS is tested here as soon as tests/tasks/small_datasets.py has a dataset for it, and fails
+here until then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from albert.config.base import Config, from_dict
+from albert.config.model import ModelConfig
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.estimator import Estimator
+from albert.export.export_model import export_model
+from albert.export.registry import FORMS
+from albert.tasks import registry
+from albert.weights.checkpoints import CheckpointManager
+from tests.synthetic import TINY_MODEL
+from tests.tasks.small_datasets import SMALL_DATASETS, SmallDataset
+
+STEPS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedTask:
+  """A task with a finished run: trained, evaluated and with predictions."""
+
+  name: str
+  dataset: SmallDataset
+  model_config: ModelConfig
+  task_config: Config
+  directory: Path
+  metrics: dict[str, float]
+  predictions: list[str]
+
+  def estimator(self, directory: Path) -> Estimator:
+    """A new estimator of the same task with the same settings."""
+    return _estimator(self.name, self.model_config, self.task_config, directory)
+
+
+def _estimator(name: str, model_config: ModelConfig, task_config: Config, directory: Path) -> Estimator:
+  config = RunConfig(
+    output_dir=str(directory),
+    from_scratch=True,
+    optimizer=OptimizerConfig(optimizer="adamw", learning_rate=0.003, num_warmup_steps=1),
+    train=TrainConfig(
+      train_batch_size=4,
+      eval_batch_size=8,
+      num_train_steps=STEPS,
+      log_every_steps=2,
+      save_checkpoints_steps=1,
+      keep_checkpoints=STEPS,
+      eval_every_steps=2,
+    ),
+  )
+  return Estimator(registry.make_task(name, model_config, task_config), config)
+
+
+def _missing(task: str) -> str:
+  return (
+    f"the task {task!r} is registered in albert.tasks.registry.TASKS, but tests/tasks/small_datasets.py has no "
+    f"dataset for it: add a function that writes a small one to SMALL_DATASETS[{task!r}]"
+  )
+
+
+CASES = [(task, case) for task in registry.TASKS for case in SMALL_DATASETS.get(task, {"no dataset": None})]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=["-".join(case) for case in CASES])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> TrainedTask:
+  """Each dataset of each registered task, after training, evaluation and prediction."""
+  task, case = request.param
+  if task not in SMALL_DATASETS:
+    pytest.fail(_missing(task))
+  dataset = SMALL_DATASETS[task][case]
+  directory = tmp_path_factory.mktemp(f"{task}-{case}")
+  model_config = dataclasses.replace(
+    TINY_MODEL,
+    vocab_size=sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size(),
+    max_position_embeddings=64,
+    hidden_dropout_prob=0.1,
+  )
+  (directory / "dataset").mkdir()
+  config_class = registry.TASKS[task].config_class
+  task_config = config_class(spm_model_file=spm_model, **dataset.write(directory / "dataset"))
+  estimator = _estimator(task, model_config, task_config, directory / "run")
+  estimator.train()
+  metrics = estimator.evaluate()
+  predictions = estimator.predict()
+  return TrainedTask(task, dataset, model_config, task_config, directory / "run", metrics, predictions)
+
+
+def tensors(run: Path, step: int) -> dict[str, np.ndarray]:
+  """All tensors of a checkpoint: weights, optimizer state and step."""
+  reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step}" / "weights"))
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_the_config_round_trips_through_json(trained: TrainedTask) -> None:
+  values = json.loads(json.dumps(trained.task_config.to_dict()))
+  assert from_dict(type(trained.task_config), values, source="test") == trained.task_config
+
+
+def test_training_changes_the_weights_and_logs_finite_losses(trained: TrainedTask) -> None:
+  first, last = tensors(trained.directory, 1), tensors(trained.directory, STEPS)
+  assert first.keys() == last.keys()
+  word_embeddings = "bert/embeddings/word_embeddings"
+  assert np.abs(last[word_embeddings] - first[word_embeddings]).max() > 0
+  lines = [json.loads(line) for line in (trained.directory / "metrics.jsonl").read_text().splitlines()]
+  assert [line["step"] for line in lines] == [2, 4]
+  assert all(math.isfinite(line["loss"]) and line["grad_norm"] > 0 for line in lines)
+
+
+def test_evaluation_gives_the_metric_that_checkpoints_are_compared_by(trained: TrainedTask) -> None:
+  task = registry.make_task(trained.name, trained.model_config, trained.task_config)
+  assert all(math.isfinite(value) for value in trained.metrics.values())
+  results = json.loads((trained.directory / "eval_results.json").read_text())
+  assert results == {"step": STEPS, **trained.metrics}
+  evaluations = [json.loads(line) for line in (trained.directory / "eval_metrics.jsonl").read_text().splitlines()]
+  assert [line["step"] for line in evaluations] == [2, 4]
+  for metric in ("loss", task.best_metric):
+    assert evaluations[-1][metric] == pytest.approx(trained.metrics[metric], rel=1e-5)
+
+
+def test_predictions_are_written(trained: TrainedTask) -> None:
+  assert trained.predictions
+  assert all(Path(path).stat().st_size > 0 for path in trained.predictions)
+
+
+def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
+  trained: TrainedTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  resumed = tmp_path / "run"
+  shutil.copytree(trained.directory, resumed)
+  best = resumed / "checkpoints" / "best.json"
+  if json.loads(best.read_text())["step"] > 2:
+    best.unlink()
+  for step in range(3, STEPS + 1):
+    shutil.rmtree(resumed / "checkpoints" / f"step-{step}")
+  for path in trained.predictions:
+    (resumed / Path(path).relative_to(trained.directory)).unlink()
+  estimator = trained.estimator(resumed)
+  estimator.train()
+  assert f"resumed from {resumed}/checkpoints/step-2" in capsys.readouterr().err
+  assert estimator.evaluate() == trained.metrics
+  predictions = estimator.predict()
+  expected, found = tensors(trained.directory, STEPS), tensors(resumed, STEPS)
+  assert any(name.endswith("/adam_v") for name in expected)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    assert value.tobytes() == found[name].tobytes(), name
+  files = [str(Path(path).relative_to(resumed)) for path in predictions]
+  assert files == [str(Path(path).relative_to(trained.directory)) for path in trained.predictions]
+  for name in (*files, "eval_metrics.jsonl", "checkpoints/best.json"):
+    assert (resumed / name).read_bytes() == (trained.directory / name).read_bytes(), name
+
+
+def test_a_checkpoint_of_the_run_is_the_newest_and_verifies(trained: TrainedTask) -> None:
+  manager = CheckpointManager(str(trained.directory / "checkpoints"), keep=STEPS, model_config=trained.model_config)
+  newest, warnings = manager.latest()
+  assert newest is not None
+  assert (newest.step, warnings) == (STEPS, [])
+
+
+def test_every_form_of_export_gives_the_answers_of_its_examples(trained: TrainedTask, tmp_path: Path) -> None:
+  for form in trained.dataset.exports:
+    directory = Path(export_model(str(trained.directory), str(tmp_path), task=form))
+    examples = directory / "examples"
+    requests = json.loads((examples / "serving_default.json").read_text())["instances"]
+    expected = json.loads((examples / "serving_default.answer.json").read_text())["predictions"]
+    serve = tf.saved_model.load(str(directory)).signatures["serving_default"]
+    answers = serve(**{name: tf.constant([request[name] for request in requests]) for name in requests[0]})
+    for name, values in answers.items():
+      for value, row in zip(values.numpy(), expected, strict=True):
+        _assert_equal(value, row[name] if isinstance(row, dict) else row, f"{form}: {name}")
+
+
+def _assert_equal(value: Any, expected: Any, where: str) -> None:
+  value = np.asarray(value)
+  if value.dtype.kind in "OS":
+    assert np.vectorize(lambda text: text.decode(), otypes=[object])(value).tolist() == expected, where
+  else:
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5, err_msg=where)
+
+
+@pytest.mark.parametrize("task", registry.TASKS)
+def test_every_form_of_export_has_a_dataset(task: str) -> None:
+  assert task in SMALL_DATASETS, _missing(task)
+  forms = [form for dataset in SMALL_DATASETS[task].values() for form in dataset.exports]
+  assert sorted(forms) == sorted(name for name, form in FORMS.items() if form.task == task)

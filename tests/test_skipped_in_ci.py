@@ -1,0 +1,45 @@
+"""The list at the end of .ci/run: the tests that no environment ran."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[1] / ".ci" / "skipped.py"
+
+
+def junit_file(path: Path, *cases: tuple[str, str, str]) -> str:
+  """Writes (class, name, reason of a skip, "" if it ran) of each test as pytest does; returns the path."""
+  lines = []
+  for class_name, name, reason in cases:
+    skipped = f'<skipped type="pytest.skip" message="{reason}">file.py:1: {reason}</skipped>' if reason else ""
+    lines.append(f'<testcase classname="{class_name}" name="{name}" time="0.1">{skipped}</testcase>')
+  path.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
+  return str(path)
+
+
+def test_only_what_ran_nowhere_is_listed(tmp_path: Path) -> None:
+  default = junit_file(
+    tmp_path / "test.xml",
+    ("tests.a", "test_always", ""),
+    ("tests.a", "test_beam", "needs Apache Beam"),
+    ("tests.report", "test_page", "no browser"),
+    ("", "tests.parity.test_huggingface", "could not import 'torch'"),
+    ("", "tests.parity.test_other", "could not import 'torch'"),
+  )
+  beam = junit_file(
+    tmp_path / "test-beam.xml", ("tests.a", "test_beam", ""), ("tests.a", "test_no_beam", "Beam is there")
+  )
+  parity = junit_file(tmp_path / "parity.xml", ("tests.parity.test_huggingface", "test_outputs[1]", ""))
+  result = subprocess.run([sys.executable, SCRIPT, default, beam, parity], capture_output=True, text=True, check=True)
+  assert result.stdout.splitlines() == [
+    "Skipped in every environment, 1 test(s): no browser",
+    "  tests.report::test_page",
+    "Skipped in every environment, 1 test(s): could not import 'torch'",
+    "  tests.parity.test_other",
+    "Skipped in every environment, 1 test(s): Beam is there",
+    "  tests.a::test_no_beam",
+  ]
+  result = subprocess.run([sys.executable, SCRIPT, parity], capture_output=True, text=True, check=True)
+  assert result.stdout == "Every test ran in at least one environment.\n"
