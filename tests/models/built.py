@@ -1,4 +1,4 @@
-"""Models with given weights, for tests."""
+"""Builds models with given weights, for tests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from albert.models.heads import PretrainingModel
 
 
 def assign(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
-  """Assigns every variable; a weight too many or too few is an error."""
+  """Assigns a weight to each variable. The names must be the same."""
   assert set(variables) == set(weights)
   for name, variable in variables.items():
     variable.assign(weights[name])
 
 
 def pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> PretrainingModel:
-  """A built model, with these weights if there are any."""
+  """Builds a pretraining model, with random weights if none are given."""
   model = PretrainingModel(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids, "masked_lm_positions": ids[:, :1]})
@@ -30,7 +30,7 @@ def pretraining_model(config: ModelConfig, weights: Mapping[str, np.ndarray] | N
 
 
 def encoder(config: ModelConfig, weights: Mapping[str, np.ndarray] | None = None) -> Encoder:
-  """A built encoder, with these weights if there are any."""
+  """Builds an encoder, with random weights if none are given."""
   model = Encoder(config)
   ids = tf.zeros([1, 2], tf.int32)
   model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})

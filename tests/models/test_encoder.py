@@ -1,4 +1,4 @@
-"""The encoder against the NumPy float64 reference, in every shape it can take."""
+"""The encoder compared with the NumPy float64 reference, for all options of the model config."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def test_layers_use_the_weights_of_their_group():
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"inner_group_num": 2, "num_hidden_layers": 2}])
-@pytest.mark.parametrize("asked", [[[1, 4, 4], [0, 2, 9], [3, 0, 0]], [[], [], []]])
-def test_the_last_layer_of_some_tokens(changes, asked):
+@pytest.mark.parametrize("selected", [[[1, 4, 4], [0, 2, 9], [3, 0, 0]], [[], [], []]])
+def test_last_layer_is_computed_for_selected_positions_only(changes, selected):
   config = dataclasses.replace(CONFIG, **changes)
   model = encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
   inputs = {name: tf.constant(value) for name, value in features.items()}
   full = model(inputs)
-  positions = np.array(asked, np.int32)
+  positions = np.array(selected, np.int32)
   some = model(inputs, positions=tf.constant(positions))
   expected = full.sequence_output.numpy()[np.arange(3)[:, None], positions.astype(int)]
   assert some.sequence_output.shape == (3, positions.shape[1], config.hidden_size)
@@ -121,7 +121,11 @@ def test_the_last_layer_of_some_tokens(changes, asked):
 
 
 def gradients(model: Encoder, features: dict[str, np.ndarray], seed: list[int]) -> tuple[dict[str, np.ndarray], int]:
-  """The gradient of a made-up loss with respect to every weight, as a traced step has it, and the matrix products."""
+  """Computes the gradients of an arbitrary loss in a tf.function.
+
+  Returns:
+    Weight name -> gradient, and the number of matrix products in the graph.
+  """
   weights = model.named_weights()
   inputs = {name: tf.constant(value) for name, value in features.items()}
 
@@ -148,7 +152,7 @@ def test_recomputed_gradients_are_the_same_with_dropout(sharing):
   kept, products = gradients(model, features, [3, 4])
   model.recompute_grad = True
   recomputed, more_products = gradients(model, features, [3, 4])
-  scale = max(np.abs(gradient).max() for gradient in kept.values())  # that of key/bias is 0 but for rounding
+  scale = max(np.abs(gradient).max() for gradient in kept.values())  # the gradient of key/bias is 0 except for rounding
   for name, gradient in kept.items():
     np.testing.assert_allclose(recomputed[name], gradient, rtol=1e-4, atol=1e-6 * scale, err_msg=name)
   # Forward there are 8 in each block: Q, K, V, scores, context, output, and two of the feed-forward network.
@@ -157,8 +161,8 @@ def test_recomputed_gradients_are_the_same_with_dropout(sharing):
   assert any(np.abs(other_dropout[name] - kept[name]).max() > 1e-3 for name in kept)
 
 
-def sums_of(number: int, model: Encoder, features: dict[str, np.ndarray]) -> int:
-  """How many sums of so many tensors TensorFlow computes for the gradients, its graph optimized."""
+def count_sums(number: int, model: Encoder, features: dict[str, np.ndarray]) -> int:
+  """Counts the sums of `number` tensors in TensorFlow's optimized graph of the gradients."""
   context.enable_run_metadata()
   gradients(model, features, [3, 4])
   (graph,) = context.export_run_metadata().partition_graphs
@@ -171,6 +175,6 @@ def test_gradients_of_shared_weights_are_added_one_after_the_other():
   config = dataclasses.replace(CONFIG, num_hidden_layers=3)
   model = encoder(config, random_weights(config, 4, with_heads=()))
   features = batch(config, 5)
-  assert sums_of(3, model, features) == 16  # the weights of a layer
+  assert count_sums(3, model, features) == 16  # the weights of a layer
   model.recompute_grad = True
-  assert sums_of(3, model, features) == 0
+  assert count_sums(3, model, features) == 0

@@ -1,4 +1,4 @@
-"""LAMB and AdamW against NumPy in float64."""
+"""LAMB and AdamW compared with the NumPy float64 reference."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SHAPES = {
 def initial() -> dict[str, np.ndarray]:
   rng = np.random.default_rng(1)
   weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
-  weights["zero/kernel"][:] = 0  # no norm to scale to
+  weights["zero/kernel"][:] = 0  # its norm is 0, so there is no trust ratio
   return weights
 
 
 def gradients(step: int) -> dict[str, np.ndarray]:
   rng = np.random.default_rng([2, step])
   values = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
-  values["idle/kernel"][:] = 0  # no gradient: with no decay there is no update, so no norm of one
-  values["dense/kernel"] *= 1e-5  # epsilon counts
+  values["idle/kernel"][:] = 0  # without weight decay its update is 0, so there is no trust ratio
+  values["dense/kernel"] *= 1e-5  # small enough for epsilon to matter
   return values
 
 
@@ -78,7 +78,7 @@ def test_updates(cls, rescale, bias_correction, decay):
 
 
 @pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), (AdamW, False)])
-def test_a_schedule_is_asked_for_the_step_before_it_counts(cls, rescale):
+def test_a_schedule_gets_the_number_of_updates_done(cls, rescale):
   found = train(cls(WarmupPolynomialDecay(0.04, 3, 12)), 6)
 
   def rate(t: int) -> float:

@@ -1,1 +1,1 @@
-"""ALBERT and its optimizers in NumPy float64: the second route by which the tests get their numbers."""
+"""ALBERT and its optimizers in NumPy float64. Tests compare the TensorFlow implementation with them."""

@@ -1,7 +1,8 @@
-"""ALBERT in NumPy float64, with gradients by hand. Written to be read, from the formulas of the paper; slow.
+"""ALBERT in NumPy float64 with gradients derived by hand from the paper's formulas. Slow.
 
-Weights are a dict by the original's names. Every function returns its value and a function that takes the gradient
-of the loss by that value, adds the gradients by the weights to `grads`, and returns the gradient by the input.
+Weights are a dict whose keys are the names in the original's checkpoints. Each function returns its result and a
+backward function. The backward function takes the gradient of the loss with respect to the result, adds the gradients
+with respect to the weights to `grads`, and returns the gradient with respect to the input.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Outputs(NamedTuple):
 
 
 class Pretraining(NamedTuple):
-  """Log-probabilities [B, P, V] and [B, 2], the two losses, all outputs of the encoder, gradients by name.
+  """Log-probabilities [B, P, V] and [B, 2], the two losses, the encoder's outputs, and gradients by weight name.
 
-  row_squares: of each table whose gradient comes as rows (one a token), the sum of the squares of these rows.
+  row_squares: for each embedding table, whose gradient is a row for each token, the sum of the squares of these rows.
   """
 
   masked_lm_log_probs: Array
