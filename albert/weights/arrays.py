@@ -1,7 +1,8 @@
-"""The arrays in files of weights: tensor bundles, safetensors, .npz. Nothing that could run code is read.
+"""Opens the arrays in files of weights: TensorFlow checkpoints, safetensors, and .npz.
 
-Files may come from anybody. What they say of themselves is checked before memory is allocated for it, and what they
-hold before it is used: floating-point numbers, all of them finite.
+Files may come from untrusted sources. Formats that can run code (pickles) are not read. The sizes in a file's header
+are checked before memory is allocated, and values are checked before they are used: they must be finite floating-point
+numbers.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from albert.runs import output_files
 
 SAFETENSORS = "model.safetensors"
 INDEX = SAFETENSORS + ".index.json"
-# Weights of these types are read, as float32.
+# Weights of these types are accepted, and converted to float32.
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-# An array of trained weights shrinks by a few percent. One that is larger than this and shrinks more than that many
-# times is there to exhaust memory.
-_LARGE, _MOST_SHRUNK = 256 << 20, 100
+# Compression makes trained weights smaller by a few percent. An array of more than this many bytes that is compressed
+# by more than this factor is meant to exhaust memory, and is refused.
+_LARGE_SIZE, _LARGEST_COMPRESSION = 256 << 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-  """An array of a file.
+  """An array in a file, which is read later.
 
   Attributes:
-    file: path of the file; the prefix of a tensor bundle.
-    shape: of the array.
-    dtype: as NumPy calls it, or as the file does, if that is none of ours.
-    read_raw: reads it, whatever it holds.
-    sha256: of its float32 values, if conversion.tsv tells; else empty.
+    file: path of the file; for a TensorFlow checkpoint its prefix.
+    shape: shape of the array.
+    dtype: NumPy's name of its type, or the file's name for a type that is not accepted.
+    read_raw: reads the array without any check.
+    sha256: SHA-256 of its float32 values, if conversion.tsv lists it; else empty.
   """
 
   file: str
@@ -51,23 +52,26 @@ class Array:
   sha256: str = ""
 
   def read(self, name: str, flag: str) -> np.ndarray:
-    """The array as float32.
+    """Reads the array and converts it to float32.
 
     Args:
-      name: of the array in the file, for errors.
-      flag: what the file was given with, for errors.
+      name: the name of the array in the file, for errors.
+      flag: the flag with which the user gave the file, for errors.
     Raises:
-      UserError: it holds something else than floating-point numbers, or one that is not finite.
+      UserError: the array does not hold floating-point numbers, holds one that is not finite, or is damaged.
     """
     if self.dtype not in _FLOATS:
       raise UserError(
         f"{flag}={self.file}: {name} holds {self.dtype} values: weights are {', '.join(_FLOATS)}; give the file of the "
         "model as it was trained"
       )
-    with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which is refused
+    with np.errstate(over="ignore"):  # a float64 too large for float32 becomes infinite, which is refused below
       value = np.asarray(self.read_raw(), np.float32)
     if value.shape != self.shape:
-      raise UserError(f"{flag}={self.file}: {name} is {list(value.shape)}, the file says {list(self.shape)}: damaged")
+      raise UserError(
+        f"{flag}={self.file}: {name} is {list(value.shape)}, but the file's header says {list(self.shape)}: the file "
+        "is damaged"
+      )
     if self.sha256 and hashlib.sha256(np.ascontiguousarray(value, "<f4").tobytes()).hexdigest() != self.sha256:
       raise UserError(
         f"{flag}={self.file}: {name} is not what {output_files.CONVERSION} beside it says: the file is damaged; "
@@ -75,18 +79,18 @@ class Array:
       )
     is_finite = np.isfinite(value)
     if not is_finite.all():
-      place = [int(index[0]) for index in np.nonzero(~is_finite)]
+      first_index = [int(index[0]) for index in np.nonzero(~is_finite)]
       raise UserError(
         f"{flag}={self.file}: {name} holds {value.size - np.count_nonzero(is_finite)} values that are not finite in "
-        f"float32, the first at {place}: the file is damaged, or its training diverged; give another one"
+        f"float32, the first at {first_index}: the file is damaged, or its training diverged; give another one"
       )
     return value
 
 
 def check_is_file(path: str, flag: str) -> None:
-  """UserError if the path is a pipe or a device, whose reader may wait for ever, or a directory."""
+  """Raises a UserError if the path is missing, a directory, or a pipe or device, from which a read may never return."""
   if files.is_special(path):
-    raise UserError(f"{flag}={path}: is no file, but a pipe or a device: give a file")
+    raise UserError(f"{flag}={path}: is not a file, but a pipe or a device: give a file")
   if not files.exists(path):
     raise UserError(f"{flag}={path}: no such file")
   if files.is_dir(path):
@@ -94,7 +98,16 @@ def check_is_file(path: str, flag: str) -> None:
 
 
 def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
-  """The arrays of a TensorFlow checkpoint."""
+  """Opens a TensorFlow checkpoint.
+
+  Args:
+    prefix: the path of its files without .index and .data-*.
+    flag: the flag with which the user gave it, for errors.
+  Returns:
+    Name -> array.
+  Raises:
+    UserError: the files are missing or damaged.
+  """
   directory, base = prefix.rpartition("/")[::2]
   for name in files.listdir(directory or "."):
     if name == f"{base}.index" or name.startswith(f"{base}.data-"):
@@ -103,7 +116,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
     reader = tf.train.load_checkpoint(prefix)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
   except (tf.errors.OpError, ValueError) as error:
-    raise UserError(f"{prefix}.index: is no TensorFlow checkpoint, or is damaged; give another one") from error
+    raise UserError(f"{prefix}.index: is not a TensorFlow checkpoint, or is damaged; give another one") from error
 
   def read(name: str) -> np.ndarray:
     try:
@@ -118,7 +131,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
 
 
 def open_npz(path: str, flag: str) -> dict[str, Array]:
-  """The arrays of a .npz file. Objects, which are pickles, are not read."""
+  """Opens an .npz file; returns name -> array. Arrays of Python objects are an error, because they are pickles."""
   check_is_file(path, flag)
   file = files.open_file(path)
   arrays: dict[str, Array] = {}
@@ -140,11 +153,13 @@ def open_npz(path: str, flag: str) -> dict[str, Array]:
 
 
 def _npz_error(path: str, flag: str, error: Exception) -> UserError:
-  return UserError(f"{flag}={path}: is no .npz file of plain arrays, or is damaged ({error or type(error).__name__})")
+  return UserError(
+    f"{flag}={path}: is not an .npz file of plain arrays, or is damaged ({error or type(error).__name__})"
+  )
 
 
 def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str) -> Array:
-  """An array of a .npz file: its header is read now, its values are read when they are asked for."""
+  """Opens one array of an .npz file: reads its header now, and its values when they are needed."""
   headers: dict[tuple[int, int], Callable[[Any], tuple[Any, ...]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -162,7 +177,7 @@ def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str
     size *= length
   if start + size != member.file_size:
     raise ValueError(f"{member.filename} has {member.file_size} bytes, its header says {start + size}")
-  if member.file_size > max(_LARGE, _MOST_SHRUNK * member.compress_size):
+  if member.file_size > max(_LARGE_SIZE, _LARGEST_COMPRESSION * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
       "weights do: it is not read"
@@ -181,19 +196,22 @@ def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str
 
 
 class _Index(msgspec.Struct):
-  """model.safetensors.index.json: tensor -> the file that holds it."""
+  """The content of model.safetensors.index.json: the name of each tensor -> the name of its file."""
 
   weight_map: dict[str, json_values.FileName]
 
 
 def safetensors_in(directory: str, names: list[str], flag: str) -> dict[str, Array] | None:
-  """The arrays of a Hugging Face directory: of model.safetensors, or of the parts that its index lists.
+  """Opens the safetensors files of a Hugging Face directory: model.safetensors, or the files that the index lists.
 
   Args:
     directory: the directory.
-    names: what is in it.
-    flag: what it was given with, for errors.
-  Returns: None if there is neither.
+    names: the names of its files.
+    flag: the flag with which the user gave the directory, for errors.
+  Returns:
+    Name -> array; None if there is neither model.safetensors nor an index.
+  Raises:
+    UserError: a file is missing or damaged, or does not agree with the index.
   """
   if SAFETENSORS in names:
     return open_safetensors(files.join(directory, SAFETENSORS), flag)
@@ -201,20 +219,23 @@ def safetensors_in(directory: str, names: list[str], flag: str) -> dict[str, Arr
     return None
   path = files.join(directory, INDEX)
   check_is_file(path, flag)
-  weight_map = files.read_json(path, _Index, "fetch it again").weight_map
+  weight_map = files.read_json(path, _Index, "download it again").weight_map
   if not weight_map:
-    raise UserError(f"{path}: lists no weights; fetch it again")
+    raise UserError(f"{path}: lists no weights; download it again")
   arrays: dict[str, Array] = {}
   for part in sorted(set(weight_map.values())):
     if part not in names:
-      raise UserError(f"{flag}={directory}: {INDEX} lists {part}, which is not there; fetch it, too")
-    found = open_safetensors(files.join(directory, part), flag)
-    for name in itertools.chain(arrays.keys() & found.keys(), (n for n in found if weight_map.get(n, part) != part)):
+      raise UserError(f"{flag}={directory}: {INDEX} lists {part}, which is missing; download it, too")
+    part_arrays = open_safetensors(files.join(directory, part), flag)
+    misplaced = (name for name in part_arrays if weight_map.get(name, part) != part)
+    for name in itertools.chain(arrays.keys() & part_arrays.keys(), misplaced):
       raise UserError(f"{flag}={directory}: {name} is in {part}, and {INDEX} lists it in {weight_map.get(name)}")
-    arrays |= found
+    arrays |= part_arrays
   missing = sorted(weight_map.keys() - arrays.keys())
   if missing:
-    raise UserError(f"{path}: lists {missing[0]} in {weight_map[missing[0]]}, which does not hold it; fetch both again")
+    raise UserError(
+      f"{path}: lists {missing[0]} in {weight_map[missing[0]]}, which does not hold it; download both again"
+    )
   return arrays
 
 
@@ -227,20 +248,20 @@ class _Tensor(msgspec.Struct):
 
 
 def open_safetensors(path: str, flag: str) -> dict[str, Array]:
-  """The arrays of a .safetensors file; those of a local one are read when they are asked for."""
+  """Opens a .safetensors file; returns name -> array. Arrays of a local file are read when they are needed."""
   from safetensors import SafetensorError, deserialize, safe_open
 
   check_is_file(path, flag)
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   try:
-    # The library checks sizes and offsets. It takes the last of two entries with one name, and reads no bfloat16 into
-    # NumPy; so the header is read here, too.
+    # The library checks sizes and offsets. But it accepts two entries with the same name, and cannot read bfloat16 into
+    # NumPy. Therefore the header is also read here.
     local = None if files.is_remote(path) else safe_open(path, framework="np")
     with files.open_file(path) as file:
       remote = dict(deserialize(file.read())) if local is None else {}
       header, start = _header(file, path, flag)
   except (SafetensorError, OSError) as error:
-    raise UserError(f"{flag}={path}: is no safetensors file, or is damaged ({error}); fetch it again") from error
+    raise UserError(f"{flag}={path}: is not a safetensors file, or is damaged ({error}); download it again") from error
 
   def read(name: str, tensor: _Tensor) -> np.ndarray:
     if tensor.dtype != "BF16" and local is not None:
@@ -266,7 +287,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
 
 
 def _recorded_hashes(directory: str) -> dict[str, str]:
-  """Name -> SHA-256 of the weights that albert.convert wrote to a directory; {} for others, whose files have none."""
+  """Name -> SHA-256 of the weights in a directory that albert.convert wrote; {} for any other directory."""
   path = files.join(directory, output_files.CONVERSION)
   if not files.exists(path):
     return {}
@@ -278,17 +299,17 @@ def _recorded_hashes(directory: str) -> dict[str, str]:
 
 
 def _header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Tensor], int]:
-  """The entries of a header that the library has read, and where the data begin."""
+  """Reads the header of a file that the library has checked: name -> entry, and the offset of the data in bytes."""
   file.seek(0)
   size = int.from_bytes(file.read(8), "little")
   where = f"{flag}={path}: its header"
-  values = json_values.parse(where, file.read(size), dict[str, Any], "fetch it again")
+  values = json_values.parse(where, file.read(size), dict[str, Any], "download it again")
   values.pop("__metadata__", None)
-  return json_values.convert(where, values, dict[str, _Tensor], "fetch it again"), 8 + size
+  return json_values.convert(where, values, dict[str, _Tensor], "download it again"), 8 + size
 
 
 def _decoded(data: bytes, tensor: _Tensor) -> np.ndarray:
-  """A tensor's bytes as an array; the bits of bfloat16 are the upper half of those of float32."""
+  """Converts a tensor's bytes to an array. The bits of a bfloat16 are the upper half of those of a float32."""
   if tensor.dtype == "BF16":
     return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
   return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[tensor.dtype]).newbyteorder("<")).reshape(tensor.shape)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint directory holds what was written: manifest.json gives the size and SHA-256 of each file."""
+"""Verifies checkpoint directories: manifest.json lists the size and the SHA-256 of each file."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ _DATA_FILE = re.compile(rf"^{PREFIX}\.data-\d{{5}}-of-(\d{{5}})$")
 
 
 class _FileEntry(msgspec.Struct):
-  """What the manifest says of a file."""
+  """The size and the hash of a file."""
 
   bytes: json_values.Count
   sha256: str
 
 
 class _Manifest(msgspec.Struct):
-  """manifest.json of a checkpoint."""
+  """The content of manifest.json."""
 
   step: json_values.Count
   files: dict[json_values.FileName, _FileEntry]
 
 
 def find_damage(path: str, step: int | None = None) -> str | None:
-  """What is wrong with a checkpoint directory, compared with its manifest; None if nothing is.
+  """Compares a checkpoint directory with its manifest.
 
   Args:
-    path: of the directory.
-    step: that the checkpoint must be of; None for any.
+    path: the directory.
+    step: the step that the manifest must have; None for any step.
+  Returns:
+    A description of the damage; None if the checkpoint is undamaged.
   Raises:
-    UserError, RunError: a file is there and cannot be read, because of its rights or of the disk. That is no damage:
-      the checkpoint may be intact, and an older one must not be used in its place without a word of the user's.
+    UserError, RunError: a file exists but cannot be read, because of its permissions or of a disk error. This is not
+      returned as damage, because the checkpoint may be undamaged, and the user must decide whether to use an older one.
   """
   if not files.exists(path):
     return "it is missing"
@@ -76,7 +78,7 @@ def _compare(path: str, step: int | None) -> str | None:
 
 
 def _read(path: str) -> _Manifest | str:
-  """The manifest, or what is wrong with it."""
+  """The manifest, or a description of its damage."""
   where = files.join(path, MANIFEST)
   if not files.is_regular(where):
     return f"{MANIFEST} is not a regular file"
@@ -95,7 +97,7 @@ def _read(path: str) -> _Manifest | str:
 
 
 def describe_damage(path: str) -> str | None:
-  """As find_damage, for a directory that is renamed whatever is wrong with it."""
+  """As find_damage, but returns the message of an error instead of raising it."""
   try:
     return find_damage(path)
   except (UserError, RunError) as error:

@@ -1,6 +1,6 @@
-"""The names and shapes of all weights: as the original calls them, and as Hugging Face's transformers does.
+"""The names and shapes of all weights, in the original and in Hugging Face's transformers. Imports no TensorFlow.
 
-Plain tables, no TensorFlow: what counts parameters, reads or writes another library's files asks here.
+Weights have the names of the original everywhere in this project.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from albert.config.model import ModelConfig
 
 _TRANSFORMER = "bert/encoder/transformer"
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-# What AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification of transformers have none of.
+# The end of an error message that begins with "has", for weights of transformers' classes without a pooler.
 NO_POOLER = (
   "no pooler (as transformers' AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification), which "
   "this needs: give weights with one, such as AlbertModel's, AlbertForPreTraining's or the original's"
@@ -57,18 +57,18 @@ def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def huggingface_group(layer: int, config: ModelConfig) -> int:
-  """The group of a layer in transformers, whose division of floats differs from floor(i * G / L) for a few L, G."""
+  """The group of a layer in transformers. Its division of floats differs from floor(i * G / L) for a few L and G."""
   return int(layer / (config.num_hidden_layers / config.num_hidden_groups))
 
 
 def huggingface_groups_agree(config: ModelConfig) -> bool:
-  """True if transformers gives every layer the group that the original does."""
+  """Whether transformers assigns all layers to the same groups as the original."""
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
   return all(huggingface_group(i, config) == i * groups // layers for i in range(layers))
 
 
 def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
-  """Numbers that weights of these shapes hold."""
+  """The number of parameters in weights of these shapes."""
   total = 0
   for shape in shapes.values():
     size = 1
@@ -79,14 +79,19 @@ def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 class Head(NamedTuple):
-  """A task head: shapes by the original's names (None: any number of classes), and the transformers class with it."""
+  """The weights of a task head.
+
+  Attributes:
+    shapes: name in the original -> shape. None as a length stands for any number of classes.
+    huggingface: the transformers class that has this head.
+  """
 
   shapes: dict[str, tuple[int | None, ...]]
   huggingface: str
 
 
 def heads(config: ModelConfig) -> dict[str, Head]:
-  """Every head the original has, by a name of ours."""
+  """All heads of the original, by the names that this project gives them."""
   vocab, width, hidden = config.vocab_size, config.embedding_size, config.hidden_size
   masked_lm: dict[str, tuple[int | None, ...]] = {
     "cls/predictions/output_bias": (vocab,),
@@ -106,7 +111,7 @@ def heads(config: ModelConfig) -> dict[str, Head]:
     "sentence": Head(_linear("cls/seq_relationship/", 2, hidden), "AlbertForPreTraining"),
     "classifier": Head(_linear("", None, hidden), "AlbertForSequenceClassification"),
     "squad": Head(_linear("cls/squad/", 2, hidden), "AlbertForQuestionAnswering"),
-    # transformers has these modules in its XLNet, under these names, but no ALBERT class that holds them.
+    # transformers has these modules, under these names, in XLNet; no ALBERT class has them.
     "squad_v2": Head(span, "AlbertModel"),
   }
 
@@ -115,7 +120,7 @@ def _linear(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[in
   return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
 
 
-# Modules: their parameters are kernel and bias, or gamma and beta.
+# Modules in the original -> in transformers. Their parameters are kernel and bias, or gamma and beta.
 _MODULES = {
   "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
   "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
@@ -144,7 +149,7 @@ _BLOCK_MODULES = {
   "ffn_1/intermediate/output/dense": "ffn_output",
   "LayerNorm_1": "full_layer_layer_norm",
 }
-# Single arrays, kept as they are: tables, and the [classes, H] weights of linear heads.
+# Arrays that are not transposed: embedding tables, and the [classes, H] weights of linear heads.
 _ARRAYS = {
   **{
     f"bert/embeddings/{kind}_embeddings": f"albert.embeddings.{kind}_embeddings.weight"
@@ -152,28 +157,28 @@ _ARRAYS = {
   },
   "cls/predictions/output_bias": "predictions.bias",
   **{
-    f"{ours}output_{kind}": f"{theirs}.{parameter}"
-    for ours, theirs in (("cls/seq_relationship/", "sop_classifier.classifier"), ("", "classifier"),
+    f"{original}output_{kind}": f"{huggingface}.{parameter}"
+    for original, huggingface in (("cls/seq_relationship/", "sop_classifier.classifier"), ("", "classifier"),
                          ("cls/squad/", "qa_outputs"))
     for kind, parameter in (("weights", "weight"), ("bias", "bias"))
   },
 }  # fmt: skip
-_ARRAYS_BACK = {theirs: ours for ours, theirs in _ARRAYS.items()}
-_MODULES_BACK = {theirs: ours for ours, theirs in _MODULES.items()}
-_BLOCK_MODULES_BACK = {theirs: ours for ours, theirs in _BLOCK_MODULES.items()}
+_ARRAYS_BACK = {huggingface: original for original, huggingface in _ARRAYS.items()}
+_MODULES_BACK = {huggingface: original for original, huggingface in _MODULES.items()}
+_BLOCK_MODULES_BACK = {huggingface: original for original, huggingface in _BLOCK_MODULES.items()}
 _BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
 _BLOCK_BACK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
 
 
 class Translated(NamedTuple):
-  """A weight's name in the other library, and whether its matrix is transposed there."""
+  """A weight's name in the other library, and whether the other library has the transposed matrix."""
 
   name: str
   transposed: bool
 
 
 def to_huggingface(name: str) -> Translated | None:
-  """The transformers name of an original one, or None."""
+  """Translates a name of the original to transformers; None if transformers has no such weight."""
   if name in _ARRAYS:
     return Translated(_ARRAYS[name], False)
   module, _, parameter = name.rpartition("/")
@@ -182,15 +187,16 @@ def to_huggingface(name: str) -> Translated | None:
   suffix = "weight" if parameter in ("kernel", "gamma") else "bias"
   block = _BLOCK.match(module)
   if block:
-    inside = _BLOCK_MODULES.get(block.group(3))
-    theirs = inside and f"albert.encoder.albert_layer_groups.{block.group(1)}.albert_layers.{block.group(2)}.{inside}"
+    group, layer = block.group(1), block.group(2)
+    block_module = _BLOCK_MODULES.get(block.group(3))
+    translated = block_module and f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}.{block_module}"
   else:
-    theirs = _MODULES.get(module)
-  return Translated(f"{theirs}.{suffix}", parameter == "kernel") if theirs else None
+    translated = _MODULES.get(module)
+  return Translated(f"{translated}.{suffix}", parameter == "kernel") if translated else None
 
 
 def from_huggingface(name: str) -> Translated | None:
-  """The original's name of a transformers one (with `albert.` in front where it belongs), or None."""
+  """Translates a name of transformers (for encoder weights with the prefix `albert.`); None for an unknown name."""
   if name in _ARRAYS_BACK:
     return Translated(_ARRAYS_BACK[name], False)
   module, _, parameter = name.rpartition(".")
@@ -198,13 +204,13 @@ def from_huggingface(name: str) -> Translated | None:
     return None
   block = _BLOCK_BACK.match(module)
   if block:
-    inside = _BLOCK_MODULES_BACK.get(block.group(3))
-    ours = inside and f"{_TRANSFORMER}/group_{block.group(1)}/inner_group_{block.group(2)}/{inside}"
+    block_module = _BLOCK_MODULES_BACK.get(block.group(3))
+    translated = block_module and f"{_TRANSFORMER}/group_{block.group(1)}/inner_group_{block.group(2)}/{block_module}"
   else:
-    ours = _MODULES_BACK.get(module)
-  if not ours:
+    translated = _MODULES_BACK.get(module)
+  if not translated:
     return None
-  is_norm = "LayerNorm" in ours.rpartition("/")[2]
+  is_norm = "LayerNorm" in translated.rpartition("/")[2]
   if parameter == "weight":
-    return Translated(f"{ours}/{'gamma' if is_norm else 'kernel'}", not is_norm)
-  return Translated(f"{ours}/{'beta' if is_norm else 'bias'}", False)
+    return Translated(f"{translated}/{'gamma' if is_norm else 'kernel'}", not is_norm)
+  return Translated(f"{translated}/{'beta' if is_norm else 'bias'}", False)

@@ -1,4 +1,4 @@
-"""Files of weights from anybody: what is no finite floating-point number, or lies about itself, is refused by name."""
+"""Untrusted files of weights: values that are not finite floating-point numbers, and wrong headers, are errors."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ ENTRY_TEXT = json.dumps(ENTRY).encode()
 def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
   path = tmp_path / "x.safetensors"
   path.write_bytes(data)
-  with pytest.raises(UserError, match=r"x\.safetensors: (is no safetensors file, or is damaged|its header)"):
+  with pytest.raises(UserError, match=r"x\.safetensors: (is not a safetensors file, or is damaged|its header)"):
     open_weights(str(path))
 
 
@@ -177,7 +177,7 @@ def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
     ('{"weight_map": {"x": "ABSOLUTE"}}', "must be a text that names a file of this directory"),
     ('{"weight_map": {"x": "sub/part.safetensors"}}', "must be a text that names a file of this directory"),
     ('{"weight_map": {"x": "."}}', "must be a text that names a file of this directory"),
-    ('{"weight_map": {"x": "gone.safetensors"}}', "lists gone.safetensors, which is not there"),
+    ('{"weight_map": {"x": "gone.safetensors"}}', "lists gone.safetensors, which is missing"),
     ('{"weight_map": {"x": "part-0.safetensors"}}', "lists x in part-0.safetensors, which does not hold it"),
     (
       '{"weight_map": {"a": "part-1.safetensors", "b": "part-1.safetensors"}}',
@@ -185,7 +185,7 @@ def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
     ),
     ('{"weight_map": {"a": "part-0.safetensors", "b": "part-2.safetensors"}}', "a is in part-2.safetensors"),
     ('{"weight_map": {"a": "directory"}}', "directory.*is a directory"),
-    ('{"weight_map": {"a": "pipe"}}', "pipe.*is no file, but a pipe"),
+    ('{"weight_map": {"a": "pipe"}}', "pipe.*is not a file, but a pipe"),
   ],
 )
 def test_damaged_indexes_of_safetensors(tmp_path: Path, index: str, message: str):
@@ -224,13 +224,13 @@ def test_hostile_npz(tmp_path: Path):
   deep = b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000
   for members, message in [
     ([("a.npy", objects.getvalue())], "pickles"),
-    ([("a.npy", pickle.dumps(Bomb()))], "is no .npz file"),
+    ([("a.npy", pickle.dumps(Bomb()))], "is not an .npz file"),
     ([("a.npy", good), ("a.npy", good)], "has 'a' twice"),
     ([("a.npy", huge)], "its header says"),
     ([("a.npy", good[:-1])], "its header says"),
     ([("a.npy", good + b"\0")], "its header says"),
-    ([("a.npy", deep)], "is no .npz file"),
-    ([("a.npy", b"")], "is no .npz file"),
+    ([("a.npy", deep)], "is not an .npz file"),
+    ([("a.npy", b"")], "is not an .npz file"),
   ]:
     with zipfile.ZipFile(path, "w") as archive:
       for name, data in members:
@@ -239,7 +239,7 @@ def test_hostile_npz(tmp_path: Path):
       read_all(open_weights(str(path)))
   for data in (pickle.dumps(Bomb()), objects.getvalue(), good):
     path.write_bytes(data)
-    with pytest.raises(UserError, match=r"is no \.npz file"):
+    with pytest.raises(UserError, match=r"is not an \.npz file"):
       open_weights(str(path))
   assert not (tmp_path / "exploded").exists()
 

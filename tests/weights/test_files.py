@@ -208,7 +208,7 @@ def test_damaged_and_missing_files(tmp_path, name):
 def test_a_truncated_safetensors_file(tmp_path):
   path = Path(write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))) / "model.safetensors"
   path.write_bytes(path.read_bytes()[:-100])
-  with pytest.raises(UserError, match=r"model\.safetensors: is no safetensors file, or is damaged"):
+  with pytest.raises(UserError, match=r"model\.safetensors: is not a safetensors file, or is damaged"):
     open_weights(str(path))
 
 
@@ -219,7 +219,7 @@ def test_a_truncated_checkpoint_of_the_original(tmp_path):
   with pytest.raises(UserError, match=r"cannot read .* the data file is damaged or missing"):
     warm_start(prefix, pretraining_model(CONFIG).named_weights())
   Path(prefix + ".index").write_bytes(b"x" * 50)
-  with pytest.raises(UserError, match=r"\.index: is no TensorFlow checkpoint, or is damaged"):
+  with pytest.raises(UserError, match=r"\.index: is not a TensorFlow checkpoint, or is damaged"):
     open_weights(prefix)
 
 
