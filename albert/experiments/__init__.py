@@ -1,1 +1,1 @@
-"""The experiments of the ALBERT paper, and RoBERTa's options, by name: `python -m albert.experiments --help`."""
+"""Repeats experiments of the ALBERT paper, and RoBERTa's options: `python -m albert.experiments --help`."""

@@ -1,1 +1,1 @@
-"""What a run leaves in its output_dir: names of files, lock, metrics, evaluations and curves."""
+"""The files of a run in its output_dir: their names, the lock, the logs of metrics and evaluations, and the curves."""

@@ -1,1 +1,1 @@
-"""The training loop, its strategies, checkpoints and logs. Names no task."""
+"""The training loop, evaluation, the plan of a run, and the strategies and processes it runs on. It knows no task."""

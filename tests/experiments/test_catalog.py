@@ -1,4 +1,4 @@
-"""The experiments that come with the package: what they hold is what the paper says, and every scale can build it."""
+"""The experiments of the package hold the paper's numbers, and every scale can build their models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_parameters_are_the_papers(name: str):
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_scale_keeps_what_is_compared(name: str, scale: str):
+def test_every_scale_keeps_the_differences_between_variants(name: str, scale: str):
   """Variants that differ in their model at the paper's size still do, and only in that."""
   experiment = catalog.load(name, reduced=SCALES[scale].is_reduced)
   models = [SCALES[scale].model(variant, VOCABULARY) for variant in experiment.variants]
@@ -61,7 +61,7 @@ def _file(tmp_path: Path, **changes: object) -> str:
   return str(path)
 
 
-def test_a_file_of_ones_own(tmp_path: Path):
+def test_a_file_of_the_user_is_loaded(tmp_path: Path):
   experiment = catalog.load(_file(tmp_path, steps=2, variants=[{"name": "a"}, {"name": "b", "steps": 1}]))
   assert (experiment.name, [variant.steps for variant in experiment.variants]) == ("mine", [2, 1])
   assert experiment.intrinsic == ["mlm", "sop"]
@@ -74,7 +74,7 @@ def test_a_smaller_scale_may_have_another_model(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("field", "size"), [("hidden_size", 1536), ("embedding_size", 100), ("num_hidden_layers", 5)])
-def test_a_size_that_has_no_smaller_one_is_one_line(tmp_path: Path, field: str, size: int):
+def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: str, size: int):
   (variant, _) = catalog.load(
     _file(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
   ).variants
@@ -104,11 +104,11 @@ def test_a_size_that_has_no_smaller_one_is_one_line(tmp_path: Path, field: str, 
     ({"speed_of": "c"}, "speed_of 'c' is none of a, b"),
   ],
 )
-def test_what_is_wrong_is_one_line(tmp_path: Path, changes: dict[str, object], message: str):
+def test_a_mistake_in_a_file_gives_one_line(tmp_path: Path, changes: dict[str, object], message: str):
   with pytest.raises(UserError, match=message):
     catalog.load(_file(tmp_path, **changes))
 
 
-def test_an_unknown_name_lists_those_there_are():
+def test_an_unknown_name_lists_the_known_names():
   with pytest.raises(UserError, match=r"--run=sop: no such experiment; there are additional_data, .* sentence_loss"):
     catalog.load("sop")

@@ -1,4 +1,4 @@
-"""The command's plan, and what it refuses. What it computes: tests/integration/test_experiments_cli.py."""
+"""The command's --dry_run and its error messages. tests/integration/test_experiments_cli.py runs experiments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
     (["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"], "'XNLI' is none of CoLA, SST-2"),
   ],
 )
-def test_what_is_wrong_is_one_line(words: list[str], message: str):
+def test_wrong_flags_give_one_line(words: list[str], message: str):
   result = _run(*words, "--gflops=10", "--dry_run")
   assert result.returncode == 2
   assert result.stderr.startswith("error: ")

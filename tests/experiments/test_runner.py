@@ -1,4 +1,4 @@
-"""A plan is run command by command: what is done is not done again, what fails or stops says so."""
+"""A plan runs its commands: finished ones are not repeated, and failed or stopped ones are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRITE = "import json, sys; json.dump({'sentence_order_accuracy': float(sys.argv[
 
 
 class _ToyPlan(Plan):
-  """Two variants, two seeds; each cell is one command, of its variant's script, behind the step `shared`."""
+  """Two variants with two seeds. Each cell is one command, the script of its variant, after the step `shared`."""
 
   def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None, shared: Step | None = None):
     super().__init__(EXPERIMENT, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
@@ -88,7 +88,7 @@ def test_rows_come_one_at_a_time_and_are_kept(tmp_path: Path, capsys: pytest.Cap
   assert log.read_text().count("$ ") == 3
 
 
-def test_a_signal_goes_to_the_command_under_way(tmp_path: Path):
+def test_a_signal_is_passed_to_the_running_command(tmp_path: Path):
   waits = (
     "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(143)); "
     "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
@@ -109,8 +109,8 @@ def test_a_signal_goes_to_the_command_under_way(tmp_path: Path):
   assert len(runner.run_plan(_ToyPlan(tmp_path))) == 4
 
 
-def test_cells_side_by_side_share_the_processors_and_make_nothing_twice(tmp_path: Path):
-  """Each command of the first seed waits for the other's file; what both need is made by one of them before."""
+def test_parallel_cells_share_the_processors_and_run_no_step_twice(tmp_path: Path):
+  """Each command of the first seed waits for the file of the other. Only one of them runs the shared step."""
   meets = (
     "import json, os, sys, time; me = os.path.dirname(sys.argv[1]); assert os.path.exists('{dir}/shared')\n"
     "open(me + '/up', 'w')\n"
@@ -128,7 +128,7 @@ def test_cells_side_by_side_share_the_processors_and_make_nothing_twice(tmp_path
   assert sorted(_rows(_ToyPlan(tmp_path)), key=str) == sorted(rows, key=str)
 
 
-def test_a_cell_that_fails_stops_those_beside_it(tmp_path: Path):
+def test_a_cell_that_fails_stops_the_parallel_cells(tmp_path: Path):
   saves = (
     "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1] + '.saved', 'w'), sys.exit(143))); "
     "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
@@ -141,7 +141,7 @@ def test_a_cell_that_fails_stops_those_beside_it(tmp_path: Path):
   assert not (tmp_path / "toy" / runner.ROWS).exists()
 
 
-def test_the_table_has_ours_beside_the_papers(tmp_path: Path):
+def test_the_table_has_our_numbers_beside_the_papers(tmp_path: Path):
   plan = _ToyPlan(tmp_path)
   text = tables.write(plan, runner.run_plan(plan), scale="smoke")
   assert text.splitlines()[-2:] == [
@@ -164,7 +164,7 @@ def _commands(plan: Plan) -> dict[str, list[tuple[str, ...]]]:
   return {cell.variant.name: [step.command for step in cell.steps] for cell in plan.cells()}
 
 
-def test_what_experiments_have_in_common_is_made_once(tmp_path: Path):
+def test_experiments_share_their_common_steps(tmp_path: Path):
   runs = {cell.run for name in ("embedding_size", "sharing") for cell in _plan(tmp_path, name).cells()}
   assert len(runs) == 8 + 8 - 4  # E 128 and 768, all or nothing shared
   same = {"sharing": "E=128 all-shared", "masking": "static", "sentence_loss": "SOP"}
@@ -183,7 +183,7 @@ def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
   assert len(cells["48 layers"].steps) == len(cells["1 layer"].steps) + 5
 
 
-def test_each_model_is_asked_about_all_sentence_tasks(tmp_path: Path):
+def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
   tasks = {
     "sst2": FinetuningTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
   }
@@ -196,7 +196,7 @@ def test_each_model_is_asked_about_all_sentence_tasks(tmp_path: Path):
   assert cells["SOP"].results["nsp"].file == f"{cells['SOP'].run}/nsp/eval_results.json"
 
 
-def test_what_other_text_or_another_scale_makes_is_another_thing(tmp_path: Path):
+def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   given = {"output_dir": str(tmp_path), "vocab_size": 1000, "num_seeds": 1}
   plans = [
     Plan(catalog.load("masking"), SCALES[scale], Inputs(**given, **texts))
@@ -209,7 +209,7 @@ def test_what_other_text_or_another_scale_makes_is_another_thing(tmp_path: Path)
     assert all(one.isdisjoint(other) for other in folders[n + 1 :])
 
 
-def test_text_to_evaluate_on_is_made_of_the_development_sets(tmp_path: Path):
+def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
   questions = {"squad_file": "dev.json", "race_file": "RACE/dev"}
   plan = _plan(tmp_path, "dropout", corpus="a.txt", questions=questions)
   (step,) = [step for step in plan.preparation() if "data_prep.question_texts" in step.command]
@@ -221,7 +221,7 @@ def test_text_to_evaluate_on_is_made_of_the_development_sets(tmp_path: Path):
   assert "--input_file=b.txt" in given.cells()[0].steps[1].command
 
 
-def test_text_that_is_missing_is_asked_for(tmp_path: Path):
+def test_missing_text_is_reported(tmp_path: Path):
   with pytest.raises(UserError, match="--corpus without --heldout_corpus"):
     _plan(tmp_path, "dropout", corpus="a.txt")
   with pytest.raises(UserError, match=r"--run=additional_data compares with more text: .*--additional_corpus"):

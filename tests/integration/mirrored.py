@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pretraining(input_file: str) -> Task:
-  """The task on shards."""
+  """Pretraining on shards."""
   from albert.config.run import PretrainingConfig
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL

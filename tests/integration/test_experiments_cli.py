@@ -1,4 +1,4 @@
-"""An experiment from text to table, by its command; one that was stopped goes on."""
+"""The experiments command makes a table from text, and continues an experiment that was stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _rows(path: Path) -> list[dict[str, object]]:
   return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_stopped_experiment_goes_on(tmp_path: Path, corpus_file: str, spm_model: str):
+def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_model: str):
   command = _command(tmp_path, corpus_file, spm_model, "--run=sentence_loss")
   results = tmp_path / "sentence_loss" / "results.jsonl"
   process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

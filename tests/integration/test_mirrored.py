@@ -1,4 +1,4 @@
-"""Two replicas compute what one device computes on the same global batch."""
+"""Two replicas give the same results as one device on the same global batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes on loopback (MultiWorkerMirroredStrategy by TF_CONFIG) train what one process trains."""
+"""Two processes on one machine (MultiWorkerMirroredStrategy, TF_CONFIG) give the same results as one process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_workers(directory: Path, name: str, *extra: str, count: int = 2) -> list[subprocess.Popen[str]]:
-  """The processes of one run; what each prints goes to NAME-INDEX.log."""
+  """Starts the processes of one run, whose output goes to NAME-INDEX.log."""
   workers = [f"localhost:{port}" for port in free_ports(count)]
   processes = []
   for index in range(count):
@@ -76,7 +76,7 @@ def start_workers(directory: Path, name: str, *extra: str, count: int = 2) -> li
 
 
 def wait(processes: list[subprocess.Popen[str]], timeout: float = 1800) -> list[int]:
-  """Their exit codes; kills what is left when the time is over."""
+  """Waits for the processes and returns their exit codes. Kills those that are left after the timeout."""
   try:
     return [process.wait(timeout=timeout) for process in processes]
   finally:
@@ -183,7 +183,7 @@ BAD_CONFIGS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_CONFIGS)
-def test_a_bad_tf_config_is_one_clear_line(case, monkeypatch):
+def test_a_bad_tf_config_gives_one_line(case, monkeypatch):
   value, message = BAD_CONFIGS[case]
   monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
   with pytest.raises(UserError, match=message):

@@ -1,4 +1,4 @@
-"""A killed run resumes and ends in the very bits of a run that was left alone."""
+"""A killed run resumes, and ends with the same weights, bit for bit, as an uninterrupted run."""
 
 from __future__ import annotations
 

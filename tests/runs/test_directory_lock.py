@@ -1,4 +1,4 @@
-"""The lock on a directory: one owner at a time, free again when its owner is killed."""
+"""The lock on a directory has one owner at a time, and is free again when its owner is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from albert.runs.directory_lock import DirectoryLock
 
 @pytest.fixture
 def fast(monkeypatch):
-  """Heartbeats in milliseconds."""
+  """Shortens the intervals of heartbeats to milliseconds."""
   monkeypatch.setattr(directory_lock, "RENEWAL_SECONDS", 0.05)
   monkeypatch.setattr(directory_lock, "STALE_SECONDS", 0.4)
   monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.02)
@@ -32,7 +32,7 @@ def fast(monkeypatch):
 
 @pytest.fixture(params=["flock", "no flock", "object store"])
 def directory(request, tmp_path: Path, fast, monkeypatch) -> str:
-  """A directory on each kind of file system; TensorFlow's in-memory one stands for an object store."""
+  """A directory on each kind of file system. TensorFlow's in-memory file system is used in place of an object store."""
   if request.param == "object store":
     return f"ram://{tmp_path.name}/run"
   if request.param == "no flock":
@@ -44,7 +44,7 @@ def directory(request, tmp_path: Path, fast, monkeypatch) -> str:
   return str(tmp_path / "run")
 
 
-def test_one_owner_at_a_time_and_the_message_names_it(directory):
+def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
   with DirectoryLock(directory, "training") as lock:
     message = rf"{directory}: process {os.getpid()} on host .* is training there since .*: wait for it, stop it"
     with pytest.raises(UserError, match=message):
@@ -58,7 +58,7 @@ def test_one_owner_at_a_time_and_the_message_names_it(directory):
   lock.release()
 
 
-def test_threads_that_start_together_leave_one_owner(directory):
+def test_of_threads_that_start_together_one_gets_the_lock(directory):
   outcomes: list[DirectoryLock | UserError] = []
 
   def start() -> None:
@@ -124,7 +124,7 @@ def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, 
 
 
 def abandoned(path: str) -> None:
-  """The lock file of an owner on another host that is gone."""
+  """Writes the lock file of an owner on another host that has ended."""
   values = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   files.makedirs(path)
   files.write_atomically(files.join(path, ".lock"), json.dumps(values))
@@ -141,8 +141,8 @@ def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, fast, capsys):
   assert waiting in capsys.readouterr().err
 
 
-def test_clocks_do_not_matter(tmp_path, fast, monkeypatch):
-  """The owner's clock is a day ahead, and this one's goes backwards."""
+def test_the_lock_does_not_depend_on_clocks(tmp_path, fast, monkeypatch):
+  """The owner's clock is a day ahead, and the clock of this process goes backwards."""
   path = f"ram://{tmp_path.name}/run"
   with DirectoryLock(path, "training"):
     clock = iter(range(10**9, 0, -3600))
@@ -151,7 +151,7 @@ def test_clocks_do_not_matter(tmp_path, fast, monkeypatch):
       DirectoryLock(path, "training").acquire()
 
 
-def test_who_lost_the_lock_is_told_before_it_saves(tmp_path, fast):
+def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, fast):
   path = f"ram://{tmp_path.name}/run"
   suspended = DirectoryLock(path, "training")
   suspended.acquire()
@@ -162,7 +162,7 @@ def test_who_lost_the_lock_is_told_before_it_saves(tmp_path, fast):
   assert files.listdir(path) == [".lock"]  # the other one's
 
 
-def test_who_lost_the_lock_file_stops_and_leaves_the_other_ones_alone(tmp_path):
+def test_a_process_whose_lock_file_was_removed_stops_and_keeps_the_new_lock_file(tmp_path):
   path = str(tmp_path / "run")
   first = DirectoryLock(path, "training")
   first.acquire()
@@ -176,14 +176,14 @@ def test_who_lost_the_lock_file_stops_and_leaves_the_other_ones_alone(tmp_path):
     second.check()
 
 
-def test_a_directory_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_directory_that_cannot_be_written_gives_one_line(tmp_path):
   (tmp_path / "run" / ".lock").mkdir(parents=True)
   with pytest.raises(UserError, match=r"\.lock: cannot write it \(Is a directory\)"):
     DirectoryLock(str(tmp_path / "run"), "training").acquire()
 
 
 @pytest.mark.parametrize("failing", ["open", "pwrite"])
-def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, failing: str):
+def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, failing: str):
   original, path = getattr(os, failing), tmp_path / ".lock"
 
   def fail(file, *arguments):

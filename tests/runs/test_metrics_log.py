@@ -1,4 +1,4 @@
-"""metrics.jsonl goes on where a killed run's last checkpoint stands."""
+"""A resumed run continues metrics.jsonl at its last checkpoint; curves; the evaluation log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
   ]
 
 
-def test_a_run_goes_on_without_the_events_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_continues_without_events_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
   values = {f"loss_{number}": 0.5 for number in range(20)}
   with file_size_limit(900):  # more than two lines of metrics.jsonl, less than the events of two steps
     log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
@@ -46,7 +46,7 @@ def test_a_run_goes_on_without_the_events_that_cannot_be_written(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("rendered_pictures")
-def test_curves_are_a_png(tmp_path: Path):
+def test_draw_curves_writes_a_png(tmp_path: Path):
   log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
   for step in (1, 2, 3):
     log.write(step, {"masked_lm_loss": 3.0 - step, "masked_lm_accuracy": 0.1 * step, "learning_rate": 0.1})
@@ -56,7 +56,7 @@ def test_curves_are_a_png(tmp_path: Path):
   assert Path(path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_curves_are_outdated_where_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
+def test_curves_are_outdated_if_they_are_missing_or_older_than_the_metrics(tmp_path: Path):
   assert not curves.are_outdated(str(tmp_path))  # nothing to draw
   (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
   assert curves.are_outdated(str(tmp_path))
@@ -67,12 +67,12 @@ def test_curves_are_outdated_where_they_are_missing_or_older_than_the_metrics(tm
   assert curves.are_outdated(str(tmp_path))
 
 
-def test_no_metrics_no_curves(tmp_path: Path):
+def test_without_metrics_no_curves_are_drawn(tmp_path: Path):
   assert curves.draw_curves(str(tmp_path)) is None
 
 
 def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
-  """A run that diverges leaves JSON that any reader takes; earlier versions wrote NaN."""
+  """A run that diverges writes valid JSON; earlier versions wrote NaN."""
   log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
   log.write(1, {"loss": 2.0})
   log.write(2, {"loss": math.nan})
@@ -84,7 +84,7 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
   assert curves.draw_curves(str(tmp_path)) is not None
 
 
-def test_an_evaluation_without_a_number_is_the_worst(tmp_path: Path):
+def test_an_evaluation_whose_metric_is_not_a_number_ranks_last(tmp_path: Path):
   log = EvaluationLog(str(tmp_path), first_step=0, metric="loss", higher_is_better=False)
   for step, loss in enumerate([2.0, math.nan, 1.0, math.nan, math.nan]):
     log.add(step, {"loss": loss})

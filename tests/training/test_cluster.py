@@ -1,4 +1,4 @@
-"""What a run says when another process or a TPU is gone."""
+"""Error messages after another process or a TPU was lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOST: list[tf.errors.OpError] = [
 
 
 @pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
-def test_a_lost_tpu_is_one_line_that_says_how_to_go_on(error: tf.errors.OpError) -> None:
+def test_a_lost_tpu_gives_one_line_that_says_how_to_continue(error: tf.errors.OpError) -> None:
   with pytest.raises(RunError) as caught, Cluster(FakeTPU()).watched(lambda: "start it again"):
     raise error
   first_line = str(error).split("\n", maxsplit=1)[0]
@@ -40,13 +40,13 @@ def test_a_lost_tpu_is_one_line_that_says_how_to_go_on(error: tf.errors.OpError)
   )
 
 
-def test_a_service_that_does_not_answer_is_one_line_on_any_device() -> None:
+def test_a_service_that_does_not_answer_gives_one_line_on_any_device() -> None:
   watched = Cluster(tf.distribute.get_strategy()).watched(lambda: "start it again")
   with pytest.raises(RunError, match=r"does not answer \(UnavailableError: Socket closed\); start it again"), watched:
     raise LOST[0]
 
 
-def test_other_errors_stay_what_they_are() -> None:
+def test_other_errors_are_not_changed() -> None:
   for error in (
     tf.errors.InvalidArgumentError(None, None, "Key: input_ids. Can't parse serialized Example."),
     tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),

@@ -1,4 +1,4 @@
-"""The loop: the same result however a batch is cut, a stop at the first number that is not finite."""
+"""The loop: results do not depend on how a batch is divided, and numbers that are not finite stop the run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_xla_changes_nothing_but_rounding(input_file, tmp_path, capsys):
 
 
 def batches_of_lengths(lengths: list[int]) -> tf.data.Dataset:
-  """Batches of 8 whose sequences have these lengths; tracing sees their number, not their lengths."""
+  """Batches of 8 whose sequences have these lengths; the lengths are not known when the step is traced."""
   rng = np.random.default_rng(5)
   batches = []
   for length in lengths:
@@ -92,7 +92,7 @@ def batches_of_lengths(lengths: list[int]) -> tf.data.Dataset:
 
 
 def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str, np.ndarray]:
-  """Final weights of `num_steps` from the same start, each batch in `parts`."""
+  """Weights after `num_steps` steps from fixed initial weights, with each batch in `parts` micro-batches."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():
     model = pretraining_model(TINY_MODEL, random_weights(TINY_MODEL, 1))
@@ -105,7 +105,7 @@ def trained_on(batches: tf.data.Dataset, num_steps: int, parts: int) -> dict[str
 
 
 @pytest.mark.slow
-def test_accumulation_needs_not_know_the_length_of_sequences():
+def test_accumulation_works_with_dynamic_sequence_lengths():
   batches = batches_of_lengths([16, 12, 20])
   whole, parts = trained_on(batches, 3, 1), trained_on(batches, 3, 4)
   assert largest_difference(whole, random_weights(TINY_MODEL, 1)) > 0.01
@@ -119,7 +119,7 @@ def test_steps_per_loop_changes_nothing(input_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_dropout_makes_runs_depend_on_the_seed_alone(input_file, tmp_path):
+def test_runs_with_dropout_depend_only_on_the_seed(input_file, tmp_path):
   model = dataclasses.replace(TINY_MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
   first = train(input_file, tmp_path / "first", model=model)
   again = train(input_file, tmp_path / "again", model=model)
@@ -146,7 +146,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(i
     assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
 
 
-def test_weights_that_one_update_makes_not_finite_are_not_saved(input_file, tmp_path):
+def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
   # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is
   # computed before its update.
   settings = {"optimizer": "adamw", "learning_rate": 3e38, "num_warmup_steps": 0}
@@ -174,18 +174,18 @@ def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input
   assert os.listdir(tmp_path / "checkpoints") == ["step-6"]
 
 
-def test_a_batch_that_cannot_be_cut_is_refused():
+def test_a_batch_that_cannot_be_divided_into_micro_batches_is_refused():
   with pytest.raises(UserError, match="train_batch_size must be a multiple of gradient_accumulation_steps"):
     TrainConfig(train_batch_size=10, gradient_accumulation_steps=4)
 
 
-def test_another_runs_directory_is_refused(input_file, tmp_path):
+def test_the_directory_of_a_run_with_other_settings_is_refused(input_file, tmp_path):
   train(input_file, tmp_path / "run", num_train_steps=2)
   with pytest.raises(UserError, match=r"config.json: .* optimizer.learning_rate = 0.01, this one has 0.5"):
     train(input_file, tmp_path / "run", num_train_steps=2, optimizer={"learning_rate": 0.5})
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_stops_until_told_to_start_over(input_file, tmp_path, monkeypatch):
+def test_a_run_whose_checkpoints_are_all_damaged_stops_unless_start_over_is_given(input_file, tmp_path, monkeypatch):
   directory = tmp_path / "run" / "checkpoints"
   CheckpointManager(str(directory), keep=1, model_config=TINY_MODEL).save(2, {"b": tf.zeros([7])})
   (directory / "step-2" / "weights.index").unlink()
@@ -199,7 +199,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops_until_told_to_start_over(
   assert (tmp_path / "run" / "checkpoints.damaged" / "step-2" / "manifest.json").exists()
 
 
-def test_a_directory_where_another_process_trains_is_refused_and_free_afterwards(input_file, tmp_path, monkeypatch):
+def test_a_directory_is_locked_while_a_process_trains_there(input_file, tmp_path, monkeypatch):
   monkeypatch.setattr(Trainer, "train", lambda *unused: None)
   with (
     DirectoryLock(str(tmp_path / "run"), "training"),
@@ -212,7 +212,7 @@ def test_a_directory_where_another_process_trains_is_refused_and_free_afterwards
   assert not (tmp_path / "run" / ".lock").exists()
 
 
-def test_the_chief_alone_writes_what_all_processes_need(input_file, tmp_path, monkeypatch):
+def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypatch):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file))
   monkeypatch.setattr(task, "files_to_keep", lambda: {"kept.txt": __file__})
   estimator = Estimator(task, RunConfig(output_dir=str(tmp_path / "run"), train=TrainConfig(train_batch_size=8)))
@@ -224,7 +224,7 @@ def test_the_chief_alone_writes_what_all_processes_need(input_file, tmp_path, mo
   assert {"config.json", "environment.json", "kept.txt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_training_learns_the_examples_by_heart(input_file, tmp_path):
+def test_training_can_overfit_the_examples(input_file, tmp_path):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   config = RunConfig(
     output_dir=str(tmp_path / "run"),
