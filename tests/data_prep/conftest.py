@@ -1,4 +1,4 @@
-"""Fixtures of data preparation: short files, and what a run without interruption makes of them."""
+"""Fixtures of data preparation: short files, and the output of an uninterrupted job on them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def small_files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Units of half a short file each."""
+  """Makes units small: half of a short file each."""
   make_units_small(monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str) -> dict[str, bytes]:
-  """What a run without interruption makes of the files."""
+  """The output files of an uninterrupted job on the files, name -> contents."""
   directory = tmp_path_factory.mktemp("whole")
   with pytest.MonkeyPatch.context() as patch:
     make_units_small(patch)

@@ -1,4 +1,4 @@
-"""Preparation: equal shards for any number of processes, and what their manifest says."""
+"""Data preparation: the shards do not depend on the number of processes, and the manifest describes them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_output_does_not_depend_on_processes(
   assert sorted(outputs[0]) == ["manifest.json", *(f"pretraining-0000{i}-of-00003.tfrecord" for i in range(3))]
 
 
-def test_packed_text_and_packed_shards_hold_the_same_examples(
+def test_gzip_text_and_gzip_shards_hold_the_same_examples(
   tmp_path: Path, small_files: list[str], spm_model: str
 ) -> None:
   packed = []
@@ -109,7 +109,7 @@ def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_m
 
 
 @pytest.mark.parametrize("documents_with_unknown", [3, 0])
-def test_unknown_tokens_are_counted_reported_and_warned_of(
+def test_unknown_tokens_are_counted_and_give_a_warning(
   tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str], documents_with_unknown: int
 ) -> None:
   documents = english_like_documents(30, seed=2)
@@ -139,7 +139,7 @@ def test_unknown_tokens_are_counted_reported_and_warned_of(
 
 
 def test_examples_are_shuffled_across_the_corpus(tmp_path: Path, spm_model: str) -> None:
-  """Short documents in front, long ones behind: every part of every shard has its share of both."""
+  """The corpus begins with short documents and ends with long ones. Every part of every shard has both."""
   documents = ["nobody watched the river"] * 300 + ["the captain sold the key to the library before breakfast"] * 300
   text = tmp_path / "text.txt"
   text.write_text("\n\n".join(documents))

@@ -1,4 +1,4 @@
-"""The command itself: killed and given again, its help, bad input, its memory."""
+"""The command create_pretraining_data: resuming after a kill, help, bad input and memory."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def longer_text(tmp_path_factory: pytest.TempPathFactory) -> str:
   rng = random.Random(0)
   documents = english_like_documents(400, seed=1)
   path = tmp_path_factory.mktemp("longer") / "text.txt"
-  chosen = (documents[rng.randrange(400)] for _ in range(10_000))
-  path.write_text("\n\n".join("\n".join(document) for document in chosen))
+  sampled = (documents[rng.randrange(400)] for _ in range(10_000))
+  path.write_text("\n\n".join("\n".join(document) for document in sampled))
   return str(path)
 
 
-def _killed_flags(longer_text: str, spm_model: str) -> dict[str, object]:
+def _flags(longer_text: str, spm_model: str) -> dict[str, object]:
   return {
     "input_file": longer_text,
     "spm_model_file": spm_model,
@@ -56,16 +56,16 @@ def _killed_flags(longer_text: str, spm_model: str) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory, longer_text: str, spm_model: str) -> dict[str, bytes]:
   directory = tmp_path_factory.mktemp("uninterrupted")
-  result = run(output_dir=directory, **_killed_flags(longer_text, spm_model) | {"num_processes": 1})
+  result = run(output_dir=directory, **_flags(longer_text, spm_model) | {"num_processes": 1})
   assert result.returncode == 0, result.stderr
   return contents(directory)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_killed_command_goes_on(
+def test_a_killed_command_resumes(
   tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes], number: signal.Signals
 ) -> None:
-  flags = _killed_flags(longer_text, spm_model)
+  flags = _flags(longer_text, spm_model)
   process = subprocess.Popen(
     command(output_dir=tmp_path / "out", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   )
@@ -88,8 +88,8 @@ def test_killed_command_goes_on(
 def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
   tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes]
 ) -> None:
-  """Files may not grow to the size of a shard, so the workers that write shards get an error from the system."""
-  flags = _killed_flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
+  """The limit on the size of files is below the size of a shard, so writing a shard fails."""
+  flags = _flags(longer_text, spm_model) | {"output_dir": tmp_path / "out"}
   limit = min(len(data) for name, data in uninterrupted.items() if name != "manifest.json") - 1
   failed = subprocess.run(
     command(**flags),
@@ -164,9 +164,9 @@ def test_bad_input_is_one_line(tmp_path: Path, spm_model: str, changes: dict[str
   (line,) = [line for line in result.stderr.splitlines() if not line.startswith(("reading text", "checking text"))]
   assert line.startswith("error: ")
   assert message in line
-  # With fewer shards the same command goes on with the text's units; after the other errors nothing is worth keeping.
-  left = {path.name[:13] for path in tmp_path.glob("out/*")}
-  assert left == ({".preparation-"} if "num_shards" in changes else set())
+  # After the error of --num_shards the units are kept for a run with fewer shards. Otherwise nothing is kept.
+  remaining = {path.name[:13] for path in tmp_path.glob("out/*")}
+  assert remaining == ({".preparation-"} if "num_shards" in changes else set())
 
 
 def test_workers_import_no_tensorflow() -> None:
@@ -176,7 +176,7 @@ def test_workers_import_no_tensorflow() -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, longer_text: str, spm_model: str) -> None:
-  """150 MB of text in one file take no more memory than 5 MB, and far less than 600 MB."""
+  """Preparing 150 MB of text in one file needs hardly more memory than 5 MB of text."""
   peaks = []
   for copies in (1, 30):
     path = tmp_path / f"{copies}.txt"

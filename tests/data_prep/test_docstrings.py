@@ -1,4 +1,4 @@
-"""What docstrings become: cases by hand for each kind of markup."""
+"""Sentences of docstrings: hand-made cases for each kind of markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PreparationSettings, and a unit's way from text to instances with a real vocabulary."""
+"""PreparationSettings, and turning a unit of text into instances with a real vocabulary."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
   settings = PreparationSettings(max_seq_length=128, dupe_factor=2)
   maker = InstanceMaker(settings, spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
-  documents, num_own, counts = maker.load(unit)
+  documents, num_used, counts = maker.load(unit)
   text = Path(corpus_file).read_text(encoding="utf-8")
   tokenizer = Tokenizer(spm_model)
   assert documents.ids.tolist() == [i for line in text.split("\n") for i in tokenizer.encode(line)]
   assert counts == Counts(documents=300, tokens=documents.ids.size, dropped=0, cut=0)
-  assert num_own == 300
+  assert num_used == 300
   num_tokens = 0
-  for batch in make_batches(documents, num_own, settings, maker.random_ids):
+  for batch in make_batches(documents, num_used, settings, maker.random_ids):
     restored = batch.masked.ids.copy()
     restored[batch.masked.positions] = batch.masked.labels
     for row, ids in enumerate(np.split(restored, batch.tokens.row_splits[1:-1])):
@@ -67,7 +67,7 @@ def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
       num_tokens += a.size + b.size
     changed = batch.masked.ids[batch.masked.positions]
     assert not maker.tokenizer.is_special[changed[changed != MASK_ID]].any()
-  # All text is used twice, but for what pairs lose that are too long (half a sentence on average).
+  # All text is used twice, except for the tokens that are cut from pairs that are too long (half a sentence each).
   assert 0.8 < num_tokens / (2 * documents.ids.size) <= 1
 
 
@@ -83,10 +83,10 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   )
   maker = InstanceMaker(settings, spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
-  documents, num_own, counts = maker.load(unit)
-  assert (len(documents), num_own, counts.documents) == (1, 1, 300)
+  documents, num_used, counts = maker.load(unit)
+  assert (len(documents), num_used, counts.documents) == (1, 1, 300)
   rows = []
-  for batch in make_batches(documents, num_own, settings, maker.random_ids):
+  for batch in make_batches(documents, num_used, settings, maker.random_ids):
     restored = batch.masked.ids.copy()
     restored[batch.masked.positions] = batch.masked.labels
     assert not (batch.masked.labels == SEP_ID).any()
@@ -95,7 +95,7 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
   tokenizer = Tokenizer(spm_model)
   whole = Path(corpus_file).read_text(encoding="utf-8").strip().split("\n\n")
   texts = [[i for line in document.split("\n") for i in tokenizer.encode(line)] for document in whole]
-  # The text of all documents, in order, nothing lost; what is between two [SEP] is of one document.
+  # The instances contain the text of all documents in order. Separators are between documents.
   pieces = [ids[1:].tolist() for _, ids in sorted(rows, key=lambda row: row[0])]
   assert [i for piece in pieces for i in piece if i != SEP_ID] == [i for text in texts for i in text]
   assert sum(piece.count(SEP_ID) for piece in pieces) > len(pieces)
@@ -106,16 +106,16 @@ def test_full_sentences_cross_documents_with_separators(corpus_file: str, spm_mo
 
 @pytest.mark.parametrize(("donors", "expected"), [("one more\n", 0), ("", 1)])
 def test_nsp_document_alone_in_its_unit(tmp_path: Path, spm_model: str, donors: str, expected: int) -> None:
-  """Its donors come from the next unit; without any it is dropped."""
+  """Random second segments come from the next unit. If it has no documents, the document is dropped."""
   (tmp_path / "a.txt").write_text("the captain sold the river\nnobody watched\n" * 5)
   (tmp_path / "b.txt").write_text(donors + "\n")
   settings = PreparationSettings(max_seq_length=32, sentence_prediction="nsp", dupe_factor=20)
   maker = InstanceMaker(settings, spm_model)
   paths = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
   unit = next(iter(plan_units(paths, with_donors=True, unit_bytes=200)))
-  documents, num_own, counts = maker.load(unit)
+  documents, num_used, counts = maker.load(unit)
   assert counts.dropped == expected
-  assert num_own == 1 - expected
+  assert num_used == 1 - expected
   path = str(tmp_path / "unit.spill")
   write_spill(maker, UnitTask(unit, path))
   spill = Spill.load(path)
@@ -124,7 +124,7 @@ def test_nsp_document_alone_in_its_unit(tmp_path: Path, spm_model: str, donors: 
   if expected:
     assert labels == [0, 0]
   else:
-    (batch,) = make_batches(documents, num_own, settings, maker.random_ids)
+    (batch,) = make_batches(documents, num_used, settings, maker.random_ids)
     foreign = batch.instances.b_start >= documents.splits[1]
     np.testing.assert_array_equal(foreign, batch.instances.labels == 1)
     assert min(labels) > 0

@@ -1,4 +1,4 @@
-"""The development sets of SQuAD and RACE as text: articles whole, in order, once, a sentence a line."""
+"""SQuAD and RACE as text: whole articles in order, each once, with one sentence on each line."""
 
 from __future__ import annotations
 

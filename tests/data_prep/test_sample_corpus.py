@@ -1,4 +1,4 @@
-"""The sample corpus from a folder of made-up packages."""
+"""The sample corpus, made from a directory of small generated packages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sentence(word: str, kind: str) -> str:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-  """Twenty modules with four sentences each, and what must be left out."""
+  """Twenty modules with four sentences each, and files that must be ignored."""
   folder = tmp_path / "packages"
   (folder / "pack" / "tests").mkdir(parents=True)
   for word in NUMBERS:
@@ -70,7 +70,7 @@ def test_find_modules_leaves_out_tests(packages: Path) -> None:
   assert list(find_modules(str(packages))) == sorted(f"pack/{name}.py" for name in [*NUMBERS, "broken", "zz_copy"])
 
 
-def test_docstrings_that_are_mostly_old_are_left_out_whole() -> None:
+def test_docstrings_that_mostly_repeat_earlier_ones_are_left_out() -> None:
   a, b, c, d, e = (f"The {word} sentence of the document is here." for word in NUMBERS[:5])
   f, g = "Another one of them is new here.", "The last one of them is new here."
   documents = unique_documents(
@@ -147,6 +147,6 @@ def test_too_little_text(tmp_path: Path) -> None:
   assert not (tmp_path / "out").exists()
 
 
-def test_lists_of_entries_are_shortened_and_the_rest_is_not():
+def test_only_lists_of_entries_are_shortened():
   sentences = ["Adds.", "Args:", "a: One.", "b: Two.", "c: Three.", "Returns:", "The sum.", "Of both.", "As a float."]
   assert shorten_lists(sentences) == [*sentences[:4], *sentences[5:]]

@@ -1,4 +1,4 @@
-"""Segments against a slow reference in plain Python (loops over sentences, as the original has them)."""
+"""Compares data_prep.segments with a slow reference in plain Python, which loops over sentences like the original."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from data_prep.token_sequences import assemble
 from tests.data.test_masking import MASK_64, below, draw, unit
 
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
-Sentence = list[bool]  # of each token: does it start a word
+Sentence = list[bool]  # for each token, whether it starts a word
 Pair = tuple[list[int], list[int], int]  # tokens of both segments, label
 
 
 def make_documents(texts: list[list[Sentence]]) -> Documents:
-  """Documents whose token ids are 100, 101, ... so that every token can be told apart."""
+  """Documents whose token ids are 100, 101, ..., so that all tokens differ."""
   starts = [token for text in texts for sentence in text for token in [True, *sentence[1:]]]
   sizes = [len(sentence) for text in texts for sentence in text]
   return Documents(
@@ -35,7 +35,7 @@ def make_documents(texts: list[list[Sentence]]) -> Documents:
 
 
 class Reference:
-  """One stream at a time, token lists instead of offsets."""
+  """The reference: it cuts one stream at a time, and uses lists of tokens instead of offsets."""
 
   def __init__(self, texts: list[list[Sentence]], rules: SegmentRules):
     self.rules = rules
@@ -52,7 +52,7 @@ class Reference:
     return sum(self.starts[token] for sentence in sentences for token in sentence)
 
   def chunk(self, rest: list[list[int]], target: int) -> int:
-    """How many sentences of the rest of a document make the next chunk."""
+    """The number of sentences of the rest of a document that form the next chunk."""
     count = 0
     while count < len(rest):
       count += 1
@@ -62,7 +62,7 @@ class Reference:
     return len(rest) if self.num_words(rest[count:]) < self.rules.min_words else count
 
   def split(self, chunk: list[list[int]], bits: int) -> int:
-    """Tokens in the first segment."""
+    """The number of tokens in the first segment."""
     if len(chunk) > 1:
       return sum(map(len, chunk[: 1 + below(bits, len(chunk) - 1)]))
     places = [i for i, token in enumerate(chunk[0]) if i and self.starts[token]]
@@ -123,7 +123,7 @@ class Reference:
     return pairs
 
   def sentence_pairs(self, document: int, key: int) -> list[Pair]:
-    """RoBERTa's pairs of sentences: the next two, or the next one and a random one."""
+    """RoBERTa's sentence pairs: the next two sentences, or the next one and a random one."""
     rest, pairs, step = list(self.texts[document]), [], 0
     before: list[int] = []
     while rest:
@@ -146,7 +146,7 @@ class Reference:
     return pairs
 
   def whole_sentences(self, sentences: list[list[int]], separators: list[list[int]], key: int) -> list[Pair]:
-    """As many sentences at a time as the target holds, without separators at the ends."""
+    """As many sentences as fit into the target length, without separators at the ends."""
     rest, pairs, step = list(sentences), [], 0
     longest = self.rules.max_num_tokens
     while rest:
@@ -190,7 +190,7 @@ def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
 
 
 def cut_usable(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> dict[int, list[Pair]]:
-  """The pairs of each document that holds enough words; document d has the key `key` + d."""
+  """The pairs of each document that has enough words. The key of document d is `key` + d."""
   reference = Reference(texts, rules)
   streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
   if not streams:

@@ -1,4 +1,4 @@
-"""Input that is not prose is refused by every reader of text, with its format and the remedy; prose never is."""
+"""All code that reads text rejects files that are not plain text, with the format and a remedy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ TEXT = {
 
 
 def error_of_all_readers(path: Path) -> str:
-  """What vocabulary training and the processes of data preparation say of a file: the same."""
+  """The error of vocabulary training and of data preparation for a file, which must be the same."""
   with pytest.raises(UserError) as of_lines:
     list(read_lines([str(path)]))
   ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
@@ -110,7 +110,7 @@ def test_binary_files_under_a_wrong_name(tmp_path: Path, kind: str, name: str) -
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
 @pytest.mark.parametrize("kind", TEXT)
-def test_text_that_is_not_prose(tmp_path: Path, kind: str, name: str) -> None:
+def test_text_in_other_formats_is_rejected(tmp_path: Path, kind: str, name: str) -> None:
   data, message = TEXT[kind]
   path = tmp_path / name
   path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -159,7 +159,7 @@ def test_not_gzip_under_a_name_that_ends_in_gz(tmp_path: Path, data: bytes, mess
     "\n" * 70_000 + "A sentence after many blank lines.",
   ],
 )
-def test_prose_is_read(tmp_path: Path, text: str) -> None:
+def test_plain_text_is_accepted(tmp_path: Path, text: str) -> None:
   path = tmp_path / "text.txt"
   path.write_bytes(text.encode())
   words = text.replace("\ufeff", "").split()
@@ -169,7 +169,7 @@ def test_prose_is_read(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["b.txt", "b.txt.gz"])
-def test_preparation_refuses_the_last_file_before_it_reads_the_first(
+def test_a_bad_last_file_is_reported_before_the_first_is_read(
   tmp_path: Path, spm_model: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   data = _json_lines(text="A story.")
@@ -188,7 +188,7 @@ def test_preparation_refuses_the_last_file_before_it_reads_the_first(
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_text_that_the_vocabulary_does_not_fit_is_warned_of_at_the_start(
+def test_unknown_characters_give_a_warning_at_the_start(
   tmp_path: Path, spm_model: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
   chinese = "船长卖掉了那条河。没有人看老师。火车晚点了。\n".encode() * 9

@@ -1,4 +1,4 @@
-"""Reading text line by line: line ends, marks, packing, and what is wrong with a file."""
+"""Reading text line by line: line ends, byte-order marks, compression and faulty files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_lines_and_progress(tmp_path: Path, name: str) -> None:
   assert sum(read) == path.stat().st_size
 
 
-def test_progress_comes_while_reading(tmp_path: Path) -> None:
+def test_progress_is_reported_while_reading(tmp_path: Path) -> None:
   path = tmp_path / "a.txt"
   path.write_bytes(b"a line of text\n" * 50_000)
   read: list[int] = []
@@ -43,7 +43,7 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [gzip.compress(b"a line\n" * 1000, mtime=0)[:-9]])
-def test_not_a_whole_gzip_file(tmp_path: Path, data: bytes) -> None:
+def test_an_incomplete_gzip_file(tmp_path: Path, data: bytes) -> None:
   path = tmp_path / "a.txt.gz"
   path.write_bytes(data)
   with pytest.raises(UserError, match=r"a\.txt\.gz, after line \d+: the GZIP file is damaged or incomplete"):

@@ -1,4 +1,4 @@
-"""Training a vocabulary: its control symbols, sampling, repeatability and bad input."""
+"""Training a vocabulary: special tokens, sampling, reproducibility and bad input."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ RARE = "In 1857 the Prize (of ~5%) went to J. Q. Zweig, @ 10 o'clock; see [x^y] 
 
 @pytest.fixture(scope="module")
 def lines_of_letters() -> list[str]:
-  """Text of lower-case letters alone."""
+  """Text that consists of lower-case letters only."""
   lines = [" ".join(document) for document in english_like_documents(60)]
   return [re.sub(r"[^a-z]+", " ", line.lower()) for line in lines]
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 @pytest.mark.parametrize("symbols", [[], list('()"-.–£€')])
-def test_ascii_is_in_the_vocabulary_however_rare(
+def test_rare_ascii_characters_are_in_the_vocabulary(
   lines_of_letters: list[str], do_lower_case: bool, symbols: list[str]
 ) -> None:
   settings = {"do_lower_case": do_lower_case, "user_defined_symbols": symbols, "num_threads": 1}
@@ -141,7 +141,7 @@ def test_ascii_is_in_the_vocabulary_however_rare(
 
 
 def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> None:
-  """A letter that is one in 10,000: the original's 0.99995 keeps it, 0.9995 does not."""
+  """A letter with a share of 1 in 10,000 is kept with the original's coverage of 0.99995, but not with 0.9995."""
   rare = round(sum(map(len, lines_of_letters)) / 10_000)
   lines = [*lines_of_letters, *["æ"] * rare]
   unknown = {}
@@ -157,14 +157,14 @@ def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> Non
   ids=["long", "reserved"],
 )
 def test_no_line_is_left_out(line: str) -> None:
-  """SentencePiece leaves out lines over 1 MiB, and those with the character that it marks <unk> with."""
+  """SentencePiece itself skips lines over 1 MiB, and lines with the character that it marks <unk> with."""
   lines = [" ".join(document) for document in english_like_documents(20)]
   model = train_model([*lines, line], vocab_size=130, character_coverage=1, num_threads=1)
   assert 1 not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")
 
 
 @pytest.mark.parametrize("symbols", [["-", "(", "-"], ["-", "[CLS]"], ["<unk>"]])
-def test_symbols_that_are_there_already(symbols: list[str]) -> None:
+def test_symbols_that_the_vocabulary_has_already_are_rejected(symbols: list[str]) -> None:
   with pytest.raises(UserError, match=r"--user_defined_symbols: '(-|\[CLS\]|<unk>)' is in the vocabulary already"):
     train_model(["a few words of text"], vocab_size=90, user_defined_symbols=symbols, num_threads=1)
 

@@ -1,4 +1,4 @@
-"""Reading text: documents and their places, units, bad bytes, long lines."""
+"""Units of text and documents: positions, boundaries, invalid bytes and long lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNIT = 64
 
 
 class WordTokenizer:
-  """One token per character of a word, the first starting the word; "-" gives nothing."""
+  """Makes one token of each character of a word; the first one starts the word. "-" gives no token."""
 
   word_starts = np.arange(512) >= 256
 
@@ -83,7 +83,7 @@ def reference_documents(text: bytes) -> list[tuple[int, list[str]]]:
   end=st.sampled_from(["\n", "\r\n"]),
 )
 def test_units_change_no_document(tmp_path_factory: pytest.TempPathFactory, lines: list[str], end: str) -> None:
-  """Documents shorter than a unit are found whole, wherever the units are cut, packed or not."""
+  """Documents shorter than a unit are never cut, in plain and in GZIP files."""
   # A blank line at least every four lines, so that no document is longer than a unit.
   text = "".join(line + end + (end if index % 3 == 2 else "") for index, line in enumerate(lines)).encode()
   directory = tmp_path_factory.mktemp("text")
@@ -105,7 +105,7 @@ def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
   documents = [parse_documents(unit.ranges[0], UNIT) for unit in units]
   assert [line for texts, _ in documents for text in texts for line in text.sentences] == lines
   assert [is_cut for _, is_cut in documents] == [False, True, True, True, True, False]
-  assert documents[5][0] == []  # the file's end is near enough: the last stretch is not cut off
+  assert documents[5][0] == []  # the end of the file is near, so the unit before it includes the last lines
   counts = sum((load_documents(unit.ranges, WordTokenizer(), 2, 61, UNIT)[1] for unit in units), Counts())
   assert counts == Counts(documents=5, tokens=40 * 7, dropped=0, cut=4)
 
@@ -130,7 +130,7 @@ def test_long_lines_become_sentences_of_bounded_length(tmp_path: Path) -> None:
   assert " ".join(sentences).split() == words
 
 
-def test_short_files_share_a_unit_and_packing_changes_nothing(tmp_path: Path) -> None:
+def test_short_files_share_a_unit_and_gzip_changes_nothing(tmp_path: Path) -> None:
   rng = random.Random(0)
   plain, packed = [], []
   for number, size in enumerate((30, 20, 200, 10, 70, 5)):

@@ -1,4 +1,4 @@
-"""Jobs of data preparation on a few short files, and what they leave, for several test modules."""
+"""Helpers to make jobs on a few short files and to read their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def make_units_small(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Units of half a short file each, in this process. (Processes of a pool take the units they are given.)"""
+  """Makes the units that this process plans small: half of a short file each."""
 
   def plan_small(paths: list[str], *, with_donors: bool) -> object:
     return plan_units(paths, with_donors=with_donors, unit_bytes=4096)

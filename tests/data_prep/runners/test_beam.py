@@ -1,4 +1,4 @@
-"""Apache Beam's DirectRunner makes the very shards that one machine makes. Needs the beam extra."""
+"""Apache Beam's DirectRunner writes the same shards as the local runner. Needs the beam extra."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-  """Three files of documents, the last one of very few."""
+  """Three files of documents; the last one has only five."""
   documents = english_like_documents(420, seed=8)
   directory = tmp_path / "corpus"
   directory.mkdir()
@@ -76,14 +76,14 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **sett
   ids=lambda settings: "-".join(settings.values()),
 )
 def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
-  # Many small stretches and bundles, so that nothing arrives in the order it was made.
+  # With many small key ranges and bundles, the instances arrive in another order.
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   monkeypatch.setattr(beam_runner, "_GATHERED_BYTES", 1000)
   assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
 
 
 @needs_beam
-def test_packed_files_are_read_by_whole_files(tmp_path, corpus, spm_model):
+def test_gzip_files_are_read_as_a_whole(tmp_path, corpus, spm_model):
   path = corpus / "1.txt"
   with gzip.open(corpus / "1.txt.gz", "wb") as file:
     file.write(path.read_bytes())
@@ -92,11 +92,11 @@ def test_packed_files_are_read_by_whole_files(tmp_path, corpus, spm_model):
 
 
 @needs_beam
-def test_a_finished_run_is_not_done_again_and_a_damaged_one_is_mended(tmp_path, corpus, spm_model, capsys):
+def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(tmp_path, corpus, spm_model, capsys):
   made = job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
   prepare(made, beam_runner.make_runner())
   before = contents(tmp_path / "beam")
-  prepare(made)  # the runner is no part of what the shards depend on
+  prepare(made)  # the shards do not depend on the runner
   assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
   (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
   prepare(made, beam_runner.make_runner())
@@ -117,7 +117,7 @@ BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
 
 @needs_beam
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_the_line_of_the_local_run(tmp_path, spm_model, case):
+def test_bad_input_gives_the_error_of_the_local_runner(tmp_path, spm_model, case):
   text, settings, message = BAD_INPUT[case]
   path = tmp_path / "0.txt"
   path.write_bytes(text)
@@ -136,7 +136,7 @@ def test_bad_input_is_the_line_of_the_local_run(tmp_path, spm_model, case):
   [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
   ids=lambda settings: "-".join(settings.values()),
 )
-def test_neighbours_do_not_come_from_packed_files(tmp_path, spm_model, settings):
+def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, settings):
   path = tmp_path / "0.txt.gz"
   path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
   with pytest.raises(UserError, match=r"0\.txt\.gz is a GZIP file: with --runner=beam, nsp and full_sentences accept"):
@@ -188,11 +188,11 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
   assert done.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
 
 
-# ---- the launching machine's checks --------------------------------------------------------------------
+# ---- checks of the starting machine --------------------------------------------------------------------
 
 
 def result_of(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
-  """Shards of some sizes, as a runner would report them."""
+  """A job and shards of the given numbers of examples, as a runner would report them."""
   made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
   infos = [ShardInfo(made.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
   for info in infos:
@@ -239,8 +239,8 @@ LOST: dict[str, str] = {
 
 @needs_beam
 @pytest.mark.parametrize("step", LOST)
-def test_a_runner_that_loses_work_ends_in_one_line(tmp_path, corpus, spm_model, monkeypatch, step):
-  """The step loses an element, as a runner does that loses a bundle."""
+def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
+  """The step loses an element, like a faulty runner that loses a bundle."""
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   map_of, flat_map = beam_runner.beam.Map, beam_runner.beam.FlatMap
   if step in ("Units", "twice"):
@@ -274,8 +274,8 @@ def test_a_runner_that_loses_work_ends_in_one_line(tmp_path, corpus, spm_model, 
 
 @needs_beam
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_launching_machine_reads_no_text_and_a_change_is_found(tmp_path, corpus, spm_model, monkeypatch, packed):
-  """The pipeline is built without opening an input; a file that changes between two steps is refused."""
+def test_the_starting_machine_reads_no_text_and_changes_are_detected(tmp_path, corpus, spm_model, monkeypatch, packed):
+  """The pipeline is built without opening an input file. A file that changes between two steps is detected."""
   path = corpus / "1.txt"
   if packed:
     data = path.read_bytes()
@@ -336,7 +336,7 @@ def test_wrong_flags_of_beam_are_one_line(flags: list[str], message: str) -> Non
 @needs_beam
 def test_right_flags_of_beam_are_taken() -> None:
   beam_runner.make_runner(("--direct_num_workers=2", "--runner=DirectRunner"))
-  # A server of Flink has flags of its own.
+  # Unknown flags are passed on to a Flink server.
   beam_runner.make_runner(
     ("--runner=FlinkRunner", "--flink_master=host:1", "--object_reuse", "--an_option_of_the_server=1")
   )

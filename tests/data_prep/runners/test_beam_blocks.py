@@ -1,4 +1,4 @@
-"""Blocks of instances: sorting, splitting by key and cutting into shards against plain Python."""
+"""Shuffle blocks: sorting, and splitting by key range and by shard, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_instances_are_sorted_by_key_and_equal_keys_by_origin():
 
 
 @pytest.mark.parametrize("num_key_ranges", [1, 2, 7, 100])
-def test_stretches_are_intervals_of_keys_in_order(num_key_ranges):
+def test_key_ranges_are_consecutive_intervals(num_key_ranges):
   block = random_block(500, 3)
   parts = dict(beam_blocks.split_by_key_range(block, num_key_ranges))
   assert list(parts) == sorted(parts)
@@ -49,7 +49,7 @@ def test_stretches_are_intervals_of_keys_in_order(num_key_ranges):
     assert {key * num_key_ranges >> 64 for key in part.keys.tolist()} == {number}
 
 
-def test_the_last_key_is_in_the_last_stretch():
+def test_the_last_key_is_in_the_last_key_range():
   keys = np.array([0, (1 << 64) - 1], np.uint64)
   assert beam_blocks.key_range_of(keys, 12345).tolist() == [0, 12344]
 
@@ -72,7 +72,7 @@ def test_shards_are_cut_as_on_one_machine(num_shards):
     assert [row for _, part in parts for row in rows(part)] == everything[low:high]
 
 
-def test_origins_order_files_before_places():
+def test_origins_are_ordered_by_file_then_position():
   assert (
     beam_blocks.unit_origin(0, 5)
     < beam_blocks.unit_origin(0, 6)

@@ -1,4 +1,4 @@
-"""Preparation that is stopped, fails or is started again: nothing is lost, and nothing old is used."""
+"""Jobs that are stopped, fail or are run again: finished work is kept, and outdated files are not used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _StopError(Exception):
 
 
 @pytest.mark.parametrize("stop_after", [("spill", 3), ("shard", 0), ("shard", 2)])
-def test_stopped_run_goes_on_and_keeps_what_is_finished(
+def test_a_stopped_job_resumes_and_keeps_finished_files(
   tmp_path: Path,
   small_files: list[str],
   spm_model: str,
@@ -75,7 +75,7 @@ def test_stopped_run_goes_on_and_keeps_what_is_finished(
   assert ("kept 2 of 3 shards" in printed) == (stop_after == ("shard", 2))
 
 
-def test_finished_run_verifies_and_is_repaired(
+def test_a_finished_job_is_checked_and_repaired(
   tmp_path: Path, small_files: list[str], spm_model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path)
@@ -113,9 +113,9 @@ def test_other_settings_are_refused(
       with pytest.raises(TypeError):
         prepare(make_job(small_files, spm_model, tmp_path))
   before = contents(tmp_path) if is_finished else None
-  what = "a finished run" if is_finished else "an unfinished run"
+  run = "a finished run" if is_finished else "an unfinished run"
   other = PreparationSettings(max_seq_length=32, dupe_factor=4)
-  with pytest.raises(UserError, match=rf"holds {what} with other settings \(dupe_factor 3, not 4\): choose"):
+  with pytest.raises(UserError, match=rf"holds {run} with other settings \(dupe_factor 3, not 4\): choose"):
     prepare(make_job(small_files, spm_model, tmp_path, settings=other))
   with pytest.raises(UserError, match="other input files"):
     prepare(make_job(small_files[:-1], spm_model, tmp_path))
@@ -151,7 +151,7 @@ def test_another_process_in_the_same_directory(
 def test_remote_directories(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-  """Reading from and writing to a file system that is not the machine's own; it is locked, too."""
+  """A job can read from and write to a remote file system, and locks its directory there."""
   monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
   root = f"ram://{tmp_path.name}"
   inputs = [files.join(root, Path(path).name) for path in small_files]
@@ -203,7 +203,7 @@ def _raising(number: int) -> Callable[..., None]:
     ("shard", errno.ENOSPC),
   ],
 )
-def test_a_passing_error_of_the_system_loses_nothing(
+def test_after_an_error_of_the_system_finished_files_are_kept(
   tmp_path: Path,
   small_files: list[str],
   spm_model: str,
@@ -259,7 +259,7 @@ def test_a_passing_error_of_the_system_loses_nothing(
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 @pytest.mark.parametrize("replacement", [b"e", b"\xc3\xa9\xc3\xa9"], ids=["same size", "longer"])
-def test_one_invalid_byte_in_the_last_file_costs_one_unit(
+def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   tmp_path: Path,
   small_files: list[str],
   spm_model: str,
@@ -280,14 +280,14 @@ def test_one_invalid_byte_in_the_last_file_costs_one_unit(
   prepare(job)
   kept = re.search(r"kept (\d+) of 19 units", capsys.readouterr().out)
   assert kept is not None
-  assert int(kept[1]) >= (18 if num_processes == 1 else 14)  # what other processes were at is lost
+  assert int(kept[1]) >= (18 if num_processes == 1 else 14)  # units that other processes had not finished are lost
   prepare(make_job(inputs, spm_model, tmp_path / "fresh"))
   assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
 @pytest.mark.parametrize("stop_at", ["merge", "shard"])
 @pytest.mark.parametrize("prediction", ["sop", "nsp"])
-def test_input_changed_after_a_stop_is_made_again_and_nothing_old_is_used(
+def test_input_that_changed_after_a_stop_is_processed_again(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stop_at: str, prediction: str
 ) -> None:
   inputs = [str(shutil.copy(path, tmp_path)) for path in small_files]
@@ -313,7 +313,7 @@ def test_input_changed_after_a_stop_is_made_again_and_nothing_old_is_used(
   assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
-def test_a_merge_that_was_stopped_goes_on(
+def test_a_stopped_merge_resumes(
   tmp_path: Path,
   small_files: list[str],
   spm_model: str,
@@ -321,7 +321,7 @@ def test_a_merge_that_was_stopped_goes_on(
   capsys: pytest.CaptureFixture[str],
   whole: dict[str, bytes],
 ) -> None:
-  """Whole merged files are kept and what they were merged from is not made again, also right before its removal."""
+  """Finished merged files are kept, and their inputs are not made again, even if the stop came before their removal."""
   monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 3)
   job = make_job(small_files, spm_model, tmp_path / "out")
   remove, calls = files.remove, itertools.count()
@@ -344,7 +344,7 @@ def test_a_merge_that_was_stopped_goes_on(
 
 @pytest.mark.parametrize("keeps_size", [True, False])
 @pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
-def test_a_file_that_changes_while_it_is_read_is_refused(
+def test_a_file_that_changes_while_it_is_read_is_detected(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, ending: str, keeps_size: bool
 ) -> None:
   inputs = []
@@ -354,7 +354,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     Path(inputs[-1]).write_bytes(gzip.compress(data, 0) if ending.endswith("gz") else data)
   changed = Path(inputs[2])
   before, times = changed.read_bytes(), os.stat(changed)
-  # The bytes of a packed file stand in it as they are (no compression); the checksum at its end is of the old text.
+  # The GZIP file is not compressed, so its bytes can be replaced. The checksum at its end is that of the old text.
   after = before.replace(b"The captain", b"The teacher", 1) if keeps_size else before + before
   assert after != before
   original, calls = unit_spills.make_spill, itertools.count()
@@ -377,7 +377,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
   assert manifest.settings["input_files"][2]["sha256"] == hashlib.sha256(before).hexdigest()
 
 
-def test_fewer_shards_keep_the_units(
+def test_units_are_kept_for_fewer_shards(
   tmp_path: Path, small_files: list[str], spm_model: str, capsys: pytest.CaptureFixture[str], whole: dict[str, bytes]
 ) -> None:
   with pytest.raises(UserError, match="--num_shards=99999: the text gives"):

@@ -1,4 +1,4 @@
-"""Packing, spill files, merges and shards: what goes in comes out, once, in the order of the keys."""
+"""Packing, spill files, merges and shards: every instance comes out once, in the order of the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S, P = 12, 4
 
 
 def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, list[dict[str, list[int]]]]:
-  """Random instances, packed, and the features each should give, made by hand."""
+  """Packed random instances, and the features that each one should unpack to."""
   lengths = rng.integers(3, S + 1, count)
   row_splits = np.concatenate([[0], np.cumsum(lengths)])
   ids = rng.integers(1, 30_000, row_splits[-1])
@@ -73,7 +73,7 @@ Expected = list[tuple[int, dict[str, list[int]]]]
 def spill_randomly(
   directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int], *, equal_keys: bool = False
 ) -> tuple[list[Spill], Expected]:
-  """Spills of several small runs each, and all (key, features) in the order of the keys, then of the spills."""
+  """Spill files of several small runs each, and (key, features) of all instances, sorted by key, then by file."""
   monkeypatch.setattr(spills, "_RUN_BYTES", 1000)
   monkeypatch.setattr(spills, "_BLOCK_BYTES", 300)
   rng = np.random.default_rng(1)
@@ -99,7 +99,7 @@ def spill_randomly(
 def shards_of(
   directory: Path, all_spills: list[Spill], num_shards: int, *, compress: bool = False
 ) -> list[list[dict[str, list[float]]]]:
-  """The examples of each shard that write_shard makes."""
+  """The examples of each shard that write_shard writes."""
   plan = shards.ShardPlan(all_spills, num_shards)
   found = []
   for index in range(num_shards):
@@ -156,7 +156,7 @@ def test_a_damaged_block_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
       shards_of(tmp_path, [spill], 2)
 
 
-def test_nothing_is_there_until_a_spill_is_closed_nor_after_an_error(tmp_path: Path) -> None:
+def test_a_spill_file_appears_when_it_is_closed_and_not_after_an_error(tmp_path: Path) -> None:
   words, sizes, _ = make_instances(np.random.default_rng(0), 5)
   path = tmp_path / "unit.spill"
   with SpillWriter(str(path)) as writer:
@@ -208,7 +208,7 @@ class _StopError(Exception):
 
 @pytest.mark.parametrize("equal_keys", [False, True])
 @pytest.mark.parametrize("stop_after", [None, 0, 1, 4])
-def test_merge_passes_change_nothing_and_go_on_where_they_were_stopped(
+def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers, equal_keys: bool, stop_after: int | None
 ) -> None:
   counts = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
@@ -240,7 +240,7 @@ def test_merge_passes_change_nothing_and_go_on_where_they_were_stopped(
 def test_opens_and_reads_grow_no_faster_than_n_log_n(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers
 ) -> None:
-  """Four times the spills and the stretches: four times the opens and reads, and one merge pass more."""
+  """Four times as many files and key ranges need four times as many opens and reads, times one more merge pass."""
   opens = reads = 0
   open_file = files.open_file
 
