@@ -27,7 +27,7 @@ Batch = Mapping[str, tf.Tensor]
 Outputs = dict[str, np.ndarray]
 
 
-class Sum(NamedTuple):
+class WeightedSum(NamedTuple):
   """A weighted sum and its weight, whose quotient is the mean. Both can be added over batches and replicas.
 
   Attributes:
@@ -39,12 +39,12 @@ class Sum(NamedTuple):
   weight: tf.Tensor
 
 
-def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> Sum:
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
   """The mean of values with weights, both float32 of one shape: [B] for examples, [B, P] for masked tokens."""
-  return Sum(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
+  return WeightedSum(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
 
 
-class Forward(NamedTuple):
+class ForwardResult(NamedTuple):
   """The results of a forward pass.
 
   Attributes:
@@ -52,7 +52,7 @@ class Forward(NamedTuple):
     outputs: output name -> [B, ...], from which predictions and metrics of a whole dataset are computed. May be empty.
   """
 
-  sums: dict[str, Sum]
+  sums: dict[str, WeightedSum]
   outputs: dict[str, tf.Tensor]
 
 
@@ -151,7 +151,9 @@ class Task(abc.ABC):
     """
 
   @abc.abstractmethod
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the losses, metrics and outputs of a batch.
 
     Args:

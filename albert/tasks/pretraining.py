@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,33 +24,18 @@ from albert.errors import UserError
 from albert.io import files, records
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
-from albert.tasks.base import Batch, Forward, Outputs, Sum, Task, weighted_mean
+from albert.tasks import fill_mask
+from albert.tasks.base import Batch, ForwardResult, Outputs, Task, WeightedSum, weighted_mean
+from albert.tasks.fill_mask import MaskedLine
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
-_MASK = "[MASK]"
 # Defaults of dynamic masking for shards without a manifest (ALBERT, section 4.1).
 _MASKED_LM_PROB, _NGRAM = 0.15, 3
-
-
-class MaskedLine(NamedTuple):
-  """A line of text that contains [MASK].
-
-  Attributes:
-    number: the number of the line in its file, from 1.
-    text: the line, without whitespace at its ends.
-    ids: the ids of its tokens, with [CLS] and [SEP].
-    positions: the positions of the masks in `ids`.
-  """
-
-  number: int
-  text: str
-  ids: list[int]
-  positions: list[int]
 
 
 class PretrainingTask(Task):
@@ -295,7 +280,9 @@ class PretrainingTask(Task):
       weights[f"{self.sentence_metric}_loss"] = tf.reduce_sum(batch[EXAMPLE_WEIGHT])
     return weights
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the losses and accuracies of masked tokens and of sentences. There are no outputs."""
     output = model(batch, training=training, seed=seed)
     loss, accuracy = _loss_and_accuracy(output.masked_lm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
@@ -304,7 +291,7 @@ class PretrainingTask(Task):
       labels = batch["next_sentence_labels"][:, 0]
       loss, accuracy = _loss_and_accuracy(output.sentence_logits, labels, batch[EXAMPLE_WEIGHT])
       sums |= {f"{self.sentence_metric}_loss": loss, f"{self.sentence_metric}_accuracy": accuracy}
-    return Forward(sums, {})
+    return ForwardResult(sums, {})
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     """Computes the accuracies of always predicting the most frequent masked token, or the most frequent order."""
@@ -352,82 +339,22 @@ class PretrainingTask(Task):
     Yields: line (from 1), mask (from 1), text, and piece_k and probability_k for k = 1 to 5.
     """
     for line in self._masked_lines:
-      yield from self._fill(model, line)
+      yield from fill_mask.fill_line(model, self._tokenizer, line)
 
   @functools.cached_property
   def _masked_lines(self) -> Sequence[MaskedLine]:
-    """The lines of --predict_file that are not blank. Raises UserError for a line that cannot be filled."""
-    config = self.config
-    if not config.predict_file or not config.spm_model_file:
+    """The lines of --predict_file. Raises UserError for a line that cannot be filled."""
+    if not self.config.predict_file or not self.config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
-    masked_lines = []
-    for path in files.expand_globs(config.predict_file, flag="--predict_file"):
-      with files.open_file(path) as f:
-        content = f.read()
-      try:
-        lines = content.decode("utf-8-sig").splitlines()
-      except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
-      masked_lines += [
-        self._masked_line(path, number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()
-      ]
-    if not masked_lines:
-      raise UserError(f"--predict_file={config.predict_file}: no line with [MASK] to fill: give one or more")
-    return masked_lines
-
-  def _masked_line(self, path: str, number: int, text: str) -> MaskedLine:
-    ids = [CLS_ID, *encode_with_masks(self._tokenizer, text), SEP_ID]
-    positions = [i for i, token in enumerate(ids) if token == MASK_ID]
-    if not positions:
-      raise UserError(f"{path}, line {number}: has no [MASK] to fill")
-    if len(ids) > self.model_config.max_position_embeddings:
-      raise UserError(
-        f"{path}, line {number}: {len(ids)} tokens, the model takes {self.model_config.max_position_embeddings}"
-      )
-    return MaskedLine(number, text, ids, positions)
-
-  def _fill(self, model: keras.Model, line: MaskedLine) -> Iterator[dict[str, Any]]:
-    inputs = tf.constant([line.ids])
-    output = model(
-      {
-        "input_ids": inputs,
-        "input_mask": tf.ones_like(inputs),
-        "segment_ids": tf.zeros_like(inputs),
-        "masked_lm_positions": tf.constant([line.positions]),
-      }
-    )
-    top = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=5)
-    for mask, (values, indices) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start=1):
-      row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
-      for rank, (value, index) in enumerate(zip(values, indices, strict=True), start=1):
-        row |= {f"piece_{rank}": self._tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
-      yield row
+    max_length = self.model_config.max_position_embeddings
+    lines = fill_mask.read_masked_lines(self.prediction_inputs(), self._tokenizer, max_length=max_length)
+    if not lines:
+      raise UserError(f"--predict_file={self.config.predict_file}: no line with [MASK] to fill: give one or more")
+    return lines
 
 
-def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[Sum, Sum]:
+def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:
   """logits [..., C], labels int [...], weights [...] -> cross entropy and accuracy."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   hits = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
   return weighted_mean(losses, weights), weighted_mean(hits, weights)
-
-
-def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
-  """Encodes a text that contains [MASK].
-
-  Args:
-    tokenizer: the tokenizer.
-    text: the text. Each [MASK] stands for one piece.
-  Returns: the ids, without [CLS] and [SEP].
-  """
-  ids: list[int] = []
-  for index, part in enumerate(text.split(_MASK)):
-    if index:
-      ids.append(MASK_ID)
-    encoded = tokenizer.encode(part)
-    if index and encoded and not part[0].isspace():
-      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
-      # without a space, its first piece must not be marked.
-      first = tokenizer.piece(encoded[0]).removeprefix(WORD_START)
-      encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
-    ids += encoded
-  return ids

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from albert.tasks.base import Sum
+from albert.tasks.base import WeightedSum
 
 
 class Accumulator:
@@ -26,9 +26,9 @@ class Accumulator:
         name=name,
       )
 
-    self._sums = {name: Sum(variable(f"{name}_total"), variable(f"{name}_weight")) for name in names}
+    self._sums = {name: WeightedSum(variable(f"{name}_total"), variable(f"{name}_weight")) for name in names}
 
-  def add(self, sums: dict[str, Sum]) -> None:
+  def add(self, sums: dict[str, WeightedSum]) -> None:
     """Adds the sums of this replica. Call it in the replica's step.
 
     Args:

@@ -20,7 +20,7 @@ from albert.errors import RunError, Stopped
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
 from albert.runs.metrics_log import MetricsLog, log
-from albert.tasks.base import Batch, Sum, Task
+from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator
 from albert.training.cluster import Cluster
 from albert.training.run_plan import TrainingPlan
@@ -143,11 +143,11 @@ class Trainer:
     self.optimizer.apply_gradients(
       zip(gradients, self.weights.values(), strict=True), experimental_aggregate_gradients=False
     )
-    self.accumulator.add(sums | {GRAD_NORM: Sum(norm, tf.constant(1.0))})
+    self.accumulator.add(sums | {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))})
 
   def _accumulated_gradients(
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[Gradient], dict[str, Sum]]:
+  ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
     """Computes the part of the global loss's gradients that comes from this replica's examples.
 
     The examples are divided into gradient_accumulation_steps micro-batches, and the results are summed.
@@ -161,7 +161,7 @@ class Trainer:
       for name, value in batch.items()
     }
 
-    def micro_batch_gradients(index: tf.Tensor) -> tuple[list[Gradient], dict[str, Sum]]:
+    def micro_batch_gradients(index: tf.Tensor) -> tuple[list[Gradient], dict[str, WeightedSum]]:
       micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
       return self._gradients({name: value[index] for name, value in stacked.items()}, weights, micro_batch_seed)
 
@@ -175,7 +175,7 @@ class Trainer:
 
   def _gradients(
     self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
-  ) -> tuple[list[Gradient], dict[str, Sum]]:
+  ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
     with tf.GradientTape() as tape:
       sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])

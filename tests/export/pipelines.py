@@ -22,7 +22,7 @@ from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import P_MASK, SquadV1Model, SquadV2Model
 from albert.tasks import registry
-from albert.tasks.pretraining import encode_with_masks
+from albert.tasks.fill_mask import encode_with_masks
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.squad import predictions as squad_predictions

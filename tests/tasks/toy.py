@@ -17,7 +17,7 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
-from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
+from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
 from albert.tasks.finetuning import LOSS, FinetuningTask
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
@@ -65,11 +65,13 @@ class ToyTask(FinetuningTask):
     model({"input_ids": ids, "input_mask": ids, "segment_ids": ids})
     return model
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label_ids"], logits)
     loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
-    return Forward({LOSS: loss}, {"logits": logits, "losses": losses, "label_ids": batch["label_ids"]})
+    return ForwardResult({LOSS: loss}, {"logits": logits, "losses": losses, "label_ids": batch["label_ids"]})
 
   def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
     return {"accuracy": float(np.mean(outputs["logits"].argmax(-1) == outputs["label_ids"]))}

@@ -50,7 +50,7 @@ class ServedFillMask(ServedTextModel):
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Tokenizes texts in which [MASK] stands for one token.
 
-    It gives the same ids as `albert.tasks.pretraining.encode_with_masks`.
+    It gives the same ids as `albert.tasks.fill_mask.encode_with_masks`.
     """
     parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
     part_indices = tf.ragged.range(parts.row_lengths()).flat_values  # index of each part in its text

@@ -21,7 +21,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
+from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue import specs
@@ -236,11 +236,13 @@ class TextTask(FinetuningTask):
 class ClassificationTask(TextTask):
   """Predicts one of several classes for each row."""
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    return Forward({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
+    return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the probabilities of the classes, float64 [N, C]."""
@@ -254,11 +256,13 @@ class RegressionTask(TextTask):
     """Returns 1: the only logit is the number."""
     return 1
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the mean squared error. The output is values, float32 [B]."""
     values = model(batch, training=training, seed=seed)[:, 0]
     loss = weighted_mean(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
-    return Forward({LOSS: loss}, {"values": values})
+    return ForwardResult({LOSS: loss}, {"values": values})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the predicted numbers, float32 [N]."""
@@ -306,7 +310,9 @@ class RankingTask(TextTask):
     del split
     return RankingFeaturizer(self._text_featurizer())
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2], of being wrong and right."""
     mask = batch[OPTION_MASK]  # [B, K]
     length = tf.shape(batch[INPUT_IDS])[2]
@@ -318,7 +324,7 @@ class RankingTask(TextTask):
     wrong = tf.reduce_logsumexp(others, axis=1)
     log_probabilities = tf.nn.log_softmax(tf.stack([wrong, logits[:, 0]], axis=1))
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
-    return Forward({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
+    return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 
   def scores(self, outputs: Outputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""

@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
+from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
@@ -76,12 +76,14 @@ class RaceTask(FinetuningTask):
     model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids, OPTION_MASK: tf.ones([1, 1])})
     return model
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the cross entropy over the options. The outputs are logits and option_mask, float32 [B, K]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
-    return Forward({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
+    return ForwardResult({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
   def predictions(self, split: str, outputs: Outputs) -> Predictions:
     """Makes the predictions for a split.

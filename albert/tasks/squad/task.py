@@ -18,7 +18,7 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
-from albert.tasks.base import Batch, Forward, Outputs, weighted_mean
+from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
@@ -201,11 +201,13 @@ class SquadV1Task(SquadTask):
   def _call(self, model: keras.Model, batch: Batch) -> None:
     model(batch)
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes the mean of the cross entropies of start and end. The outputs are start_logits and end_logits [B, S]."""
     spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
-    return Forward(
+    return ForwardResult(
       {LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"start_logits": spans.start, "end_logits": spans.end}
     )
 
@@ -236,7 +238,9 @@ class SquadV2Task(SquadTask):
     """Returns "loss", "span_loss" and "answerability_loss"."""
     return (LOSS, SPAN_LOSS, ANSWERABILITY_LOSS)
 
-  def forward(self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None) -> Forward:
+  def forward(
+    self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
+  ) -> ForwardResult:
     """Computes loss = span_loss + answerability_loss / 2.
 
     span_loss is the mean of the cross entropies of the start, and of the end given the correct start. The outputs are
@@ -259,7 +263,9 @@ class SquadV2Task(SquadTask):
     nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
     losses = {LOSS: spans + nulls / 2, SPAN_LOSS: spans, ANSWERABILITY_LOSS: nulls}
     outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
-    return Forward({name: weighted_mean(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs)
+    return ForwardResult(
+      {name: weighted_mean(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
+    )
 
   def _predictions(
     self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples

@@ -1,0 +1,114 @@
+"""Fills [MASK] in lines of text with a pretrained model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.errors import UserError
+from albert.io import files
+from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
+
+_MASK = "[MASK]"
+_NUM_PIECES = 5
+
+
+class MaskedLine(NamedTuple):
+  """A line of text that contains [MASK].
+
+  Attributes:
+    number: the number of the line in its file, from 1.
+    text: the line, without whitespace at its ends.
+    ids: the ids of its tokens, with [CLS] and [SEP].
+    positions: the positions of the masks in `ids`.
+  """
+
+  number: int
+  text: str
+  ids: list[int]
+  positions: list[int]
+
+
+def read_masked_lines(paths: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
+  """Reads and encodes the lines of text files. Blank lines are skipped.
+
+  Args:
+    paths: UTF-8 text files. Every line that is not blank must contain [MASK].
+    tokenizer: the tokenizer.
+    max_length: maximum tokens of a line, with [CLS] and [SEP].
+  Raises:
+    UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
+  """
+  masked_lines = []
+  for path in paths:
+    with files.open_file(path) as f:
+      content = f.read()
+    try:
+      lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+      raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
+    for number, line in enumerate(lines, start=1):
+      if line.strip():
+        masked_lines.append(_encode_line(path, number, line.strip(), tokenizer, max_length))
+  return masked_lines
+
+
+def _encode_line(path: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
+  ids = [CLS_ID, *encode_with_masks(tokenizer, text), SEP_ID]
+  positions = [position for position, token in enumerate(ids) if token == MASK_ID]
+  if not positions:
+    raise UserError(f"{path}, line {number}: has no [MASK] to fill")
+  if len(ids) > max_length:
+    raise UserError(f"{path}, line {number}: {len(ids)} tokens, the model takes {max_length}")
+  return MaskedLine(number, text, ids, positions)
+
+
+def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Iterator[dict[str, Any]]:
+  """Finds the five most probable pieces for each [MASK] of a line.
+
+  Args:
+    model: a PretrainingModel with its weights loaded.
+    tokenizer: the tokenizer.
+    line: the line.
+  Yields: line (from 1), mask (from 1), text, and piece_k and probability_k for k = 1 to 5.
+  """
+  input_ids = tf.constant([line.ids])
+  output = model(
+    {
+      "input_ids": input_ids,
+      "input_mask": tf.ones_like(input_ids),
+      "segment_ids": tf.zeros_like(input_ids),
+      "masked_lm_positions": tf.constant([line.positions]),
+    }
+  )
+  top = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_PIECES)
+  for mask, (values, indices) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start=1):
+    row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
+    for rank, (value, index) in enumerate(zip(values, indices, strict=True), start=1):
+      row |= {f"piece_{rank}": tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
+    yield row
+
+
+def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
+  """Encodes a text that contains [MASK].
+
+  Args:
+    tokenizer: the tokenizer.
+    text: the text. Each [MASK] stands for one piece.
+  Returns: the ids, without [CLS] and [SEP].
+  """
+  ids: list[int] = []
+  for index, part in enumerate(text.split(_MASK)):
+    if index:
+      ids.append(MASK_ID)
+    encoded = tokenizer.encode(part)
+    if index and encoded and not part[0].isspace():
+      # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
+      # without a space, its first piece must not be marked.
+      first = tokenizer.piece(encoded[0]).removeprefix(WORD_START)
+      encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
+    ids += encoded
+  return ids
