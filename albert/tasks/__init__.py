@@ -1,1 +1,1 @@
-"""What can be trained. A task says what its model, features, losses and metrics are; the loop asks it."""
+"""The tasks. Each one defines its model, features, losses, metrics and predictions."""

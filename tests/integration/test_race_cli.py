@@ -1,4 +1,4 @@
-"""run_race.py end to end: RACE's folders, JSON lines with any number of options, resuming, ensembles, bad input."""
+"""run_race.py end to end: RACE's folders, JSON lines, resuming, averages of runs, and bad input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def common(spm_model: str) -> list[str]:
-  """The flags of a small quick run from random weights."""
+  """The flags of a short run of a small model from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
@@ -80,7 +80,7 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_from_the_folders_to_predictions(folder: str, common: list[str], tmp_path: Path) -> None:
+def test_training_evaluation_and_prediction_from_folders(folder: str, common: list[str], tmp_path: Path) -> None:
   output = tmp_path / "run"
   # The folder that holds RACE, as the original takes it.
   run(f"--data_dir={Path(folder).parent}", f"--output_dir={output}", *common, "--do_eval", "--do_predict")
@@ -124,7 +124,7 @@ def test_from_the_folders_to_predictions(folder: str, common: list[str], tmp_pat
 
 
 @pytest.mark.slow
-def test_json_lines_with_any_number_of_options_and_an_ensemble(common: list[str], tmp_path: Path) -> None:
+def test_json_lines_with_different_numbers_of_options_and_averaged_runs(common: list[str], tmp_path: Path) -> None:
   rng = np.random.default_rng(0)
   rows = [
     {
@@ -155,7 +155,7 @@ def test_json_lines_with_any_number_of_options_and_an_ensemble(common: list[str]
 
 
 @pytest.mark.slow
-def test_a_run_stopped_and_resumed_ends_in_the_same_bits(
+def test_a_resumed_run_ends_with_identical_weights(
   folder: str, common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   flags = [*common, f"--data_dir={folder}", "--do_eval", "--save_checkpoints_steps=1", "--keep_checkpoints=9"]
@@ -182,7 +182,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_clear_line(folder: str, common: list[str], tmp_path: Path, case: str) -> None:
+def test_bad_input_gives_an_error_of_one_line(folder: str, common: list[str], tmp_path: Path, case: str) -> None:
   argv, message = BAD_INPUT[case]
   with pytest.raises(UserError, match=message) as caught:
     run(*common, f"--output_dir={tmp_path / 'run'}", *(word.format(folder=folder) for word in argv))

@@ -1,4 +1,4 @@
-"""run_squad.py end to end: both versions, predicting from the file alone, ensembles, bad input."""
+"""run_squad.py end to end: both versions, prediction, averages of runs, and bad input."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def common(spm_model: str) -> list[str]:
-  """The flags of a small quick run from random weights."""
+  """The flags of a short run of a small model from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
@@ -92,7 +92,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def gold(path: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-  """(answers, contexts) by question."""
+  """Returns question id -> answers, and question id -> paragraph."""
   answers, contexts = {}, {}
   for article in read(Path(path))["data"]:
     for paragraph in article["paragraphs"]:
@@ -109,7 +109,7 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_v1_from_training_to_predictions(
+def test_v1_training_evaluation_and_prediction(
   data: dict[str, str], common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   output = tmp_path / "run"
@@ -163,7 +163,7 @@ def test_v1_from_training_to_predictions(
 def test_weights_without_a_pooler_are_fine_tuned_and_served(
   data: dict[str, str], common: list[str], spm_model: str, tmp_path: Path, version: int
 ) -> None:
-  """transformers' AlbertForQuestionAnswering (whose head v1 takes over) and AlbertForTokenClassification."""
+  """Weights of transformers' AlbertForQuestionAnswering, whose head v1 reuses, and AlbertForTokenClassification."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = dataclasses.replace(TINY_MODEL, vocab_size=size, max_position_embeddings=64)
   initial = without_pooler(random_weights(model, 1, with_heads=("squad" if version == 1 else "classifier",)))
@@ -185,7 +185,7 @@ def test_weights_without_a_pooler_are_fine_tuned_and_served(
   assert answers["best_text"][0].numpy().decode() in "Nobody sold the letter."
 
 
-def test_v2_from_training_to_predictions(data: dict[str, str], common: list[str], tmp_path: Path) -> None:
+def test_v2_training_evaluation_and_prediction(data: dict[str, str], common: list[str], tmp_path: Path) -> None:
   output = tmp_path / "run"
   files = [V2, f"--train_file={data['train2']}", f"--predict_file={data['dev2']}"]
   run(f"--output_dir={output}", *files, *common, "--do_eval", "--do_predict", "--eval_every_steps=2")
@@ -236,7 +236,7 @@ def test_every_kind_of_run(data: dict[str, str], common: list[str], tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_an_ensemble_of_two_runs(data: dict[str, str], common: list[str], tmp_path: Path) -> None:
+def test_two_runs_are_averaged(data: dict[str, str], common: list[str], tmp_path: Path) -> None:
   outputs = [tmp_path / f"run-{seed}" for seed in (1, 2)]
   files = [V2, f"--train_file={data['train2']}", f"--eval_file={data['dev2']}", f"--predict_file={data['new']}"]
   for seed, output in enumerate(outputs):
@@ -257,7 +257,7 @@ def test_an_ensemble_of_two_runs(data: dict[str, str], common: list[str], tmp_pa
     ensemble_runs([str(output) for output in outputs], str(both))
 
 
-def test_answers_that_the_labels_miss_are_counted_and_listed(
+def test_answers_that_do_not_match_their_labels_are_counted_and_listed(
   common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   context = "The captain remembered the garden behind the house in the year 1906, although it was raining."
@@ -293,7 +293,9 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_one_clear_line(data: dict[str, str], common: list[str], tmp_path: Path, case: str) -> None:
+def test_bad_input_gives_an_error_of_one_line(
+  data: dict[str, str], common: list[str], tmp_path: Path, case: str
+) -> None:
   argv, message = BAD_INPUT[case]
   quick = [f"--output_dir={tmp_path / 'run'}", "--num_train_steps=1", "--num_warmup_steps=0"]
   with pytest.raises(UserError, match=message) as caught:

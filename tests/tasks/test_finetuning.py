@@ -1,4 +1,4 @@
-"""What every fine-tuning task gets: batches by length, early stopping, the best checkpoint, several seeds, resuming."""
+"""All fine-tuning tasks: batches by length, early stopping, the best checkpoint, several seeds, resuming."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def final_weights(output_dir: Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_batches_by_length_give_every_example_the_loss_of_full_padding(tmp_path, spm_file):
+def test_short_batches_and_full_padding_give_equal_losses(tmp_path, spm_file):
   short = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
   full = Estimator(toy_task(tmp_path, spm_file, pad_to_max_length=True), run_config(tmp_path / "a"))
   for name, variable in full.model.named_weights().items():
@@ -90,7 +90,7 @@ def test_batches_by_length_give_every_example_the_loss_of_full_padding(tmp_path,
   assert metrics["accuracy"] == padded_metrics["accuracy"]
 
 
-def test_ids_and_segments_that_the_model_lacks_are_refused(tmp_path, spm_file):
+def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
   task = toy_task(tmp_path, spm_file)
   path = Path(task.directory) / "dev.txt"
   path.write_text(path.read_text() + "1 10 61 12\n")
@@ -102,7 +102,7 @@ def test_ids_and_segments_that_the_model_lacks_are_refused(tmp_path, spm_file):
   assert toy_task(tmp_path, spm_file, dataclasses.replace(MODEL, type_vocab_size=1)).data("train").num_examples == 64
 
 
-def test_outputs_of_some_batches_are_those_of_their_examples(tmp_path, spm_file):
+def test_outputs_of_some_batches_belong_to_their_examples(tmp_path, spm_file):
   estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
   _, all_outputs = estimator.evaluator.evaluate()
   _, some = estimator.evaluator.evaluate(max_steps=2)
@@ -148,10 +148,10 @@ def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file
 
 
 class Killed(BaseException):
-  """Stands for a kill: nothing catches it."""
+  """Simulates a killed process: no code catches this exception."""
 
 
-def test_a_run_killed_between_saving_and_evaluating_ends_as_one_left_alone(tmp_path, spm_file, monkeypatch):
+def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole")).train()
   evaluate = Estimator._evaluate_during_training
 
@@ -174,7 +174,7 @@ def test_a_run_killed_between_saving_and_evaluating_ends_as_one_left_alone(tmp_p
     assert (tmp_path / "whole" / name).read_text() == (tmp_path / "killed" / name).read_text()
 
 
-def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm_file, capsys):
+def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, spm_file, capsys):
   config = run_config(
     tmp_path / "runs", num_train_steps=4, num_runs=3, do_train=True, do_eval=True, do_predict=True, seed=5
   )
@@ -214,7 +214,9 @@ def test_several_runs_are_summed_up_and_a_rerun_does_nothing_again(tmp_path, spm
   assert not (tmp_path / "runs" / "run-8").exists()  # said before another run is trained
 
 
-def test_predictions_are_not_replaced_by_those_of_another_file_or_checkpoint(tmp_path, spm_file, capsys, monkeypatch):
+def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
+  tmp_path, spm_file, capsys, monkeypatch
+):
   options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
   config = run_config(tmp_path / "run", do_train=True, **options)
   hashed = []
@@ -250,7 +252,7 @@ def test_predictions_are_not_replaced_by_those_of_another_file_or_checkpoint(tmp
     Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict, predictions_file="new.csv"))
 
 
-def test_a_resumed_run_knows_its_data_by_content(tmp_path, spm_file):
+def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
   config = run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
   shutil.copytree(tmp_path / "data", tmp_path / "moved")
@@ -268,13 +270,13 @@ def test_a_resumed_run_knows_its_data_by_content(tmp_path, spm_file):
     claim()
 
 
-def test_epochs_become_steps(tmp_path, spm_file):
+def test_epochs_are_converted_to_steps(tmp_path, spm_file):
   config = run_config(tmp_path / "run", num_train_epochs=1.5, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["num_train_steps"] == 12
 
 
-def test_training_without_weights_must_be_asked_for(tmp_path, spm_file):
+def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
   config = run_config(tmp_path / "run", from_scratch=False)
   with pytest.raises(UserError, match=r"--init_checkpoint.*--from_scratch"):
     Estimator(toy_task(tmp_path, spm_file), config).train()
@@ -286,7 +288,7 @@ def test_training_without_weights_must_be_asked_for(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)).train()
 
 
-def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file):
+def test_a_head_is_reused_unless_fresh_head_is_given(tmp_path, spm_file):
   first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2))
   first.train()
   options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "seed": 77}
@@ -302,7 +304,7 @@ def test_a_head_is_taken_over_unless_a_fresh_one_is_asked_for(tmp_path, spm_file
 
 
 def other_vocabulary(save_model: SaveModel) -> str:
-  """As many pieces as spm_file, in another order."""
+  """A vocabulary with the pieces of spm_file in another order."""
   return save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])
 
 
@@ -319,7 +321,7 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
     open_checkpoint(str(tmp_path / "first"), spm_model_file=other)
 
 
-def test_a_resumed_run_knows_its_initial_weights_by_content(tmp_path, spm_file):
+def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   manager = checkpoints.CheckpointManager(str(tmp_path / "other" / "checkpoints"), keep=1, model_config=MODEL)
   manager.save(2, {name: value * 2 for name, value in final_weights(tmp_path / "first").items()})
@@ -361,7 +363,7 @@ def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, sp
     ({"max_seq_length": 33}, "--max_seq_length=33: the model has 32 positions"),
   ],
 )
-def test_what_does_not_fit_the_model_is_refused(tmp_path, spm_file, options, message):
+def test_settings_that_the_model_cannot_take_are_refused(tmp_path, spm_file, options, message):
   with pytest.raises(UserError, match=message):
     toy_task(tmp_path, spm_file, **options)
 

@@ -1,4 +1,4 @@
-"""Predictions as files: written, read again, averaged, submitted; the mistakes and pictures beside them."""
+"""Predictions files are written, read and averaged; submissions, mistakes and pictures are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = Predictions(["q1", "q2"], ("A", "B", "C"), np.array([[0.2, 0.8, np.nan
 
 
 @pytest.mark.parametrize("result", [CLASSES, NUMBERS, OPTIONS, dataclasses.replace(NUMBERS, labels=None)])
-def test_a_file_gives_the_predictions_back(tmp_path: Path, result: Predictions) -> None:
+def test_predictions_are_read_as_they_were_written(tmp_path: Path, result: Predictions) -> None:
   path = predictions.write_predictions(str(tmp_path), "dev", result)
   assert path == str(tmp_path / "predictions_dev.tsv")
   again = predictions.read_predictions(path)
@@ -38,7 +38,7 @@ def test_a_file_gives_the_predictions_back(tmp_path: Path, result: Predictions) 
     np.testing.assert_array_equal(again.labels, result.labels)  # type: ignore[arg-type]
 
 
-def test_what_a_predictions_file_says(tmp_path: Path) -> None:
+def test_columns_of_a_predictions_file(tmp_path: Path) -> None:
   rows = rows_of(Path(predictions.write_predictions(str(tmp_path), "dev", CLASSES)))
   assert rows[0] == ["id", "label", "prediction", "probability_no", "probability_yes"]
   assert rows[1] == ["a", "yes", "yes", "0.25", "0.75"]
@@ -63,7 +63,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> Non
     predictions.read_predictions(str(tmp_path / "p.tsv"))
 
 
-def test_mistakes_come_with_the_most_confident_first(tmp_path: Path) -> None:
+def test_mistakes_are_sorted_by_probability(tmp_path: Path) -> None:
   texts = [("text", ['one "', "two\tparts", "three", "four"])]
   rows = rows_of(Path(predictions.write_mistakes(str(tmp_path), "dev", CLASSES, texts)))
   assert rows == [
@@ -87,7 +87,7 @@ def test_the_confusion_matrix(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_submissions_are_what_the_site_takes(tmp_path: Path) -> None:
+def test_content_of_submissions(tmp_path: Path) -> None:
   spec = SPECS["STS-B"]
   path = glue_evaluation.write_submission(str(tmp_path), spec, spec.submissions["test"], NUMBERS)
   assert Path(path).read_text() == "index\tprediction\n7\t0.000000\n8\t5.000000\n"

@@ -1,4 +1,4 @@
-"""The pretraining task: losses against NumPy, what it takes from the shards, filled masks."""
+"""The pretraining task: losses compared with NumPy, settings read from the shards, and filled masks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict
   return task, next(iter(task.training_data().evaluation_batches(batch_size=8)))  # 3 of 8 are padding
 
 
-def test_losses_and_accuracies_count_real_tokens_and_examples_alone(tmp_path):
+def test_losses_and_accuracies_leave_out_padding(tmp_path):
   task, batch = task_and_batch(tmp_path)
   model = task.build_model()
   sums = task.forward(model, batch, training=False).sums
@@ -63,7 +63,7 @@ def test_losses_and_accuracies_count_real_tokens_and_examples_alone(tmp_path):
     ("none", []),
   ],
 )
-def test_the_sentence_loss_is_the_one_asked_for(tmp_path, sentence_prediction, names):
+def test_sentence_prediction_selects_the_sentence_loss(tmp_path, sentence_prediction, names):
   task, batch = task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
   expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
   assert list(task.metric_names()) == expected
@@ -98,7 +98,7 @@ def cut(shards: Path) -> None:
   ids=["missing", "copy", "cut"],
 )
 @pytest.mark.parametrize("flag", ["input_file", "eval_input_file"])
-def test_shards_must_be_those_of_their_manifest(tmp_path, flag, change, message):
+def test_shards_that_contradict_their_manifest_are_refused(tmp_path, flag, change, message):
   write_manifest(tmp_path, write_shards(tmp_path, [5, 4]), [5, 4])
   change(tmp_path)
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(**{flag: str(tmp_path / "*.tfrecord")}))
@@ -111,7 +111,7 @@ NUM_SHARDS = 4096
 
 
 def remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) -> RemoteFiles:
-  """4096 listed shards. Only the first ones have content: who reads another one fails."""
+  """Lists 4096 shards. Only the first ones have content; reading any other one fails."""
   (path,) = write_shards(tmp_path / "real", [5])
   content = Path(path).read_bytes()
   shards = [
@@ -138,7 +138,7 @@ def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch)
   assert sum(remote.calls.values()) <= NUM_SHARDS + 10
 
 
-def test_a_manifest_that_does_not_tell_the_compression_costs_a_look_at_each_shard(tmp_path, monkeypatch):
+def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_path, monkeypatch):
   remote = remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
   monkeypatch.setattr(files, "_gfile", gfile_of(remote))
   shards = open_shards([SHARD.format(i) for i in range(100)])
@@ -165,7 +165,7 @@ def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
   assert start() == 1 + 1  # one for the lengths, and what was kept
 
 
-def test_a_mask_stands_for_one_piece_and_what_follows_it_directly_starts_no_word(spm_model):
+def test_a_mask_is_one_piece_and_text_right_after_it_is_not_marked_as_a_word(spm_model):
   tokenizer = Tokenizer(str(spm_model))
   ids = encode_with_masks(tokenizer, "the [MASK] and [MASK].")
   pieces = [tokenizer.piece(i) for i in ids]

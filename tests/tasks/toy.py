@@ -1,4 +1,4 @@
-"""A fine-tuning task for tests: tells whether a sequence holds a certain word."""
+"""A fine-tuning task for tests: it classifies whether a sequence contains a certain token."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Text classification and regression: GLUE, and tasks of one's own."""
+"""Classification and regression of texts: GLUE and custom tasks."""

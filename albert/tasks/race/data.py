@@ -188,9 +188,9 @@ def _passage_objects(path: str) -> Iterator[tuple[str, str, _Passage]]:
   for number, line in [(lines[0][0], content)] if is_one else lines:
     where = f"{path}, line {number}"
     passage = json_values.parse(where, line.rstrip(), _Passage)
-    own = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
+    line_id = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
     # RACE's ids begin with the level: high19432.txt.
-    yield where, _passage_id(folder, own.removeprefix(folder)) if folder in LEVELS else own, passage
+    yield where, _passage_id(folder, line_id.removeprefix(folder)) if folder in LEVELS else line_id, passage
 
 
 def _is_object(content: bytes) -> bool:

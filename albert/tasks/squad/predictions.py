@@ -116,13 +116,13 @@ def candidates_v1(
     max_answer_length: maximum tokens of a span.
   Returns: index of the question -> spans, in no particular order.
   """
-  found: CandidateLists = {}
+  candidates: CandidateLists = {}
   for window in _windows(outputs, examples):
-    spans = found.setdefault(window.question, [])
-    places = np.flatnonzero(window.is_paragraph)
-    if not len(places):
+    spans = candidates.setdefault(window.question, [])
+    positions = np.flatnonzero(window.is_paragraph)
+    if not len(positions):
       continue
-    first, size = places[0], len(places)  # the paragraph's tokens are side by side
+    first, size = positions[0], len(positions)  # the tokens of the paragraph are contiguous
     tokens = slice(first, first + size)
     starts = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
     ends = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
@@ -132,7 +132,7 @@ def candidates_v1(
       start, length = divmod(int(best), max_answer_length)
       if np.isfinite(totals[best]):
         spans.append(_candidate(window, first + start, first + start + length, starts[start], ends[start + length]))
-  return found
+  return candidates
 
 
 def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_length: int) -> CandidateLists:
@@ -144,9 +144,9 @@ def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_l
     max_answer_length: maximum tokens of a span.
   Returns: index of the question -> spans, in no particular order.
   """
-  found: CandidateLists = {}
+  candidates: CandidateLists = {}
   for window in _windows(outputs, examples):
-    spans = found.setdefault(window.question, [])
+    spans = candidates.setdefault(window.question, [])
     starts = outputs["start_positions"][window.row]
     ends = outputs["end_positions"][window.row]
     last = len(window.is_paragraph) - 1  # outputs of short windows are padded
@@ -156,7 +156,7 @@ def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_l
     for k, m in np.argwhere(is_start[:, None] & is_end & (lengths >= 1) & (lengths <= max_answer_length)):
       scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
       spans.append(_candidate(window, starts[k], ends[k, m], *scores))
-  return found
+  return candidates
 
 
 def _candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> CandidateSpan:
@@ -199,8 +199,8 @@ def predictions_v1(
   Returns: answers for the questions that have windows in `outputs`. Entries have start_logit and end_logit.
   """
   num_spans = _SPANS_PER_TEXT * n_best_size
-  found = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
-  return SquadPredictions(_nbest(questions, found, n_best_size, "logit"))
+  candidates = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
+  return SquadPredictions(_nbest(questions, candidates, n_best_size, "logit"))
 
 
 def predictions_v2(
@@ -218,21 +218,21 @@ def predictions_v2(
     n_best_size: maximum answers of a question.
   Returns: answers for the questions that have windows in `outputs`. Entries have start_log_prob and end_log_prob.
   """
-  found = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
+  candidates = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
   lowest = lowest_null_logits(outputs, examples)
   null_odds = {questions[index].id: lowest[index] for index in sorted(lowest)}
-  return SquadPredictions(_nbest(questions, found, n_best_size, "log_prob"), null_odds)
+  return SquadPredictions(_nbest(questions, candidates, n_best_size, "log_prob"), null_odds)
 
 
 def _nbest(
-  questions: Sequence[Question], found: CandidateLists, n_best_size: int, kind: str
+  questions: Sequence[Question], candidates: CandidateLists, n_best_size: int, kind: str
 ) -> dict[str, list[NbestEntry]]:
   nbest = {}
-  for index in sorted(found):
+  for index in sorted(candidates):
     question = questions[index]
     entries: list[NbestEntry] = []
     texts: set[str] = set()
-    for candidate in sorted(found[index], key=lambda c: -(c.start_score + c.end_score)):
+    for candidate in sorted(candidates[index], key=lambda c: -(c.start_score + c.end_score)):
       text = question.paragraph.context[candidate.char_start : candidate.char_end]
       if text and text not in texts:
         texts.add(text)

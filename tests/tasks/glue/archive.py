@@ -1,4 +1,4 @@
-"""Made-up GLUE archives: every task's files laid out as the published ones are, with their oddities."""
+"""Generates GLUE archives: the files of every task, with the layout and the irregularities of the published ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SENTENCES = [sentence for document in english_like_documents(30, seed=5) for se
 
 
 def _cells(task: str, name: str, index: int, rng: random.Random) -> Row:
-  """All columns that any file of the task has."""
+  """Returns a value for every column of any file of the task."""
   labels = LABELS.get(task, [])
   cue = index % len(labels) if labels else index % 3
   label = labels[cue] if labels else f"{2.5 * cue:.3f}"
@@ -100,13 +100,13 @@ def _text(task: str, name: str, num_rows: int) -> str:
 
 
 def file_names(task: str) -> list[str]:
-  """The names of a task's files."""
+  """Returns the names of a task's files."""
   names = [name.split("/")[1] for name in HEADERS if name.startswith(f"{task}/")]
   return names if task != "CoLA" else ["train.tsv", "dev.tsv", "test.tsv"]
 
 
 def write_archive(directory: Path, tasks: Iterable[str], num_rows: int = 12) -> Path:
-  """Writes the files of `tasks`; training files have four times num_rows. Returns the directory."""
+  """Writes the files of some tasks, and returns their directory. Training files have four times num_rows rows."""
   for task in tasks:
     folder = directory / task
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,5 +127,5 @@ def edit(path: Path, line: int, change: Callable[[str], str]) -> None:
 
 
 def rows_of(path: Path) -> list[Sequence[str]]:
-  """The fields of all lines of a TSV file."""
+  """Returns the fields of each line of a TSV file."""
   return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""Files of every task of GLUE, by their published layout; custom tasks; and what is refused, with file and line."""
+"""Reading the files of GLUE and of custom tasks. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> 
     ]
 
 
-def test_the_specs_name_all_files_and_no_others() -> None:
+def test_the_specs_list_exactly_the_published_files() -> None:
   for task in [*LABELS, "STS-B"]:
     own = {file.name for file in SPECS[task].formats()} - {"diagnostic.tsv"}
     assert own == set(file_names(task))
 
 
-def test_the_site_takes_these_files() -> None:
+def test_submissions_have_the_names_that_gluebenchmark_accepts() -> None:
   names = {name: [submission.name for submission in spec.submissions.values()] for name, spec in GLUE.items()}
   assert names.pop("MNLI") == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
   assert names == {name: [f"{name}.tsv"] for name in names}
@@ -81,7 +81,7 @@ def test_metrics_are_those_of_glue() -> None:
   ("given", "expected"),
   [("cola", "CoLA"), ("STS_B", "STS-B"), ("sst2", "SST-2"), ("mnli", "MNLI"), ("Custom", "custom")],
 )
-def test_names_of_tasks_may_be_spelled_otherwise(given: str, expected: str) -> None:
+def test_task_names_may_be_spelled_differently(given: str, expected: str) -> None:
   assert canonical_name(given) == expected
 
 
@@ -94,7 +94,7 @@ def test_unknown_names_list_the_known_ones(given: str, message: str) -> None:
     canonical_name(given)
 
 
-def test_the_folder_of_the_task_is_found_too(archive: Path) -> None:
+def test_data_dir_may_be_the_folder_of_the_task(archive: Path) -> None:
   folder = archive / "RTE"
   assert find_file(str(folder), "RTE", "dev.tsv") == str(folder / "dev.tsv")
   assert find_file(str(folder), "RTE", "nothing.tsv") is None
@@ -176,7 +176,7 @@ def test_a_file_of_another_task_is_refused(archive: Path, task: str, other: str,
     read_rows(str(archive / other / name), file, spec)
 
 
-def test_cut_rows_of_qqp_are_left_out_and_told(tmp_path: Path) -> None:
+def test_split_rows_of_qqp_are_skipped_and_reported(tmp_path: Path) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=600)
   path = tmp_path / "QQP" / "train.tsv"
   edit(
@@ -226,13 +226,13 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   assert rows.labels.tolist() == [0, 0]
 
 
-def test_labels_that_are_whole_numbers_are_sorted_as_such(tmp_path: Path) -> None:
+def test_labels_that_are_whole_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
   path = tmp_path / "t.tsv"
   path.write_text("label\n" + "".join(f"{label}\n" for label in (10, 9, -1, 10)), encoding="utf-8")
   assert read_labels(str(path), "label") == ["-1", "9", "10"]
 
 
-def test_a_column_of_many_values_is_no_label(tmp_path: Path) -> None:
+def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path: Path) -> None:
   path = tmp_path / "t.tsv"
   path.write_text("label\n" + "".join(f"{label / 7}\n" for label in range(300)), encoding="utf-8")
   with pytest.raises(

@@ -1,4 +1,4 @@
-"""The recipes of GLUE have the paper's numbers, and each task finds its own."""
+"""The recipes of GLUE have the settings of the paper, and each task uses its recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of run_classifier.py: losses against NumPy, what each reads and writes, and what is refused."""
+"""The tasks of run_classifier.py: their losses, compared with NumPy, their files, and bad flags."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def config(spm_model: str, task_name: str, **options: Any) -> ClassifierConfig:
 
 
 def forward(task: TextTask, split: str) -> tuple[float, Outputs, dict[str, np.ndarray]]:
-  """Mean loss and outputs of a freshly made model over a whole split, and the batch it was given."""
+  """Returns the mean loss and the outputs of a newly initialized model for a whole split, and the batch."""
   model = task.build_model()
   data = task.data(split)
   assert isinstance(data, ExampleDataset)
@@ -103,7 +103,7 @@ def test_ranking(archive: Path, model_config: ModelConfig, spm_model: str) -> No
 
 
 def ranking_loss(logits: list[list[float]], mask: list[list[int]], is_right: list[int]) -> tuple[float, np.ndarray]:
-  """The loss of a batch whose sequences have these logits, and log_probabilities."""
+  """Returns the loss and log_probabilities of a batch whose sequences have the given logits."""
 
   def model(inputs: dict[str, tf.Tensor], training: bool, seed: tf.Tensor | None) -> tf.Tensor:
     del training, seed
@@ -221,13 +221,13 @@ def test_the_diagnostic_set_cannot_be_evaluated(model_config: ModelConfig, spm_m
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_flags_are_one_clear_line(model_config: ModelConfig, spm_model: str, case: str) -> None:
+def test_bad_flags_give_an_error_of_one_line(model_config: ModelConfig, spm_model: str, case: str) -> None:
   task_name, options, message = BAD[case]
   with pytest.raises(UserError, match=message):
     make_task(model_config, config(spm_model, task_name, **options)).training_data()
 
 
-def test_damaged_rows_are_told(
+def test_skipped_rows_are_reported(
   model_config: ModelConfig, spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=300)
@@ -239,5 +239,5 @@ def test_damaged_rows_are_told(
   )
 
 
-def test_a_kind_of_text_task_must_say_what_its_scores_are() -> None:
+def test_scores_is_an_abstract_method_of_text_tasks() -> None:
   assert "scores" in TextTask.__abstractmethods__

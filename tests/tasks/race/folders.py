@@ -1,4 +1,4 @@
-"""Small folders in the form of RACE, made up."""
+"""Generates small folders in the format of RACE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conftest import english_like_documents
 
 
 def passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dict[str, Any]:
-  """A passage as RACE has it: what follows two words of it? One option is a word that does."""
+  """Generates a passage. Its questions ask which word follows a word of the article."""
   article = " ".join(sentences)
   words = article.split()
   values: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
@@ -28,7 +28,7 @@ def passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dic
 
 
 def made_up_race(root: Path, num_passages: int, seed: int = 0, sets: tuple[str, ...] = ("train", "dev", "test")) -> str:
-  """RACE/{train,dev,test}/{middle,high}/N.txt with two questions a passage; returns the path of RACE."""
+  """Writes RACE/{train,dev,test}/{middle,high}/N.txt with two questions for each passage. Returns the path of RACE."""
   rng = random.Random(seed)
   for number, split in enumerate(sets):
     for level in ("middle", "high"):

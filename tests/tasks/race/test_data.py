@@ -1,4 +1,4 @@
-"""Reading RACE's folders and JSON lines, and one clear line for what is wrong in them."""
+"""Reading RACE's folders and JSON lines. Errors name the file and the line or question."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_passage(tmp_path: Path) -> None:
   assert [level_of(i) for i in (first.id, "middle12.txt-3", "high-school", "own")] == ["high", "middle", "", ""]
 
 
-def test_the_level_is_the_folders_whatever_the_files_name(tmp_path: Path) -> None:
+def test_the_folder_gives_the_level_for_any_file_name(tmp_path: Path) -> None:
   paths = []
   for folder, name in (("high", "asc00000.txt"), ("middle", "a b.txt"), ("high", "middle7.txt"), ("own", "x.txt")):
     (tmp_path / folder).mkdir(exist_ok=True)
@@ -154,7 +154,7 @@ def test_a_bad_line_is_named(tmp_path: Path, rows: list[dict[str, Any]], message
     read_questions([write_rows(tmp_path, *rows)], with_answers=True)
 
 
-def test_what_is_no_json_is_told_with_its_place(tmp_path: Path) -> None:
+def test_text_that_is_not_json_is_refused_with_line_and_column(tmp_path: Path) -> None:
   lines = Path(write_rows(tmp_path, ROW))
   lines.write_text(lines.read_text() + '{"article": }\n')
   with pytest.raises(UserError, match=r"own\.jsonl, line 2: not JSON \(.*, column 13\)"):
@@ -183,7 +183,7 @@ def test_the_passages_of_a_folder(tmp_path: Path) -> None:
     passages_in(root, "--x")
 
 
-def test_ids_are_as_a_predictions_file_gives_them_back(tmp_path: Path) -> None:
+def test_ids_are_stripped_like_those_of_a_predictions_file(tmp_path: Path) -> None:
   path = tmp_path / "a.jsonl"
   row = {"article": "", "question": "", "options": ["a", "a"], "answer": 0}  # no passage, no question, equal options
   path.write_text(json.dumps(row | {"id": " a\u2028"}))

@@ -1,4 +1,4 @@
-"""Accuracies of multiple choice, worked out by hand."""
+"""Accuracies of multiple choice, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def result(ids: list[str]) -> Predictions:
   return Predictions(ids, ("A", "B", "C"), scores, np.array([0, 0, 2, 0]))
 
 
-def test_accuracy_of_all_of_the_levels_and_of_guessing() -> None:
+def test_accuracy_overall_by_level_and_of_guessing() -> None:
   metrics = compute_metrics(result(["middle1.txt-0", "high1.txt-0", "high/asc00001.txt-1", "high2.txt-0"]))
   expected = {"accuracy": 3 / 4, "middle_accuracy": 1.0, "high_accuracy": 2 / 3}
   assert metrics == pytest.approx(expected | {"guessing_accuracy": (1 / 3 + 1 / 2 + 1 / 3 + 1 / 2) / 4})
 
 
-def test_questions_of_ones_own_have_no_levels() -> None:
+def test_custom_questions_have_no_levels() -> None:
   assert set(compute_metrics(result(["a", "b", "c", "high"]))) == {"accuracy", "guessing_accuracy"}

@@ -1,4 +1,4 @@
-"""Sequences of options against a plain loop."""
+"""Sequences of options, compared with a simple loop."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.tasks.race.folders import made_up_race
     ("", "x", " x"),
   ],
 )
-def test_the_option_stands_in_the_blank(question: str, option: str, text: str) -> None:
+def test_the_option_replaces_the_blank(question: str, option: str, text: str) -> None:
   assert with_option(question, option) == text
 
 
-def test_only_the_article_is_cut_and_question_with_option_keep_their_end(spm_model: str) -> None:
+def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_model: str) -> None:
   article = "the teacher remembered the garden behind the house"
   long = "why did the old captain of the village carry an orange umbrella and"
   questions = [
@@ -55,14 +55,14 @@ def test_only_the_article_is_cut_and_question_with_option_keep_their_end(spm_mod
   assert sequence == len(examples.sequence_lengths)
 
 
-def test_a_pair_longer_than_the_sequence_leaves_the_article_out(spm_model: str) -> None:
+def test_a_question_that_fills_the_sequence_leaves_no_room_for_the_article(spm_model: str) -> None:
   question = ChoiceQuestion("a", "the garden", "who watched the river and the bridge?", ("nobody", "the captain"), 0)
   examples = RaceFeaturizer(TokenizerConfig(spm_model), 9, 128)([question])
   pair = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
   assert examples.input_ids[:9].tolist() == [2, 3, *pair[-6:], 3]
 
 
-def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:
+def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
   questions = read_questions(passages_in(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
   make = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
   whole, parts = make(questions), [make(questions[:5]), make(questions[5:])]

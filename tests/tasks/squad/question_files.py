@@ -1,4 +1,4 @@
-"""Small files in the form of SQuAD, made up."""
+"""Generates small files in the format of SQuAD."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.conftest import english_like_documents
 
 
 def qa(identity: str, question: str, context: str, *answers: str, is_impossible: bool | None = None) -> dict[str, Any]:
-  """A question whose answers are where the paragraph first has them."""
+  """Makes a question. Each answer is at its first occurrence in the paragraph."""
   values: dict[str, Any] = {
     "id": identity,
     "question": question,
@@ -21,7 +21,7 @@ def qa(identity: str, question: str, context: str, *answers: str, is_impossible:
 
 
 def squad_file(path: Path, paragraphs: list[tuple[str, list[dict[str, Any]]]], version: str = "1.1") -> str:
-  """Writes (context, qas) of each paragraph, two paragraphs an article; returns the path."""
+  """Writes a file with two paragraphs, each given as (context, qas), in every article. Returns the path."""
   values = [{"context": context, "qas": qas} for context, qas in paragraphs]
   articles = [{"title": f"T{i}", "paragraphs": values[i : i + 2]} for i in range(0, len(values), 2)]
   path.write_text(json.dumps({"version": version, "data": articles}), encoding="utf-8")

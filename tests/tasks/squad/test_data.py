@@ -1,4 +1,4 @@
-"""Reading SQuAD's files: what they say, and one clear line for what is wrong in them."""
+"""Reading SQuAD's files. Errors name the file, the JSON path and the question."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_questions_of_several_files_in_order(tmp_path: Path) -> None:
   assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
   path = Path(write(tmp_path, qa("a", "When?", CONTEXT, "1978")))
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
   assert len(read(str(path))) == 1
@@ -57,7 +57,7 @@ def test_unanswerable_questions_of_v2(tmp_path: Path) -> None:
   assert [(q.is_impossible, len(q.answers)) for q in questions] == [(False, 1), (True, 0)]
 
 
-def test_predicting_needs_no_answers_and_takes_either_version(tmp_path: Path) -> None:
+def test_predicting_needs_no_answers_and_accepts_both_versions(tmp_path: Path) -> None:
   bare = {"id": "a", "question": "When?"}
   for version_2 in (False, True):
     (question,) = read(write(tmp_path, bare), version_2=version_2, with_answers=False)
@@ -104,7 +104,7 @@ def test_a_bad_question_is_named(tmp_path: Path, changes: dict[str, Any], messag
   assert path in str(caught.value)
 
 
-def test_a_file_of_the_other_version_is_told(tmp_path: Path) -> None:
+def test_a_file_of_the_other_version_is_refused(tmp_path: Path) -> None:
   with pytest.raises(UserError, match=r"no question says is_impossible, so this is a SQuAD v1\.1 file: leave out"):
     read(write(tmp_path, qa("a", "When?", CONTEXT, "1978")), version_2=True)
   with pytest.raises(UserError, match=r"question b has no answer.* \(or is_impossible: true\)"):
@@ -126,7 +126,7 @@ def test_a_file_of_the_other_version_is_told(tmp_path: Path) -> None:
     ('{"data": []}', "no questions"),
   ],
 )
-def test_a_file_of_another_form_is_told_where(tmp_path: Path, content: str, message: str) -> None:
+def test_a_file_of_another_format_is_refused_with_the_json_path(tmp_path: Path, content: str, message: str) -> None:
   path = tmp_path / "squad.json"
   path.write_text(content)
   for with_answers in (True, False):
@@ -134,7 +134,7 @@ def test_a_file_of_another_form_is_told_where(tmp_path: Path, content: str, mess
       read(str(path), with_answers=with_answers)
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
   path = tmp_path / "squad.json"
   path.write_bytes(json.dumps({"data": []}).encode("utf-8") + b"\xff")
   with pytest.raises(UserError, match=r"not UTF-8 \(byte 13 of the line is 0xff\)"):

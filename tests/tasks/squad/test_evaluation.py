@@ -1,4 +1,4 @@
-"""Guessing, mistakes, and answers that labels miss: worked out by hand."""
+"""Baselines, mistakes, and answers that do not match their labels, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def question(identity: str, index: int, *answers: str) -> Question:
   return Question(identity, index, f"{identity}?", PARAGRAPH, found, not answers)
 
 
-def test_guesses_of_v1() -> None:
+def test_baselines_of_v1() -> None:
   questions = [question("a", 0, "The captain sold St."), question("b", 1, "1906"), question("c", 2, "why")]
   found = squad_evaluation.baselines(questions, version_2=False)
   # The first sentence ends at the first stop before a space: "The captain sold St."
@@ -39,17 +39,17 @@ def test_guesses_of_v1() -> None:
   assert (found["random_span_exact"], found["random_span_f1"]) == (expected["exact"], expected["f1"])
 
 
-def test_a_paragraph_of_nothing_can_be_guessed_on() -> None:
+def test_baselines_for_an_empty_paragraph() -> None:
   questions = [Question("q", 0, "?", Paragraph("t", " "), (Answer("x", 0),))]
   assert set(squad_evaluation.baselines(questions, version_2=False).values()) == {0.0}
 
 
-def test_guesses_of_v2() -> None:
+def test_baselines_of_v2() -> None:
   questions = [question("a", 0, "1906"), question("b", 1), question("c", 2), question("d", 3, "why")]
   assert squad_evaluation.baselines(questions, version_2=True) == {"no_answers_exact": 50.0, "no_answers_f1": 50.0}
 
 
-def test_answers_that_labels_miss(spm_model: str) -> None:
+def test_answers_that_do_not_match_their_labels_are_found(spm_model: str) -> None:
   questions = [
     question("whole", 0, "in 1906"),
     question("punctuation", 1, "1906!"),

@@ -1,4 +1,4 @@
-"""Windows of questions against a plain loop; answers that come back word for word."""
+"""Windows of questions, compared with a simple loop, and offsets that return the exact answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CLS, SEP = 2, 3
 
 
 def plain_windows(num_tokens: int, room: int, stride: int) -> list[range]:
-  """The windows, one by one."""
+  """Makes the windows one by one."""
   windows = [range(0, min(room, num_tokens))]
   while windows[-1].stop < num_tokens:
     start = windows[-1].start + min(room, stride)
@@ -62,7 +62,7 @@ def plain_windows(num_tokens: int, room: int, stride: int) -> list[range]:
     (300, 128, 37),
   ],
 )
-def test_windows_and_their_best_context(num_tokens: int, room: int, stride: int) -> None:
+def test_windows_and_maximum_context(num_tokens: int, room: int, stride: int) -> None:
   windows = plain_windows(num_tokens, room, stride)
   starts = window_starts(num_tokens, room, stride)
   assert starts == [window.start for window in windows]
@@ -110,7 +110,9 @@ word = st.lists(st.sampled_from((*UNWRITTEN, "the", "Ávila", "1999", "ﷺ", "½
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(word.map("".join), min_size=1, max_size=6), st.sampled_from([" ", "\n\n"]), st.data())
-def test_answers_of_whole_words_come_back(spm_model: str, words: list[str], gap: str, data: st.DataObject) -> None:
+def test_answers_of_whole_words_are_returned_exactly(
+  spm_model: str, words: list[str], gap: str, data: st.DataObject
+) -> None:
   context = gap.join(words)
   first = data.draw(st.integers(0, len(words) - 1))
   last = data.draw(st.integers(first, len(words) - 1))
@@ -151,7 +153,7 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[Questi
   assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5
 
 
-def test_labels_point_at_the_first_answer_where_it_is_whole(spm_model: str, questions: list[Question]) -> None:
+def test_labels_mark_the_first_answer_in_windows_that_contain_it(spm_model: str, questions: list[Question]) -> None:
   examples = featurizer(spm_model)(questions)
   labels = examples.labels
   seen = set()
@@ -174,7 +176,7 @@ def test_labels_point_at_the_first_answer_where_it_is_whole(spm_model: str, ques
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
 
 
-def test_every_token_is_at_its_best_in_one_window_of_a_question(spm_model: str, questions: list[Question]) -> None:
+def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[Question]) -> None:
   examples = featurizer(spm_model)(questions)
   windows = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
   of_question = examples.labels[QUESTION_INDEX][windows]
@@ -186,7 +188,7 @@ def test_every_token_is_at_its_best_in_one_window_of_a_question(spm_model: str, 
     assert found == tokens.starts.tolist()
 
 
-def test_answers_that_cut_tokens_take_the_whole_token() -> None:
+def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:
   # 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13
   tokens = TokensWithOffsets(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
   assert answer_tokens(tokens, Answer("six", 4)) == (2, 2)
@@ -199,7 +201,7 @@ def test_answers_that_cut_tokens_take_the_whole_token() -> None:
   assert answer_tokens(TokensWithOffsets(nothing, nothing, nothing), Answer("x", 0)) is None
 
 
-def test_chunks_make_up_the_whole(spm_model: str, tmp_path: Path) -> None:
+def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
   path = made_up_squad(tmp_path / "squad.json", 21)
   questions = read_questions([path], version_2=False, with_answers=True)
   make = pickle.loads(pickle.dumps(featurizer(spm_model)))
@@ -226,7 +228,9 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
     ("dev-v2.0-first8articles", True, 1),
   ],
 )
-def test_gold_answers_of_real_data_come_back_unless_they_cut_a_word(name: str, version_2: bool, cut: int) -> None:
+def test_gold_answers_of_real_data_are_returned_unless_they_end_inside_a_word(
+  name: str, version_2: bool, cut: int
+) -> None:
   data = Path(os.environ["ALBERT_DATA_DIR"])
   questions = read_questions([str(data / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
   vocabulary = str(data / "vocab" / "30k-clean.model")

@@ -1,4 +1,4 @@
-"""Answers from scores: against all spans one by one, the official files, thresholds, ensembles."""
+"""Answers from scores, compared with a search over all spans; the official files; thresholds; averages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def examples(spm_model: str, questions: list[Question]) -> TokenizedExamples:
 
 
 def spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
-  """All that may be an answer in a window."""
+  """Yields every span of a window that may be an answer."""
   tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
   mask, best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
   places = [i for i in range(1, len(mask)) if not mask[i]]
@@ -49,7 +49,7 @@ def text_of(examples: TokenizedExamples, questions: list[Question], window: int,
 
 
 def best_texts(scored: list[tuple[float, str]], count: int) -> list[tuple[str, float]]:
-  """The best score of each text, the best texts first, without empty ones."""
+  """Returns the best score of each text, sorted, without empty texts."""
   best: dict[str, float] = {}
   for score, text in scored:
     if text:
@@ -91,7 +91,7 @@ def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: li
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_lone_space_at_the_end_is_no_part_of_an_answer(spm_model: str, version: int) -> None:
+def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: int) -> None:
   """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
   questions = [Question("q", 0, "what?", Paragraph("t", "nobody sold the letter \u6771"))]
   examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
@@ -165,7 +165,7 @@ def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[Que
   }
 
 
-def test_a_part_of_the_windows_answers_its_questions_alone(
+def test_only_questions_with_windows_in_the_outputs_are_answered(
   examples: TokenizedExamples, questions: list[Question]
 ) -> None:
   outputs = beams(examples, np.random.default_rng(1), 9, 8)
@@ -190,7 +190,7 @@ def entry(text: str, probability: float) -> dict[str, object]:
   return {"text": text, "probability": probability}
 
 
-def test_an_ensemble_averages_answers_and_null_odds() -> None:
+def test_probabilities_and_null_odds_are_averaged() -> None:
   first = SquadPredictions({"a": [entry("x", 0.6), entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
   second = SquadPredictions({"a": [entry("y", 0.7), entry("z", 0.3)], "b": [entry("w", 1.0)]}, {"a": -2.0, "b": 4.0})
   found = average_predictions([first, second])
@@ -201,7 +201,7 @@ def test_an_ensemble_averages_answers_and_null_odds() -> None:
   assert average_predictions([first]).answers() == first.answers()
 
 
-def test_members_of_an_ensemble_must_be_alike() -> None:
+def test_different_questions_or_versions_are_not_averaged() -> None:
   one = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match="member 2 of the ensemble is of other questions than member 1, such as b"):
     average_predictions([one, SquadPredictions({"a": []})])
