@@ -91,7 +91,9 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
 
 def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
   featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)))
-  monkeypatch.setattr(feature_cache, "_SECONDS_OF_ONE", 0.0)  # processes are started however little there is to do
+  monkeypatch.setattr(
+    feature_cache, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0
+  )  # processes are started however little there is to do
   started = []
   workers = feature_cache.Workers
   monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
