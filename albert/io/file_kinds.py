@@ -34,6 +34,11 @@ def is_special(path: str) -> bool:
   return _kind(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
+def kind_name(path: str) -> str:
+  """The kind of a path that exists and is not a regular file, for error messages: for example "a pipe"."""
+  return _KINDS[_kind(path)]
+
+
 def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
   """Checks that a path is a regular file.
 

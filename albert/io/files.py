@@ -99,6 +99,20 @@ def is_regular(path: str) -> bool:
   return not is_dir(path) if is_remote(path) else file_kinds.is_regular(path)
 
 
+def check_not_special(path: str, *, name: str, remedy: str) -> None:
+  """Checks that a path is not a pipe, a socket or a device, which would be waited for without end.
+
+  Args:
+    path: local or remote.
+    name: how the error message names the path, for example --flag=path.
+    remedy: what the user should do, the end of the error message.
+  Raises:
+    UserError: the path is a pipe, a socket or a device.
+  """
+  if is_special(path):
+    raise UserError(f"{name}: is {file_kinds.kind_name(path)}, not a file: {remedy}")
+
+
 def check_is_regular(path: str) -> None:
   """Raises UserError if the path is a local directory, pipe, socket or device; see file_kinds.check_is_regular."""
   if not is_remote(path):

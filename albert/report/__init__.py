@@ -1,1 +1,1 @@
-"""One self-contained HTML page about one or several runs: `python -m albert.report --help`. No TensorFlow."""
+"""One self-contained HTML page about one or more runs (`python -m albert.report --help`), without TensorFlow."""

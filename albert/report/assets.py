@@ -1,4 +1,4 @@
-"""The style and the script of the page. The script adds the tooltip of the curves and hides runs."""
+"""The style sheet and the script of the page. The script shows tooltips on the charts and lets the reader hide runs."""
 
 STYLE = """
 :root { color-scheme: light dark;

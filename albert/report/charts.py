@@ -1,4 +1,4 @@
-"""Curves of several runs in one picture, as SVG that takes its colors from the page's style."""
+"""Draws the curves of several runs in one SVG chart. The colors come from the style sheet of the page."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, TypeGuard
 from albert.report.markup import cleaned, escaped
 from albert.report.records import RunRecord
 
-# Units of the SVG; it is scaled to the width of its place.
+# Size of the SVG in its own units. The page scales it to the available width.
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
-_MOST_POINTS, _LEAST_POINTS = 400, 20
-# Of all curves of a page together; a browser takes seconds for some millions.
-_POINTS_OF_PAGE = 400_000
-# Runs whose ends the description of a picture tells.
-_MOST_SPOKEN = 8
-# Beyond it, the range of an axis could overflow a float.
+_MAX_POINTS, _MIN_POINTS = 400, 20
+# Maximum number of points in all curves of a page. Browsers need seconds to show millions of points.
+_MAX_POINTS_ON_PAGE = 400_000
+# Maximum number of curves in the text description of a chart.
+_MAX_DESCRIBED_CURVES = 8
+# With larger values the range of an axis could overflow a float.
 _LARGEST_VALUE = 1e300
 _NUM_COLORS = 8
 _NO_CURVES = ("step",)
@@ -29,7 +29,13 @@ Point = tuple[int, float]
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-  """The curve of one run, of training or of its evaluations."""
+  """One curve of a metric.
+
+  Attributes:
+    run: index of the run.
+    is_evaluation: whether the points come from evaluations or from the training log.
+    points: (step, value) pairs in the order of the steps.
+  """
 
   run: int
   is_evaluation: bool
@@ -37,10 +43,10 @@ class Series:
 
 
 def curves_of(runs: Sequence[RunRecord]) -> dict[str, list[Series]]:
-  """Metric -> the curves of all runs that have it, losses and accuracies first.
+  """The curves of each metric in all runs that have it, by the name of the metric; losses and accuracies first.
 
-  A metric that never changes, such as the accuracy of guessing, and values that are no finite numbers are left out.
-  The points are in the order of their steps; of a step that was logged twice, the last value counts.
+  Metrics that never change, such as the accuracy of guessing, and values that are not finite are left out. The points
+  are in the order of their steps. If a step was logged twice, its last value is used.
   """
   curves: dict[str, list[Series]] = {}
   for number, run in enumerate(runs):
@@ -56,24 +62,28 @@ def curves_of(runs: Sequence[RunRecord]) -> dict[str, list[Series]]:
 
 
 def is_drawable(value: Any) -> TypeGuard[float]:
-  """True for a number that an axis can hold: finite, and not so large that a range of such numbers overflows."""
+  """Whether a value is a number that can be drawn: finite, and small enough for the range of an axis."""
   return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST_VALUE
 
 
 def points_of_each(num_series: int) -> int:
-  """How many points of each curve are drawn on a page with so many of them."""
-  return min(_MOST_POINTS, max(_LEAST_POINTS, _POINTS_OF_PAGE // max(num_series, 1)))
+  """Maximum number of points of each curve on a page with `num_series` curves."""
+  return min(_MAX_POINTS, max(_MIN_POINTS, _MAX_POINTS_ON_PAGE // max(num_series, 1)))
 
 
 def _rank(name: str) -> int:
-  """Losses, then scores, then what is about the run."""
+  """Order of the charts: losses, then scores, then learning rate, gradient norm and speed."""
   if name.endswith("loss"):
     return 0
   return 2 if name in ("learning_rate", "grad_norm", "examples_per_second") else 1
 
 
-def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-  """At most `most` points: the lowest and the highest of equal stretches, so that no spike is lost, and both ends."""
+def thinned(points: Sequence[Point], most: int = _MAX_POINTS) -> list[Point]:
+  """Reduces a curve to at most `most` points.
+
+  It keeps the first and the last point, and the lowest and the highest point of stretches of equal length, so that no
+  spike is lost.
+  """
   if len(points) <= most:
     return list(points)
   num_stretches = (most - 2) // 2
@@ -86,7 +96,7 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-  """Round numbers (1, 2 or 5 times a power of ten) from low to high, 2 to `most` of them where low < high."""
+  """Positions of the ticks on an axis: at most `most` multiples of 1, 2 or 5 times a power of ten, from low to high."""
   if not low < high:
     return [low]
   if high - low < 1 / _LARGEST_VALUE:  # a power of ten below the smallest float
@@ -99,14 +109,14 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
   return [low, high]
 
 
-def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: int = _MOST_POINTS) -> str:
-  """The SVG of one metric, with its points beside it for the tooltip. A dot is an evaluation.
+def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: int = _MAX_POINTS) -> str:
+  """Draws the chart of one metric as HTML: an SVG, and its points as JSON for the tooltip. Dots are evaluations.
 
   Args:
     name: of the metric.
     series: its curves.
     runs: all runs of the page.
-    most: points of each curve; see points_of_each.
+    most: maximum number of points of each curve, see points_of_each.
   """
   thin = [dataclasses.replace(s, points=thinned(s.points, most)) for s in series]
   values = [value for s in thin for _, value in s.points]
@@ -142,7 +152,7 @@ def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: i
     "series": [{"run": s.run, "name": _label(s, runs), "points": s.points} for s in thin],
   }
   svg = (
-    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_spoken(name, series, runs))}">'
+    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_description(name, series, runs))}">'
     f'{"".join(parts)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
   )
   # "<" could end the script's element.
@@ -155,7 +165,7 @@ def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: i
 
 
 def color_of(run: int) -> str:
-  """The style attribute that gives a run its color, and beyond the eighth run its dashes."""
+  """The style attribute with the color of a run. From the ninth run on, colors repeat with dashed lines."""
   dashes = f"; --dashes: {3 * (run // _NUM_COLORS)} 3" if run >= _NUM_COLORS else ""
   return f'style="--color: var(--run-{run % _NUM_COLORS}){dashes}"'
 
@@ -164,8 +174,8 @@ def _label(series: Series, runs: Sequence[RunRecord]) -> str:
   return cleaned(runs[series.run].name) + (" (evaluation)" if series.is_evaluation else "")
 
 
-def _spoken(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
-  shown = series[:_MOST_SPOKEN]
+def _description(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
+  shown = series[:_MAX_DESCRIBED_CURVES]
   ends = [f"{_label(s, runs)} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}" for s in shown]
   ends += [f"and {len(series) - len(shown)} more"] if len(series) > len(shown) else []
   return f"{name} over steps: {'; '.join(ends)}"
@@ -180,7 +190,7 @@ _UNITS: Mapping[str, float] = {"M": 1e6, "k": 1e3}
 
 
 def _short(value: float) -> str:
-  """A number of an axis in few characters."""
+  """A number in few characters, for the labels of an axis."""
   for unit, size in _UNITS.items():
     if abs(value) >= 10 * size or (abs(value) >= size and value % size == 0):
       return f"{value / size:g}{unit}"

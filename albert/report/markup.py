@@ -1,4 +1,4 @@
-"""Text of the page that comes from files: cleaned, cut and escaped in one place."""
+"""Prepares text that comes from files for the page: replaces invalid characters, shortens and escapes it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import html
 import re
 from typing import Any
 
-# Characters of a text that are shown: a cell, a name, a path, a setting.
-MOST_CHARACTERS = 1000
-# Lone surrogates, which UTF-8 cannot hold, and what HTML does not allow, not even as a character reference.
+# Maximum number of characters that are shown of a text, such as a cell, a name, a path or a setting.
+MAX_CHARACTERS = 1000
+# Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
 _INVALID = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
-# C0 controls other than tab and line feed are shown as their pictures (U+2400 and following).
+# Control characters other than tab and line feed are shown as the symbols for them (U+2400 and following).
 _CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
-def cleaned(text: str, most: int = MOST_CHARACTERS) -> str:
-  """The beginning of the text, with characters that a page cannot hold replaced by U+FFFD. Not escaped."""
-  shown = _INVALID.sub("\ufffd", text[:most]).translate(_CONTROLS)
-  return shown if len(text) <= most else f"{shown}… ({len(text):,} characters)"
+def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
+  """Shortens a text and replaces characters that are not allowed in HTML by U+FFFD. It does not escape the text.
+
+  Args:
+    text: any text.
+    max_characters: longer texts are cut, and their length is appended.
+  """
+  shown = _INVALID.sub("\ufffd", text[:max_characters]).translate(_CONTROLS)
+  return shown if len(text) <= max_characters else f"{shown}… ({len(text):,} characters)"
 
 
 def escaped(value: Any) -> str:
-  """HTML of a value as text, which is also safe in an attribute's quotes."""
+  """A value as HTML text that is also safe inside a quoted attribute. None becomes "null"."""
   return html.escape(cleaned("null" if value is None else str(value)))

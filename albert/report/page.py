@@ -1,4 +1,4 @@
-"""The page: runs, curves, results, settings, environments, examples. Nothing in it comes from elsewhere."""
+"""Makes the HTML page: runs, curves, results, settings, environments and examples. The page loads no other files."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.markup import escaped
-from albert.report.records import Examples, RunRecord, Seeds
+from albert.report.records import ExampleTable, RunRecord, SeedGroup
 from albert.runs import output_files
 
-# The browser itself refuses what would load anything.
+# Content security policy: with it, the browser refuses to load anything from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _PROBABILITY_DIGITS = 6
-_LONGEST_NUMBER = 40
-# Of a table, so that a damaged file makes no page that a browser cannot show.
-_MOST_ROWS = 5000
+_MAX_NUMBER_CHARACTERS = 40
+# Maximum number of rows in a table. It keeps a damaged file from making a page too large for a browser.
+_MAX_ROWS = 5000
 
-# What every page begins with: a file that does not is none of ours.
+# Every page begins with this. A file that begins otherwise is never overwritten.
 PAGE_START = b"<!DOCTYPE html>"
 
 Row = Sequence[str]
 
 
-def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[Seeds]) -> str:
-  """The HTML of the page.
+def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[SeedGroup]) -> str:
+  """Makes the HTML of the page.
 
   Args:
-    title: its heading.
-    runs: one or more.
-    seeds: what groups of runs have in common.
+    title: the heading.
+    runs: one or more runs.
+    seeds: summaries of directories with runs of several seeds.
   """
   sections = [
     ("Runs", _runs(runs)),
@@ -53,14 +53,14 @@ def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[Seeds]) -> 
 
 
 def _table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
-  """A table that scrolls in its own place. Rows are (class, cells); cells are HTML, the first one is a heading."""
+  """An HTML table that scrolls horizontally. Rows are (CSS class, cells); the first cell of a row is its heading."""
   head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
   lines = []
-  for kind, (first, *rest) in rows[:_MOST_ROWS]:
+  for kind, (first, *rest) in rows[:_MAX_ROWS]:
     cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in rest)
     lines.append(f'<tr class="{kind}"><th scope="row">{first}</th>{cells}</tr>')
-  if len(rows) > _MOST_ROWS:
-    lines.append(f'<tr class=""><th scope="row">… and {len(rows) - _MOST_ROWS:,} more</th></tr>')
+  if len(rows) > _MAX_ROWS:
+    lines.append(f'<tr class=""><th scope="row">… and {len(rows) - _MAX_ROWS:,} more</th></tr>')
   return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
@@ -83,7 +83,7 @@ def _named(number: int, run: RunRecord) -> str:
 def _runs(runs: Sequence[RunRecord]) -> str:
   rows = []
   for number, run in enumerate(runs):
-    done, wanted = run.steps
+    last_step, num_train_steps = run.steps
     logged = (line.get("examples_per_second") for line in run.metrics)
     speeds = sorted(float(speed) for speed in logged if charts.is_drawable(speed))
     rows.append(
@@ -92,7 +92,7 @@ def _runs(runs: Sequence[RunRecord]) -> str:
         [
           _named(number, run),
           escaped(run.config.get("task", "")),
-          f'<span class="short">{done:,} of {wanted:,}</span>' if wanted else f"{done:,}",
+          f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
           f"{speeds[len(speeds) // 2]:.4g}" if speeds else "",
           f"<code>{escaped(run.path)}</code>",
         ],
@@ -125,7 +125,7 @@ def _results(runs: Sequence[RunRecord]) -> str:
   return _table([output_files.EVAL_RESULTS, *(_named(number, run) for number, run in enumerate(runs))], rows)
 
 
-def _seeds(seeds: Seeds) -> str:
+def _seeds(seeds: SeedGroup) -> str:
   columns = ("median", "mean", "standard_deviation", "minimum", "maximum")
   rows = [
     ("", [escaped(name), *(_number(getattr(numbers, column)) for column in columns)])
@@ -137,7 +137,7 @@ def _seeds(seeds: Seeds) -> str:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Nested settings by names with dots; a list is one value."""
+  """Nested settings as one dict with dotted names, such as train.seed. A list becomes one text."""
   flat: dict[str, Any] = {}
   for name, value in values.items():
     if isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _settings(runs: Sequence[RunRecord], name: str, of: Callable[[RunRecord], Mapping[str, Any]]) -> str:
-  """What differs between the runs at first sight, all of it when asked for."""
+  """A table of the settings that differ between the runs, and all settings in a section that can be opened."""
   settings = [flattened(of(run)) for run in runs]
   names = list(dict.fromkeys(name for values in settings for name in values))
   if not names:
@@ -182,14 +182,14 @@ def _examples(runs: Sequence[RunRecord]) -> str:
   return "".join(parts)
 
 
-def _example_table(table: Examples, *, is_open: bool) -> str:
+def _example_table(table: ExampleTable, *, is_open: bool) -> str:
   content = _table([*map(escaped, table.header)], [("", [_cell(cell) for cell in row]) for row in table.rows])
   summary = f"{escaped(table.name)}, the first {len(table.rows)}"
   return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
 
 
 def _cell(text: str) -> str:
-  """Probabilities with fewer digits; all else as it stands."""
-  if "." in text and len(text) <= _LONGEST_NUMBER and _is_number(text):
+  """The HTML of a cell: numbers with a decimal point are rounded, all other text is escaped."""
+  if "." in text and len(text) <= _MAX_NUMBER_CHARACTERS and _is_number(text):
     return f"{float(text):.{_PROBABILITY_DIGITS}g}"
   return escaped(text)

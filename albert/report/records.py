@@ -1,4 +1,4 @@
-"""What a run has written to its output_dir, as far as it has come."""
+"""Reads the files that runs have written to their output_dir. A run may still be in progress."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from albert.runs import log_lines, output_files
 _PICTURES = ("confusion_matrix_", "scatter_")
 _CONTENTS = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
 _PNG = b"\x89PNG\r\n\x1a\n"
-_LARGEST_PICTURE = 16 << 20
-# Of a table of predictions; a longer line is no line of a table.
-_LONGEST_LINE = 64 << 20
-_MOST_COLUMNS = 100
+_MAX_PICTURE_BYTES = 16 << 20
+# Maximum number of bytes in a line of a table of predictions. A longer line is an error.
+_MAX_LINE_BYTES = 64 << 20
+_MAX_COLUMNS = 100
 # The csv module's own limit is 131,072 characters.
-_LARGEST_FIELD = 2**31 - 1
+_MAX_FIELD_CHARACTERS = 2**31 - 1
 
 
 class _TrainSettings(msgspec.Struct):
@@ -31,14 +31,14 @@ class _TrainSettings(msgspec.Struct):
 
 
 class _RunSettings(msgspec.Struct):
-  """What the report itself needs of config.json."""
+  """Schema of the keys of config.json that the report reads."""
 
   task: str = ""
   train: _TrainSettings = msgspec.field(default_factory=_TrainSettings)
 
 
 class MetricSummary(msgspec.Struct, frozen=True):
-  """A metric over several seeds; None where it is no number."""
+  """Statistics of a metric over several seeds; None stands for a value that is not finite."""
 
   median: float | None
   mean: float | None
@@ -47,8 +47,8 @@ class MetricSummary(msgspec.Struct, frozen=True):
   maximum: float | None
 
 
-class Summary(msgspec.Struct, frozen=True):
-  """What the report shows of runs.json."""
+class SeedSummary(msgspec.Struct, frozen=True):
+  """Schema of the keys of runs.json that the report shows."""
 
   seeds: list[int]
   best_run: str
@@ -56,8 +56,14 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
-  """The first rows of a file of predictions or mistakes."""
+class ExampleTable:
+  """The first rows of a file of predictions or mistakes.
+
+  Attributes:
+    name: of the file.
+    header: names of the columns.
+    rows: cells of each row.
+  """
 
   name: str
   header: Sequence[str]
@@ -66,19 +72,19 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-  """A run.
+  """The files of one run.
 
   Attributes:
-    name: what tells it from the other runs of the page.
-    path: its output_dir.
-    num_train_steps: those there are to be, or 0 if that is unknown.
-    config: config.json, {} of a directory where weights were only evaluated.
+    name: end of the path, as long as needed to be unique on the page.
+    path: the output_dir.
+    num_train_steps: planned number of training steps, or 0 if it is unknown.
+    config: config.json, or {} if weights were only evaluated.
     environment: environment.json, or {}.
     metrics: the lines of metrics.jsonl.
     evaluations: the lines of eval_metrics.jsonl.
     results: eval_results.json, or {}.
-    examples: of its files of mistakes and predictions.
-    pictures: file name -> PNG.
+    examples: the first rows of the files of mistakes and predictions.
+    pictures: content of the PNG files by file name.
   """
 
   name: str
@@ -89,38 +95,44 @@ class RunRecord:
   metrics: Sequence[Mapping[str, Any]]
   evaluations: Sequence[Mapping[str, Any]]
   results: Mapping[str, Any]
-  examples: Sequence[Examples]
+  examples: Sequence[ExampleTable]
   pictures: Mapping[str, bytes]
 
   @property
   def steps(self) -> tuple[int, int]:
-    """Steps trained, as far as they are logged, and those there were to be (0 if unknown)."""
+    """The last step that was logged, and the planned number of steps (0 if unknown)."""
     lines = itertools.chain(self.metrics, self.evaluations)
     return max((line["step"] for line in lines), default=0), self.num_train_steps
 
 
 @dataclasses.dataclass(frozen=True)
-class Seeds:
-  """runs.json: what several seeds have in common."""
+class SeedGroup:
+  """The summary (runs.json) of a directory that holds runs of several seeds.
+
+  Attributes:
+    name: end of the path, as long as needed to be unique on the page.
+    summary: statistics over the runs.
+  """
 
   name: str
-  summary: Summary
+  summary: SeedSummary
 
 
-def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[RunRecord], list[Seeds]]:
-  """Reads runs; a directory of several seeds (--num_runs) stands for all of them.
+def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[RunRecord], list[SeedGroup]]:
+  """Reads the files of runs. A directory of several seeds (--num_runs) stands for the runs of all its seeds.
 
   Args:
-    directories: output_dirs.
-    num_examples: rows to read of each file of predictions.
+    directories: the output_dir of each run.
+    num_examples: number of rows to read of each file of predictions.
+  Returns: the runs, and the summaries of directories with several seeds.
   Raises:
-    UserError: no directories; one that is not there, holds no run, or is given twice; a damaged file.
+    UserError: there are no directories; one does not exist, holds no run or is given twice; or a file is damaged.
   """
   if not directories:
     raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
   paths: list[str] = []
   groups: list[str] = []
-  summaries: list[Summary] = []
+  summaries: list[SeedSummary] = []
   seen: set[str] = set()
   for directory in directories:
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
@@ -129,7 +141,9 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
     children = [path]
     summary_file = files.join(path, output_files.RUNS)
     if files.exists(summary_file):
-      summary = files.read_json(summary_file, Summary, "make it again with the command of these runs", nan_is_null=True)
+      summary = files.read_json(
+        summary_file, SeedSummary, "make it again with the command of these runs", nan_is_null=True
+      )
       groups.append(path)
       summaries.append(summary)
       children = [files.join(path, f"run-{seed}") for seed in summary.seeds]
@@ -143,12 +157,12 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
       paths.append(child)
   names = _names([*paths, *groups])
   records = [_read_run(path, name, num_examples) for path, name in zip(paths, names, strict=False)]
-  seeds = [Seeds(name, summary) for name, summary in zip(names[len(paths) :], summaries, strict=True)]
+  seeds = [SeedGroup(name, summary) for name, summary in zip(names[len(paths) :], summaries, strict=True)]
   return records, seeds
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-  """The ends of paths: as many parts of each as tell all apart."""
+  """The ends of paths, with as many parts as needed to make all of them different."""
   whole = [path if files.is_remote(path) else os.path.abspath(path) for path in paths]
   parts = [path.replace(os.sep, "/").split("/") for path in whole]
   for count in range(1, max(map(len, parts)) + 1):
@@ -163,21 +177,20 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     file = files.join(path, file)
     return files.read_json(file, nan_is_null=True) if files.exists(file) else {}
 
-  there = files.listdir(path)
-  for file in there:
-    if files.is_special(files.join(path, file)):
-      raise UserError(f"{files.join(path, file)}: is no file, but a pipe or a device: delete it")
+  names = files.listdir(path)
+  for file in names:
+    files.check_not_special(files.join(path, file), name=files.join(path, file), remedy="delete it")
   tables = [
-    file for file in there if file.startswith(("mistakes_", "predictions")) and file.endswith((".tsv", ".json"))
+    file for file in names if file.startswith(("mistakes_", "predictions")) and file.endswith((".tsv", ".json"))
   ]
   config = read_json(output_files.CONFIG)
   config_file = files.join(path, output_files.CONFIG)
   settings = (
     files.read_json(config_file, _RunSettings, nan_is_null=True) if files.exists(config_file) else _RunSettings()
   )
-  is_quoted = settings.task == "pretraining"  # filled masks are the one kind of table that quotes
+  is_quoted = settings.task == "pretraining"  # only the table of filled masks quotes its cells
   examples = [_read_examples(path, file, num_examples, is_quoted) for file in tables] if num_examples else []
-  pictures = [file for file in there if file.startswith(_PICTURES) and file.endswith(".png")]
+  pictures = [file for file in names if file.startswith(_PICTURES) and file.endswith(".png")]
   return RunRecord(
     name,
     path,
@@ -194,41 +207,43 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
 
 def _read_picture(path: str) -> bytes:
   with files.open_file(path) as file:
-    data = file.read(_LARGEST_PICTURE + 1)
-  if not data.startswith(_PNG) or len(data) > _LARGEST_PICTURE:
-    problem = "is no PNG picture" if len(data) <= _LARGEST_PICTURE else f"has more than {_LARGEST_PICTURE >> 20} MiB"
+    data = file.read(_MAX_PICTURE_BYTES + 1)
+  if not data.startswith(_PNG) or len(data) > _MAX_PICTURE_BYTES:
+    problem = (
+      "is not a PNG picture" if len(data) <= _MAX_PICTURE_BYTES else f"has more than {_MAX_PICTURE_BYTES >> 20} MiB"
+    )
     raise UserError(f"{path}: {problem}: delete it, or evaluate the run again")
   return data
 
 
-def _read_examples(directory: str, name: str, count: int, is_quoted: bool) -> Examples:
-  """The first `count` rows of a tab-separated file with a header, or of an object id -> answer (SQuAD)."""
+def _read_examples(directory: str, name: str, count: int, is_quoted: bool) -> ExampleTable:
+  """The first `count` rows of a tab-separated file with a header, or entries of a JSON object id -> answer (SQuAD)."""
   path = files.join(directory, name)
   if name.endswith(".json"):
     answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), count)
-    return Examples(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
+    return ExampleTable(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as file:
     lines = _lines(file, path)
     if is_quoted or name == "predictions.tsv":
       rows = _quoted_rows(lines, path, count + 1)
     else:
       rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, count + 1)]
-  rows = [row if len(row) <= _MOST_COLUMNS else [*row[: _MOST_COLUMNS - 1], "…"] for row in rows if row]
-  return Examples(name, rows[0] if rows else (), rows[1:])
+  rows = [row if len(row) <= _MAX_COLUMNS else [*row[: _MAX_COLUMNS - 1], "…"] for row in rows if row]
+  return ExampleTable(name, rows[0] if rows else (), rows[1:])
 
 
 def _lines(file: BinaryIO, path: str) -> Iterator[str]:
   for number in itertools.count(1):
-    line = file.readline(_LONGEST_LINE + 1)
+    line = file.readline(_MAX_LINE_BYTES + 1)
     if not line:
       return
-    if len(line) > _LONGEST_LINE:
-      raise UserError(f"{path}, line {number}: has more than {_LONGEST_LINE >> 20} MiB: predict again")
-    yield line.decode("utf-8", errors="replace").replace("\0", "\ufffd")  # csv of Python 3.10 refuses NUL
+    if len(line) > _MAX_LINE_BYTES:
+      raise UserError(f"{path}, line {number}: has more than {_MAX_LINE_BYTES >> 20} MiB: predict again")
+    yield line.decode("utf-8", errors="replace").replace("\0", "\ufffd")  # the csv module of Python 3.10 refuses NUL
 
 
 def _quoted_rows(lines: Iterator[str], path: str, count: int) -> list[list[str]]:
-  limit = csv.field_size_limit(_LARGEST_FIELD)
+  limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
   reader = csv.reader(lines, delimiter="\t")
   try:
     return list(itertools.islice(reader, count))

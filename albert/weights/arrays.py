@@ -89,8 +89,7 @@ class Array:
 
 def check_is_file(path: str, flag: str) -> None:
   """Raises a UserError if the path is missing, a directory, or a pipe or device, from which a read may never return."""
-  if files.is_special(path):
-    raise UserError(f"{flag}={path}: is not a file, but a pipe or a device: give a file")
+  files.check_not_special(path, name=f"{flag}={path}", remedy="give a file")
   if not files.exists(path):
     raise UserError(f"{flag}={path}: no such file")
   if files.is_dir(path):

@@ -96,7 +96,7 @@ def test_a_step_is_a_whole_number(tmp_path: Path, step: str):
     ("metrics.jsonl", b'{"step": 1, "loss": "\xff"}\n', "metrics.jsonl, line 1"),
     ("metrics.jsonl", '{"a":' * 3000 + "1" + "}" * 3000 + "\n", "metrics.jsonl, line 1"),
     ("predictions.tsv", "a\tb\nx\ry\tz\n", r"predictions.tsv, line 2: not a row"),
-    ("confusion_matrix_x.png", "<svg onload=alert(1)>", "confusion_matrix_x.png: is no PNG picture"),
+    ("confusion_matrix_x.png", "<svg onload=alert(1)>", "confusion_matrix_x.png: is not a PNG picture"),
   ],
 )
 def test_damage_is_one_line(tmp_path: Path, file: str, content: str | bytes, message: str):
@@ -131,7 +131,7 @@ def test_special_files_are_named(tmp_path: Path):
     run = make_run(tmp_path / name / "run")
     (run / name).unlink()
     os.mkfifo(run / name)
-    with pytest.raises(UserError, match=f"{name}: is no file, but a pipe"):
+    with pytest.raises(UserError, match=f"{name}: is a pipe, not a file"):
       page_of(run)
     (run / name).unlink()
     (run / name).mkdir()
@@ -218,10 +218,10 @@ def test_the_page_takes_no_other_file_s_place(tmp_path: Path):
   _check_output(str(tmp_path / "empty"))
   os.mkfifo(tmp_path / "pipe")
   for path, message in [
-    (run / "metrics.jsonl", "no HTML page"),
+    (run / "metrics.jsonl", "is not an HTML page"),
     (run, "is a directory"),
-    (tmp_path / "pipe", "a pipe or a device"),
-    ("/dev/null", "a pipe or a device"),
+    (tmp_path / "pipe", "is a pipe, not a file"),
+    ("/dev/null", "is a device, not a file"),
     ("", "is empty"),
   ]:
     with pytest.raises(UserError, match=message):

@@ -185,7 +185,7 @@ def test_damaged_headers_of_safetensors(tmp_path: Path, data: bytes):
     ),
     ('{"weight_map": {"a": "part-0.safetensors", "b": "part-2.safetensors"}}', "a is in part-2.safetensors"),
     ('{"weight_map": {"a": "directory"}}', "directory.*is a directory"),
-    ('{"weight_map": {"a": "pipe"}}', "pipe.*is not a file, but a pipe"),
+    ('{"weight_map": {"a": "pipe"}}', "pipe.*is a pipe, not a file"),
   ],
 )
 def test_damaged_indexes_of_safetensors(tmp_path: Path, index: str, message: str):
