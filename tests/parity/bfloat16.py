@@ -1,4 +1,4 @@
-"""Rows of training in bfloat16 against float32: one forward pass, and fifty steps."""
+"""Comparisons of training in bfloat16 with float32: one forward pass, and fifty steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def features(seed: int) -> dict[str, tf.Tensor]:
 
 
 def losses_of_training(precision: str, optimizer_name: str) -> np.ndarray:
-  """The loss before each of STEPS steps, on five batches in turn."""
+  """The loss before each of STEPS steps, which cycle through five batches."""
   with dtype_policy(precision):
     return _losses(optimizer_name)
 

@@ -1,4 +1,4 @@
-"""Recorded numbers, in one form: the project's own (made from the NumPy reference) and the original's, where it is."""
+"""Recorded numbers in one format: the project's own, made by the NumPy reference, and the original's, if available."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.golden import make_tiny_albert
 
 
 class Golden(NamedTuple):
-  """A model, a batch, what the model makes of it, and where eight steps of each optimizer lead.
+  """A model, a batch, the model's outputs, and the weights after eight steps of each optimizer.
 
-  log-probabilities: [B, P, V] and [B, 2]; hidden_states: of the layers, without the projected embeddings;
+  log-probabilities: [B, P, V] and [B, 2]; hidden_states: the outputs of the layers, without the projected embeddings;
   losses: masked LM and sentence. training: optimizer -> (loss before each step, final weights).
   """
 

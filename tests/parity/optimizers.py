@@ -1,4 +1,4 @@
-"""Rows of the optimizers against NumPy in float64 and against tensorflow-addons.
+"""Comparisons of the optimizers with NumPy in float64 and with tensorflow-addons.
 
 `python -m tests.parity.optimizers` prints the latter as JSON, for a comparison in another environment.
 """
@@ -24,7 +24,7 @@ TOLERANCE = 5e-6  # of weights of about 1 to 3
 
 
 def numpy_rows() -> Iterator[Row]:
-  """With and without bias correction; the weights include biases and LayerNorms, a zero one and an idle one."""
+  """With and without bias correction. The weights include biases, LayerNorms, zeros and one without gradients."""
   for cls, title in ((LAMB, "LAMB"), (AdamW, "AdamW")):
     for corrected in (False, True):
       found = train(cls(0.02, weight_decay_rate=0.1, bias_correction=corrected), STEPS)
@@ -35,10 +35,10 @@ def numpy_rows() -> Iterator[Row]:
 
 
 def addons_rows() -> Iterator[Row]:
-  """LAMB with bias correction, which tensorflow-addons' always has.
+  """LAMB with bias correction, as tensorflow-addons always applies it.
 
   Raises:
-    Unavailable: it doesn't import here.
+    Unavailable: tensorflow-addons cannot be imported here.
   """
   schedule = WarmupPolynomialDecay(0.1, 2, 20)
   try:

@@ -1,4 +1,4 @@
-"""Rows of the model, its losses and its training against recorded numbers."""
+"""Comparisons of the model, its losses and its training with recorded numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAINING_TOLERANCE = 1e-4
 
 
 def outputs(recorded: Golden, against: str) -> Iterator[Row]:
-  """Embeddings, every layer, the pooled output, both heads."""
+  """Compares embeddings, every layer, the pooled output and both heads."""
   model, batch = pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
   output = model(batch)
   encoded = model.encoder(batch)
@@ -40,7 +40,7 @@ def outputs(recorded: Golden, against: str) -> Iterator[Row]:
 
 
 def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
-  """Eight steps of the training loop on the batch: the loss before each, and the weights after the last."""
+  """Compares the loss before each of eight training steps on the batch, and the weights after the last step."""
   losses, weights = recorded.training[optimizer]
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   with strategy.scope():

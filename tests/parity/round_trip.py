@@ -1,4 +1,4 @@
-"""Rows of conversions there and back, which must keep every bit."""
+"""Comparisons of weights that are converted and converted back, which must keep every bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.parity.rows import Row
 
 
 def rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
-  """TF1 -> ours -> Hugging Face -> ours -> TF1: the bytes that differ at each end.
+  """Converts TF1 -> ours -> Hugging Face -> ours -> TF1, and compares the bytes at both ends.
 
   Args:
     directory: to write to.

@@ -1,4 +1,4 @@
-"""What a comparison gives: the rows that the tests check and that `benchmarks/parity.py` prints."""
+"""The rows of a comparison, which the tests check and `benchmarks/parity.py` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Row(NamedTuple):
-  """One comparison. `difference` is the largest absolute one, unless `what` says that it is relative or counts."""
+  """One comparison. `difference`: the largest absolute difference, unless `what` says otherwise."""
 
   what: str
   against: str
@@ -18,16 +18,16 @@ class Row(NamedTuple):
 
   @property
   def ok(self) -> bool:
-    """True within the tolerance; a NaN is not."""
+    """Whether the difference is within the tolerance. NaN is not."""
     return self.difference <= self.tolerance
 
 
 class Unavailable(Exception):
-  """A comparison that cannot be made here: the message says what is missing."""
+  """A comparison cannot be made here. The message says what is missing."""
 
 
 def largest_difference(found: Any, truth: Any) -> float:
-  """The largest absolute difference of two arrays of one shape, in float64; NaN if there is one."""
+  """The largest absolute difference of two arrays of the same shape, in float64; NaN if an array contains NaN."""
   a, b = np.asarray(found, np.float64), np.asarray(truth, np.float64)
   assert a.shape == b.shape, f"{a.shape} is compared with {b.shape}"
   return float(np.abs(a - b).max())
@@ -36,7 +36,7 @@ def largest_difference(found: Any, truth: Any) -> float:
 def relative_distance(found: Any, truth: Any) -> float:
   """|found - truth| / |truth| of a whole array (L2).
 
-  A weight of about 0 has no relative error of its own, so the norm of its variable is the measure.
+  The norms of the whole arrays are compared, since the relative error of a weight near 0 has no meaning.
   """
   a, b = np.asarray(found, np.float64), np.asarray(truth, np.float64)
   assert a.shape == b.shape, f"{a.shape} is compared with {b.shape}"
@@ -44,7 +44,7 @@ def relative_distance(found: Any, truth: Any) -> float:
 
 
 def assert_ok(rows: Iterable[Row]) -> None:
-  """Fails with every row that exceeds its tolerance, and if there is no row at all."""
+  """Fails if a row exceeds its tolerance, or if there are no rows. The failure shows all such rows."""
   rows = list(rows)
   assert rows
   assert [row for row in rows if not row.ok] == []

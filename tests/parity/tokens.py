@@ -1,4 +1,4 @@
-"""Rows of tokenization: against what the original code was recorded to give, and the graph's against Python's."""
+"""Comparisons of tokenization: with recorded results of the original code, and of the graph with Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recorded_rows(tokenization_file: str, spm_model_file: str) -> Iterator[Row]:
 
 
 def graph_rows(spm_model_file: str) -> Iterator[Row]:
-  """Every assigned code point, made-up sentences, random strings, long words of few letters; cased and not."""
+  """Compares all assigned code points, generated sentences, random strings and long words, cased and lower-cased."""
   sentences = list(itertools.chain.from_iterable(english_like_documents(2000, seed=9)))
   texts = TEXTS + sentences + random_texts(20_000, seed=5) + code_point_texts() + repeated_texts(4000)
   for do_lower_case in (True, False):
