@@ -205,5 +205,5 @@ def test_unknown_characters_give_a_warning_at_the_start(
     if warned:
       # The sample is the whole text here.
       assert f"a sample of the text: {manifest.unknown_share:.1%} of the tokens are <unk>" in warnings[0]
-      assert re.search("characters of this text, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
+      assert re.search("not in the vocabulary, . U\\+[0-9A-F]{4}(, . U\\+[0-9A-F]{4}){4}: train a vocab", warnings[0])
       assert "了 U+4E86" in warnings[0]  # the most frequent one
