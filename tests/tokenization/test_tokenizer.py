@@ -27,7 +27,17 @@ from albert.errors import UserError
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import with_exact_scores
 from albert.tokenization.normalization import decompose, has_newer_characters, normalize_text
-from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Tokenizer, _starts_word
+from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.tokenizer import (
+  CLS_ID,
+  MASK_ID,
+  PAD_ID,
+  SEP_ID,
+  UNK_ID,
+  Tokenizer,
+  _starts_word,
+  load_tokenizer,
+)
 from tests.conftest import SaveModel
 
 TEXTS = [
@@ -360,6 +370,17 @@ def test_pickle_and_hash(tmp_path: Path, spm_model: str) -> None:
   assert copy.config == TokenizerConfig(spm_model, do_lower_case=False, convert_quotes=True)
   assert copy.encode("The ``captain''") == tokenizer.encode("The ``captain''")
   assert copy.sha256 == hashlib.sha256(Path(spm_model).read_bytes()).hexdigest()
+
+
+def test_tokenizers_are_cached_by_config_class_and_file(save_model: SaveModel) -> None:
+  config = TokenizerConfig(save_model([("▁", -1.0), ("a", -1.0), (",", -1.0)]))
+  tokenizer = load_tokenizer(config)
+  assert load_tokenizer(TokenizerConfig(config.model_file)) is tokenizer
+  assert load_tokenizer(TokenizerConfig(config.model_file, do_lower_case=False)) is not tokenizer
+  assert isinstance(load_tokenizer(config, OffsetTokenizer), OffsetTokenizer)
+  other = save_model([("▁", -1.0), ("b", -1.0), ("bb", -1.0), (",", -1.0)])
+  Path(config.model_file).write_bytes(Path(other).read_bytes())
+  assert load_tokenizer(config).pieces[-3:] == ["b", "bb", ","]
 
 
 def test_a_damaged_vocabulary_is_refused(spm_model: str, tmp_path: Path) -> None:
