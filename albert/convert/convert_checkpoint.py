@@ -1,4 +1,4 @@
-"""One conversion: read, check, write to a staging directory, rename."""
+"""Converts weights: reads and checks them, writes them to a staging directory, and renames it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from albert.convert.formats import ARCHITECTURES, FORMATS, REPORT
 from albert.convert.huggingface import write_huggingface
-from albert.convert.model import Line, Model, read_model
+from albert.convert.model import ConvertedModel, ReportLine, read_model
 from albert.convert.tf1 import write_albert, write_tf1
 from albert.errors import RunError, UserError
 from albert.io import files, local_files
@@ -22,17 +22,18 @@ def convert(
   spm_model_file: str = "",
   architecture: str = "",
 ) -> str:
-  """Converts the weights at `path` into `output_dir`, which appears whole or not at all.
+  """Converts weights to another format. The output directory appears only when it is complete.
 
   Args:
-    path, albert_config_file, spm_model_file: see model.read_model.
-    output_dir: a directory that doesn't exist or is empty.
-    target: one of FORMATS.
-    architecture: one of ARCHITECTURES, or empty; for huggingface.
+    path, albert_config_file, spm_model_file: see albert.convert.model.read_model.
+    output_dir: a directory that does not exist or is empty.
+    target: the format, one of FORMATS.
+    architecture: for the format huggingface: the transformers class that config.json names, one of ARCHITECTURES; empty
+      for the class with the model's head.
   Returns:
-    The report: a header, then a line per weight, tab-separated: source, target, shape, SHA-256 of its bytes.
+    The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
   Raises:
-    UserError: bad input, an output_dir that holds something, a model that the format cannot hold.
+    UserError: bad input, output_dir is not empty, or the format cannot express the model.
   """
   if target not in FORMATS:
     raise UserError(f"--format={target}: must be one of {', '.join(FORMATS)}")
@@ -45,7 +46,7 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
-    with files.naming(output_dir):  # TensorFlow writes here, too
+    with files.naming(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = _report(_write(model, staging, target, architecture))
     files.write_atomically(files.join(staging, REPORT), report)
     if model.vocabulary:
@@ -55,7 +56,7 @@ def convert(
     try:
       files.replace(staging, output_dir)
     except (UserError, RunError):
-      _check_empty(output_dir)  # another process may have written there meanwhile
+      _check_empty(output_dir)  # another process may have written to it meanwhile
       raise
   except BaseException:
     files.discard(staging)
@@ -68,13 +69,13 @@ def _check_empty(output_dir: str) -> None:
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
-def _write(model: Model, directory: str, target: str, architecture: str) -> list[Line]:
+def _write(model: ConvertedModel, directory: str, target: str, architecture: str) -> list[ReportLine]:
   if target == "huggingface":
     return write_huggingface(model, directory, architecture)
   return write_tf1(model, directory) if target == "tf1" else write_albert(model, directory)
 
 
-def _report(lines: list[Line]) -> str:
+def _report(lines: list[ReportLine]) -> str:
   rows = ["source\ttarget\tshape\tsha256"]
   rows += [f"{row.source}\t{row.target}\t{'x'.join(map(str, row.shape))}\t{row.sha256}" for row in lines]
   return "\n".join(rows) + "\n"

@@ -1,11 +1,11 @@
-"""What can be converted to. No TensorFlow, so that `--help` is quick."""
+"""The formats that weights can be converted to. Imports no TensorFlow, so that --help answers at once."""
 
 from __future__ import annotations
 
 from albert.runs.output_files import CONVERSION
 
 FORMATS = ("albert", "tf1", "huggingface")
-# Classes of transformers that config.json may name.
+# The classes of transformers that config.json may name.
 ARCHITECTURES = (
   "AlbertModel",
   "AlbertForPreTraining",
@@ -15,6 +15,6 @@ ARCHITECTURES = (
   "AlbertForQuestionAnswering",
   "AlbertForTokenClassification",
 )
-# Those of them that have a pooler.
+# The classes that need a pooler.
 POOLED = ("AlbertForPreTraining", "AlbertForSequenceClassification", "AlbertForMultipleChoice")
 REPORT = CONVERSION

@@ -1,4 +1,4 @@
-"""The directory that transformers' Albert classes load: model.safetensors, config.json."""
+"""Writes the directory that transformers' ALBERT classes load: model.safetensors and config.json."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from albert.config.huggingface import ACTIVATION_NAMES
 from albert.convert.formats import POOLED
-from albert.convert.model import Line, Model, expand_sharing, line
+from albert.convert.model import ConvertedModel, ReportLine, expand_sharing, report_line
 from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.tokenizer import CLS_ID, PAD_ID, SEP_ID
 from albert.weights.arrays import SAFETENSORS
 from albert.weights.names import NO_POOLER, POOLER, PROJECTION, heads, to_huggingface
 
-# Fields of ours that mean the same there.
+# The fields of ModelConfig that have the same name and meaning in transformers.
 _FIELDS = (
   "vocab_size",
   "embedding_size",
@@ -34,16 +34,18 @@ _FIELDS = (
 )
 
 
-def write_huggingface(model: Model, directory: str, architecture: str = "") -> list[Line]:
-  """Writes model.safetensors and config.json; the lines of the report.
+def write_huggingface(model: ConvertedModel, directory: str, architecture: str = "") -> list[ReportLine]:
+  """Writes model.safetensors and config.json.
 
   Args:
-    model: what to write.
-    directory: where.
-    architecture: the class that config.json names; empty: the one that has the model's head.
+    model: the model.
+    directory: an existing directory.
+    architecture: the class that config.json names; empty for the class with the model's head.
+  Returns:
+    The lines of the report.
   Raises:
-    UserError: one class of a classifier head means multiple choice or regression, and `architecture` doesn't say; or
-      `architecture` has a pooler and the model has none.
+    UserError: the classifier has one output, which may be multiple choice or a regression, and `architecture` is empty;
+      or `architecture` needs a pooler and the model has none.
   """
   from safetensors.numpy import save
 
@@ -54,10 +56,10 @@ def write_huggingface(model: Model, directory: str, architecture: str = "") -> l
   tensors: dict[str, np.ndarray] = {}
   report = []
   for name, value in model.weights.items():
-    there = to_huggingface(name)
-    assert there is not None, name  # read_model took no other names
-    tensors[there.name] = np.ascontiguousarray(value.T if there.transposed else value)
-    report.append(line(model.sources[name], there.name, tensors[there.name]))
+    translated = to_huggingface(name)
+    assert translated is not None, name  # read_model accepts no other names
+    tensors[translated.name] = np.ascontiguousarray(value.T if translated.transposed else value)
+    report.append(report_line(model.sources[name], translated.name, tensors[translated.name]))
   if model.config.embedding_size == model.config.hidden_size:
     report += _add_identity(tensors, model.config.hidden_size)
   files.write_atomically(files.join(directory, SAFETENSORS), save(tensors, metadata={"format": "pt"}))
@@ -65,18 +67,18 @@ def write_huggingface(model: Model, directory: str, architecture: str = "") -> l
   return report
 
 
-def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[Line]:
-  """transformers projects the embeddings even where E = H: with the identity, this changes nothing."""
+def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]:
+  """Adds a projection of the embeddings that is the identity, because transformers has a projection even if E = H."""
   report = []
   for name, value in zip(PROJECTION, (np.eye(size, dtype=np.float32), np.zeros(size, np.float32)), strict=True):
-    there = to_huggingface(name)
-    assert there is not None
-    tensors[there.name] = value
-    report.append(line("(identity, since E = H)", there.name, value))
+    translated = to_huggingface(name)
+    assert translated is not None
+    tensors[translated.name] = value
+    report.append(report_line("(identity, since E = H)", translated.name, value))
   return report
 
 
-def _architecture(model: Model) -> str:
+def _architecture(model: ConvertedModel) -> str:
   found = model.heads
   has_pooler = POOLER[0] in model.weights
   if found == ("classifier",) and not has_pooler:
@@ -91,7 +93,7 @@ def _architecture(model: Model) -> str:
   return heads(model.config)[found[0]].huggingface if found else "AlbertModel"
 
 
-def _config(model: Model, architecture: str) -> dict[str, Any]:
+def _config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
   values = model.config.to_dict()
   config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
   config |= {name: values[name] for name in _FIELDS}

@@ -1,4 +1,4 @@
-"""A model on its way from one format to another: its config, its weights, and where each one came from."""
+"""The model that a conversion reads and writes, and its form with one group of layers per layer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ _GROUP = re.compile(r"/group_(\d+)/")
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
-  """Weights by the original's names (float32), the names they had where they came from, and the heads among them."""
+class ConvertedModel:
+  """A model that is converted to another format.
+
+  Attributes:
+    config: its config.
+    weights: name in the original -> float32 values, in the original's layout.
+    sources: name in the original -> name in the file that was read.
+    heads: the names of its heads, keys of albert.weights.names.heads().
+    vocabulary: the path of its vocabulary; None if it is not known.
+  """
 
   config: ModelConfig
   weights: dict[str, np.ndarray]
@@ -31,8 +39,8 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-  """A line of the report: a weight's name before and after, its shape, and the SHA-256 of its bytes as written."""
+class ReportLine:
+  """A line of the report: a weight's name before and after the conversion, its shape, and the SHA-256 of its bytes."""
 
   source: str
   target: str
@@ -40,21 +48,21 @@ class Line:
   sha256: str
 
 
-def line(source: str, target: str, value: np.ndarray) -> Line:
-  """The report's line of a weight. The bytes are float32, little-endian, in row-major order."""
+def report_line(source: str, target: str, value: np.ndarray) -> ReportLine:
+  """Makes the line of a weight. The hashed bytes are float32, little-endian, in row-major order."""
   data = np.ascontiguousarray(value, "<f4").tobytes()
-  return Line(source, target, value.shape, hashlib.sha256(data).hexdigest())
+  return ReportLine(source, target, value.shape, hashlib.sha256(data).hexdigest())
 
 
-def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str = "") -> Model:
-  """Reads any form of weights that --init_checkpoint takes.
+def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str = "") -> ConvertedModel:
+  """Reads a model in any format that --init_checkpoint accepts.
 
   Args:
     path: see albert.weights.files.open_weights.
     albert_config_file: the model's config; empty: the albert_config.json or config.json beside the weights.
     spm_model_file: the vocabulary; empty: the spiece.model beside the weights, if there is one.
   Raises:
-    UserError: no config, or a weight that is missing, left over, or of another shape than the config says.
+    UserError: there is no config, or a weight is missing, not used, or of another shape than the config says.
   """
   file = open_weights(path)
   config_file = albert_config_file or file.config_file
@@ -70,7 +78,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   found_heads = _check(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}
   sources = {name: file.entries[name].source for name in weights}
-  model = Model(config, weights, sources, found_heads, spm_model_file or file.vocabulary)
+  model = ConvertedModel(config, weights, sources, found_heads, spm_model_file or file.vocabulary)
   if file.is_huggingface and not huggingface_groups_agree(config):
 
     def group(layer: int) -> int:
@@ -81,7 +89,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
 
 
 def _check(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
-  """The heads that the file holds; an error unless all weights, and only those, are there."""
+  """The names of the heads in the file. It must have exactly the weights of the config and of these heads."""
   expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   if not any(name in file.entries for name in POOLER):
     expected = {name: shape for name, shape in expected.items() if name not in POOLER}  # some transformers classes
@@ -111,11 +119,15 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
   return len(shape) == len(wanted) and all(b is None or a == b for a, b in zip(shape, wanted, strict=True))
 
 
-def expand_sharing(model: Model, *, for_huggingface: bool = False) -> Model:
-  """The same function with all weights of a group shared, as the original and transformers have it.
+def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False) -> ConvertedModel:
+  """Makes a model that the original and transformers can express, and that computes the same.
 
-  Where attention and feed-forward have different groups (`sharing` other than "all"), every layer becomes a
-  group of its own, with copies of the weights it shares.
+  They have the same groups of layers for attention and feed-forward weights. If `model` has different ones (`sharing`
+  is not "all"), every layer becomes a group, with copies of the shared weights.
+
+  Args:
+    model: the model.
+    for_huggingface: whether the groups must also be those that transformers computes.
   """
   config = model.config
   layers = config.num_hidden_layers
@@ -128,8 +140,10 @@ def expand_sharing(model: Model, *, for_huggingface: bool = False) -> Model:
   )
 
 
-def _regrouped(model: Model, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]) -> Model:
-  """Gives every layer its own group, from the groups that the functions name."""
+def _regrouped(
+  model: ConvertedModel, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]
+) -> ConvertedModel:
+  """Makes every layer a group, with copies of the weights of the groups that the functions give for it."""
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
   origins = {name: name for name in model.weights if not _GROUP.search(name)}
   for name in encoder_shapes(config):

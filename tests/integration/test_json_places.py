@@ -209,7 +209,7 @@ def _read_safetensors(directory: Path) -> None:
   try:
     open_weights(str(directory))
   except UserError as error:
-    if "which is not there" not in str(error):
+    if "which is missing" not in str(error):
       raise
 
 

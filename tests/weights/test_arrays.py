@@ -274,7 +274,7 @@ def test_directories_and_pipes_in_the_place_of_weights(tmp_path: Path, name: str
     source = write(form, tmp_path / kind, WEIGHTS)
     (tmp_path / kind / name).unlink()
     (tmp_path / kind / name).mkdir() if kind == "directory" else os.mkfifo(tmp_path / kind / name)
-    with pytest.raises(UserError, match=rf"{name}: is (a {kind}|no file, but a {kind})"):
+    with pytest.raises(UserError, match=rf"{name}: is (a {kind}|not a file, but a {kind})"):
       open_weights(source)
 
 

@@ -191,7 +191,7 @@ def test_pickles_are_refused_unread(tmp_path, name):
 
 def test_object_arrays_are_refused_unread(tmp_path):
   np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})
-  with pytest.raises(UserError, match=r"x\.npz: is no \.npz file of plain arrays"):
+  with pytest.raises(UserError, match=r"x\.npz: is not an \.npz file of plain arrays"):
     open_weights(str(tmp_path / "x.npz"))
 
 
@@ -201,7 +201,7 @@ def test_damaged_and_missing_files(tmp_path, name):
   with pytest.raises(UserError, match="no such file"):
     open_weights(str(path))
   path.write_bytes(b"nothing of the kind")
-  with pytest.raises(UserError, match=rf"{name}: is no .* or is damaged"):
+  with pytest.raises(UserError, match=rf"{name}: is not .* or is damaged"):
     open_weights(str(path))
 
 
@@ -226,7 +226,7 @@ def test_a_truncated_checkpoint_of_the_original(tmp_path):
 def test_a_missing_part_is_named(tmp_path):
   write_sharded(tmp_path / "sharded")
   (tmp_path / "sharded" / "model-00002-of-00002.safetensors").unlink()
-  with pytest.raises(UserError, match=r"lists model-00002-of-00002\.safetensors, which is not there"):
+  with pytest.raises(UserError, match=r"lists model-00002-of-00002\.safetensors, which is missing"):
     open_weights(str(tmp_path / "sharded"))
 
 
