@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -31,6 +32,8 @@ def define_flags(task_name: str) -> None:
   for config_class in _configs(task_name):
     for field in option_fields(config_class).values():
       define_field(field, None)
+  # Data preparation calls its seed --random_seed.
+  flags.DEFINE_alias("random_seed", "seed", module_name=sys.argv[0])
 
 
 def _configs(task_name: str) -> list[type[Config]]:

@@ -144,7 +144,10 @@ class TrainConfig(Config):
     0, "largest number of batches in an evaluation; 0: all", minimum=0, affects_training=False, group=EVALUATION
   )
   seed: int = option(
-    12345, "random seed of the initial weights, the order of the data, and dropout", minimum=0, below=2**31
+    12345,
+    "random seed of the initial weights, the order of the data, and dropout; --random_seed is another name for it",
+    minimum=0,
+    below=2**31,
   )
   precision: str = option(
     "auto",

@@ -1,0 +1,16 @@
+"""The flags of the run_* scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from albert.cli.script_flags import given_flags
+from albert.tasks.registry import TASKS
+from tests.script_flags import parsed_flags, script_flags
+
+
+@pytest.mark.parametrize("task_name", TASKS)
+@pytest.mark.parametrize("name", ["seed", "random_seed"])
+def test_both_names_of_the_seed(task_name: str, name: str) -> None:
+  with script_flags(task_name), parsed_flags(f"--{name}=7"):
+    assert given_flags(task_name) == {"seed": 7}
