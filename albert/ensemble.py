@@ -7,7 +7,9 @@ No model is loaded: the command reads the predictions files that the runs wrote 
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+if (
+  __name__ == "__main__"
+):  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
   from albert import startup
 
   startup.begin()

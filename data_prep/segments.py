@@ -199,10 +199,10 @@ class _Cutter:
     first = np.searchsorted(self.docs.sentence_ends, start, side="right")
     num_sentences = np.searchsorted(self.docs.sentence_ends, end) - first + 1
     has_several = num_sentences > 1
-    sentence = first + random_streams.below(bits, np.maximum(num_sentences - 1, 1))
+    sentence = first + random_streams.to_int_below(bits, np.maximum(num_sentences - 1, 1))
     first_word = self.words_before[start]
     num_words = self.words_before[end] - first_word
-    word = first_word + 1 + random_streams.below(bits, np.maximum(num_words - 1, 1))
+    word = first_word + 1 + random_streams.to_int_below(bits, np.maximum(num_words - 1, 1))
     return np.where(has_several, self.docs.sentence_ends[sentence], self.word_positions[word])
 
   def random_second_segments(
@@ -219,10 +219,10 @@ class _Cutter:
     Returns:
       Start and end of each segment. It ends after the sentence that reaches the target, or with the donor.
     """
-    donor = random_streams.below(donor_bits, len(self.docs) - 1)
+    donor = random_streams.to_int_below(donor_bits, len(self.docs) - 1)
     donor += donor >= documents
     first, stop = self.first_sentences[donor], self.first_sentences[donor + 1]
-    sentence = first + random_streams.below(start_bits, stop - first)
+    sentence = first + random_streams.to_int_below(start_bits, stop - first)
     start = self.sentence_starts[sentence]
     earliest_end = np.minimum(start + np.maximum(target, 1), self.docs.splits[donor + 1])
     return start, self.docs.sentence_ends[np.searchsorted(self.docs.sentence_ends, earliest_end)]
@@ -247,10 +247,10 @@ class _Cutter:
       start, end = self.sentence_pairs(rows, position, has_random_second)
       chunks = _Chunks(rows, np.full(rows.size, step), start, end, np.ones(rows.size, np.int64))
       return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
-    short = random_streams.unit(draws.bits(_SHORT)) < rules.short_seq_prob
+    short = random_streams.to_unit_float(draws.bits(_SHORT)) < rules.short_seq_prob
     target: np.ndarray = np.full(rows.size, longest)
     if short.any():
-      drawn = 2 + random_streams.below(draws.bits(_TARGET), longest - 1)
+      drawn = 2 + random_streams.to_int_below(draws.bits(_TARGET), longest - 1)
       target = np.where(short, drawn, longest)
     start = position
     if rules.input_format == FULL_SENTENCES:
@@ -294,7 +294,7 @@ class _Cutter:
 
 def _flips(draws: _Draws) -> np.ndarray:
   """True with probability 1/2: swap the segments (SOP), or use a random second segment (NSP)."""
-  return random_streams.unit(draws.bits(_LABEL)) < 0.5
+  return random_streams.to_unit_float(draws.bits(_LABEL)) < 0.5
 
 
 _Pair = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # a_start, a_end, b_start, b_end

@@ -15,7 +15,7 @@ def run(task_name: str, description: str | None) -> None:
     task_name: a key of albert.tasks.registry.TASKS.
     description: the text at the top of --help; a script gives its docstring.
   """
-  startup.begin()  # before the other imports, so that a signal during them ends the command with one line
+  startup.begin()  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
   from albert import app
   from albert.cli import script_flags, script_help
 

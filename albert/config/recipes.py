@@ -24,19 +24,27 @@ _REMEDY = "see the recipes in configs/"
 
 
 def configs_directory() -> str:
-  """The directory of the recipes and experiments: configs/ beside the package, or share/albert-tf2 if installed."""
-  beside = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "configs")
-  return beside if os.path.isdir(beside) else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
+  """Returns the directory of the recipes and experiments.
+
+  It is configs/ in a checkout of the source, and share/albert-tf2/configs in the Python prefix if albert is installed.
+  """
+  checkout_dir = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+  source_checkout_dir = os.path.join(checkout_dir, "configs")
+  return (
+    source_checkout_dir
+    if os.path.isdir(source_checkout_dir)
+    else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
+  )
 
 
 def config_names(folder: str = "") -> list[str]:
-  """The names, without .json, of the files in a folder of configs_directory(); "" is configs_directory() itself."""
+  """Returns the names, without .json, of the files in a folder of configs_directory(), or in the directory itself."""
   names = files.listdir(os.path.join(configs_directory(), folder))
   return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 class _Sections(msgspec.Struct):
-  """The types of the sections of a recipe. The task checks the content of `data`."""
+  """The types of a recipe's sections. What `data` may contain depends on the task, which checks it later."""
 
   task: str = ""
   model: str | dict[str, Any] = {}
@@ -50,9 +58,10 @@ class Recipe:
   """Default values for the flags of a script.
 
   Attributes:
-    name: the name or path that --recipe or the task gives; "" if the task has no recipe.
+    name: the name or path of the recipe, as given by --recipe or by the task. It is "none" for --recipe=none, and "" if
+      --recipe is not given and the task has no recipe.
     path: the path of the file; "" if there is no recipe.
-    sections: the content of the file.
+    sections: the content of the file; empty if there is no recipe.
   """
 
   name: str = ""

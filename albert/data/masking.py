@@ -4,7 +4,7 @@ All functions are pure: they take and return arrays, and random numbers come fro
 rows (sequences) of different lengths. Their tokens are concatenated to T tokens; row b consists of the tokens from
 row_splits[b] to row_splits[b + 1] - 1. The result of a row depends only on that row and its key.
 
-Legend: T tokens, B rows, W words, M spans (in replace_tokens: masked tokens), C candidate starts of a span.
+Legend: T tokens, B rows, R some of the rows, W words, C candidate starts of a span, N spans, M masked tokens.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from albert.data import random_streams
 # A masked token becomes [MASK] with probability 0.8, a random token with 0.1, and stays with 0.1 (BERT, section 3.1).
 _P_MASK = 0.8
 _P_MASK_OR_RANDOM = 0.9
-# To place a span, _CANDIDATES random starts are tried in each of _MAX_TRIES rounds. If none is possible, all starts in
-# the row are searched. Other values would give other spans for the same key, of the same distribution.
-_CANDIDATES = 2
+# To place a span, _CANDIDATES_PER_ROUND random starts are tried in each of _MAX_TRIES rounds. If no tried start fits,
+# one of all fitting starts is chosen. Changing these numbers changes the spans drawn, not their distribution.
+_CANDIDATES_PER_ROUND = 2
 _MAX_TRIES = 4
-# Random numbers used in a round: one for n, one for each candidate, one for the choice after a search.
-_DRAWS_PER_ROUND = _CANDIDATES + 2
+# Random numbers of a row in each round, used or not: one to draw n, one for each candidate start, and one to choose
+# among all fitting starts.
+_DRAWS_PER_ROUND = _CANDIDATES_PER_ROUND + 2
 # Keys of the two sub-streams of a row's stream.
-_SPANS, _REPLACEMENTS = 0, 1
+_SPAN_STREAM, _REPLACEMENT_STREAM = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedSpans:
-  """M selected spans of tokens, in no particular order. Every array is int64 [M].
+  """N selected spans of tokens, in no particular order. Every array is int64 [N].
 
   Attributes:
     rows: the row of each span.
     starts, ends: the span consists of the tokens starts to ends - 1 (indices into T).
     num_words: number of words in the span.
-    drawn_words: the n that was drawn. num_words is smaller if the budget had no room for n words.
+    drawn_words: the n that was drawn. num_words is smaller if n words had more tokens than the budget had left, or if
+      no span of n words was possible in the row.
   """
 
   rows: np.ndarray
@@ -52,8 +54,8 @@ class MaskedTokens:
 
   Attributes:
     ids: int [T], the ids after replacement.
-    positions: int64 [masked tokens], ascending indices into T of the masked tokens.
-    labels: int [masked tokens], their original ids.
+    positions: int64 [M], ascending indices into T of the masked tokens.
+    labels: int [M], their original ids.
     spans: the spans that they belong to.
   """
 
@@ -98,37 +100,39 @@ class _Words:
 
   Attributes:
     start, end: int64 [W + ngram], word w consists of the tokens start[w] to end[w] - 1. The arrays are padded by
-      `ngram` entries, so that a span may be looked up beyond the last word. No span can contain padding.
-    run: int64 [W + ngram], number of the run that a word belongs to; -1 for padding.
+      `ngram` entries, so that start[w + i] is a valid index for i < ngram, even for the last word.
+    run: int64 [W + ngram], number of the run that a word belongs to; -1 for padding, so that no span contains padding.
     covered: bool [W + ngram], True for words in a selected span.
     row_splits: int64 [B + 1], row b consists of the words row_splits[b] to row_splits[b + 1] - 1.
   """
 
   def __init__(self, word_starts: np.ndarray, maskable: np.ndarray, row_splits: np.ndarray, ngram: int):
+    # The comments show the values for one row with the six tokens [CLS] _new er _era [SEP] _now. It has three words
+    # (tokens 1 and 2, token 3, token 5) in two runs. Its word_starts are 0 1 0 1 0 1, its maskable is 0 1 1 1 0 1.
     after_break = np.empty(maskable.size, bool)
     after_break[:1] = True
     after_break[1:] = ~maskable[:-1]
-    after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True
-    starts = maskable & (word_starts | after_break)
-    edges = np.flatnonzero(starts | ~maskable | after_break)
-    next_edge = np.append(edges[1:], maskable.size)
-    is_word = starts[edges]
-    first, last = edges[is_word], next_edge[is_word]  # [W]
-    runs = np.cumsum(after_break[first])
+    after_break[row_splits[:-1][row_splits[:-1] < maskable.size]] = True  # 1 1 0 0 0 1: also first tokens of rows
+    starts_word = maskable & (word_starts | after_break)  # 0 1 0 1 0 1
+    edges = np.flatnonzero(starts_word | ~maskable | after_break)  # [0, 1, 3, 4, 5]: a word ends before each edge
+    next_edges = np.append(edges[1:], maskable.size)  # [1, 3, 4, 5, 6]
+    is_word = starts_word[edges]  # 0 1 1 0 1
+    starts, ends = edges[is_word], next_edges[is_word]  # [W]: [1, 3, 5] and [3, 4, 6]
+    runs = np.cumsum(after_break[starts])  # [W]: [1, 1, 2]
     padding = np.full(ngram, -1, np.int64)
-    self.start = np.concatenate([first, padding])
-    self.end = np.concatenate([last, padding])
+    self.start = np.concatenate([starts, padding])
+    self.end = np.concatenate([ends, padding])
     self.run = np.concatenate([runs, padding])
-    self.covered = np.zeros(first.size + ngram, bool)
-    self.row_splits = np.searchsorted(first, row_splits)
+    self.covered = np.zeros(starts.size + ngram, bool)
+    self.row_splits = np.searchsorted(starts, row_splits)
     self.ngram = ngram
 
-  def span_sizes(self, first_words: np.ndarray, num_words: np.ndarray, max_tokens: np.ndarray) -> np.ndarray:
+  def words_in_span(self, first_words: np.ndarray, max_words: np.ndarray, max_tokens: np.ndarray) -> np.ndarray:
     """Computes how many words a span would have that starts at each given word.
 
     Args:
       first_words: int64, indices of words. The three arguments broadcast.
-      num_words: number of words that the span should have.
+      max_words: number of words that the span should have.
       max_tokens: largest number of tokens in the span. A span with more tokens is shortened by whole words.
 
     Returns:
@@ -136,63 +140,136 @@ class _Words:
       run or contain a covered word, or because even its first word has more than max_tokens tokens.
     """
     start, run = self.start[first_words], self.run[first_words]
-    sizes = np.zeros(first_words.shape, np.int64)
+    num_words = np.zeros(first_words.shape, np.int64)
     is_blocked = np.zeros(first_words.shape, bool)
     for index in range(self.ngram):
       word = first_words + index
-      is_next = (index < num_words) & (sizes == index)  # all words of the span before this one fit
+      may_extend = (index < max_words) & (num_words == index)  # all words of the span before this one fit
       is_in_run = self.run[word] == run
-      is_blocked |= is_next & ~is_in_run
-      sizes += is_next & is_in_run & (self.end[word] - start <= max_tokens)
+      is_blocked |= may_extend & ~is_in_run
+      num_words += may_extend & is_in_run & (self.end[word] - start <= max_tokens)
     for index in range(self.ngram):
-      is_blocked |= (index < sizes) & self.covered[first_words + index]
-    return np.where(is_blocked, 0, sizes)
+      is_blocked |= (index < num_words) & self.covered[first_words + index]
+    return np.where(is_blocked, 0, num_words)
 
-  def cover(self, first_words: np.ndarray, sizes: np.ndarray) -> None:
-    """Marks the words of spans as covered: `sizes` words each, from `first_words` on."""
+  def cover(self, first_words: np.ndarray, num_words: np.ndarray) -> None:
+    """Marks the words of spans as covered: `num_words` words each, from `first_words` on."""
     for index in range(self.ngram):
-      self.covered[first_words[index < sizes] + index] = True
+      self.covered[first_words[index < num_words] + index] = True
 
 
-def _search(
-  words: _Words, rows: np.ndarray, drawn: np.ndarray, room: np.ndarray, bits: np.ndarray
+def _concatenate_ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Concatenates ranges of integers, and returns the integers and the index of each one's range.
+
+  For example, starts [3, 10] and stops [6, 12] give [3, 4, 5, 10, 11] and [0, 0, 0, 1, 1].
+  """
+  sizes = stops - starts
+  owners = np.repeat(np.arange(sizes.size), sizes)
+  offsets = np.cumsum(sizes) - sizes  # index of each range's first integer in the result; 0 and 3 in the example
+  return np.arange(owners.size) - offsets[owners] + starts[owners], owners
+
+
+def _choose_among_all_spans(
+  words: _Words, rows: np.ndarray, drawn_words: np.ndarray, room: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Selects a span in each row uniformly among all possible ones.
 
-  If no span of `drawn` words is possible in a row, n is lowered until one is.
+  If no span of `drawn_words` words is possible in a row, n is lowered until one is.
 
   Args:
     words: the words of all rows.
     rows: int64 [R], the rows to search.
-    drawn: int64 [R], the n to begin with.
+    drawn_words: int64 [R], the n to begin with.
     room: int64 [R], largest number of tokens in the span.
     bits: uint64 [R], random bits.
 
   Returns:
     first_words: int64 [R], the first word of each span.
-    sizes: int64 [R], its number of words; 0 if no span is possible in the row any more.
+    num_words: int64 [R], its number of words; 0 if the row has room for no further span.
   """
-  first_words, sizes = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
-  n = drawn.copy()
-  open_rows = np.arange(rows.size)  # rows without a span so far
-  while open_rows.size:
-    first, stop = words.row_splits[rows[open_rows]], words.row_splits[rows[open_rows] + 1]
-    row_words = stop - first
-    ends = np.cumsum(row_words)
-    owner = np.repeat(np.arange(open_rows.size), row_words)
-    candidates = np.arange(ends[-1]) - np.repeat(ends - row_words - first, row_words)  # all words of the open rows
-    candidate_sizes = words.span_sizes(candidates, n[open_rows][owner], room[open_rows][owner])
-    num_possible = np.cumsum(candidate_sizes > 0)
-    before_row = np.concatenate([[0], num_possible])[ends - row_words]
-    in_row = np.concatenate([[0], num_possible])[ends] - before_row
-    has_span = in_row > 0
-    choice = before_row[has_span] + random_streams.below(bits[open_rows[has_span]], in_row[has_span])
-    index = np.searchsorted(num_possible, choice, side="right")
-    first_words[open_rows[has_span]] = candidates[index]
-    sizes[open_rows[has_span]] = candidate_sizes[index]
-    n[open_rows] -= 1
-    open_rows = open_rows[~has_span & (n[open_rows] > 0)]
-  return first_words, sizes
+  first_words, num_words = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)
+  n = drawn_words.copy()
+  unfinished = np.arange(rows.size)  # indices into `rows` of the rows without a span so far
+  while unfinished.size:
+    row = rows[unfinished]
+    # Every word of the unfinished rows is a candidate. `owners` holds the index into `unfinished` of its row.
+    candidates, owners = _concatenate_ranges(words.row_splits[row], words.row_splits[row + 1])
+    candidate_words = words.words_in_span(candidates, n[unfinished][owners], room[unfinished][owners])
+    # Row r owns num_possible[r] consecutive entries of `possible`, and first_possible[r] is the index of its first one.
+    possible = np.flatnonzero(candidate_words)
+    num_possible = np.bincount(owners[possible], minlength=unfinished.size)
+    first_possible = np.cumsum(num_possible) - num_possible
+    has_span = num_possible > 0
+    found = unfinished[has_span]
+    offsets = random_streams.to_int_below(bits[found], num_possible[has_span])
+    chosen = possible[first_possible[has_span] + offsets]
+    first_words[found], num_words[found] = candidates[chosen], candidate_words[chosen]
+    n[unfinished] -= 1
+    unfinished = unfinished[~has_span & (n[unfinished] > 0)]
+  return first_words, num_words
+
+
+class _SpanSelection:
+  """The state of `select_spans`: the spans selected so far, and the progress of each row.
+
+  The methods take R different rows, for each of which at most one span is added per round.
+
+  Attributes:
+    room: int64 [B], number of tokens that may still be selected.
+    drawn_words: int64 [B], the n of the span that the row is looking for; 0 if it is not drawn yet.
+    tries: int64 [B], number of rounds in which this span was looked for.
+  """
+
+  def __init__(self, words: _Words, budgets: np.ndarray):
+    self.room = budgets.astype(np.int64)
+    self.drawn_words = np.zeros(self.room.size, np.int64)
+    self.tries = np.zeros(self.room.size, np.int64)
+    self._words = words
+    self._n_thresholds = np.cumsum(ngram_probabilities(words.ngram))[:-1]
+    self._spans: list[tuple[np.ndarray, ...]] = []
+
+  def draw_n(self, rows: np.ndarray, bits: np.ndarray) -> None:
+    """Draws n for the rows that have none, from random bits [R]."""
+    needs_n = self.drawn_words[rows] == 0
+    draws = random_streams.to_unit_float(bits[needs_n])
+    self.drawn_words[rows[needs_n]] = 1 + np.searchsorted(self._n_thresholds, draws, side="right")
+
+  def find_spans(self, rows: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Looks for a span in each row.
+
+    Args:
+      rows: int64 [R].
+      bits: uint64 [R, C + 1]: random bits for the candidates, and for the choice among all spans.
+
+    Returns:
+      first_words, num_words: int64 [R]; num_words is 0 if no span was found.
+    """
+    row_splits, n, room = self._words.row_splits, self.drawn_words[rows], self.room[rows]
+    row_words = row_splits[rows + 1] - row_splits[rows]
+    candidates = row_splits[rows, None] + random_streams.to_int_below(bits[:, :-1], row_words[:, None])  # [R, C]
+    candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
+    first_possible = (np.arange(rows.size), (candidate_words > 0).argmax(axis=1))
+    first_words, num_words = candidates[first_possible], candidate_words[first_possible]
+    self.tries[rows] += 1
+    left = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))  # no tries are left
+    first_words[left], num_words[left] = _choose_among_all_spans(
+      self._words, rows[left], n[left], room[left], bits[left, -1]
+    )
+    return first_words, num_words
+
+  def add_spans(self, rows: np.ndarray, first_words: np.ndarray, num_words: np.ndarray) -> None:
+    """Adds a span to each row. The row then looks for its next span."""
+    self._words.cover(first_words, num_words)
+    starts, ends = self._words.start[first_words], self._words.end[first_words + num_words - 1]
+    self._spans.append((rows, starts, ends, num_words, self.drawn_words[rows]))
+    self.room[rows] -= ends - starts
+    self.drawn_words[rows], self.tries[rows] = 0, 0
+
+  def spans(self) -> MaskedSpans:
+    """Returns all spans that were added."""
+    if not self._spans:
+      return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
+    return MaskedSpans(*(np.concatenate(parts) for parts in zip(*self._spans, strict=True)))
 
 
 def select_spans(
@@ -207,12 +284,14 @@ def select_spans(
   """Selects non-overlapping n-grams of whole words in each row, until the row's budget of tokens is used up.
 
   For each span, n is drawn with p(n) proportional to 1/n, then the first word uniformly. If the span would overlap
-  another one or leave its run, another first word is drawn for the same n, so the drawn n of all spans follow p(n)
-  exactly. (The original ALBERT draws n again, which favours short spans.) If n words have more tokens than the budget
-  has left, the span is shortened. If no span of n words is possible in the row, n is lowered.
+  another one or leave its run, n is kept and another first word is drawn. The n of all spans, before any change below,
+  therefore follow p(n) exactly. (The original ALBERT draws n again in this case, so it selects more short spans.) If n
+  words have more tokens than the budget has left, the span is shortened. If no span of n words is possible in the row,
+  n is lowered.
 
   Args:
-    word_starts: bool [T], True for tokens that start a word. A token after a token that is not maskable always does.
+    word_starts: bool [T], True for tokens that start a word. A token that follows a special token, or that is the first
+      one of its row, counts as a word start, whatever its value here.
     maskable: bool [T], False for special tokens and padding.
     row_splits: int [B + 1], row b consists of the tokens row_splits[b] to row_splits[b + 1] - 1.
     budgets: int [B], largest number of tokens to select in each row.
@@ -220,44 +299,20 @@ def select_spans(
     ngram: largest number of words in a span.
   """
   words = _Words(word_starts, maskable, row_splits, ngram)
-  row_words = np.diff(words.row_splits)
-  streams = random_streams.draw(keys, _SPANS)
-  thresholds = np.cumsum(ngram_probabilities(ngram))[:-1]
-  room = budgets.astype(np.int64)
-  drawn = np.zeros(room.size, np.int64)  # n of the span that a row is looking for; 0: not drawn yet
-  tries = np.zeros(room.size, np.int64)
-  selected: list[tuple[np.ndarray, ...]] = []
-  active = np.flatnonzero((room > 0) & (row_words > 0))
-  step = 0
-  while active.size:
-    counters = np.arange(step * _DRAWS_PER_ROUND, (step + 1) * _DRAWS_PER_ROUND)
-    bits = random_streams.draw(streams[active, None], counters)
-    needs_n = drawn[active] == 0
-    drawn[active[needs_n]] = 1 + np.searchsorted(thresholds, random_streams.unit(bits[needs_n, 0]), side="right")
-    n, room_left = drawn[active], room[active]
-    candidates = words.row_splits[active, None] + random_streams.below(bits[:, 1:-1], row_words[active, None])  # [., C]
-    candidate_sizes = words.span_sizes(candidates, n[:, None], room_left[:, None])
-    first_possible = (np.arange(active.size), (candidate_sizes > 0).argmax(axis=1))
-    first_word, size = candidates[first_possible], candidate_sizes[first_possible]
-    tries[active] += 1
-    search = np.flatnonzero((size == 0) & (tries[active] >= _MAX_TRIES))
-    is_full = np.zeros(active.size, bool)
-    if search.size:
-      first_word[search], size[search] = _search(words, active[search], n[search], room_left[search], bits[search, -1])
-      is_full[search] = size[search] == 0
-    has_span = size > 0
-    first_word, size = first_word[has_span], size[has_span]
-    rows = active[has_span]
-    words.cover(first_word, size)
-    start, end = words.start[first_word], words.end[first_word + size - 1]
-    selected.append((rows, start, end, size, n[has_span]))
-    room[rows] -= end - start
-    drawn[rows], tries[rows] = 0, 0
-    active = active[(room[active] > 0) & ~is_full]
-    step += 1
-  if not selected:
-    return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
-  return MaskedSpans(*(np.concatenate(parts) for parts in zip(*selected, strict=True)))
+  selection = _SpanSelection(words, budgets)
+  streams = random_streams.draw(keys, _SPAN_STREAM)
+  rows = np.flatnonzero((selection.room > 0) & (np.diff(words.row_splits) > 0))
+  counters = np.arange(_DRAWS_PER_ROUND)
+  while rows.size:
+    bits = random_streams.draw(streams[rows, None], counters)  # [R, _DRAWS_PER_ROUND]
+    selection.draw_n(rows, bits[:, 0])
+    first_words, num_words = selection.find_spans(rows, bits[:, 1:])
+    has_span = num_words > 0
+    is_full = ~has_span & (selection.tries[rows] >= _MAX_TRIES)  # not even a search of the whole row found a span
+    selection.add_spans(rows[has_span], first_words[has_span], num_words[has_span])
+    rows = rows[(selection.room[rows] > 0) & ~is_full]
+    counters = counters + _DRAWS_PER_ROUND
+  return selection.spans()
 
 
 def replace_tokens(
@@ -274,7 +329,8 @@ def replace_tokens(
   Args:
     ids: int [T].
     positions: int [M], indices into T of the masked tokens.
-    columns: int [M], position of each masked token within its row; it selects the random numbers of the row's stream.
+    columns: int [M], index of each masked token within its row. The token in column c uses the numbers 2c and 2c + 1 of
+      its row's random stream.
     keys: uint64 [M], key of the random stream of each masked token's row.
     mask_id: id of [MASK].
     random_ids: the ids that random tokens are drawn from, uniformly.
@@ -282,12 +338,14 @@ def replace_tokens(
   Returns:
     int [T], a new array.
   """
-  streams = random_streams.draw(keys, _REPLACEMENTS)
-  action = random_streams.unit(random_streams.draw(streams, 2 * columns))
-  random_tokens = random_ids[random_streams.below(random_streams.draw(streams, 2 * columns + 1), random_ids.size)]
-  random_or_same = np.where(action < _P_MASK_OR_RANDOM, random_tokens, ids[positions])
+  streams = random_streams.draw(keys, _REPLACEMENT_STREAM)
+  action_draws = random_streams.to_unit_float(random_streams.draw(streams, 2 * columns))
+  random_tokens = random_ids[
+    random_streams.to_int_below(random_streams.draw(streams, 2 * columns + 1), random_ids.size)
+  ]
+  random_or_same = np.where(action_draws < _P_MASK_OR_RANDOM, random_tokens, ids[positions])
   replaced = ids.copy()
-  replaced[positions] = np.where(action < _P_MASK, mask_id, random_or_same)
+  replaced[positions] = np.where(action_draws < _P_MASK, mask_id, random_or_same)
   return replaced
 
 
@@ -311,10 +369,10 @@ def mask_tokens(
     mask_id, random_ids: see replace_tokens.
   """
   spans = select_spans(word_starts, maskable, row_splits, budgets, keys, ngram=ngram)
-  edges = np.zeros(ids.size + 1, np.int64)
-  edges[spans.starts] += 1
-  edges[spans.ends] -= 1
-  positions = np.flatnonzero(np.cumsum(edges)[:-1] > 0)
+  coverage_changes = np.zeros(ids.size + 1, np.int64)
+  coverage_changes[spans.starts] += 1
+  coverage_changes[spans.ends] -= 1
+  positions = np.flatnonzero(np.cumsum(coverage_changes)[:-1] > 0)
   rows = np.searchsorted(row_splits, positions, side="right") - 1
   masked = replace_tokens(
     ids,

@@ -14,7 +14,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-def as_bits(values: object) -> np.ndarray:
+def to_uint64(values: object) -> np.ndarray:
   """Converts integers to uint64, modulo 2**64. The result has at least one dimension."""
   if isinstance(values, int):
     return np.asarray([values & 0xFFFFFFFFFFFFFFFF], np.uint64)
@@ -28,25 +28,26 @@ def draw(keys: object, counters: object) -> np.ndarray:
     keys, counters: integers or integer arrays, which broadcast against each other.
 
   Returns:
-    uint64 of the broadcast shape, at least [1]: random bits for `unit` and `below`, or keys of sub-streams.
+    uint64 of the broadcast shape, with at least one dimension. Pass them to `to_unit_float` or `to_int_below`, or use
+    them as the keys of other streams.
   """
-  bits = as_bits(keys) + (as_bits(counters) + np.uint64(1)) * _GOLDEN
+  bits = to_uint64(keys) + (to_uint64(counters) + np.uint64(1)) * _GOLDEN
   bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
   bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
   return bits ^ (bits >> np.uint64(31))
 
 
-def unit(bits: np.ndarray) -> np.ndarray:
+def to_unit_float(bits: np.ndarray) -> np.ndarray:
   """Converts uint64 random bits to float64, uniform in [0, 1)."""
   return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def below(bits: np.ndarray, bound: object) -> np.ndarray:
+def to_int_below(bits: np.ndarray, bound: object) -> np.ndarray:
   """Converts uint64 random bits to int64, uniform in [0, bound).
 
   Args:
     bits: random bits.
-    bound: 1 to 2**32, an integer or an array that broadcasts against `bits`. The probabilities of the values differ
-      from 1 / bound by a factor of at most 1 + bound / 2**32.
+    bound: 1 to 2**32, an integer or an array that broadcasts against `bits`. Each value's probability is 1 / bound,
+      with a relative error below bound / 2**32.
   """
-  return (((bits >> np.uint64(32)) * as_bits(bound)) >> np.uint64(32)).astype(np.int64)
+  return (((bits >> np.uint64(32)) * to_uint64(bound)) >> np.uint64(32)).astype(np.int64)

@@ -1,8 +1,9 @@
-"""The shards of a dataset: the number of examples and the hash of each file, and checks that no file is wrong.
+"""The shards of a dataset: the number of examples and the hash of each file, and checks for bad files.
 
-If a manifest lists the shards, it provides these numbers, and of the shards only the sizes are checked. Shards without
-a manifest, such as those of the original scripts, are read once to count and hash their records, in parallel
-processes, and the results are cached. This module does not import TensorFlow.
+The checks find missing, changed and duplicate files. If a manifest lists a shard, the count and the hash come from the
+manifest, and only the size of the file is compared with it. Shards without a manifest, such as those written by the
+original scripts, are read once to count and hash their records, in parallel processes, and the results are cached. This
+module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from albert.data.content import DataContent, FileContent
-from albert.data.manifest import FILE_NAME, Manifest, ShardInfo
+from albert.data.manifest import FILE_NAME as MANIFEST_NAME
+from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.progress import Progress
@@ -78,7 +80,7 @@ class Shards:
     if num_parts > len(self.paths):
       raise UserError(
         f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), "
-        "so that each host reads other shards"
+        "so that every host has shards of its own"
       )
     parts: list[list[int]] = [[] for _ in range(num_parts)]
     examples = [0] * num_parts
@@ -101,41 +103,46 @@ class Shards:
     )
 
 
-def stat_shards(spec: str, *, flag: str) -> dict[str, files.Stat]:
+def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   """Finds the shards that match globs, and their sizes and modification times.
 
-  A glob such as 'shards/*' may also match the manifest and the cached hashes beside the shards. They are left out.
+  A glob such as 'shards/*' may also match the manifest and the cache of hashes in the same directory. They are
+  left out.
 
   Args:
-    spec: comma-separated globs.
+    globs: comma-separated globs.
     flag: the flag that gave them, for messages.
 
   Raises:
     UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
   """
-  matches = files.stat_globs(spec, flag=flag)
-  shards = {path: status for path, status in matches.items() if os.path.basename(path) not in (FILE_NAME, CACHE_NAME)}
+  matches = files.stat_globs(globs, flag=flag)
+  shards = {
+    path: status for path, status in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)
+  }
   if not shards:
     first = next(iter(matches))
     example = files.join(os.path.dirname(first), "*.tfrecord*")
-    raise UserError(f"{flag}: {first} is not a shard, it describes shards: give the shards, for example {example!r}")
+    raise UserError(
+      f"{flag}: {first} is a manifest or a cache of hashes, not a shard: pass the shards, for example {example!r}"
+    )
   return shards
 
 
-def open_shards(
+def count_and_hash_shards(
   paths: Sequence[str],
   *,
   stats: Mapping[str, files.Stat] | None = None,
-  patterns: str = "",
+  globs: str = "",
   cache_dir: str = "",
 ) -> Shards:
-  """Finds the number of examples and the hash of each file: in the manifest beside it, or else by reading the file.
+  """Finds the number of examples and the hash of each file: in its manifest, or else by reading the file.
 
   Args:
     paths: the files, in the order in which they are read.
     stats: sizes and modification times of all paths, as files.stat_globs returns them; None to look them up.
-    patterns: the comma-separated globs that the paths come from. They tell missing shards from shards that were left
-      out on purpose: a shard of the manifest is missing if a pattern matches it but it is not in `paths`.
+    globs: the comma-separated globs that the paths come from. A shard that a manifest lists is missing if a glob
+      matches it but it is not in `paths`. A shard that no glob matches was left out on purpose.
     cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
 
   Raises:
@@ -143,85 +150,114 @@ def open_shards(
       manifest; two files have the same content.
   """
   stats = stats or files.stats(paths)
-  manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
-  listed: dict[str, ShardInfo] = {}
-  is_gzip: dict[str, bool] = {}
-  for directory, manifest in manifests.items():
-    if manifest is not None and not manifest.shards:
-      raise UserError(f"{files.join(directory, FILE_NAME)} lists no shards: restore it, or run data preparation again")
-    if manifest is not None:
-      by_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
-      _refuse_missing(directory, [shard.file for shard in manifest.shards if shard.file not in by_name], patterns)
-      entries = {by_name[shard.file]: shard for shard in manifest.shards if shard.file in by_name}
-      listed |= entries
-      compress = manifest.settings.get("compress")
-      is_gzip |= dict.fromkeys(entries, compress) if isinstance(compress, bool) else {}
-  for path in paths:
-    if path in listed and listed[path].bytes != stats[path].num_bytes:
-      raise UserError(
-        f"{path} has {stats[path].num_bytes} bytes, {_manifest_of(path)} says {listed[path].bytes}: it was changed or "
-        "cut off after data preparation; restore it, or run data preparation again"
-      )
-  _warn_of_unlisted([path for path in paths if manifests[os.path.dirname(path)] and path not in listed])
-  scanned = _scan([path for path in paths if not (path in listed and listed[path].sha256)], stats, cache_dir)
-  for path, info in scanned.items():
-    if path in listed and listed[path].examples != info.num_records:
-      raise UserError(
-        f"{path} holds {info.num_records} examples, {_manifest_of(path)} says {listed[path].examples}: restore it, or "
-        "run data preparation again"
-      )
+  listed, is_gzip = _read_manifests(paths, globs)
+  _check_sizes(listed, stats)
+  scanned = _scan([path for path in paths if path not in listed or not listed[path].sha256], stats, cache_dir)
+  _check_counts(listed, scanned)
   is_gzip |= {path: info.is_gzip for path, info in scanned.items()}
-  unchecked = [path for path in paths if path not in is_gzip]
-  is_gzip |= dict(zip(unchecked, files.in_threads(records.is_gzip, unchecked), strict=True))
+  compression_unknown = [path for path in paths if path not in is_gzip]
+  is_gzip |= dict(zip(compression_unknown, files.in_threads(records.is_gzip, compression_unknown), strict=True))
   counts = [scanned[path].num_records if path in scanned else listed[path].examples for path in paths]
   hashes = [scanned[path].sha256 if path in scanned else listed[path].sha256 for path in paths]
   for path, count in zip(paths, counts, strict=True):
     if count == 0:
       raise UserError(f"{path}: holds no records; leave it out or write it again")
-  _refuse_copies(paths, hashes)
+  _check_for_copies(paths, hashes)
   return Shards(tuple(paths), tuple(counts), tuple(is_gzip[path] for path in paths), tuple(hashes))
 
 
-def _manifest_of(path: str) -> str:
-  return files.join(os.path.dirname(path), FILE_NAME)
+def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardInfo], dict[str, bool]]:
+  """Reads the manifests of the directories of shards, and checks that no shard is missing.
+
+  Returns:
+    listed: path -> its entry in the manifest, for the paths that a manifest lists.
+    is_gzip: path -> whether the file is compressed, for the listed paths whose manifest says so.
+  """
+  listed: dict[str, ShardInfo] = {}
+  is_gzip: dict[str, bool] = {}
+  unlisted: list[str] = []
+  for directory in dict.fromkeys(map(os.path.dirname, paths)):
+    manifest = Manifest.load(directory)
+    if manifest is None:
+      continue
+    if not manifest.shards:
+      raise UserError(
+        f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
+      )
+    by_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
+    _check_for_missing(directory, [shard.file for shard in manifest.shards if shard.file not in by_name], globs)
+    entries = {by_name[shard.file]: shard for shard in manifest.shards if shard.file in by_name}
+    listed |= entries
+    unlisted += [path for path in by_name.values() if path not in entries]
+    compress = manifest.settings.get("compress")
+    if isinstance(compress, bool):
+      is_gzip |= dict.fromkeys(entries, compress)
+  _warn_of_unlisted(unlisted)
+  return listed, is_gzip
 
 
-def _refuse_missing(directory: str, absent: Sequence[str], patterns: str) -> None:
-  """Raises a UserError if a pattern matches one of the files that the manifest lists but that are not in the input."""
-  globs = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
-  missing = [name for name in absent if any(_matches(files.join(directory, name), pattern) for pattern in globs)]
+def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> None:
+  """Raises a UserError if a glob matches one of the files that the manifest lists but that are not in the input."""
+  stripped = [glob.strip() for glob in globs.split(",") if glob.strip()]
+  missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in stripped)]
   if missing:
     others = f" and {len(missing) - 1} more" if missing[1:] else ""
+    verb = "do" if missing[1:] else "does"
     raise UserError(
-      f"{files.join(directory, FILE_NAME)} lists {missing[0]}{others}, not there: restore the shards or run data "
-      "preparation again; to leave them out on purpose, give globs that do not match them"
+      f"{files.join(directory, MANIFEST_NAME)} lists {missing[0]}{others}, which {verb} not exist: restore the shards "
+      "or run data preparation again; to leave them out on purpose, give globs that do not match them"
     )
 
 
-def _matches(path: str, pattern: str) -> bool:
+def _matches(path: str, glob: str) -> bool:
   """Returns whether a glob matches a path, which need not exist. `**` matches any number of directories."""
-  if "**" in pattern:
-    return fnmatch.fnmatchcase(path, pattern.replace("**/", "*"))
-  parts, globs = ([part for part in text.split("/") if part not in ("", ".")] for text in (path, pattern))
-  return len(parts) == len(globs) and all(map(fnmatch.fnmatchcase, parts, globs))
+  if "**" in glob:
+    # fnmatch's * also matches slashes, but it needs the slash after ** in the path: a/**/*.tfrecord would match
+    # a/b/x.tfrecord, but not a/x.tfrecord. Written as a/**.tfrecord, it matches both.
+    return fnmatch.fnmatchcase(path, glob.replace("**/", "*"))
+  # Without **, a * must not match slashes, so the parts between slashes are compared one by one.
+  path_parts, glob_parts = ([part for part in text.split("/") if part not in ("", ".")] for text in (path, glob))
+  return len(path_parts) == len(glob_parts) and all(map(fnmatch.fnmatchcase, path_parts, glob_parts))
 
 
 def _warn_of_unlisted(paths: Sequence[str]) -> None:
   if paths:
+    others, verb, pronoun = (f" and {len(paths) - 1} more files", "are", "them") if paths[1:] else ("", "is", "it")
     print(
-      f"warning: {_manifest_of(paths[0])} does not list {paths[0]}"
-      f"{f' and {len(paths) - 1} more files' if paths[1:] else ''}: used as it is; if it is of another preparation, "
-      "leave it out",
+      f"warning: {paths[0]}{others} {verb} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run "
+      f"of data preparation wrote {pronoun}, leave {pronoun} out",
       file=sys.stderr,
     )
 
 
-def _refuse_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
+def _check_sizes(listed: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:
+  for path, shard in listed.items():
+    if shard.bytes != stats[path].num_bytes:
+      raise UserError(
+        f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
+        "off after data preparation; restore it, or run data preparation again"
+      )
+
+
+def _check_counts(listed: Mapping[str, ShardInfo], scanned: Mapping[str, records.RecordFileInfo]) -> None:
+  for path, info in scanned.items():
+    if path in listed and listed[path].examples != info.num_records:
+      raise UserError(
+        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {listed[path].examples}: restore it, "
+        "or run data preparation again"
+      )
+
+
+def _check_for_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
   seen: dict[str, str] = {}
   for path, sha256 in zip(paths, hashes, strict=True):
     if sha256 in seen:
       raise UserError(f"{path} is a copy of {seen[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out")
     seen[sha256] = path
+
+
+def _manifest_of(path: str) -> str:
+  return files.join(os.path.dirname(path), MANIFEST_NAME)
 
 
 # ---- files without a manifest ----------------------------------------------------------------------
@@ -263,14 +299,14 @@ def _cache_key(path: str) -> str:
 
 
 def _cached(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
-  """Returns what the cache says of a file; None if it has no entry, or if the file has changed since."""
+  """Returns the cached information about a file; None if there is none, or if the file has changed since."""
   entry = cache.get(_cache_key(path))
   if entry is None:
     return None
   info = records.RecordFileInfo(*entry[2:6])
-  is_complete = info.num_bytes == stat.num_bytes
-  # The entries also differ if this one is damaged, because of its checksum.
-  return info if is_complete and entry == _cache_entry(path, stat, info) else None
+  same_size = info.num_bytes == stat.num_bytes
+  # A damaged entry differs from the one computed here too, because its checksum is wrong.
+  return info if same_size and entry == _cache_entry(path, stat, info) else None
 
 
 def _cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:

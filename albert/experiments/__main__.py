@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":  # before the other imports, so that a signal during them ends the command with one line
+if (
+  __name__ == "__main__"
+):  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
   from albert import startup
 
   startup.begin()
@@ -110,11 +112,11 @@ def _tasks() -> dict[str, FinetuningTask]:
 def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   values = flags.FLAGS
   vocab_size = scale.vocab_size
-  squad, questions = values.squad_v2 or values.squad_v1, {}
+  squad, question_flags = values.squad_v2 or values.squad_v1, {}
   if squad:
-    questions["squad_file"] = squad.split(",")[-1]
+    question_flags["squad_file"] = squad.split(",")[-1]
   if values.race_dir:
-    questions["race_file"] = files.join(values.race_dir, "dev")
+    question_flags["race_file"] = files.join(values.race_dir, "dev")
   if values.spm_model_file:
     from albert.tokenization.tokenizer import Tokenizer
 
@@ -124,7 +126,7 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     corpus=values.corpus,
     additional_corpus=values.additional_corpus,
     heldout_corpus=values.heldout_corpus,
-    questions=questions,
+    question_flags=question_flags,
     spm_model_file=values.spm_model_file,
     tasks=_tasks(),
     vocab_size=vocab_size,
@@ -145,7 +147,7 @@ def describe(plan: Plan, flops: float) -> str:
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
   predictions = -(-scale.max_seq_length * 15 // 100)
   for variant in plan.experiment.variants:
-    config, train = scale.model(variant, plan.inputs.vocab_size), plan.train(variant)
+    config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
     batch, steps = train["train_batch_size"], train["num_train_steps"]
     cost = costs.step_flops(config, batch_size=batch, seq_length=scale.max_seq_length, predictions=predictions)
     hours = steps * cost / flops / 3600

@@ -1,4 +1,4 @@
-"""Reads the definitions of the experiments, one JSON file of configs/experiments/ for each."""
+"""Reads the definitions of experiments. Each experiment is one JSON file in configs/experiments/."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from albert.io.json_values import shown
 _FOLDER = "experiments"
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
-# Keys of an experiment that give the default for all its variants.
-_COMMON = ("model", "steps")
-MEASURED = ("mlm", "sop", "nsp")
+# Keys of an experiment whose values are the defaults of all its variants.
+_VARIANT_DEFAULTS = ("model", "steps")
+# The pretraining tasks: masked LM, sentence order and next sentence.
+_PRETRAINING_TASKS = ("mlm", "sop", "nsp")
 # Settings of data preparation that variants may change, with their defaults.
-DATA = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
+DATA_DEFAULTS = {"sentence_prediction": "sop", "masking": "static", "input_format": "segments"}
 
 
 _REMEDY = "see the files of configs/experiments"
@@ -31,7 +32,14 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class _File(msgspec.Struct):
-  """The keys of an experiment's file that are not fields of Experiment, or that need another type."""
+  """Schema of the keys of an experiment's file that Experiment lacks, or for which it has a different type.
+
+  Attributes:
+    title, source: see Experiment.
+    model, steps: the defaults of the variants, see Variant.
+    variants: the values of each variant.
+    reduced: values that replace `model` and `steps` at scales below the paper's.
+  """
 
   title: str
   source: str
@@ -43,20 +51,21 @@ class _File(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-  """One of the models that an experiment compares.
+  """One of the models that an experiment compares. The attributes are also the keys of the file.
 
   Attributes:
     name: a name that no other variant of the experiment has.
-    model: name of the model, with the paper's sizes.
-    fields: fields of its ModelConfig that differ, with the paper's sizes.
-    data: settings of data preparation that differ from the defaults in DATA.
-    corpus: "main", or "additional" for the main corpus and the additional one.
-    steps: number of pretraining steps, as a multiple of those of the scale.
-    batch: batch size, as a multiple of that of the scale. The number of steps is divided by it, so that all
-      variants see equally many examples.
-    starts_from: name of an earlier variant whose weights it starts from; empty for random weights.
-    x: position on the x axis of the figure; None if the figure has a bar for each variant.
-    paper: the paper's results, score -> number (percent).
+    model: name of the model in the paper, such as "albert_base". A Scale may reduce its sizes.
+    fields: fields of ModelConfig whose values differ from those of `model`, in the paper's sizes.
+    data: settings of data preparation that differ from the defaults in DATA_DEFAULTS.
+    corpus: "main" for the main corpus, or "additional" for the main and the additional corpus together.
+    steps: factor, not a count: the scale's number of pretraining steps is multiplied by it.
+    batch: factor, not a size: the scale's batch size is multiplied by it, and the number of steps is divided by it, so
+      that all variants see the same number of examples.
+    starts_from: name of an earlier variant. Training starts from its weights; if empty, from random weights.
+    x: position of the variant on the x axis of the figure, for example its number of layers; None if the variants have
+      no such number. The figure then has a bar for each variant.
+    paper: the paper's results: score -> percent; "parameters" -> count; "speedup" -> factor.
   """
 
   name: str
@@ -77,14 +86,15 @@ class Experiment:
 
   Attributes:
     name: name of its file.
-    title: the question of the experiment.
-    source: the paper and the table that it repeats.
+    title: what the experiment compares, the title of its table.
+    source: the paper, and the table or section in it that the experiment reproduces.
     variants: the variants, in the order of the table.
     intrinsic: pretraining tasks that every variant is evaluated on: "mlm", "sop", "nsp".
     finetuned: whether the variants are fine-tuned on the tasks whose data is given.
-    figure: "layers" for a figure of the distance between the input and the output of each layer; otherwise empty.
-    x: label of the x axis, if the variants have positions on it.
-    speed_of: name of the variant that speeds are compared with; empty if speeds are not compared.
+    figure: "layers" for a figure of the distance between the input and the output of each layer; empty for the figure
+      of scores by variant.
+    x: label of the x axis; empty if the variants have no `x`.
+    speed_of: name of the variant whose training speed is 1.0x in the table; empty if the table has no speeds.
   """
 
   name: str
@@ -120,43 +130,48 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path, remedy=_REMEDY)
-  _refuse_unknown(path, values, {*_names_of(Experiment), *_COMMON, "reduced"} - {"name"})
+  # The file is checked in two passes. First its variants are read, with the defaults that the file has for all of them.
+  _refuse_unknown(path, values, {*_names_of(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
   file = json_values.convert(path, values, _File, _REMEDY)
-  _refuse_unknown(f"{path}: reduced", file.reduced, set(_COMMON))
-  shared = {"model": file.model, "steps": file.steps} | (file.reduced if reduced else {})
+  _refuse_unknown(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
+  defaults = {"model": file.model, "steps": file.steps} | (file.reduced if reduced else {})
   variants: list[Variant] = []
   for number, given in enumerate(file.variants):
-    variants.append(_variant(f"{path}: variants[{number}]", given, shared, [variant.name for variant in variants]))
+    variants.append(_variant(f"{path}: variants[{number}]", given, defaults, [variant.name for variant in variants]))
+  # Then the other keys are read, and the values that may name variants are checked.
   name = os.path.basename(path).removesuffix(".json")
   experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
   experiment = dataclasses.replace(experiment, variants=variants)
   for key, value, allowed in (
     ("figure", experiment.figure, ("", LAYERS)),
     ("speed_of", experiment.speed_of, ("", *(variant.name for variant in variants))),
-    *(("intrinsic", task, MEASURED) for task in experiment.intrinsic),
+    *(("intrinsic", task, _PRETRAINING_TASKS) for task in experiment.intrinsic),
   ):
     if value not in allowed:
-      raise UserError(f"{path}: {key} {shown(value)} is none of {', '.join(filter(None, allowed))}")
+      raise UserError(f"{path}: {key} {shown(value)} is not one of {', '.join(filter(None, allowed))}")
   return experiment
 
 
-def _variant(where: str, given: Mapping[str, Any], shared: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
+def _variant(where: str, given: Mapping[str, Any], defaults: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
   _refuse_unknown(where, given, _names_of(Variant))
-  variant = json_values.convert(where, {"fields": {}, "data": {}, **shared, **given}, Variant, _REMEDY)
-  _refuse_unknown(f"{where}: data", variant.data, set(DATA))
+  variant = json_values.convert(where, {"fields": {}, "data": {}, **defaults, **given}, Variant, _REMEDY)
+  _refuse_unknown(f"{where}: data", variant.data, set(DATA_DEFAULTS))
   json_values.convert(f"{where}: data", variant.data, dict[str, str], _REMEDY)
   if variant.name in earlier:
-    raise UserError(f"{where}: name {variant.name!r} is that of another variant: give each its own")
+    raise UserError(f"{where}: another variant has the name {variant.name!r} too: give each variant a different name")
   if variant.starts_from not in ("", *earlier):
-    raise UserError(f"{where}: starts_from {variant.starts_from!r} is no earlier variant ({', '.join(earlier)})")
+    known = f"earlier variants: {', '.join(earlier)}" if earlier else "there are no earlier variants"
+    raise UserError(f"{where}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
   if variant.corpus not in (MAIN, ADDITIONAL):
-    raise UserError(f"{where}: corpus {shown(variant.corpus)} is none of {MAIN}, {ADDITIONAL}")
+    raise UserError(f"{where}: corpus {shown(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
   if variant.model not in MODELS:
     raise UserError(f"{where}: unknown model {shown(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)
   from_dict(type(model), model.to_dict() | dict(variant.fields), source=where)
   # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.
-  return dataclasses.replace(variant, data={key: value for key, value in variant.data.items() if value != DATA[key]})
+  return dataclasses.replace(
+    variant, data={key: value for key, value in variant.data.items() if value != DATA_DEFAULTS[key]}
+  )
 
 
 def _names_of(cls: type) -> set[str]:

@@ -1,7 +1,8 @@
-"""The commands of an experiment at a scale, in order, each with the file that shows that it is done.
+"""Plans the commands of an experiment at a scale.
 
-The commands are those that a user would type. Text, vocabulary, shards and pretrained models that several variants or
-experiments share are made once: the name of their folder contains a hash of everything they depend on.
+The commands are those that a user would type. Each one comes with the file that it writes last: if this file exists,
+the command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
+model. These are made once, because the name of their directory contains a hash of everything they depend on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from albert.config.model import ModelConfig
 from albert.errors import UserError
 from albert.experiments import layers
-from albert.experiments.catalog import ADDITIONAL, DATA, LAYERS, MAIN, Experiment, Variant
+from albert.experiments.catalog import ADDITIONAL, DATA_DEFAULTS, LAYERS, MAIN, Experiment, Variant
 from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
@@ -32,12 +33,12 @@ _HELDOUT_SEED = 1
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningTask:
-  """A task to fine-tune on.
+  """A task on which pretrained models are fine-tuned.
 
   Attributes:
     script: module of the script.
     flags: flags of the script.
-    scores: score -> name of the metric, and the factor that turns it into percent.
+    scores: name of the score -> (name of the metric, factor that converts the metric to percent).
   """
 
   script: str
@@ -51,12 +52,13 @@ class Inputs:
 
   Attributes:
     output_dir: directory for text, shards, runs and tables.
-    corpus: globs of the text to train on; empty for the documentation of the installed packages.
+    corpus: globs of the text to train on. If it is empty, the documentation of the installed packages is used.
     additional_corpus: globs of more text, for variants that use it.
-    heldout_corpus: globs of the text that pretraining is evaluated on; empty if it is to be made.
-    questions: flags of data_prep.question_texts, which makes the held-out text if none is given; may be empty.
-    spm_model_file: the vocabulary; empty if one is to be trained on the corpus.
-    tasks: the tasks to fine-tune on, by name.
+    heldout_corpus: globs of the text that pretraining is evaluated on. If it is empty, this text is made from the
+      question files; without them, it is held out from the documentation of the installed packages.
+    question_flags: flags of data_prep.question_texts, which name the SQuAD and RACE files; may be empty.
+    spm_model_file: the vocabulary. If it is empty, a vocabulary is trained on the corpus.
+    tasks: name -> task to fine-tune on.
     vocab_size: size of the vocabulary.
     num_seeds: number of runs of each variant.
   """
@@ -65,7 +67,7 @@ class Inputs:
   corpus: str = ""
   additional_corpus: str = ""
   heldout_corpus: str = ""
-  questions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  question_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
   spm_model_file: str = ""
   tasks: Mapping[str, FinetuningTask] = dataclasses.field(default_factory=dict)
   vocab_size: int
@@ -74,20 +76,36 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """A command, with a name for messages. `done` is the file that it writes last."""
+  """A command.
+
+  Attributes:
+    name: the name of the step, for messages.
+    command: the words of the command.
+    last_file: the file that the command writes last. If it exists, the step is done.
+  """
 
   name: str
   command: tuple[str, ...]
-  done: str
+  last_file: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """Where a score is found: a metric in a JSON file, and the factor that turns it into percent."""
+  """Where a score is found.
+
+  Attributes:
+    file: a JSON file with metrics.
+    metric: name of the metric.
+    factor: factor that converts the metric to percent.
+  """
 
   file: str
   metric: str
   factor: float = 100.0
+
+
+# Steps, and the results that they make: name of the score -> where it is found.
+_StepsAndResults = tuple[list[Step], dict[str, Result]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,23 +139,25 @@ class Plan:
     scale: the sizes of models and training.
     inputs: the inputs that the user gives.
   Raises:
-    UserError: text that the experiment needs is not given.
+    UserError: the inputs lack a text that the experiment needs.
   """
 
   def __init__(self, experiment: Experiment, scale: Scale, inputs: Inputs):
     self.experiment, self.scale, self.inputs = experiment, scale, inputs
-    if inputs.corpus and not inputs.heldout_corpus and not inputs.questions:
+    if inputs.corpus and not inputs.heldout_corpus and not inputs.question_flags:
       raise UserError(
-        "--corpus without --heldout_corpus: give text to evaluate on that is not in --corpus, or SQuAD or RACE, from "
-        "whose development sets it is made"
+        "--corpus without --heldout_corpus: give --heldout_corpus with text that is not in --corpus, or give SQuAD or "
+        "RACE (--squad_v1, --squad_v2, --race_dir), whose development sets are then used as held-out text"
       )
     if any(v.corpus == ADDITIONAL for v in experiment.variants) and not inputs.additional_corpus:
-      raise UserError(f"--run={experiment.name} compares with more text: give it with --additional_corpus")
+      raise UserError(
+        f"--run={experiment.name} trains some variants on additional text: give it with --additional_corpus"
+      )
     self._sample_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
-    self._sample = self._new_folder("corpus", self._sample_flags)
-    self._questions = files.join(self._new_folder("questions", inputs.questions), "heldout.txt")
+    self._sample = self._shared_directory("corpus", self._sample_flags)
+    self._question_text = files.join(self._shared_directory("questions", inputs.question_flags), "heldout.txt")
     self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
-    trained = files.join(self._new_folder("vocab", self._vocabulary_flags), output_files.VOCABULARY)
+    trained = files.join(self._shared_directory("vocab", self._vocabulary_flags), output_files.VOCABULARY)
     self.vocabulary = inputs.spm_model_file or trained
 
   @property
@@ -151,9 +171,9 @@ class Plan:
     if not inputs.corpus:
       command = _command("data_prep.sample_corpus", output_dir=self._sample, **self._sample_flags)
       steps.append(Step("text of the installed packages", command, files.join(self._sample, "heldout.txt")))
-    if inputs.questions and not inputs.heldout_corpus:
-      command = _command("data_prep.question_texts", output_file=self._questions, **inputs.questions)
-      steps.append(Step("text of the development sets", command, self._questions))
+    if inputs.question_flags and not inputs.heldout_corpus:
+      command = _command("data_prep.question_texts", output_file=self._question_text, **inputs.question_flags)
+      steps.append(Step("text of the development sets", command, self._question_text))
     if not inputs.spm_model_file:
       output_dir = os.path.dirname(self.vocabulary)
       command = _command("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
@@ -168,44 +188,33 @@ class Plan:
   def _cell(self, variant: Variant, seed: int) -> Cell:
     run, steps = self._pretraining(variant, seed)
     results: dict[str, Result] = {}
-    for task in self.experiment.intrinsic:
-      if task in ("mlm", _sentence_prediction(variant)):
-        results[task] = Result(files.join(run, output_files.EVAL_RESULTS), INTRINSIC[task])
-      else:  # evaluated with the head it has, which is untrained or was trained on the other task, as in table 5
-        steps += self._intrinsic(variant, seed, task, run)
-        results[task] = Result(steps[-1].done, INTRINSIC[task])
-    for name, finetuning in self.inputs.tasks.items() if self.experiment.finetuned else ():
-      output_dir = files.join(run, name)
-      flags = dict(finetuning.flags) | {"seed": seed}
-      if self.scale.finetuning:
-        flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
-      command = _command(
-        finetuning.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
-      )
-      done = files.join(output_dir, output_files.EVAL_RESULTS)
-      steps.append(Step(f"{variant.name}, seed {seed}: {name}", command, done))
-      results |= {score: Result(done, metric, factor) for score, (metric, factor) in finetuning.scores.items()}
-    if self.experiment.figure == LAYERS:
-      done = files.join(run, layers.FILE_NAME)
-      shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
-      command = _command("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=done)
-      steps.append(Step(f"{variant.name}, seed {seed}: layers", command, done))
+    for more_steps, more_results in (
+      self._intrinsic_evaluation(variant, seed, run),
+      self._finetuning(variant, seed, run),
+      self._layer_figure(variant, seed, run),
+    ):
+      steps += more_steps
+      results |= more_results
     digest = _digest([step.command for step in steps])
     return Cell(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), steps, results, run)
 
   def _pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Step]]:
-    """Returns the output_dir of a variant's pretraining, and all steps up to the end of it."""
+    """Returns the output_dir of a variant's pretraining, and all steps up to the end of it.
+
+    The output_dir contains a hash of the flags. Variants and experiments with the same flags thus share one run. If the
+    variant starts from the weights of another one, the steps of that one come first.
+    """
     steps: list[Step] = []
     flags: dict[str, Any] = {}
     if variant.starts_from:
       start, steps = self._pretraining(self.experiment.variant(variant.starts_from), seed)
       flags = {"init_checkpoint": start, "init_from_shallower": True}
     prediction = _sentence_prediction(variant)
-    steps = [*steps, self._preparation(variant.corpus, **variant.data), self._heldout(prediction)]
+    steps = [*steps, self._make_shards(variant.corpus, **variant.data), self._make_heldout_shards(prediction)]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags |= {
       **model.to_dict(),
-      **self.train(variant),
+      **self.training_flags(variant),
       "input_file": self._shards(variant.corpus, **variant.data),
       "eval_input_file": self._shards(HELDOUT, sentence_prediction=prediction),
       "spm_model_file": self.vocabulary,
@@ -213,21 +222,28 @@ class Plan:
     }
     run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{_digest(flags)}")
     command = _command("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
-    done = files.join(run, output_files.EVAL_RESULTS)
-    steps.append(Step(f"{variant.name}, seed {seed}: pretraining", command, done))
-    return run, list(dict.fromkeys(steps))
+    last_file = files.join(run, output_files.EVAL_RESULTS)
+    steps.append(Step(f"{variant.name}, seed {seed}: pretraining", command, last_file))
+    return run, list(dict.fromkeys(steps))  # without repeated steps, such as the shards of the variant it starts from
 
-  def train(self, variant: Variant) -> dict[str, Any]:
-    """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
-    train = dict(self.scale.train)
-    train["train_batch_size"] = max(1, round(train["train_batch_size"] * variant.batch))
-    for name in ("num_train_steps", "num_warmup_steps"):
-      train[name] = max(1, round(train[name] * variant.steps / variant.batch))
-    train["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
-    return train
+  def _intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+    """Evaluates a variant on the experiment's pretraining tasks. Pretraining itself evaluates those it trains on."""
+    steps: list[Step] = []
+    results = {}
+    for task in self.experiment.intrinsic:
+      if task in ("mlm", _sentence_prediction(variant)):
+        results_file = files.join(run, output_files.EVAL_RESULTS)
+      else:
+        steps += self._other_sentence_task(variant, seed, task, run)
+        results_file = steps[-1].last_file
+      results[task] = Result(results_file, INTRINSIC[task])
+    return steps, results
 
-  def _intrinsic(self, variant: Variant, seed: int, task: str, run: str) -> list[Step]:
-    """Returns the steps that evaluate a variant on a sentence task that it was not trained on."""
+  def _other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> list[Step]:
+    """Returns the steps that evaluate a variant on a sentence task that it was not trained on (ALBERT, table 5).
+
+    The sentence head of the variant is used as it is: trained on the other sentence task, or untrained.
+    """
     output_dir = files.join(run, task)
     command = _command(
       "run_pretraining",
@@ -236,22 +252,59 @@ class Plan:
       do_eval=True,
       eval_input_file=self._shards(HELDOUT, sentence_prediction=task),
     )
-    done = files.join(output_dir, output_files.EVAL_RESULTS)
-    return [self._heldout(task), Step(f"{variant.name}, seed {seed}: {task}", command, done)]
+    last_file = files.join(output_dir, output_files.EVAL_RESULTS)
+    return [self._make_heldout_shards(task), Step(f"{variant.name}, seed {seed}: {task}", command, last_file)]
 
-  def _heldout(self, sentence_prediction: str) -> Step:
-    return self._preparation(HELDOUT, sentence_prediction=sentence_prediction)
+  def _finetuning(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+    """Fine-tunes a variant on all tasks whose data is given."""
+    steps: list[Step] = []
+    results: dict[str, Result] = {}
+    for name, task in self.inputs.tasks.items() if self.experiment.finetuned else ():
+      output_dir = files.join(run, name)
+      flags = dict(task.flags) | {"seed": seed}
+      if self.scale.finetuning:
+        flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
+      command = _command(task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags)
+      last_file = files.join(output_dir, output_files.EVAL_RESULTS)
+      steps.append(Step(f"{variant.name}, seed {seed}: {name}", command, last_file))
+      results |= {score: Result(last_file, metric, factor) for score, (metric, factor) in task.scores.items()}
+    return steps, results
 
-  def _preparation(self, corpus: str, **settings: Any) -> Step:
+  def _layer_figure(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+    """Measures the distances between layers, if the experiment has a figure of them."""
+    if self.experiment.figure != LAYERS:
+      return [], {}
+    last_file = files.join(run, layers.FILE_NAME)
+    shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
+    command = _command("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=last_file)
+    return [Step(f"{variant.name}, seed {seed}: layers", command, last_file)], {}
+
+  def training_flags(self, variant: Variant) -> dict[str, Any]:
+    """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
+    values = dict(self.scale.train)
+    values["train_batch_size"] = max(1, round(values["train_batch_size"] * variant.batch))
+    for name in ("num_train_steps", "num_warmup_steps"):
+      values[name] = max(1, round(values[name] * variant.steps / variant.batch))
+    values["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
+    return values
+
+  def _make_heldout_shards(self, sentence_prediction: str) -> Step:
+    return self._make_shards(HELDOUT, sentence_prediction=sentence_prediction)
+
+  def _make_shards(self, corpus: str, **settings: Any) -> Step:
     """Returns the step that makes shards from text."""
-    output_dir = self._folder(corpus, settings)
+    output_dir = self._shard_directory(corpus, settings)
     command = _command(
-      "data_prep.create_pretraining_data", output_dir=output_dir, **self._preparation_flags(corpus, settings)
+      "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(corpus, settings)
     )
     return Step(f"shards: {os.path.basename(output_dir)}", command, files.join(output_dir, _SHARD_MANIFEST))
 
-  def _preparation_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags of data preparation. The held-out shards are made once, with another seed."""
+  def _shard_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of data preparation.
+
+    The held-out text becomes one shard without duplicates (dupe_factor 1), with a seed that differs from that of the
+    training shards.
+    """
     heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
       "input_file": self._texts(corpus),
@@ -264,30 +317,30 @@ class Plan:
     }
 
   def _texts(self, corpus: str) -> str:
-    """Globs of the text files of a corpus."""
+    """Returns globs of the text files of a corpus."""
     inputs = self.inputs
     main = inputs.corpus or files.join(self._sample, "train.txt")
-    heldout = self._questions if inputs.questions else files.join(self._sample, "heldout.txt")
+    heldout = self._question_text if inputs.question_flags else files.join(self._sample, "heldout.txt")
     return {
       MAIN: main,
       ADDITIONAL: f"{main},{inputs.additional_corpus}",
       HELDOUT: inputs.heldout_corpus or heldout,
     }[corpus]
 
-  def _folder(self, corpus: str, settings: Mapping[str, Any]) -> str:
-    values = [settings.get(name, default) for name, default in DATA.items()]
-    return self._new_folder("-".join(["shards", corpus, *values]), self._preparation_flags(corpus, settings))
+  def _shard_directory(self, corpus: str, settings: Mapping[str, Any]) -> str:
+    values = [settings.get(name, default) for name, default in DATA_DEFAULTS.items()]
+    return self._shared_directory("-".join(["shards", corpus, *values]), self._shard_flags(corpus, settings))
 
-  def _new_folder(self, name: str, depends_on: Mapping[str, Any]) -> str:
-    """A folder that several experiments share. Its name contains a hash of the values it depends on."""
+  def _shared_directory(self, name: str, depends_on: Mapping[str, Any]) -> str:
+    """Returns a directory that several experiments share. Its name contains a hash of the values it depends on."""
     return files.join(self.inputs.output_dir, "shared", f"{name}-{_digest(depends_on)}")
 
   def _shards(self, corpus: str, **settings: Any) -> str:
-    return files.join(self._folder(corpus, settings), "*.tfrecord")
+    return files.join(self._shard_directory(corpus, settings), "*.tfrecord")
 
 
 def _sentence_prediction(variant: Variant) -> str:
-  return str(variant.data.get("sentence_prediction", DATA["sentence_prediction"]))
+  return str(variant.data.get("sentence_prediction", DATA_DEFAULTS["sentence_prediction"]))
 
 
 def _command(module: str, **flags: Any) -> tuple[str, ...]:

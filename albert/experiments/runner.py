@@ -131,15 +131,15 @@ class _Queue:
     with self._changed:
       while self._todo and not self._commands.stopped.is_set():
         for number, (_, steps) in enumerate(self._todo):
-          if not self._claimed.intersection(step.done for step in steps):
-            self._claimed |= {step.done for step in steps if not files.exists(step.done)}
+          if not self._claimed.intersection(step.last_file for step in steps):
+            self._claimed |= {step.last_file for step in steps if not files.exists(step.last_file)}
             return self._todo.pop(number)
         self._changed.wait()
     return None
 
   def _release(self, steps: Sequence[Step]) -> None:
     with self._changed:
-      self._claimed.difference_update(step.done for step in steps)
+      self._claimed.difference_update(step.last_file for step in steps)
       self._changed.notify_all()
 
 
@@ -198,7 +198,7 @@ class _Commands:
     Raises:
       RunError: the command failed.
     """
-    if files.exists(step.done):
+    if files.exists(step.last_file):
       return True
     if self.stopped.is_set():
       return False
@@ -208,7 +208,7 @@ class _Commands:
     path = files.join(self._directory, _LOGS, f"{re.sub('[^0-9A-Za-z]+', '-', step.name)}.txt")
     with files.open_file(path, "ab") as log:
       status = self._call(step, log)
-    if status == 0 and files.exists(step.done):
+    if status == 0 and files.exists(step.last_file):
       return True
     if self.stopped.is_set():
       self._interrupted_steps.append(step.name)

@@ -30,12 +30,14 @@ class Description:
 
   Attributes:
     name: name of the model.
-    task: form of serving, a --task of `albert.export`.
+    task: the kind of serving model, one of the values of --task of `albert.export`.
     summary: what the model does.
-    fields: name, is_list and meaning of each field of serving_default, in the order of the columns of a file.
-    answers: description of each answer, by name.
+    fields: name, is_list and meaning of each input field of the signature serving_default. If requests are read from a
+      tab-separated file, its columns have this order.
+    answers: output name -> description of the output.
     labels: the classes, in the order of the probabilities.
-    counted_by: see `albert.export.served_model.ServedModel`.
+    counted_by: name of the output, or of the list field, that gives the number of real entries of outputs that are
+      padded to the largest one of a batch; "" if outputs are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
     precision: dtype in which the encoder's matrices are stored and multiplied.
@@ -102,7 +104,10 @@ def rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
 
 
 def rest_answer(answers: NamedArrays) -> dict[str, Any]:
-  """The body of the server's response, with numbers rounded. If a model has only one answer, it has no name there."""
+  """The body of the server's response, with rounded numbers.
+
+  If a model has only one output, TensorFlow Serving returns its values without a name.
+  """
   count = len(next(iter(answers.values())))
   rows = [{name: _plain(values[row]) for name, values in answers.items()} for row in range(count)]
   return {"predictions": [next(iter(row.values())) if len(row) == 1 else row for row in rows]}
@@ -112,9 +117,9 @@ def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: M
   """Writes examples/SIGNATURE.json and examples/SIGNATURE.answer.json.
 
   Args:
-    directory: of the SavedModel.
-    inputs: the input arrays of each signature.
-    answers: the answers of each signature to these inputs.
+    directory: the directory of the SavedModel.
+    inputs: signature -> the input arrays, by name.
+    answers: signature -> the outputs for these inputs, by name.
   """
   folder = files.join(directory, EXAMPLES_FOLDER)
   files.makedirs(folder)

@@ -1,6 +1,7 @@
-"""SHA-256 hashes of the files of an exported model. They are kept in servable.json, because a SavedModel has none.
+"""SHA-256 hashes of the files of an exported model, which are stored in servable.json.
 
-This module does not import TensorFlow.
+A SavedModel's own fingerprint.pb has 64-bit hashes of the graph and of the index of the variables, but none of the
+variables themselves or of the assets. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,54 +16,54 @@ from albert.errors import UserError
 from albert.io import files, json_values
 
 _FILES, _CHECKSUM = "files", "checksum"
-# The files that loading a model reads: folder -> names of its files; None stands for all files of the folder.
+# The files that are read when a model is loaded: folder -> file names; None stands for all files of the folder.
 _FOLDERS: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
 
 
-class _Content(msgspec.Struct):
-  """Schema of the hashes in servable.json. Exports of earlier versions have none."""
+class _HashFields(msgspec.Struct):
+  """The fields of servable.json that this module reads. Descriptions written by earlier versions have no hashes."""
 
   files: dict[str, dict[json_values.FileName, str]] = {}
   checksum: str = ""
 
 
-def add_hashes(directory: str, values: Mapping[str, Any]) -> dict[str, Any]:
-  """Adds the hashes of a model's files, and a checksum of all values, to a description.
+def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]:
+  """Adds the hashes of a model's files, and a checksum of the whole description, to a description.
 
   Args:
-    directory: of the model.
-    values: values of the description.
-  Returns: the values with two more keys: files (folder -> file name -> SHA-256) and checksum.
+    directory: the directory of the model.
+    description: the values of servable.json.
+  Returns: the description with two more keys: files (folder -> file name -> SHA-256) and checksum.
   """
   hashes = {}
-  for folder, expected in _FOLDERS.items():
+  for folder, file_names in _FOLDERS.items():
     path = files.join(directory, folder) if folder else directory
-    names = expected or (files.listdir(path) if files.is_dir(path) else [])
+    names = file_names or (files.listdir(path) if files.is_dir(path) else [])
     hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
-  values = {**values, _FILES: hashes}
-  return {**values, _CHECKSUM: checksum_of(values)}
+  with_hashes = {**description, _FILES: hashes}
+  return {**with_hashes, _CHECKSUM: checksum_of(with_hashes)}
 
 
-def check_hashes(directory: str, path: str, values: Mapping[str, Any], remedy: str) -> None:
+def check_hashes(directory: str, path: str, description: Mapping[str, Any], remedy: str) -> None:
   """Compares the files of an exported model with the hashes in its description.
 
   Args:
-    directory: of the model.
-    path: of the description, for error messages.
-    values: values of the description.
-    remedy: what the user should do, the end of each error message.
+    directory: the directory of the model.
+    path: the path of the description, for error messages.
+    description: the content of that file.
+    remedy: what the user should do about an error. Each error message ends with it.
   Raises:
     UserError: a file is missing, a file differs from the exported one, or the description was changed.
   """
-  content = json_values.convert(path, dict(values), _Content, remedy)
-  if content.checksum and content.checksum != checksum_of({k: v for k, v in values.items() if k != _CHECKSUM}):
+  fields = json_values.convert(path, dict(description), _HashFields, remedy)
+  if fields.checksum and fields.checksum != checksum_of({k: v for k, v in description.items() if k != _CHECKSUM}):
     raise UserError(f"{path}: was changed after the export: {remedy}")
-  for folder, hashes in content.files.items():
+  for folder, hashes in fields.files.items():
     if folder not in _FOLDERS:
       raise UserError(f"{path}: {folder!r} is not a folder of an exported model: {remedy}")
     for name, sha256 in hashes.items():
       file = files.join(directory, folder, name) if folder else files.join(directory, name)
       if not files.exists(file):
-        raise UserError(f"{file}: is missing, {path} lists it: {remedy}")
+        raise UserError(f"{file}: is missing, although {path} lists it: {remedy}")
       if file_sha256(file) != sha256:
         raise UserError(f"{file}: is damaged (its SHA-256 differs from that in {path}): {remedy}")

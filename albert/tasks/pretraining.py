@@ -19,7 +19,7 @@ from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.schema import FeatureSpec, pretraining_features
-from albert.data.shards import open_shards, stat_shards
+from albert.data.shards import count_and_hash_shards, stat_shards
 from albert.errors import UserError
 from albert.io import files, records
 from albert.models.heads import PretrainingModel
@@ -259,7 +259,7 @@ class PretrainingTask(Task):
 
   def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardDataset:
     stats, config = self._files(flag), self.config
-    shards = open_shards(list(stats), stats=stats, patterns=getattr(config, flag), cache_dir=config.cache_dir)
+    shards = count_and_hash_shards(list(stats), stats=stats, globs=getattr(config, flag), cache_dir=config.cache_dir)
     return ShardDataset(shards, self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert.data import pipeline
 from albert.data.dataset import InputContext
 from albert.data.schema import pretraining_features
-from albert.data.shards import Shards, open_shards
+from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import RecordWriter, decode_example, encode_example
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, example_numbers, write_shards
@@ -24,7 +24,7 @@ TOTAL = sum(SIZES)
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "gzip"])
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shards:
   directory = tmp_path_factory.mktemp("shards")
-  return open_shards(write_shards(directory, SIZES, compress=request.param))
+  return count_and_hash_shards(write_shards(directory, SIZES, compress=request.param))
 
 
 def numbers(
@@ -82,7 +82,7 @@ def test_hosts_share_the_shards(shards):
   parts = [shards.part(i, 3) for i in range(3)]
   assert sorted(path for part in parts for path in part.paths) == sorted(shards.paths)
   assert [part.num_examples for part in parts] == [13, 12, 12]
-  assert all(part.counts == open_shards(part.paths).counts for part in parts)
+  assert all(part.counts == count_and_hash_shards(part.paths).counts for part in parts)
   with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
     shards.part(0, 7)
   with pytest.raises(
@@ -93,7 +93,7 @@ def test_hosts_share_the_shards(shards):
 
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
-  shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   seen = []
   for host in range(2):
     context = InputContext(host, 2, replicas)
@@ -112,7 +112,7 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
 
 @pytest.mark.parametrize("first", [0, 5])
 def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
-  shards = open_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
+  shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   two_hosts = [global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2)]
   together = [[*one, *other] for one, other in zip(*two_hosts, strict=True)]
   assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == together
@@ -127,11 +127,11 @@ def test_damage_is_named_by_file_and_record(tmp_path: Path):
   data[len(data) // 2 + 40] ^= 1
   Path(paths[1]).write_bytes(bytes(data))
   with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
-    pipeline.explain_failure(open_shards(paths), FEATURES)
+    pipeline.explain_failure(count_and_hash_shards(paths), FEATURES)
 
 
 def test_a_record_of_other_lengths_is_named(tmp_path: Path):
-  shards = open_shards(write_shards(tmp_path, [2]))
+  shards = count_and_hash_shards(write_shards(tmp_path, [2]))
   with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
     pipeline.explain_failure(shards, pretraining_features(24, PREDICTIONS))
 
@@ -159,7 +159,7 @@ def test_a_value_out_of_range_fails_and_is_named(tmp_path: Path, name, value, me
     for number in range(3):
       writer.write(encode_example(example(number, np.random.default_rng(number))))
     writer.write(encode_example(values))
-  shards = open_shards([str(path)])
+  shards = count_and_hash_shards([str(path)])
   features = pretraining_features(SEQ_LENGTH, PREDICTIONS, vocab_size=VOCAB_SIZE, type_vocab_size=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="out of its range"):
     list(pipeline.evaluation_batches(shards, features, batch_size=4))
@@ -171,15 +171,15 @@ def test_a_record_of_something_else_is_named(tmp_path: Path):
   path = tmp_path / "other.tfrecord"
   with RecordWriter(str(path)) as writer:
     writer.write(b"no example")
-  with pytest.raises(UserError, match=r"other\.tfrecord, record 0 .*no tf.train.Example"):
-    pipeline.explain_failure(open_shards([str(path)]), FEATURES)
+  with pytest.raises(UserError, match=r"other\.tfrecord, record 0 .*not a tf\.train\.Example"):
+    pipeline.explain_failure(count_and_hash_shards([str(path)]), FEATURES)
 
 
 def test_an_empty_shard_is_refused(tmp_path: Path):
   path = tmp_path / "empty.tfrecord"
   path.write_bytes(b"")
   with pytest.raises(UserError, match="holds no records"):
-    open_shards([str(path)])
+    count_and_hash_shards([str(path)])
 
 
 def test_values_arrive_as_written(shards):

@@ -31,21 +31,21 @@ def test_draw_broadcasts_and_takes_any_integer() -> None:
 
 def test_unit_by_hand() -> None:
   bits = np.array([0, 1 << 63, 2**64 - 1], np.uint64)
-  assert random_streams.unit(bits).tolist() == [0.0, 0.5, 1 - 2.0**-53]
+  assert random_streams.to_unit_float(bits).tolist() == [0.0, 0.5, 1 - 2.0**-53]
 
 
 @pytest.mark.parametrize("bound", [1, 2, 7, 30_000, 2**32])
 def test_below_equals_python_integers(bound: int) -> None:
   bits = random_streams.draw(5, np.arange(1000))
   expected = [((int(value) >> 32) * bound) >> 32 for value in bits]
-  assert random_streams.below(bits, bound).tolist() == expected
+  assert random_streams.to_int_below(bits, bound).tolist() == expected
   assert max(expected) < bound
 
 
 def test_draws_are_uniform_across_keys_and_counters() -> None:
   # Consecutive keys and counters, such as document offsets and steps.
   keys = random_streams.draw(random_streams.draw(0, np.arange(400)), 3)
-  values = random_streams.below(random_streams.draw(keys[:, None], np.arange(400)), 20)
+  values = random_streams.to_int_below(random_streams.draw(keys[:, None], np.arange(400)), 20)
   counts = np.bincount(values.ravel(), minlength=20)
   expected = values.size / 20
   chi_square = float(((counts - expected) ** 2 / expected).sum())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from albert.data.shards import CACHE_NAME, Shards, open_shards, stat_shards
+from albert.data.shards import CACHE_NAME, Shards, count_and_hash_shards, stat_shards
 from albert.errors import UserError
 from albert.io import records
 from albert.io.files import stat_globs
@@ -25,7 +25,7 @@ def sha256(path: str | Path) -> str:
 
 def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
   stats = stat_globs(globs)
-  return open_shards(list(stats), stats=stats, patterns=globs, cache_dir=str(cache_dir or ""))
+  return count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=str(cache_dir or ""))
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out
   assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)  # part of the shards, on purpose
   Path(paths[3]).unlink()
   for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {d}/part-0?.tfrecord"):
-    with pytest.raises(UserError, match=r"manifest\.json lists part-03\.tfrecord, not there: restore"):
+    with pytest.raises(UserError, match=r"manifest\.json lists part-03\.tfrecord, which does not exist: restore"):
       open_globs(f"{tmp_path}/{globs}".format(d=tmp_path))
-  with pytest.raises(UserError, match=r"lists part-03\.tfrecord, not there"):
+  with pytest.raises(UserError, match=r"lists part-03\.tfrecord, which does not exist"):
     open_globs(f"{tmp_path}/**/*.tfrecord")
   assert open_globs(f"{tmp_path}/part-0[012]*").counts == (3, 5, 2)
 
@@ -124,7 +124,7 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
   write_manifest(tmp_path, paths, SIZES)
   assert list(stat_shards(f"{tmp_path}/*", flag="--input_file")) == paths
   with pytest.raises(
-    UserError, match=r"--input_file: .*manifest.json is not a shard, it describes shards: .*\*\.tfrecord"
+    UserError, match=r"--input_file: .*manifest.json is a manifest or a cache of hashes, not a shard: .*\*\.tfrecord"
   ):
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 

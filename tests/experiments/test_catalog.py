@@ -90,18 +90,21 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
     ({"variant": []}, r"mine\.json: unknown key 'variant'; known: figure"),
     ({"title": 3}, r"mine\.json: \$\.title must be a text, it is 3"),
     ({"variants": [{"name": "a", "colour": 1}]}, r"variants\[0\]: unknown key 'colour'"),
-    ({"variants": [{"name": "a"}, {"name": "a"}]}, r"variants\[1\]: name 'a' is that of another variant"),
-    ({"variants": [{"name": "a", "starts_from": "b"}, {"name": "b"}]}, r"variants\[0\]: starts_from 'b' is no earlier"),
-    ({"variants": [{"name": "a", "corpus": "more"}]}, r"corpus 'more' is none of main, additional"),
+    ({"variants": [{"name": "a"}, {"name": "a"}]}, r"variants\[1\]: another variant has the name 'a' too"),
+    (
+      {"variants": [{"name": "a", "starts_from": "b"}, {"name": "b"}]},
+      r"variants\[0\]: starts_from 'b' does not name an earlier variant; there are no",
+    ),
+    ({"variants": [{"name": "a", "corpus": "more"}]}, r"corpus 'more' is not one of main, additional"),
     ({"variants": [{"name": "a", "model": "albert_huge"}]}, "unknown model 'albert_huge'"),
     ({"variants": [{"name": "a", "fields": {"depth": 3}}]}, "unknown key 'depth'"),
     (
       {"variants": [{"name": "a", "data": {"ngrams": 3}}]},
       r"variants\[0\]: data: unknown key 'ngrams'; known: input_format, masking",
     ),
-    ({"intrinsic": ["rte"]}, "intrinsic 'rte' is none of mlm, sop, nsp"),
-    ({"figure": "pie"}, "figure 'pie' is none of layers"),
-    ({"speed_of": "c"}, "speed_of 'c' is none of a, b"),
+    ({"intrinsic": ["rte"]}, "intrinsic 'rte' is not one of mlm, sop, nsp"),
+    ({"figure": "pie"}, "figure 'pie' is not one of layers"),
+    ({"speed_of": "c"}, "speed_of 'c' is not one of a, b"),
   ],
 )
 def test_a_mistake_in_a_file_gives_one_line(tmp_path: Path, changes: dict[str, object], message: str):

@@ -204,19 +204,19 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
     for texts in ({}, {"corpus": "a.txt", "heldout_corpus": "b.txt"}, {"corpus": "c.txt", "heldout_corpus": "b.txt"})
   ]
   assert len({plan.vocabulary for plan in plans}) == 4  # that of a.txt is for both scales, as is that of c.txt
-  folders = [{step.done for cell in plan.cells() for step in cell.steps} for plan in plans]
+  folders = [{step.last_file for cell in plan.cells() for step in cell.steps} for plan in plans]
   for n, one in enumerate(folders):
     assert all(one.isdisjoint(other) for other in folders[n + 1 :])
 
 
 def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
-  questions = {"squad_file": "dev.json", "race_file": "RACE/dev"}
-  plan = _plan(tmp_path, "dropout", corpus="a.txt", questions=questions)
+  question_flags = {"squad_file": "dev.json", "race_file": "RACE/dev"}
+  plan = _plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags)
   (step,) = [step for step in plan.preparation() if "data_prep.question_texts" in step.command]
-  assert {f"--output_file={step.done}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(step.command)
+  assert {f"--output_file={step.last_file}", "--squad_file=dev.json", "--race_file=RACE/dev"} <= set(step.command)
   held_out = plan.cells()[0].steps[1].command
-  assert f"--input_file={step.done}" in held_out
-  given = _plan(tmp_path, "dropout", corpus="a.txt", questions=questions, heldout_corpus="b.txt")
+  assert f"--input_file={step.last_file}" in held_out
+  given = _plan(tmp_path, "dropout", corpus="a.txt", question_flags=question_flags, heldout_corpus="b.txt")
   assert not any("data_prep.question_texts" in step.command for step in given.preparation())
   assert "--input_file=b.txt" in given.cells()[0].steps[1].command
 
@@ -224,7 +224,9 @@ def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
 def test_missing_text_is_reported(tmp_path: Path):
   with pytest.raises(UserError, match="--corpus without --heldout_corpus"):
     _plan(tmp_path, "dropout", corpus="a.txt")
-  with pytest.raises(UserError, match=r"--run=additional_data compares with more text: .*--additional_corpus"):
+  with pytest.raises(
+    UserError, match=r"--run=additional_data trains some variants on additional text: .*--additional_corpus"
+  ):
     _plan(tmp_path, "additional_data")
 
 

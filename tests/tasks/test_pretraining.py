@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.data.manifest import ShardInfo
-from albert.data.shards import open_shards
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files
 from albert.tasks.fill_mask import encode_with_masks
@@ -91,7 +91,10 @@ def cut(shards: Path) -> None:
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (lambda shards: (shards / "part-01.tfrecord").unlink(), r"manifest\.json lists part-01\.tfrecord, not there"),
+    (
+      lambda shards: (shards / "part-01.tfrecord").unlink(),
+      r"manifest\.json lists part-01\.tfrecord, which does not exist",
+    ),
     (lambda shards: shutil.copy(shards / "part-01.tfrecord", shards / "copy.tfrecord"), "is a copy of"),
     (cut, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
   ],
@@ -141,7 +144,7 @@ def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch)
 def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_path, monkeypatch):
   remote = remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
   monkeypatch.setattr(files, "_gfile", gfile_of(remote))
-  shards = open_shards([SHARD.format(i) for i in range(100)])
+  shards = count_and_hash_shards([SHARD.format(i) for i in range(100)])
   assert shards.compressed == (False,) * 100
   assert remote.calls["open rb"] == 101
   assert remote.max_concurrent > 8

@@ -144,7 +144,7 @@ READERS: tuple[FileReader, ...] = (
   ),
   FileReader("manifest.json", lambda path: manifest.Manifest.load(str(path.parent))),
   FileReader("shard.tfrecord", lambda path: [records.decode_example(r) for r in records.read_records(str(path))]),
-  FileReader("shards.tfrecord", lambda path: shards.open_shards([str(path)])),
+  FileReader("shards.tfrecord", lambda path: shards.count_and_hash_shards([str(path)])),
   FileReader("cached.tfrecord", _cache),
   FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
   *(FileReader(f"table{end}", _tables) for end in (".tsv", ".csv", ".jsonl")),

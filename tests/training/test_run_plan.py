@@ -16,7 +16,7 @@ from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import ShardDataset
 from albert.data.schema import pretraining_features
-from albert.data.shards import open_shards
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.training import run_plan
 from tests.synthetic import PREDICTIONS, SEQ_LENGTH, write_shards
@@ -82,7 +82,7 @@ def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
   rows = [np.arange(length) for length in (5, 9, 17)]
   lengths = np.array([len(row) for row in rows], np.int32)
   examples = TokenizedExamples(np.concatenate(rows).astype(np.int32), lengths, np.ones(3, np.int32), {})
-  shards = open_shards(write_shards(tmp_path, [4]))
+  shards = count_and_hash_shards(write_shards(tmp_path, [4]))
   data: dict[str, Dataset] = {
     "finetuning": ExampleDataset(examples, "toy"),
     "padded": ExampleDataset(examples, "toy", length=32),

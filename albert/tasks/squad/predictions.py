@@ -1,6 +1,8 @@
-"""Converts scores of tokens to answers, averages the answers of several models, and writes the official files.
+"""Converts scores of tokens to answers, averages the answers of several models, and writes files of answers.
 
-An answer is always a span of the paragraph, character by character. Needs no TensorFlow.
+The files are predictions.json, nbest_predictions.json and null_odds.json. predictions.json and null_odds.json have the
+format that SQuAD's official evaluation script reads. An answer is always an exact substring of the paragraph. This
+module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Outputs = Mapping[str, np.ndarray]
 CandidateLists = dict[int, list["CandidateSpan"]]
 NbestEntry = dict[str, Any]
 
-# Several spans may have the same text. To find n different texts, n times this number of spans are kept.
+# Several spans may have the same text. To find n different texts, this number times n spans are kept per window, which
+# makes it likely that n different texts are among them.
 _SPANS_PER_TEXT = 4
 TEXT, PROBABILITY = "text", "probability"
 
@@ -95,7 +98,8 @@ def _windows(outputs: Outputs, examples: TokenizedExamples) -> Iterator[_Window]
     tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
     is_paragraph = features[P_MASK] == 0
-    is_paragraph[0] = False  # [CLS] has p_mask 0
+    # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
+    is_paragraph[0] = False
     question = int(examples.labels[QUESTION_INDEX][window])
     yield _Window(
       row, question, is_paragraph, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS]
@@ -126,7 +130,7 @@ def candidates_v1(
     tokens = slice(first, first + size)
     starts = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
     ends = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
-    later = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)  # [size, length - 1]
+    later = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)  # row s: scores of the ends s, s + 1, ...
     totals = (starts[:, None] + later).ravel()
     for best in _largest(totals, num_spans):
       start, length = divmod(int(best), max_answer_length)
@@ -169,7 +173,10 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def lowest_null_logits(outputs: Outputs, examples: TokenizedExamples) -> dict[int, float]:
-  """Finds the lowest null logit among the windows of each question: an answer in one window is enough.
+  """Finds the lowest null logit among the windows of each question.
+
+  The null logit of a window is low if the window seems to hold an answer. A question counts as answerable if any one of
+  its windows seems to hold an answer.
 
   Args:
     outputs: null_logits, [N].
@@ -263,11 +270,14 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
     differing_ids = first.nbest.keys() ^ member.nbest.keys()
     if differing_ids:
       raise UserError(
-        f"member {number} of the ensemble is of other questions than member 1, such as {min(differing_ids)}: give "
-        "predictions of one file"
+        f"members 1 and {number} of the ensemble answer different questions (for example {min(differing_ids)}): all "
+        "members must predict the same data file"
       )
     if (first.null_odds is None) != (member.null_odds is None):
-      raise UserError(f"member {number} of the ensemble is of another version of SQuAD than member 1: give one kind")
+      raise UserError(
+        f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
+        "for the same version"
+      )
   nbest: dict[str, list[NbestEntry]] = {}
   for question in first.nbest:
     sums: dict[str, float] = {}
@@ -283,12 +293,13 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
 
 
 def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
-  """Returns the paths of the official files of a split.
+  """Returns the paths of the files of a split.
 
   Args:
     directory: the directory of the files.
     split: the split, which becomes a suffix of the file names; "" for no suffix.
-    predictions_file: the file of the predictions instead. The others are nbest_NAME and null_odds_NAME beside it.
+    predictions_file: path of the predictions file; if it is given, directory and split are ignored, and the other files
+      are nbest_NAME and null_odds_NAME in the same directory, where NAME is the name of the predictions file.
   Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
   if predictions_file:
@@ -301,7 +312,7 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
 def write(
   directory: str, split: str, predictions: SquadPredictions, null_threshold: float, *, predictions_file: str = ""
 ) -> list[str]:
-  """Writes the official files of a split.
+  """Writes the files of a split. null_odds.json is written for SQuAD v2.0 only.
 
   Args:
     directory: where to write.
@@ -333,5 +344,5 @@ def read(directory: str, split: str) -> SquadPredictions:
   if files.exists(path["null_odds"]):
     null_odds = files.read_json(path["null_odds"], dict[str, float], remedy)
     if null_odds.keys() != nbest.keys():
-      raise UserError(f"{path['null_odds']}: holds other questions than {path['nbest_predictions']}: {remedy}")
+      raise UserError(f"{path['null_odds']}: does not hold the same questions as {path['nbest_predictions']}: {remedy}")
   return SquadPredictions(nbest, null_odds)

@@ -203,9 +203,9 @@ def test_probabilities_and_null_odds_are_averaged() -> None:
 
 def test_different_questions_or_versions_are_not_averaged() -> None:
   one = SquadPredictions({"a": [], "b": []})
-  with pytest.raises(UserError, match="member 2 of the ensemble is of other questions than member 1, such as b"):
+  with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
     average_predictions([one, SquadPredictions({"a": []})])
-  with pytest.raises(UserError, match="member 2 of the ensemble is of another version"):
+  with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
     average_predictions([one, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 

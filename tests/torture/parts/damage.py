@@ -302,12 +302,12 @@ def _read_shards(directory: Path) -> tuple[list[str], Any]:
 
   from albert.data import pipeline
   from albert.data.schema import pretraining_features
-  from albert.data.shards import open_shards, stat_shards
+  from albert.data.shards import count_and_hash_shards, stat_shards
   from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
 
   pattern = f"{directory}/*.tfrecord"
   stats = stat_shards(pattern, flag="--input_file")
-  shards = open_shards(list(stats), stats=stats, patterns=pattern, cache_dir=str(directory / "cache"))
+  shards = count_and_hash_shards(list(stats), stats=stats, globs=pattern, cache_dir=str(directory / "cache"))
   features = pretraining_features(SEQ_LENGTH, PREDICTIONS, VOCAB_SIZE, 2)
   digest = hashlib.sha256()
   try:
