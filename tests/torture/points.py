@@ -16,7 +16,7 @@ from typing import Any
 # Phase of a command -> functions that are called in it.
 PHASES = {
   "reading": ["albert.io.files:open_file", "albert.io.files:exists"],
-  "writing": ["albert.io.files:staging_path", "albert.io.files:sync", "albert.io.files:replace"],
+  "writing": ["albert.io.files:staging_path", "albert.io.local_files:sync", "albert.io.files:replace"],
   "training": ["albert.training.loop:Trainer._check_losses", "albert.runs.metrics_log:MetricsLog.write"],
   "saving": ["albert.weights.checkpoints:write_bundle", "albert.weights.checkpoints:CheckpointManager._rename"],
   "evaluation": ["albert.training.evaluator:Evaluator.run"],
@@ -29,7 +29,7 @@ def _hook(before: Any) -> None:
   for phase, names in PHASES.items():
     for name in names:
       module_name, _, path = name.partition(":")
-      if module_name not in sys.modules and not module_name.startswith("albert.io.files"):
+      if module_name not in sys.modules and not module_name.startswith("albert.io."):
         continue  # a command without TensorFlow
       owner: Any = importlib.import_module(module_name)
       *outer, last = path.split(".")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,3 +89,12 @@ def test_each_part_is_listed_and_can_be_loaded(capsys):
   with pytest.raises(SystemExit):
     main(["nothing"])
   assert "unknown part 'nothing'" in capsys.readouterr().err
+
+
+def test_the_functions_at_which_commands_are_hit_exist():
+  """Faults and signals name functions as "module:name"; a renamed one would never be hit."""
+  pattern = re.compile(r"\b((?:albert|data_prep)(?:\.\w+)+):([A-Za-z_]\w*(?:\.\w+)*)")
+  places = [place for path in Path(__file__).parent.rglob("*.py") for place in pattern.findall(path.read_text())]
+  assert len(places) > 10
+  for module, name in places:
+    functools.reduce(getattr, name.split("."), importlib.import_module(module))

@@ -205,7 +205,7 @@ _END = _any_of(
   _call("albert.io.files:write_json", 1, contains="eval_results.json"),
 )
 _RESUMING = (
-  ("albert.weights.checkpoints:restore", 0.05),
+  ("albert.estimator:restore", 0.05),
   (f"{_SAVE}.remove_leftovers", 0.01),
   (f"{_SAVE}.latest", 0.02),
   ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
