@@ -287,7 +287,7 @@ BAD_INPUT: dict[str, tuple[str, str, int, Callable[[str], str], str]] = {
   "unknown label": ("RTE", "dev.tsv", 3, lambda line: line + "ly", r"RTE/dev\.tsv, line 3: label 'not_entailmently'"),
   "empty field": ("SST-2", "train.tsv", 2, lambda line: line[-2:], r"SST-2/train\.tsv, line 2: column 'sentence' is"),
   "not a number": ("STS-B", "train.tsv", 4, lambda line: line[:-5] + "much", r"STS-B/train\.tsv, line 4: score 'much'"),
-  "duplicate id": ("QNLI", "train.tsv", 4, lambda line: "0" + line[1:], r"QNLI/train\.tsv, line 4: index '0' is already"),
+  "duplicate id": ("QNLI", "train.tsv", 4, lambda line: "0" + line[1:], r"QNLI/train\.tsv, line 4: index '0' .*used"),
   "another task's file": (
     "QNLI",
     "train.tsv",
