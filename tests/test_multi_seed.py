@@ -119,7 +119,7 @@ BAD_FILES = {
     "--do_eval", "--eval_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'; there are: sentence"
   ),
   "classifier, bad label in an evaluation during training": classifier_case(
-    "--eval_every_steps=1", "--eval_file={d}/unknown.tsv", message=r"unknown\.tsv, line 2: label 'maybe' is no label"
+    "--eval_every_steps=1", "--eval_file={d}/unknown.tsv", message=r"unknown\.tsv, line 2: label 'maybe' is not a label"
   ),
   "classifier, wrong column in the file to predict": classifier_case(
     "--do_predict", "--predict_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'"
@@ -140,7 +140,7 @@ BAD_FILES = {
     "--do_predict", "--predict_file={d}/cut.json", message=r"cut\.json, line 2: not JSON"
   ),
   "race, bad answer in the file to evaluate": race_case(
-    "--do_eval", "--eval_file={d}/far.jsonl", message=r"far\.jsonl, line 1: answer 'C' is none of the options"
+    "--do_eval", "--eval_file={d}/far.jsonl", message=r"far\.jsonl, line 1: answer 'C' is not one of the options"
   ),
   "race, one option in the file to predict": race_case(
     "--do_predict", "--predict_file={d}/one.jsonl", message=r"one\.jsonl, line 1: 1 option\(s\): give two or more"

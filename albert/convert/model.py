@@ -110,7 +110,7 @@ def _check(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str
     if names:
       raise UserError(
         f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:4])}"
-        f"{', ...' if len(names) > 4 else ''}; {config_file} is not its config, or it is no ALBERT"
+        f"{', ...' if len(names) > 4 else ''}; {config_file} is not its config, or it is not an ALBERT model"
       )
   return tuple(found)
 

@@ -137,7 +137,9 @@ class Table:
     for row, value in enumerate(self.non_empty_texts(name)):
       index = index_of.get(value.strip())
       if index is None:
-        raise UserError(f"{self.location(row)}: {name} {value.strip()!r} is no label of this task: {_listed(labels)}")
+        raise UserError(
+          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {_listed(labels)}"
+        )
       indices[row] = index
     return indices
 

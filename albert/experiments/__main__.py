@@ -88,7 +88,7 @@ def _tasks() -> dict[str, FinetuningTask]:
   values, tasks = flags.FLAGS, {}
   for name in values.glue_tasks if values.glue_dir else ():
     if name not in _GLUE:
-      raise UserError(f"--glue_tasks: {name!r} is none of {', '.join(_GLUE)}")
+      raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE)}")
     score, metric = _GLUE[name]
     tasks[score] = FinetuningTask(
       "run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)}

@@ -66,7 +66,7 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
 
   file = open_weights(checkpoint, flag="--checkpoint")
   if not file.config_file:
-    raise UserError(f"--checkpoint={checkpoint}: there is no config of the model beside it")
+    raise UserError(f"--checkpoint={checkpoint}: its directory has no model config (albert_config.json)")
   encoder = Encoder(load_model_config(file.config_file))
   names = ("input_ids", "input_mask", "segment_ids")
   all_records = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))

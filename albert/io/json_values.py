@@ -333,7 +333,7 @@ def _problem(problem: str, value: Any, *, is_top: bool) -> str:
   if unknown:
     return f"has the unknown key {unknown[1]!r}"
   if problem.startswith("Invalid enum value"):
-    return f"is {shown(value)}, which is none of its possible values"
+    return f"is {shown(value)}, which is not one of its possible values"
   expected = _expected(problem)
   if not expected:
     return f"is {shown(value)} ({problem})"

@@ -32,7 +32,7 @@ class RunAverager(Protocol):
       output_dir: where to write.
     Returns: metric -> value; {} if none of the predictions has labels.
     Raises:
-      UserError: a run lacks predictions, or has predictions of other examples.
+      UserError: a run lacks predictions, or has predictions for other examples.
     """
     ...
 

@@ -1,7 +1,7 @@
 """Records which weights and input files each predictions file was made from, in prediction_sources.json.
 
-With this record a later command does not overwrite predictions for other input files or of other weights. Files and
-weights are compared by content, not by path.
+With this record a later command does not overwrite predictions for other input files, or predictions made with other
+weights. Files and weights are compared by content, not by path.
 """
 
 from __future__ import annotations
@@ -98,18 +98,22 @@ class PredictionSources:
     Args:
       weights_sha256: hash of the weights; empty if they are not known yet, and then only the input is compared.
     Raises:
-      UserError: a file holds other predictions, or there is no record of what it was made from.
+      UserError: a file holds predictions for other input, or predictions made with other weights; or it is not recorded
+        which input and weights its predictions come from.
     """
     for path in filter(files.exists, self._paths):
       source = self._source(path)
       if source is None:
-        raise UserError(f"{path} already exists, and there is no record of what it was predicted from: {_REMEDY}")
+        raise UserError(
+          f"{path} already exists, and the input and weights of its predictions are not recorded: {_REMEDY}"
+        )
       if not self._has_same_inputs(source):
         raise UserError(
-          f"{path} holds predictions of {_format_paths(source.inputs)}, not of {_format_paths(self.inputs)}: {_REMEDY}"
+          f"{path} holds predictions for {_format_paths(source.inputs)}, not for {_format_paths(self.inputs)}: "
+          f"{_REMEDY}"
         )
       if weights_sha256 and source.weights_sha256 != weights_sha256:
-        raise UserError(f"{path} holds predictions of another checkpoint, {source.checkpoint}: {_REMEDY}")
+        raise UserError(f"{path} holds predictions made with another checkpoint, {source.checkpoint}: {_REMEDY}")
 
   def check_before_training(self) -> None:
     """Checks that no file exists: predictions of a run that trains on would come from older weights.

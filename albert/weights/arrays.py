@@ -175,7 +175,7 @@ def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str
   for length in shape:
     size *= length
   if start + size != member.file_size:
-    raise ValueError(f"{member.filename} has {member.file_size} bytes, its header says {start + size}")
+    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {start + size}")
   if member.file_size > max(_LARGE_SIZE, _LARGEST_COMPRESSION * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "

@@ -63,7 +63,7 @@ def _compare(path: str, step: int | None) -> str | None:
   if isinstance(manifest, str):
     return manifest
   if step is not None and manifest.step != step:
-    return f"{MANIFEST} is of step {manifest.step}, so it was renamed or copied from there"
+    return f"{MANIFEST} says step {manifest.step}, so the checkpoint of that step was renamed or copied"
   for name, entry in manifest.files.items():
     file = files.join(path, name)
     if not files.exists(file):

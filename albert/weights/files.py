@@ -139,9 +139,9 @@ class WeightFile:
       expected = file_sha256(self.vocabulary)
     if expected and expected != sha256:
       raise UserError(
-        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), {given} is another one "
-        f"({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the weights, or weights "
-        "that were trained with this vocabulary"
+        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), but {given} is a "
+        f"different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
+        "weights, or weights that were trained with this vocabulary"
       )
 
   @property

@@ -76,9 +76,9 @@ def claim(
     )
   elif found != expected:
     raise UserError(
-      f"{path}: this run started from {recorded} (SHA-256 of the weights {expected[:12]}...), --init_checkpoint="
-      f"{init_checkpoint} holds others ({found[:12]}...): leave the flag out to resume the run, or give another "
-      "--output_dir"
+      f"{path}: this run started from {recorded} (SHA-256 of the weights {expected[:12]}...), but --init_checkpoint="
+      f"{init_checkpoint} holds different weights ({found[:12]}...): leave the flag out to resume the run, or give "
+      "another --output_dir"
     )
   return {_PATH: init_checkpoint, _SHA256: found}
 

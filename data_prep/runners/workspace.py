@@ -148,8 +148,8 @@ class Workspace:
       return
     if existing.get("workspace_version") != _WORKSPACE_VERSION:
       raise UserError(
-        f"--output_dir={self._job.output_dir} holds an unfinished run of another version of this program: remove "
-        f"{path}, or choose another directory"
+        f"--output_dir={self._job.output_dir} holds an unfinished run that another version of this program started: "
+        f"remove {path}, or choose another directory"
       )
     may_differ = set()
     if path == self.path:
@@ -217,7 +217,7 @@ class Workspace:
     return record.info if shard_is_intact(self._job.output_dir, record.info) else None
 
   def _has_shards(self) -> bool:
-    """Whether a shard is finished, recorded or not. It would remain beside the shards of other settings."""
+    """Whether a shard is finished, recorded or not. It would remain beside shards made with other settings."""
     is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
     return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir))
 
@@ -243,7 +243,7 @@ class Workspace:
 
 
 def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:
-  """The error for an output_dir with a run of other settings. `run`: "a finished run" or "an unfinished run"."""
+  """Returns the error for an output_dir with a run with other settings: "a finished run" or "an unfinished run"."""
   differing = [name for name in sorted({*existing, *requested}) if existing.get(name) != requested.get(name)]
   differences = ", ".join(
     "other input files" if name == "input_files" else f"{name} {existing.get(name)}, not {requested.get(name)}"

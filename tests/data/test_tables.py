@@ -131,7 +131,7 @@ FAULTS = {
   "a label that overflows": (GOOD + row(id="5", score="1e39"), r"line 3: score '1e39' is too large: its square"),
   "a square that overflows": (GOOD + row(id="5", score="-2e19"), r"line 3: score '-2e19' is too large: its square"),
   "out of range": (GOOD + row(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
-  "unknown label": (GOOD + row(id="5", label="maybe"), r"t\.tsv, line 3: label 'maybe' is no label .*: no, yes"),
+  "unknown label": (GOOD + row(id="5", label="maybe"), r"t\.tsv, line 3: label 'maybe' is not a label .*: no, yes"),
   "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
   "a column twice": (tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
   "not UTF-8": (GOOD + row(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),

@@ -42,7 +42,7 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
     (["--run=masking", "--output_dir=out", "--jobs=0"], "jobs"),
     (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
     (["--run=masking", "--output_dir=out", "--squad_v2=dev.json"], "give the train file and the dev file"),
-    (["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"], "'XNLI' is none of CoLA, SST-2"),
+    (["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"], "'XNLI' is not one of CoLA, SST-2"),
   ],
 )
 def test_wrong_flags_give_one_line(words: list[str], message: str):

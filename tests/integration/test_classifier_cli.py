@@ -276,7 +276,7 @@ def test_a_custom_task(common: list[str], tmp_path: Path) -> None:
   other = tmp_path / "eval.tsv"
   other.write_text("question\tanswer\tkind\nwhy\tso\tugly\n", encoding="utf-8")
   argv = ["--do_eval", f"--eval_file={other}", f"--output_dir={output}"]
-  with pytest.raises(UserError, match=r"eval\.tsv, line 2: kind 'ugly' is no label of this task: bad, good"):
+  with pytest.raises(UserError, match=r"eval\.tsv, line 2: kind 'ugly' is not a label of this task: bad, good"):
     run(*argv)
   with pytest.raises(UserError, match=r"--labels=good,ugly: the run in .* has labels = 'bad,good' \(.*config\.json\)"):
     run(*argv, "--labels=good,ugly")
@@ -324,7 +324,7 @@ def test_the_script_itself_exits_with_2(common: list[str], tmp_path: Path, comma
   result = commands.run(["run_classifier.py", *common, "--task_name=CoLA", *files])
   assert result.code == 2
   assert result.stderr.splitlines()[-1] == (
-    f"error: {tmp_path}/CoLA/train.tsv, line 3: label 'no' is no label of this task: 0, 1"
+    f"error: {tmp_path}/CoLA/train.tsv, line 3: label 'no' is not a label of this task: 0, 1"
   )
   assert "Traceback" not in result.stderr
   command = [sys.executable, "run_classifier.py", "--help"]

@@ -83,7 +83,9 @@ def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_p
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the weights'")
   run = estimator(tmp_path, weights)
   for action in (run.train, run.evaluate):
-    with pytest.raises(UserError, match=r"its vocabulary is .*30k-clean\.model .*, that of .*\.tfrecord is another"):
+    with pytest.raises(
+      UserError, match=r"its vocabulary is .*30k-clean\.model .*, but that of .*\.tfrecord is a different one"
+    ):
       action()
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the shards'")
   assert run.evaluate()["masked_lm_loss"] > 1

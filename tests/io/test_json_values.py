@@ -71,7 +71,7 @@ FAULTS = {
   ),
   "below its range": (HEAD + '{}, "count": -1}', "F: $.count must be a whole number >= 0, it is -1: mend it"),
   "or null": (HEAD + '{}, "share": "x"}', "F: $.share must be a number or null, it is 'x': mend it"),
-  "a choice": (HEAD + '{}, "kind": "c"}', "F: $.kind is 'c', which is none of its possible values: mend it"),
+  "a choice": (HEAD + '{}, "kind": "c"}', "F: $.kind is 'c', which is not one of its possible values: mend it"),
   "a long value": (HEAD + '"' + "y" * 999 + '"}', "F: $.files must be an object, it is 'yyy*...: mend it"),
 }
 

@@ -232,7 +232,9 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   assert path.read_bytes() == first
   # Another checkpoint.
   (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions of another checkpoint, .*step-4: give"):
+  with pytest.raises(
+    UserError, match=r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
+  ):
     estimator.predict()
   with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
     estimator.train()
@@ -241,7 +243,7 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
   (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
   predict = run_config(tmp_path / "run", **options)
-  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions of .*test\.txt, not of .*test\.txt: give"):
+  with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
     Estimator(toy_task(tmp_path, spm_file), predict)
   assert path.read_bytes() == first
   named = dataclasses.replace(predict, predictions_file=str(tmp_path / "new.tsv"))
@@ -314,7 +316,9 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
   other = other_vocabulary(save_model)
   estimator = Estimator(toy_task(tmp_path, other), run_config(tmp_path / "second", **options))
   for action in (estimator.train, estimator.evaluate):
-    with pytest.raises(UserError, match=r"first: its vocabulary is .*spiece\.model .* --spm_model_file=.* is another"):
+    with pytest.raises(
+      UserError, match=r"first: its vocabulary is .*spiece\.model .* --spm_model_file=.* is a different one"
+    ):
       action()
   assert not (tmp_path / "second" / "spiece.model").exists()
   with pytest.raises(UserError, match=r"--checkpoint=.*its vocabulary is .*spiece\.model"):
@@ -336,14 +340,14 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
   (tmp_path / "first").rename(tmp_path / "moved")
   claim(init_checkpoint=str(tmp_path / "first"))  # no longer needed
   claim(init_checkpoint=str(tmp_path / "moved"))
-  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds others"):
+  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds different weights"):
     claim(init_checkpoint=str(tmp_path / "other"))
   with pytest.raises(UserError, match=r"started from .*moved, not from random weights"):
     claim(from_scratch=True)
   config = json.loads((tmp_path / "run" / "config.json").read_text())
   del config["init_checkpoint_sha256"]  # as an earlier version wrote it
   (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds others"):
+  with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds different weights"):
     claim(init_checkpoint=str(tmp_path / "other"))
 
 

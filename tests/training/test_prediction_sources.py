@@ -42,17 +42,21 @@ def test_other_predictions_are_not_replaced(run: Path, tmp_path: Path) -> None:
   other = sources_of(run, tmp_path / "b.txt")
   remedy = "give another file as --predictions_file, or move the existing one away"
   with pytest.raises(
-    UserError, match=rf"predictions_test\.tsv holds predictions of .*a\.txt, not of .*b\.txt: {remedy}"
+    UserError, match=rf"predictions_test\.tsv holds predictions for .*a\.txt, not for .*b\.txt: {remedy}"
   ):
     other.check()
   assert not other.are_complete()
   same = sources_of(run, tmp_path / "a.txt")
-  with pytest.raises(UserError, match=rf"holds predictions of another checkpoint, run/checkpoints/step-8: {remedy}"):
+  with pytest.raises(
+    UserError, match=rf"holds predictions made with another checkpoint, run/checkpoints/step-8: {remedy}"
+  ):
     same.check("v")
   with pytest.raises(UserError, match=rf"holds predictions made before this training: {remedy}"):
     same.check_before_training()
   # A file that is no predictions file is not overwritten either.
-  with pytest.raises(UserError, match=rf"a\.txt already exists, and there is no record of what .*: {remedy}"):
+  with pytest.raises(
+    UserError, match=rf"a\.txt already exists, and the input and weights of its predictions are not recorded: {remedy}"
+  ):
     sources_of(run, tmp_path / "a.txt", tmp_path / "a.txt").check()
   (run / "prediction_sources.json").unlink()
   with pytest.raises(UserError, match=r"predictions_test\.tsv already exists"):

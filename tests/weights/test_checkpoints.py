@@ -90,7 +90,7 @@ def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], ob
     (replace_by(lambda path: path.symlink_to("gone"), "manifest.json"), "manifest.json is not a regular file"),
     (replace_by(lambda path: path.symlink_to("gone"), "albert_config.json"), "albert_config.json is missing"),
     (lambda path: (shutil.rmtree(path), path.write_text("")), "it is not a directory"),
-    (lambda path: (shutil.rmtree(path), shutil.copytree(path.parent / "step-1", path)), "manifest.json is of step 1"),
+    (lambda path: (shutil.rmtree(path), shutil.copytree(path.parent / "step-1", path)), "manifest.json says step 1"),
   ],
 )
 def test_what_is_wrong_with_a_checkpoint_is_named(manager, damage, message):

@@ -100,7 +100,7 @@ class ServedMultipleChoice(ServedModel):
     return self.compute(tokens)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """See ServedModel.compute. The ids have the shape [B, K, S]; a layout is of [B * K, S]."""
+    """See ServedModel.compute. The ids have the shape [B, K, S]; a layout has the shape [B * K, S]."""
     return self._select(tokens, normalize_padding(_flat(tokens)), layout)
 
   def _select(self, tokens: TokenBatch, flat: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:

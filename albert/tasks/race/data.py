@@ -124,8 +124,8 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
     for where, question in read_file(path, with_answers):
       if question.id in ids:
         raise UserError(
-          f"{where}: id {question.id!r} is that of {ids[question.id]} already: remove one of the two if they are the "
-          "same question, else give it another id"
+          f"{where}: id {question.id!r} is already used by {ids[question.id]}: remove one of the two if they are the "
+          "same question, otherwise give this one a different id"
         )
       ids[question.id] = where
       questions.append(question)
@@ -246,5 +246,5 @@ def _answer_index(answer: Any, options: Sequence[str]) -> int:
 def _with_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
   if index == UNKNOWN:
     last = option_name(len(question.options) - 1)
-    raise UserError(f"{where}: answer {shown(answer)} is none of the options, which are A to {last}: {_REMEDY}")
+    raise UserError(f"{where}: answer {shown(answer)} is not one of the options, which are A to {last}: {_REMEDY}")
   return dataclasses.replace(question, answer=index)

@@ -120,12 +120,12 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
 
   Args:
     paths: JSON files.
-    version_2: whether the files are of SQuAD v2.0, where a question may be unanswerable.
+    version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
     UserError: a file is not JSON (the message gives line and column), does not have this format (the message gives the
-      JSON path), is of the other version of SQuAD, or has an answer that is not at its answer_start, a repeated id or
-      a question without an answer; or there are no questions.
+      JSON path), belongs to the other version of SQuAD, or has an answer that is not at its answer_start, a repeated id
+      or a question without an answer; or there are no questions.
   """
   questions: list[Question] = []
   locations: dict[str, str] = {}  # id -> where it is in the files
@@ -134,7 +134,9 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
     for where, paragraph, entry in _entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
       question = _question(where, paragraph, entry, len(questions))
       if question.id in locations:
-        raise UserError(f"{where}: id {question.id!r} is that of {locations[question.id]} already: give it another")
+        raise UserError(
+          f"{where}: id {question.id!r} is already used by {locations[question.id]}: give this question a different id"
+        )
       locations[question.id] = where
       says_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
       if with_answers:

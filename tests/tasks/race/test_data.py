@@ -73,11 +73,14 @@ def test_all_passages_in_one_file_as_the_original_reads_them(tmp_path: Path) -> 
   one = tmp_path / "all.txt"
   one.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
   assert read_questions([str(one)], with_answers=True)[1].id == "high7.txt-1"
-  with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is that of .*7\.txt: question 1"):
+  with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is already used by .*7\.txt: question 1"):
     read_questions([write_passage(tmp_path), str(path)], with_answers=True)
   for damage, message in (
     ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
-    (json.dumps(PASSAGE | {"answers": [None, "A"]}), r"all\.txt, line 5: question 1: answer null is none of the opt"),
+    (
+      json.dumps(PASSAGE | {"answers": [None, "A"]}),
+      r"all\.txt, line 5: question 1: answer null is not one of the opt",
+    ),
     (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: \$\.id must be a text, it is 3"),
   ):
     path.write_text(lines + "\n" + damage, encoding="utf-8", newline="")
@@ -115,14 +118,14 @@ def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
     ({"article": 3}, r"\$\.article must be a text, it is 3"),
     ({"questions": "Why?"}, "\\$\\.questions must be a list, it is 'Why\\?'"),
     ({"answers": ["B"]}, r"7\.txt: 2 questions, 2 lists of options and 1 answers: give one of each"),
-    ({"answers": ["B", "C"]}, r"7\.txt: question 2: answer 'C' is none of the options, which are A to B"),
-    ({"answers": ["E", "A"]}, r"question 1: answer 'E' is none of the options, which are A to D"),
-    ({"answers": ["b", "A"]}, r"question 1: answer 'b' is none"),
-    ({"answers": [-1, "A"]}, r"question 1: answer -1 is none"),
-    ({"answers": [True, "A"]}, r"question 1: answer true is none"),
-    ({"answers": [None, "A"]}, r"question 1: answer null is none of the options, which are A to D: training"),
-    ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is none of the options, which are A to B"),
-    ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is none of the options"),
+    ({"answers": ["B", "C"]}, r"7\.txt: question 2: answer 'C' is not one of the options, which are A to B"),
+    ({"answers": ["E", "A"]}, r"question 1: answer 'E' is not one of the options, which are A to D"),
+    ({"answers": ["b", "A"]}, r"question 1: answer 'b' is not one"),
+    ({"answers": [-1, "A"]}, r"question 1: answer -1 is not one"),
+    ({"answers": [True, "A"]}, r"question 1: answer true is not one"),
+    ({"answers": [None, "A"]}, r"question 1: answer null is not one of the options, which are A to D: training"),
+    ({"answers": ["B", 0]}, r"7\.txt: question 2: answer 0 is not one of the options, which are A to B"),
+    ({"answers": ["B", ["A"]]}, r"question 2: answer \['A'\] is not one of the options"),
     ({"options": [["a", "b"], ["c"]]}, r"question 2: 1 option\(s\): give two or more"),
     ({"options": [["a", "b"], ["c", 4]]}, r"\$\.options\[1\]\[1\] must be a text, it is 4"),
     ({"questions": ["a", None]}, r"\$\.questions\[1\] must be a text, it is null"),
@@ -138,12 +141,12 @@ def test_a_bad_passage_is_named(tmp_path: Path, changes: dict[str, Any], message
 @pytest.mark.parametrize(
   ("rows", "message"),
   [
-    ([ROW, ROW], r"own\.jsonl, line 2: id 'one' is that of .*own\.jsonl, line 1 already"),
+    ([ROW, ROW], r"own\.jsonl, line 2: id 'one' is already used by .*own\.jsonl, line 1: "),
     ([ROW, {**ROW, "id": 5}], r"line 2: \$\.id must be a text, it is 5"),
-    ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is none of the options, which are A to C"),
-    ([{**ROW, "answer": 3}], r"line 1: answer 3 is none of the options"),
-    ([{**ROW, "answer": None}], r"line 1: answer null is none of the options, which are A to C: training"),
-    ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is none of the options"),
+    ([{**ROW, "answer": "D"}], r"line 1: answer 'D' is not one of the options, which are A to C"),
+    ([{**ROW, "answer": 3}], r"line 1: answer 3 is not one of the options"),
+    ([{**ROW, "answer": None}], r"line 1: answer null is not one of the options, which are A to C: training"),
+    ([{**ROW, "answer": 1.0}], r"line 1: answer 1\.0 is not one of the options"),
     ([{name: ROW[name] for name in ("article", "question", "options")}], r"line 1 lacks 'answer': training and eval"),
     ([{"article": "a", "question": "b", "answer": "A"}], r"line 1 lacks 'options'"),
     ([{"article": "a"}], r"line 1 lacks 'question'"),

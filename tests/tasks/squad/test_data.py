@@ -91,7 +91,7 @@ BAD_QUESTIONS = [
   ({"is_impossible": True}, "question q1: is_impossible is true, but it has answers"),
   ({"is_impossible": "no"}, "is_impossible must be true or false, it is 'no'"),
   ({"id": 7}, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]\.id must be a text, it is 7"),
-  ({"id": "q0"}, r"qas\[1\]: id 'q0' is that of .*qas\[0\] already"),
+  ({"id": "q0"}, r"qas\[1\]: id 'q0' is already used by .*qas\[0\]: "),
   ({"question": None}, r"qas\[1\]\.question must be a text, it is null"),
 ]
 
