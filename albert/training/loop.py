@@ -235,13 +235,15 @@ class Trainer:
             checkpoints.save(step, self.state(), prune=not num_stopped)
           saved_step = step
         if num_stopped:
-          number = stop.requested or signal.SIGTERM
-          raise Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
+          raise stop.error(step)
         if evaluate is not None and evaluates:
           with speed.paused():
             stops_early = evaluate(step)
           if stops_early:
-            return
+            break
+      # A signal may also have come after the last step, while it was saved or evaluated.
+      if self.cluster.sum(float(stop.requested > 0))[0]:
+        raise stop.error(step)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
     """The means since the last call, and the numbers that are logged beside them."""
@@ -330,6 +332,11 @@ class _StopRequest:
     self.requested = number
     log(f"{signal.Signals(number).name}: saving after the current step")
     signal.signal(number, self._previous[number])
+
+  def error(self, step: int) -> Stopped:
+    """The error that ends a run which was stopped and saved at `step`, on a signal to this or another process."""
+    number = self.requested or signal.SIGTERM
+    return Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
 
   def __exit__(self, *unused: object) -> None:
     for number, handler in self._previous.items():

@@ -155,6 +155,22 @@ def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, t
   assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
+def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch):
+  """Nothing is left to train, but the command must not go on to evaluate and predict."""
+  save = CheckpointManager.save
+
+  def save_and_signal(manager: CheckpointManager, step: int, *arguments: Any, **options: Any) -> str:
+    path = save(manager, step, *arguments, **options)
+    if step == 6:
+      os.kill(os.getpid(), signal.SIGINT)
+    return path
+
+  monkeypatch.setattr(CheckpointManager, "save", save_and_signal)
+  with pytest.raises(Stopped, match="stopped at step 6 and saved") as stopped:
+    train(input_file, tmp_path)
+  assert stopped.value.signal_number == signal.SIGINT
+
+
 def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input_file, tmp_path, monkeypatch):
   """The stop saves the last step without deleting old checkpoints; the repeated command has nothing left to train."""
   train_steps = Trainer.train_steps
