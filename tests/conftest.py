@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ import albert  # noqa: F401 - before TensorFlow, whose kernels it chooses
 from albert.io import figures
 from albert.io.protobuf import encode_bytes_field, encode_varint
 from tests.report.run_files import one_pixel_png
+
+# A shell lets commands that it starts with & ignore SIGINT, and processes that a test starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
   from tests.torture.workplace import Workplace

@@ -184,7 +184,7 @@ def test_the_vocabulary_goes_along(tmp_path):
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"Google's")
   convert(source, str(tmp_path / "from_google"), "huggingface")
   assert (tmp_path / "from_google" / "spiece.model").read_bytes() == b"Google's"
-  with pytest.raises(UserError, match=r"vocabulary is .*30k-clean\.model .*=.*mine\.model is another"):
+  with pytest.raises(UserError, match=r"vocabulary is .*30k-clean\.model .*=.*mine\.model is a different one"):
     convert(source, str(tmp_path / "x"), "albert", spm_model_file=str(tmp_path / "mine.model"))
   with pytest.raises(UserError, match="--spm_model_file=nowhere: no such file"):
     convert(source, str(tmp_path / "x"), "albert", spm_model_file="nowhere")

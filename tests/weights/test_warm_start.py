@@ -140,7 +140,8 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(tmp_path: Path):
   for name in ("30k-clean.model", "spiece.model"):
     (tmp_path / name).write_bytes(other)
     target = variables(ENCODER)
-    with pytest.raises(UserError, match=rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is another"):
+    message = rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is a different one"
+    with pytest.raises(UserError, match=message):
       warm_start(prefix, target, vocabulary=ours)
     assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
     assert warm_start(prefix, variables(ENCODER), vocabulary=same) == []
@@ -153,5 +154,5 @@ def test_the_vocabulary_of_a_run_is_in_its_config(tmp_path: Path):
     if sha256.startswith("b"):
       assert warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary) == []
     else:
-      with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, that of the shards is another"):
+      with pytest.raises(UserError, match=r"config\.json \(SHA-256 bbbb.*, but that of the shards is a different one"):
         warm_start(path, variables(ENCODER, HEAD), vocabulary=vocabulary)
