@@ -86,7 +86,7 @@ class Estimator:
     self._scratch_dir = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
     self.results_dir = self._scratch_dir.name if self._scratch_dir else config.output_dir
     self.checkpoints = CheckpointManager(
-      files.join(config.output_dir, "checkpoints"),
+      files.join(config.output_dir, output_files.CHECKPOINTS),
       keep=config.train.keep_checkpoints,
       model_config=task.model_config,
     )
@@ -203,8 +203,8 @@ class Estimator:
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
       if self.cluster.is_chief:
         self.checkpoints.prune(first_step)  # a signal at the last step saves without deleting old checkpoints
-      if self.cluster.is_chief and curves.are_outdated(self.results_dir):
-        curves.draw_curves(self.results_dir)
+        if curves.are_outdated(self.results_dir):
+          curves.draw_curves(self.results_dir)
       return
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()

@@ -7,9 +7,8 @@ hardly any text of the training documents.
 
 from __future__ import annotations
 
-if (
-  __name__ == "__main__"
-):  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
+# Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
+if __name__ == "__main__":
   from albert import startup
 
   startup.begin()
@@ -152,7 +151,7 @@ def shorten_lists(sentences: list[str]) -> list[str]:
 def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator[Document]:
   """Leaves out docstrings of which more than half has appeared before.
 
-  A docstring is kept as a whole or not at all, so that its sentences stay consecutive.
+  A docstring is either kept completely or left out, so that its sentences stay consecutive.
 
   Args:
     modules: name of each module, and the sentences of each of its docstrings.

@@ -11,7 +11,6 @@ from albert.config.base import Config, option_fields
 from albert.io import files
 from albert.runs import output_files
 
-_STEP_DIRECTORY = re.compile(r"step-\d+$")
 _SEED_DIRECTORY = re.compile(r"run-(\d+)$")
 
 
@@ -77,7 +76,8 @@ def _read_run(directory: str) -> ExistingRun | None:
   path = files.join(directory, output_files.CONFIG)
   if not files.exists(path):
     return None
-  has_checkpoint = any(map(_STEP_DIRECTORY.match, _list_directory(files.join(directory, "checkpoints"))))
+  checkpoints = _list_directory(files.join(directory, output_files.CHECKPOINTS))
+  has_checkpoint = any(map(output_files.STEP_DIRECTORY.match, checkpoints))
   has_results = files.exists(files.join(directory, output_files.EVAL_RESULTS))
   return ExistingRun(directory, output_files.read_config(path)) if has_checkpoint or has_results else None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-if (
-  __name__ == "__main__"
-):  # before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback
+# Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
+if __name__ == "__main__":
   from albert import startup
 
   startup.begin()

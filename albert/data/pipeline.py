@@ -140,7 +140,7 @@ def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
 def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved: int, window: int) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`.
 
-  The offset is not 0 only in the first epoch after a run is resumed. Groups of shards before it are not read.
+  The offset is 0 except in the first epoch after a run is resumed. Groups of shards before it are not read.
   """
   order = _shard_order(len(shards.paths), seed, epoch)
   first_window, within_window = divmod(offset, window)

@@ -134,7 +134,7 @@ def open_checkpoint(
 
 def _selected(path: str, select: str) -> str:
   """The newest or best checkpoint if `path` is the output_dir of a run, else `path` itself."""
-  directory = files.join(path, "checkpoints")
+  directory = files.join(path, output_files.CHECKPOINTS)
   if not files.is_dir(directory):
     return path
   config_file = files.join(path, output_files.CONFIG)

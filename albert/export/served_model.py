@@ -199,5 +199,5 @@ class ServedModel(tf.Module, abc.ABC):
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
-  """The dict of `albert.tokenization.graph.pack_single` or pack_pair as a TokenBatch."""
+  """The dict of `albert.tokenization.graph_packing.pack_single` or pack_pair as a TokenBatch."""
   return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])

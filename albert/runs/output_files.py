@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +12,8 @@ from albert.io import files, json_values
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"  # a directory
+# The directory of a checkpoint in it; the group is the number of updates.
+STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 ENVIRONMENT = "environment.json"
 # Hashes of the files that the run was trained on, in the order in which they were read.
 TRAINING_DATA = "training_data.json"

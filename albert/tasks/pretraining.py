@@ -354,7 +354,7 @@ class PretrainingTask(Task):
 
 
 def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:
-  """logits [..., C], labels int [...], weights [...] -> cross entropy and accuracy."""
+  """Weighted sums of cross entropy and accuracy, for logits [..., C], labels int [...] and weights [...]."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   hits = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
   return weighted_mean(losses, weights), weighted_mean(hits, weights)

@@ -12,7 +12,7 @@ import itertools
 import re
 import struct
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar, overload
 
 import numpy as np
@@ -289,15 +289,14 @@ def load_tokenizer(config: TokenizerConfig, tokenizer_class: type[Tokenizer] = T
   Raises:
     UserError: see Tokenizer.
   """
-  return _load_tokenizer(tokenizer_class.from_config, config, files.stat(config.model_file))
+  # mypy takes the __hash__ of Tokenizer's instances for that of the class.
+  return _load_tokenizer(tokenizer_class, config, files.stat(config.model_file))  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=4)
-def _load_tokenizer(
-  from_config: Callable[[TokenizerConfig], Tokenizer], config: TokenizerConfig, status: files.Stat
-) -> Tokenizer:
+def _load_tokenizer(tokenizer_class: type[Tokenizer], config: TokenizerConfig, status: files.Stat) -> Tokenizer:
   del status  # a part of the cache key: a file that has changed is read again
-  return from_config(config)
+  return tokenizer_class.from_config(config)
 
 
 def _load_processor(model_file: str, model: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -29,12 +29,12 @@ from albert.io import files, json_values, local_files
 from albert.io.lost_processes import is_lost_process
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log
+from albert.runs.output_files import STEP_DIRECTORY
 from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
 from albert.weights.checkpoint_files import Checkpoint, write_bundle
 
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
-_STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 # Older versions wrote the name without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # A file that marks a remote directory while its files are written or deleted.
@@ -264,7 +264,7 @@ class CheckpointManager:
     if not files.is_dir(self.directory):
       raise UserError(f"{self.directory}: must be a directory of checkpoints, but is not a directory: move it away")
     with files.naming(self.directory, "read"):
-      matches = [_STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
+      matches = [STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)
 
   def best(self) -> BestEvaluation | None:
@@ -311,7 +311,7 @@ class CheckpointManager:
     if files.exists(self.directory):
       for name in files.listdir(self.directory):
         path = files.join(self.directory, name)
-        if _STAGING_DIRECTORY.match(name) or (_STEP_DIRECTORY.match(name) and _is_unfinished_upload(path)):
+        if _STAGING_DIRECTORY.match(name) or (STEP_DIRECTORY.match(name) and _is_unfinished_upload(path)):
           files.remove_tree(path)
 
   def _verify(self, step: int) -> str | None:

@@ -229,9 +229,10 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   if files.exists(files.join(path, checkpoint_damage.PREFIX + ".index")):
     _refuse_damaged(path, f"{flag}={path}")
     return files.join(path, checkpoint_damage.PREFIX)
-  for directory in (path, files.join(path, "checkpoints")):
-    steps = [n for n in files.listdir(directory) if re.match(r"^step-\d+$", n)] if files.is_dir(directory) else []
-    for name in sorted(steps, key=lambda n: int(n[5:]), reverse=True):
+  for directory in (path, files.join(path, output_files.CHECKPOINTS)):
+    names = files.listdir(directory) if files.is_dir(directory) else []
+    matches = [match for match in map(output_files.STEP_DIRECTORY.match, names) if match]
+    for name in (match.string for match in sorted(matches, key=lambda match: int(match[1]), reverse=True)):
       damage = checkpoint_damage.find_damage(files.join(directory, name))
       if damage is None:
         return files.join(directory, name, checkpoint_damage.PREFIX)

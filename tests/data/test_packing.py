@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert.data import packing
 from albert.errors import UserError
-from albert.tokenization import graph as text_ops
+from albert.tokenization import graph_packing
 
 CLS, SEP = 2, 3
 
@@ -50,11 +50,11 @@ def test_pairs_lose_tokens_as_the_loop_takes_them(
 
 def test_the_serving_graph_packs_alike(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
   first, second = (tf.ragged.constant(rows, tf.int32) for rows in pairs)
-  graph = text_ops.pack_pair(first, second, 16)
+  graph = graph_packing.pack_pair(first, second, 16)
   ours = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))
   for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
     assert row[mask == 1].tolist() == expected
-  graph = text_ops.pack_single(first, 9)
+  graph = graph_packing.pack_single(first, 9)
   ours = unpacked(packing.pack_single(ragged(pairs[0]), 9))
   for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
     assert row[mask == 1].tolist() == expected

@@ -15,7 +15,8 @@ import pytest
 import tensorflow as tf
 
 from albert.errors import UserError
-from albert.tokenization.graph import GraphTokenizer, pack_pair, pack_single
+from albert.tokenization.graph import GraphTokenizer
+from albert.tokenization.graph_packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.test_tokenizer import TEXTS, random_texts

@@ -6,21 +6,10 @@ import dataclasses
 
 import pytest
 
-from albert.config.model import MODELS, ModelConfig
+from albert.config.model import MODELS
 from albert.weights.names import encoder_shapes, from_huggingface, heads, num_parameters, to_huggingface
+from tests.convert.files_of_weights import CONFIG
 from tests.models.built import pretraining_model
-
-CONFIG = ModelConfig(
-  vocab_size=41,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=4,
-  num_hidden_groups=2,
-  inner_group_num=2,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=14,
-)
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])

@@ -1,1 +1,1 @@
-"""The forms of serving, one class for each: the fields of a request, how texts become ids, and the answers."""
+"""The forms in which models are served. A class defines the request, its tokenization and the answers."""

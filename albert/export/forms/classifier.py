@@ -15,7 +15,7 @@ from albert.export.network.token_layout import TokenBatch, TokenLayout
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.tasks.glue import data as glue_data
 from albert.tasks.glue.specs import PLAIN, ClassifierConfig, TaskSpec
-from albert.tokenization.graph import pack_pair, pack_single
+from albert.tokenization.graph_packing import pack_pair, pack_single
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
 _EXAMPLES = (

@@ -14,7 +14,7 @@ from albert.export.network.heads import LinearHead
 from albert.export.network.token_layout import TokenBatch, TokenLayout, UnpaddedLayout, check_length, normalize_padding
 from albert.export.served_model import AnswerTensors, ExportSettings, RequestField, ServedModel, as_token_batch
 from albert.tasks.race.data import RaceConfig
-from albert.tokenization.graph import first_tokens, last_tokens, pack_pair
+from albert.tokenization.graph_packing import first_tokens, last_tokens, pack_pair
 
 # B batch, K largest number of options of a question in the batch, S sequence.
 

@@ -16,8 +16,9 @@ from albert.data.feature_cache import make_examples
 from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.ranking import RankingExample, RankingExamples, RankingFeaturizer
-from albert.tokenization import graph as text_ops
+from albert.tokenization import graph_packing
 from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.graph import GraphTokenizer
 from albert.tokenization.tokenizer import Tokenizer
 from tests.conftest import english_like_documents
 
@@ -59,8 +60,8 @@ def test_single_texts_and_scores(spm_model: str) -> None:
 def test_the_serving_graph_gives_the_same_batch(spm_model: str) -> None:
   examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(make_rows(np.zeros(40, np.int32)))
   batch = examples.padded_batch(np.arange(40), length=MAX_LENGTH)
-  graph = text_ops.GraphTokenizer(spm_model)
-  served = text_ops.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
+  graph = GraphTokenizer(spm_model)
+  served = graph_packing.pack_pair(graph.tokenize(tf.constant(TEXTS)), graph.tokenize(tf.constant(SECOND)), MAX_LENGTH)
   for name, values in served.items():
     np.testing.assert_array_equal(values.numpy(), batch[name])
 
