@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from albert.cli.settings import Settings
 from albert.config import command_flags
 from albert.config.base import Config, define_field, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.settings.resolve import make_task_and_config
 from albert.tasks import registry
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def given_flags(task_name: str) -> dict[str, Any]:
 
 
 def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
-  """Makes the task and the config of the run from the parsed flags; see albert.cli.settings.
+  """Makes the task and the config of the run from the parsed flags; see albert.settings.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
@@ -56,14 +56,4 @@ def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
     UserError: a value out of range, an unknown model or recipe, data that the model cannot be trained on, or a flag
       that contradicts the run in output_dir.
   """
-  settings = Settings(task_name, given_flags(task_name))
-  config = settings.run_config()
-  model_file = vocabulary = None
-  if config.init_checkpoint and settings.existing_run is None:
-    from albert.weights.files import open_weights  # imports TensorFlow, which takes seconds
-
-    weights = open_weights(config.init_checkpoint)
-    model_file, vocabulary = weights.config_file, weights.vocabulary
-  task = registry.make_task(task_name, settings.model_config(model_file), settings.data_config(vocabulary))
-  settings.check_data(task.settings())
-  return task, config
+  return make_task_and_config(task_name, given_flags(task_name))

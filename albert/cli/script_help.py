@@ -11,13 +11,13 @@ from typing import Any
 
 from albert import command_help
 from albert.cli.script_flags import MODEL_FLAGS
-from albert.cli.settings import Settings
 from albert.command_help import FlagHelp, HelpPage
 from albert.config.base import GROUPS, MODEL, Config, alternatives, is_unset, option_fields
 from albert.config.model import REGULARIZATION, ModelConfig
 from albert.config.recipes import config_names, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
+from albert.settings.sources import Settings
 
 
 def page(task_name: str, given: Mapping[str, Any]) -> HelpPage:

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from albert import ensemble
-from albert.cli.settings import Settings
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
 from albert.data import feature_cache, shards, tables
@@ -37,6 +36,7 @@ from albert.predict.requests import JSON, RequestParser
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _owner
+from albert.settings.sources import Settings
 from albert.tasks.glue.specs import parse_labels
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from albert.cli.settings import Settings
 from albert.config.model import named_model
 from albert.errors import UserError
+from albert.settings.sources import Settings
 from albert.tasks.glue.data import make_spec
 from albert.tasks.glue.specs import ClassifierConfig
 from tests.synthetic import TINY_MODEL

@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from albert.cli.existing_run import ExistingRun, find_existing_run
 from albert.config.base import Config, alternatives, check_types, from_dict, is_unset, merge, option_fields
 from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, named_model
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
@@ -21,6 +20,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
+from albert.settings.existing_run import ExistingRun, find_existing_run
 from albert.tasks import registry
 
 
