@@ -8,5 +8,11 @@ from __future__ import annotations
 
 from albert import cli
 
-if __name__ == "__main__":
+
+def main() -> None:
+  """Runs this script. The console command albert-pretrain calls it, too."""
   cli.run("pretraining", __doc__)
+
+
+if __name__ == "__main__":
+  main()

@@ -8,5 +8,11 @@ from __future__ import annotations
 
 from albert import cli
 
-if __name__ == "__main__":
+
+def main() -> None:
+  """Runs this script. The console command albert-race calls it, too."""
   cli.run("race", __doc__)
+
+
+if __name__ == "__main__":
+  main()

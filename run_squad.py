@@ -8,5 +8,11 @@ from __future__ import annotations
 
 from albert import cli
 
-if __name__ == "__main__":
+
+def main() -> None:
+  """Runs this script. The console command albert-squad calls it, too."""
   cli.run("squad", __doc__)
+
+
+if __name__ == "__main__":
+  main()

@@ -13,16 +13,47 @@ setup(
   name="albert-tf2",
   version=runpy.run_path(str(ROOT / "albert" / "version.py"))["VERSION"],
   description="ALBERT (ICLR 2020) in TensorFlow 2: pretraining, fine-tuning and serving",
+  keywords="ALBERT BERT language-model pretraining fine-tuning GLUE SQuAD RACE LAMB TensorFlow Keras TPU",
   long_description=(ROOT / "README.md").read_text(encoding="utf-8") if (ROOT / "README.md").exists() else "",
   long_description_content_type="text/markdown",
   license="Apache-2.0",
-  packages=find_packages(include=["albert", "albert.*", "data_prep", "data_prep.*"]),
-  py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),
-  # Where albert.config.configs_directory finds them in an installation that is not editable.
-  data_files=[
-    (f"share/albert-tf2/{folder}", sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.json")))
-    for folder in ("configs", "configs/experiments")
+  license_files=["LICENSE"],
+  classifiers=[
+    "Development Status :: 4 - Beta",
+    "Environment :: Console",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Operating System :: MacOS",
+    "Operating System :: POSIX :: Linux",
+    "Programming Language :: Python :: 3",
+    *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Topic :: Text Processing :: Linguistic",
+    "Typing :: Typed",
   ],
+  # An installation has the files of configs/ in the package albert.configs; albert.config.recipes reads them there.
+  packages=[*find_packages(include=["albert", "albert.*", "data_prep", "data_prep.*"]), "albert.configs"],
+  package_dir={"albert.configs": "configs"},
+  package_data={"albert": ["py.typed"], "albert.configs": ["*.json", "experiments/*.json"], "data_prep": ["py.typed"]},
+  py_modules=sorted(path.stem for path in ROOT.glob("run_*.py")),
+  entry_points={
+    "console_scripts": [
+      "albert-pretrain = run_pretraining:main",
+      "albert-classify = run_classifier:main",
+      "albert-squad = run_squad:main",
+      "albert-race = run_race:main",
+      "albert-convert = albert.commands:convert",
+      "albert-ensemble = albert.commands:ensemble",
+      "albert-experiments = albert.commands:experiments",
+      "albert-export = albert.commands:export",
+      "albert-predict = albert.commands:predict",
+      "albert-report = albert.commands:report",
+      "albert-create-pretraining-data = data_prep.commands:create_pretraining_data",
+      "albert-question-texts = data_prep.commands:question_texts",
+      "albert-sample-corpus = data_prep.commands:sample_corpus",
+      "albert-train-vocab = data_prep.commands:train_vocab",
+    ],
+  },
   # TensorFlow 2.20 has no build for Python 3.14.
   python_requires=">=3.10,<3.14",
   install_requires=[

@@ -88,7 +88,10 @@ def _print_help(
   page = help_page() if help_page else HelpPage(command_help.flags_of(sys.argv[0]))
   if is_full:
     page = HelpPage([*page.flags, *command_help.other_flags(sys.argv[0])], page.notes)
-  print(command_help.render(command_help.program(module), description or module.__doc__ or "", page), end="")
+  title = command_help.program(module)
+  text = description or module.__doc__ or ""
+  text = command_help.named_as_called(text, title, module.__name__.removesuffix(".__main__"))
+  print(command_help.render(title, text, page), end="")
 
 
 def run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -55,7 +56,7 @@ class HelpPage:
 
 
 def program(module: ModuleType | None = None) -> str:
-  """Returns the name of the command as a user types it: run_squad.py, or python -m albert.export.
+  """Returns the name of the command as a user types it: run_squad.py, albert-squad, or python -m albert.export.
 
   Args:
     module: the command's main module; None for the module that Python was started with.
@@ -65,6 +66,20 @@ def program(module: ModuleType | None = None) -> str:
   if module.__name__ == "__main__" and spec is not None:
     return f"python -m {spec.name.removesuffix('.__main__')}"
   return os.path.basename(sys.argv[0])
+
+
+def named_as_called(text: str, title: str, module_name: str) -> str:
+  """Replaces a command's name in the examples of its --help by the name it was called by.
+
+  A checkout has run_squad.py, but an installation has only albert-squad and python -m run_squad.
+
+  Args:
+    text: paragraphs, whose examples begin with `python SCRIPT.py` or `python -m MODULE`.
+    title: the name that the command was called by, see `program`.
+    module_name: the command's module, such as albert.export; "__main__" if Python was started with it.
+  """
+  own_name = rf"python (run_\w+\.py|-m {re.escape(module_name)}(?![\w.]))"
+  return text if title.endswith(".py") else re.sub(own_name, title, text)
 
 
 def version_line() -> str:

@@ -123,6 +123,11 @@ def main() -> None:
   print(f"{len(run_dirs)} runs; wrote {values.output_dir}")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-ensemble, or python -m albert.ensemble."""
   define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -7,6 +7,7 @@ module imports no large libraries. Importing albert as a library does not change
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import os
 import signal
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import IO, Any, NoReturn
 
 from albert.errors import Interrupted
+from albert.version import VERSION
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds after which a signal is sent again if its exception was raised in a destructor, which discards it.
@@ -65,6 +67,7 @@ def begin() -> None:
   if _State.has_begun:
     return
   _State.has_begun = True
+  _check_package()
   if threading.current_thread() is threading.main_thread():
     for number in _SIGNALS:
       if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup
@@ -73,6 +76,17 @@ def begin() -> None:
   _use_utf8()
   _open_closed_descriptors()
   _replace_streams()
+
+
+def run_command_of(module_name: str) -> None:
+  """Runs a console command, and ends the process.
+
+  Args:
+    module_name: the command's module, which has a function run_command(). It is imported after `begin()`, so that an
+      interrupt during its imports ends the command with one line.
+  """
+  begin()
+  importlib.import_module(module_name).run_command()
 
 
 def start_running() -> None:
@@ -103,6 +117,19 @@ def end_by_signal(number: int) -> NoReturn:
   with contextlib.suppress(OSError):
     os.write(2, f"{stopped_line(number)}\n".encode())
   os._exit(128 + number)
+
+
+def _check_package() -> None:
+  """Ends the process if another distribution replaced or removed albert/__init__.py (docs/design/002-names.md)."""
+  package = sys.modules["albert"]
+  if getattr(package, "__version__", None) != VERSION:
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
+    print(
+      f"error: {path}: is not that of albert-tf2 {VERSION}: another distribution with the import name albert was "
+      "installed or removed here: install albert-tf2 again, in an environment without the other one",
+      file=sys.stderr,
+    )
+    sys.exit(2)
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:

@@ -138,9 +138,7 @@ def _runner() -> Runner:
   try:
     from data_prep.runners import beam as beam_runner
   except ImportError as error:
-    raise UserError(
-      f"--runner=beam needs Apache Beam ({error}): pip install -c constraints/beam.txt -e '.[beam]'"
-    ) from error
+    raise UserError(f"--runner=beam needs Apache Beam ({error}): pip install 'apache-beam>=2.70,<3'") from error
   return beam_runner.make_runner(tuple(_beam_flags))
 
 
@@ -170,6 +168,11 @@ def main() -> None:
   _report(manifest, job.output_dir)
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
   _define_flags()
   app.run(main, rest=_beam_flags)
+
+
+if __name__ == "__main__":
+  run_command()

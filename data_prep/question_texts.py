@@ -92,6 +92,11 @@ def main() -> None:
   print(f"{FLAGS.output_file}: {len(texts):,} documents, {lines:,} sentences", file=sys.stderr)
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-question-texts, or python -m data_prep.question_texts."""
   _define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -265,6 +265,11 @@ def main() -> None:
   write_corpus(FLAGS.output_dir, train, heldout)
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-sample-corpus, or python -m data_prep.sample_corpus."""
   _define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -286,6 +286,11 @@ def _train(paths: Sequence[str], prefix: str, lock: DirectoryLock) -> None:
   print(f"{prefix}.model: {FLAGS.vocab_size:,} pieces, trained in {time.monotonic() - start:.0f} s")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-train-vocab, or python -m data_prep.train_vocab."""
   _define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

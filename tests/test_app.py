@@ -18,7 +18,7 @@ COMMANDS = [
   ["-m", "albert.export"],
   *(
     pytest.param(["-m", f"albert.{name}"], marks=pytest.mark.slow)
-    for name in ("convert", "evaluation", "experiments", "predict", "report")
+    for name in ("convert", "ensemble", "experiments", "predict", "report")
   ),
   ["-m", "data_prep.train_vocab"],
   *(

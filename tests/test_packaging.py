@@ -44,6 +44,11 @@ def _setup_arguments() -> dict[str, Any]:
   return dict(setup.call_args.kwargs)
 
 
+def console_commands() -> list[str]:
+  """The names of the commands that setup.py installs."""
+  return [line.partition(" = ")[0] for line in _setup_arguments()["entry_points"]["console_scripts"]]
+
+
 def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
   arguments = _setup_arguments()
   optional = [line for name in extras for line in arguments["extras_require"][name]]
@@ -105,6 +110,10 @@ def _undeclared(paths: list[Path], extras: tuple[str, ...]) -> set[str]:
   }
 
 
+def _documents() -> list[Path]:
+  return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
 def test_every_profile_has_its_constraints() -> None:
   assert {path.name for path in CONSTRAINTS} == set(EXTRAS_OF_PROFILE)
 
@@ -149,11 +158,45 @@ def test_imports_of_the_tests_and_benchmarks_are_declared() -> None:
 
 def test_every_folder_of_code_is_a_package() -> None:
   folders = {".".join(path.parent.relative_to(ROOT).parts) for path in _python_files(*PACKAGES)}
-  assert folders == set(_setup_arguments()["packages"])
+  assert {*folders, "albert.configs"} == set(_setup_arguments()["packages"])
 
 
 def test_every_script_is_a_module() -> None:
   assert set(_setup_arguments()["py_modules"]) == {path.stem for path in ROOT.glob("run_*.py")}
+
+
+def test_every_command_has_a_console_command() -> None:
+  """Modules with a function run_command(), and scripts."""
+  targets = dict(line.split(" = ") for line in _setup_arguments()["entry_points"]["console_scripts"])
+  scripts = {f"{path.stem}:main" for path in ROOT.glob("run_*.py")}
+  modules = {
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__main__")
+    for path in _python_files(*PACKAGES)
+    if re.search(r"^def run_command\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+  }
+  entries = {f"{module.partition('.')[0]}.commands:{module.partition('.')[2]}" for module in modules}
+  assert set(targets.values()) == scripts | entries
+  for name, target in targets.items():
+    if target not in scripts:
+      assert name == f"albert-{target.partition(':')[2].replace('_', '-')}"
+
+
+def test_errors_say_what_to_install() -> None:
+  """An error names packages of an extra, with its ranges: albert-tf2 itself is not on PyPI."""
+  extras = [line for lines in _setup_arguments()["extras_require"].values() for line in lines]
+  for path in [*_python_files(*PACKAGES), *ROOT.glob("run_*.py")]:
+    text = path.read_text(encoding="utf-8")
+    advice = re.findall(r"pip install ((?:'[^']+' ?)+)", text)
+    assert len(advice) == text.count("pip install")
+    assert [line for line in re.findall(r"'([^']+)'", " ".join(advice)) if line not in extras] == []
+
+
+@pytest.mark.parametrize("path", _documents() + CONSTRAINTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_name_only_extras_that_exist(path: Path) -> None:
+  text = path.read_text(encoding="utf-8")
+  named = {name for names in re.findall(r"'(?:\.|albert-tf2)\[([\w,-]+)\]'", text) for name in names.split(",")}
+  assert named <= set(_setup_arguments()["extras_require"])
+  assert "pip install albert-tf2" not in text.replace("`pip install albert-tf2` finds nothing", "")
 
 
 def test_version_is_the_changelogs() -> None:
@@ -173,10 +216,6 @@ def test_python_versions_agree() -> None:
   assert f'python_version = "{versions[0]}"' in settings
   assert f'target-version = "py{versions[0].replace(".", "")}"' in settings
   assert f",{' '.join(versions)},BASE_PYTHON)" in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
-def _documents() -> list[Path]:
-  return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,21 +19,18 @@ from albert.io.json_values import shown
 # The sections of a recipe, and the config that each one holds. A recipe may also have `task` and `data`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
+_FOLDER = "configs"
 _REMEDY = "see the recipes in configs/"
 
 
 def configs_directory() -> str:
   """Returns the directory of the recipes and experiments.
 
-  It is configs/ in a checkout of the source, and share/albert-tf2/configs in the Python prefix if albert is installed.
+  In a checkout of the source it is configs/ beside albert/. setup.py installs it as configs/ in albert/.
   """
-  checkout_dir = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-  source_checkout_dir = os.path.join(checkout_dir, "configs")
-  return (
-    source_checkout_dir
-    if os.path.isdir(source_checkout_dir)
-    else os.path.join(sys.prefix, "share", "albert-tf2", "configs")
-  )
+  package_dir = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+  built_dir = os.path.join(package_dir, _FOLDER)
+  return built_dir if os.path.isdir(built_dir) else os.path.join(os.path.dirname(package_dir), _FOLDER)
 
 
 def config_names(folder: str = "") -> list[str]:
@@ -73,7 +69,8 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   """Reads a recipe.
 
   Args:
-    name: a path, or the name of a file in configs/ without .json. "" and "none" mean no recipe.
+    name: a path, or the name of a file in configs/ without .json. configs/NAME.json is found from any directory. ""
+      and "none" mean no recipe.
     task_name: the task of the script, which the recipe must be for.
   Raises:
     UserError: there is no such recipe, it is for another script, or it has an unknown section or key or a value of a
@@ -81,7 +78,9 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   """
   if name in ("", _NO_RECIPE):
     return Recipe(name)
-  path = name if files.exists(name) else os.path.join(configs_directory(), f"{name}.json")
+  path = name
+  if not files.exists(path):
+    path = os.path.join(configs_directory(), f"{name.removeprefix(f'{_FOLDER}/').removesuffix('.json')}.json")
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path, remedy=_REMEDY)

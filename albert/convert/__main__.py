@@ -69,7 +69,12 @@ def main() -> None:
   print(f"{count} weights in {values.output_dir}; {files.join(values.output_dir, REPORT)} has this list")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-convert, or python -m albert.convert."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -189,6 +189,11 @@ def main() -> None:
     print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-experiments, or python -m albert.experiments."""
   define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

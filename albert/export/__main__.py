@@ -95,7 +95,12 @@ def main() -> None:
   print(f"wrote {directory}; its README.md describes how to call it")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-export, or python -m albert.export."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

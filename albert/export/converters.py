@@ -49,7 +49,7 @@ def check_formats(formats: Sequence[str], precision: str) -> None:
     raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")
   missing = [name for name in ("tf2onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
   if ONNX in formats and missing:
-    raise UserError(f"--formats={ONNX} needs {' and '.join(missing)}: pip install 'albert-tf2[onnx]'")
+    raise UserError(f"--formats={ONNX} needs {' and '.join(missing)}: pip install 'onnxruntime>=1.16' 'tf2onnx>=1.16'")
   if formats and precision != "float32":
     raise UserError(f"--formats={','.join(formats)} with --precision={precision}: give --precision=float32")
 

@@ -78,9 +78,14 @@ def _regular_size(file: BinaryIO) -> int | None:
   return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-predict, or python -m albert.predict."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   # A lone surrogate in a field that is copied to the answer is printed as its JSON escape, such as "\ud800".
   sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
   define_flags()
   app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

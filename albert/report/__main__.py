@@ -57,6 +57,11 @@ def _check_output(path: str) -> None:
     raise UserError(f"--output_file={path}: exists and is not an HTML page: give another file, or delete it")
 
 
-if __name__ == "__main__":
+def run_command() -> None:
+  """Runs the command: albert-report, or python -m albert.report."""
   define_flags()
   app.run(main, operands=_directories)
+
+
+if __name__ == "__main__":
+  run_command()

@@ -1,0 +1,18 @@
+"""The console commands of albert that setup.py installs: albert-export is python -m albert.export, and so on.
+
+The scripts run_*.py and data_prep have console commands, too. The module imports no large libraries: a command's own
+imports take place when it is called.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from albert.startup import run_command_of
+
+convert = partial(run_command_of, "albert.convert.__main__")
+ensemble = partial(run_command_of, "albert.ensemble")
+experiments = partial(run_command_of, "albert.experiments.__main__")
+export = partial(run_command_of, "albert.export.__main__")
+predict = partial(run_command_of, "albert.predict.__main__")
+report = partial(run_command_of, "albert.report.__main__")

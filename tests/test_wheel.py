@@ -1,0 +1,169 @@
+"""The wheel has everything that an installation needs, and its console commands run in any directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import english_like_documents
+from tests.test_packaging import ROOT, console_commands
+
+PARTS = ("albert", "data_prep", "configs", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+# The other commands are tested by `make test-slow`: each takes about a second.
+QUICK = ("albert-classify", "albert-export", "albert-train-vocab")
+
+
+@dataclasses.dataclass(frozen=True)
+class Installation:
+  """The wheel, installed in a directory of its own, which uses the dependencies of this environment."""
+
+  directory: Path
+
+  @property
+  def library(self) -> Path:
+    (path,) = self.directory.glob("lib/python*/site-packages")
+    return path
+
+  def run(self, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(self.library), "PYTHONSAFEPATH": "1"}
+    command = (
+      [str(self.directory / "bin" / words[0]), *words[1:]] if words[0] != "python" else [sys.executable, *words[1:]]
+    )
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+  """The path of a wheel, built from a copy, so that this directory gets no build files."""
+  source = tmp_path_factory.mktemp("source")
+  for path in [*map(ROOT.joinpath, PARTS), *ROOT.glob("run_*.py")]:
+    if path.is_dir():
+      shutil.copytree(path, source / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+      shutil.copy(path, source)
+  directory = tmp_path_factory.mktemp("wheel")
+  code = f"from setuptools import build_meta; build_meta.build_wheel({str(directory)!r})"
+  subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+  (path,) = directory.glob("*.whl")
+  return path
+
+
+@pytest.fixture(scope="module")
+def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+  directory = tmp_path_factory.mktemp("installation")
+  pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
+  subprocess.run([*pip, "--ignore-installed", f"--prefix={directory}", str(wheel)], check=True)
+  return Installation(directory)
+
+
+def test_the_wheel_has_all_code_and_recipes_and_nothing_else(wheel: Path) -> None:
+  def paths(pattern: str) -> set[str]:
+    return {str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)}
+
+  code = paths("albert/**/*.py") | paths("data_prep/**/*.py") | paths("run_*.py")
+  recipes = {f"albert/{path}" for path in paths("configs/**/*.json")}
+  assert code
+  assert recipes
+  with zipfile.ZipFile(wheel) as archive:
+    names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    metadata = [name.partition(".dist-info/")[2] for name in archive.namelist() if ".dist-info/" in name]
+  assert names == code | recipes | {"albert/py.typed", "data_prep/py.typed"}
+  assert any(name.endswith("LICENSE") for name in metadata)
+
+
+def test_every_console_command_is_installed_and_imports_no_large_library(
+  installation: Installation, tmp_path: Path
+) -> None:
+  code = """
+import importlib.metadata, sys
+found = importlib.metadata.distribution("albert-tf2").entry_points.select(group="console_scripts")
+assert all(callable(command.load()) for command in found)
+print(*sorted(command.name for command in found))
+assert not {"tensorflow", "numpy", "sentencepiece"} & set(sys.modules)
+"""
+  result = installation.run("python", "-c", code, cwd=tmp_path)
+  assert result.stderr == ""
+  assert result.stdout.split() == sorted(console_commands())
+
+
+@pytest.mark.parametrize(
+  "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in console_commands()]
+)
+def test_help_and_version_name_the_command(name: str, installation: Installation, tmp_path: Path) -> None:
+  (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
+  assert installation.run(name, "--version", cwd=tmp_path).stdout == f"albert-tf2 {version}\n"
+  shown = installation.run(name, "--help", cwd=tmp_path).stdout
+  assert shown.startswith(f"usage: {name} --flag=value ...\n")
+  assert re.search(r"^  --(\[no\])?\w+", shown, re.MULTILINE)
+  # Examples call the command by the name it was called by, too.
+  assert not re.search(r"python run_", shown)
+
+
+@pytest.mark.parametrize("name", ["configs/pretraining_demo.json", "pretraining_demo"])
+def test_recipes_are_found_in_any_directory(name: str, installation: Installation, tmp_path: Path) -> None:
+  code = f"""
+from albert.config import recipes
+recipe = recipes.read_recipe({name!r}, "pretraining")
+print(recipe.path, recipe.sections["optimizer"]["learning_rate"])
+"""
+  result = installation.run("python", "-c", code, cwd=tmp_path)
+  expected = installation.library / "albert" / "configs" / "pretraining_demo.json"
+  assert result.stdout.split() == [str(expected), "0.01"]
+
+
+def test_a_command_says_that_another_distribution_has_replaced_the_package(
+  installation: Installation, tmp_path: Path
+) -> None:
+  package = tmp_path / installation.library.relative_to(installation.directory) / "albert"
+  package.mkdir(parents=True)
+  for path in (installation.library / "albert").iterdir():
+    (package / path.name).symlink_to(path)
+  init = package / "__init__.py"
+  for content in ('__version__ = "1.68.0"\n', None):
+    init.unlink()
+    if content:
+      init.write_text(content)
+    result = Installation(tmp_path).run("python", "-c", "from albert.commands import report; report()", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {init}: is not that of albert-tf2 ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_text_to_answers_in_an_empty_directory(installation: Installation, tmp_path: Path) -> None:
+  def run(*words: str) -> str:
+    result = installation.run(*words, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+  documents = english_like_documents(200)
+  (tmp_path / "corpus.txt").write_text("".join("\n".join(document) + "\n\n" for document in documents))
+  run("albert-train-vocab", "--input_file=corpus.txt", "--output_dir=vocab", "--vocab_size=400")
+  vocabulary = "--spm_model_file=vocab/spiece.model"
+  run(
+    "albert-create-pretraining-data",
+    "--input_file=corpus.txt",
+    "--output_dir=shards",
+    vocabulary,
+    "--max_seq_length=32",
+  )
+  run(
+    *("albert-pretrain", "--recipe=configs/pretraining_demo.json", "--input_file=shards/*.tfrecord", "--do_train"),
+    *("--eval_input_file=shards/*.tfrecord", "--do_eval", vocabulary, "--output_dir=run", "--train_batch_size=4"),
+    *("--num_train_steps=3", "--num_warmup_steps=1", "--max_eval_steps=2"),
+  )
+  run("albert-convert", "--init_checkpoint=run", "--output_dir=converted", "--format=huggingface", vocabulary)
+  assert (tmp_path / "converted" / "model.safetensors").exists()
+  run("albert-export", "--checkpoint=run", "--task=embeddings", "--output_dir=models", vocabulary)
+  answer = run("albert-predict", "--model=models", "--input_file=corpus.txt")
+  assert answer.count("\n") == (tmp_path / "corpus.txt").read_text().count("\n")
+  run("albert-report", "run", "--output_file=report.html")
+  assert run("albert-experiments", "--list")
