@@ -61,12 +61,13 @@ def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
 
   Args:
     a, b: the directories of the runs.
-    stopped_at: the step at which a signal stopped `a`. If it lies between two lines of metrics.jsonl, the second one
-      is not compared: it averages the steps after the stop alone.
+    stopped_at: the step at which a signal stopped `a`, 0 if none did. `a` may have the checkpoint of this step although
+      `b` has not. If the step lies between two lines of metrics.jsonl, the second line is not compared: it averages
+      the steps after the stop alone.
   """
   if found := leftovers(a):
     return f"left over: {found}"
-  return _difference_of_checkpoints(a, b) or _difference_of_results(a, b, stopped_at)
+  return _difference_of_checkpoints(a, b, stopped_at) or _difference_of_results(a, b, stopped_at)
 
 
 def last_step(run: Path) -> int:
@@ -74,9 +75,9 @@ def last_step(run: Path) -> int:
   return max((int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")), default=0)
 
 
-def _difference_of_checkpoints(a: Path, b: Path) -> str | None:
+def _difference_of_checkpoints(a: Path, b: Path, stopped_at: int) -> str | None:
   names = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (a, b)]
-  if names[0] != names[1]:
+  if names[0] not in (names[1], sorted({*names[1], f"step-{stopped_at}"})):
     return f"checkpoints {names[0]} instead of {names[1]}"
   states = [tensors_of(run) for run in (a, b)]
   for step, tensors in states[1].items():
