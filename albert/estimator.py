@@ -103,7 +103,7 @@ class Estimator:
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
     """Uses deterministic kernels, and reports the loss of another process or of the TPU as a RunError."""
-    with self.cluster.watched(self._advice_after_loss), deterministic_ops():
+    with self.cluster.report_lost_processes(self._advice_after_loss), deterministic_ops():
       yield
 
   def _check_files(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
@@ -197,7 +197,7 @@ class Estimator:
     if evaluations is not None:
       is_due = first_step > 0 and is_evaluation_due(plan.train, first_step)
       # The run was killed after it saved this step and before it evaluated it.
-      if self.cluster.chief_says(is_due and not evaluations.has(first_step)):
+      if self.cluster.is_true_in_chief(is_due and not evaluations.has(first_step)):
         self._evaluate_during_training(first_step, evaluations)
     if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
@@ -372,7 +372,7 @@ class Estimator:
     if not patience or evaluations is None:
       return False
     # Only the chief has read the whole log.
-    return self.cluster.chief_says(evaluations.evaluations_since_best >= patience)
+    return self.cluster.is_true_in_chief(evaluations.evaluations_since_best >= patience)
 
   def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
     results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)

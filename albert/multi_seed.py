@@ -57,7 +57,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
       f"give its directory (see {output_files.RUNS}) as --output_dir"
     )
-  if cluster.addresses():
+  if cluster.process_addresses():
     raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave it out")
   if config.predictions_file:
     raise UserError(

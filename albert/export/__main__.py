@@ -1,4 +1,4 @@
-"""Exports a model for serving."""
+"""`python -m albert.export`: exports a trained model for serving."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from albert.export.formats import EXTRA_FORMATS, PRECISIONS
 from albert.export.registry import FORMS
 from albert.tasks import registry as task_registry
 
-# Fields of FinetuningConfig that every form depends on.
+# Fields of FinetuningConfig that every served model depends on: how a text becomes ids.
 _TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "convert_quotes")
 
 
 def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
-  """The config fields that are flags of this command, by name: those of the text and those that the forms list."""
+  """The config fields that become flags of this command, by name: the text settings and the settings of each form."""
   fields_by_name: dict[str, dataclasses.Field[Any]] = {}
 
   def add(config_class: type[Config], names: tuple[str, ...]) -> None:
@@ -53,17 +53,17 @@ def define_flags() -> None:
     "checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes"
   )
   define_text("output_dir", "directory of all models; the model is written to output_dir/NAME/VERSION")
-  define_text("task", f"form of serving: {', '.join(FORMS)} (default: the form that fits the task of the run)")
-  define_text("name", "name of the model (default: the --task)")
-  version = "version number of the model (default: one more than the newest)"
-  command_flags.define("int", "version", 0, version, allowed=Range(0, INT64_MAX))
-  precision = "dtype in which the encoder's matrices are stored and multiplied"
-  command_flags.define("str", "precision", "float32", precision, choices=PRECISIONS)
+  define_text("task", f"what the model is served as: {', '.join(FORMS)} (default: what fits the task of the run)")
+  define_text("name", "name of the model (default: the value of --task)")
+  version_help = "version number of the model (default: one more than the newest)"
+  command_flags.define("int", "version", 0, version_help, allowed=Range(0, INT64_MAX))
+  precision_help = "dtype in which the encoder's matrices are stored and multiplied"
+  command_flags.define("str", "precision", "float32", precision_help, choices=PRECISIONS)
   command_flags.define("int", "top_k", 5, "number of candidates for each mask", allowed=Range(1))
-  formats = f"formats to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
-  flags.DEFINE_list("formats", [], formats, module_name=sys.argv[0])
-  select = "which checkpoint of a run to export (default: the --select_checkpoint of the run)"
-  command_flags.define("str", "select_checkpoint", None, select, choices=("newest", "best"))
+  formats_help = f"formats to write besides the SavedModel: {', '.join(EXTRA_FORMATS)}"
+  flags.DEFINE_list("formats", [], formats_help, module_name=sys.argv[0])
+  select_help = "which checkpoint of a run to export (default: the --select_checkpoint of the run)"
+  command_flags.define("str", "select_checkpoint", None, select_help, choices=("newest", "best"))
   define_text("albert_config_file", "the model's config (default: the config file beside the weights)")
   define_text("spm_model_file", "the vocabulary (default: the spiece.model beside the weights or in the run)")
   for field in _setting_fields().values():

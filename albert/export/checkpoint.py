@@ -19,7 +19,7 @@ from albert.weights.files import WeightFile, open_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 
 FLAG = "--checkpoint"
-_STEP = re.compile(r"(?:^|/)step-(\d+)$")
+_STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,23 +56,26 @@ class ExportCheckpoint:
     """Reads weights.
 
     Args:
-      names: of the weights, as the original ALBERT code names them.
+      names: the weights, by their names in the original ALBERT code.
     Returns: float32 arrays by name.
     Raises:
-      UserError: a weight is missing, or its shape is not the one that the config gives.
+      UserError: a weight is missing, or its shape does not fit the config.
     """
-    expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(self.config)}
+    # None stands for a dimension that the config does not determine, such as the number of classes.
+    expected_shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(self.config)}
     for head in heads(self.config).values():
-      expected |= head.shapes
+      expected_shapes |= head.shapes
     weights = {}
     for name in names:
       if name not in self.file.entries:
         raise UserError(f"{FLAG}={self.file.path}: has no {name}; give a checkpoint of this model and task")
       weights[name] = self.file.read(name)
-      shape, expected_shape = weights[name].shape, expected.get(name, weights[name].shape)
-      if len(shape) != len(expected_shape) or any(
-        expected_size not in (None, size) for size, expected_size in zip(shape, expected_shape, strict=True)
-      ):
+      shape = weights[name].shape
+      expected_shape = expected_shapes.get(name, shape)
+      has_expected_shape = len(shape) == len(expected_shape) and all(
+        expected_size in (None, size) for size, expected_size in zip(shape, expected_shape, strict=True)
+      )
+      if not has_expected_shape:
         raise UserError(
           f"{FLAG}={self.file.path}: {name} has shape {list(shape)}, its config gives {list(expected_shape)}"
         )
@@ -94,8 +97,8 @@ def open_checkpoint(
   """Opens the checkpoint to export.
 
   Args:
-    path: anything that `albert.weights.files.open_weights` opens, or the output_dir of several runs (--num_runs), of
-      which the best run is taken.
+    path: anything that `albert.weights.files.open_weights` opens, or the output_dir of several runs (--num_runs). Of
+      several runs, the best one is exported.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
     albert_config_file: path of the model's config; "" for the config file beside the weights.
     spm_model_file: path of the vocabulary; "" for the one beside the weights.
@@ -106,7 +109,7 @@ def open_checkpoint(
   runs_file = files.join(path, output_files.RUNS)
   if files.exists(runs_file):
     path = files.join(path, output_files.read_runs(runs_file)["best_run"])
-  path = _selected(path, select)
+  path = _select_checkpoint(path, select)
   file = open_weights(path, flag=FLAG)
   config_file = albert_config_file or file.config_file
   if not config_file:
@@ -127,13 +130,16 @@ def open_checkpoint(
     raise UserError(f"--spm_model_file={vocabulary}: no such file")
   if spm_model_file:
     file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
-  step = _STEP.search(file.directory)
-  run, metrics = _run_settings_and_metrics(file.directory, int(step[1])) if step else ({}, {})
-  return ExportCheckpoint(file, config, vocabulary, int(step[1]) if step else None, run, metrics)
+  step_match = _STEP_DIRECTORY.search(file.directory)
+  if not step_match:  # only a run names its directories step-N
+    return ExportCheckpoint(file, config, vocabulary, step=None, run={}, metrics={})
+  step = int(step_match[1])
+  run, metrics = _run_settings_and_metrics(file.directory, step)
+  return ExportCheckpoint(file, config, vocabulary, step, run, metrics)
 
 
-def _selected(path: str, select: str) -> str:
-  """The newest or best checkpoint if `path` is the output_dir of a run, else `path` itself."""
+def _select_checkpoint(path: str, select: str) -> str:
+  """The path of the newest or best checkpoint if `path` is the output_dir of a run, else `path` itself."""
   directory = files.join(path, output_files.CHECKPOINTS)
   if not files.is_dir(directory):
     return path
@@ -148,17 +154,19 @@ def _selected(path: str, select: str) -> str:
 
 
 def _run_settings_and_metrics(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:
-  """The config.json of the run that a checkpoint directory belongs to, and the run's metrics at this step.
+  """Reads the config.json of the run that a checkpoint belongs to, and the run's metrics at this step.
 
-  Either is {} if there is none.
+  Args:
+    directory: OUTPUT_DIR/checkpoints/step-N.
+    step: the step N.
+  Returns: the values of config.json and the metrics. Each is {} if the file does not exist; the metrics are also {} if
+    they were measured at another step.
   """
-  parent = directory.rpartition("/")[0] or "."
-  output_dir = parent.rpartition("/")[0] or "."
-  config_file, results_file = (
-    files.join(output_dir, output_files.CONFIG),
-    files.join(output_dir, output_files.EVAL_RESULTS),
-  )
+  checkpoints_directory = directory.rpartition("/")[0] or "."
+  output_dir = checkpoints_directory.rpartition("/")[0] or "."
+  config_file = files.join(output_dir, output_files.CONFIG)
+  results_file = files.join(output_dir, output_files.EVAL_RESULTS)
   run = output_files.read_config(config_file) if files.exists(config_file) else {}
   results = output_files.read_results(results_file) if files.exists(results_file) else {}
-  is_of_step = results.pop("step", None) == step
-  return run, results if is_of_step else {}
+  is_same_step = results.pop("step", None) == step
+  return run, results if is_same_step else {}

@@ -1,4 +1,4 @@
-"""Runs a model on its examples and on edge cases before an export is finished."""
+"""Checks a model before its export is finished: runs it on its example requests and on edge cases."""
 
 from __future__ import annotations
 
@@ -18,46 +18,49 @@ from albert.tokenization.tokenizer import MASK_ID, UNK_ID
 
 # B rows, S sequence.
 
+# Name of the batch that holds all examples.
 EXAMPLE_BATCH = "the examples"
-# At most this many sequences of the examples are also run alone. A SQuAD context may have many.
+# At most this many sequences of the examples are also run one at a time. A long SQuAD context has many sequences.
 _MAX_SINGLE_SEQUENCES = 3
 
 
 def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, NamedArrays]:
-  """Batches of ids to run a model on: its examples and edge cases.
+  """Makes batches of ids to run a model on: its examples and edge cases.
 
   Args:
     model: the model.
     examples: input_ids, input_mask and segment_ids of its examples, int32 [B, S] or [B, K, S].
-  Returns: batches by a description of each. The examples themselves come first, as EXAMPLE_BATCH.
+  Returns: the batches. Each key describes its batch in an error message. The first batch, EXAMPLE_BATCH, holds the
+    examples themselves.
   """
-  longest = model.max_positions
-  beyond = max(longest + 1 - examples[INPUT_IDS].shape[-1], 1)
-  cases = {EXAMPLE_BATCH: examples}
+  max_length = model.max_positions
+  batches = {EXAMPLE_BATCH: examples}
   for row in range(min(len(examples[INPUT_IDS]), _MAX_SINGLE_SEQUENCES)):
-    cases[f"example {row + 1} alone"] = _without_padding({n: values[row : row + 1] for n, values in examples.items()})
+    single = {name: values[row : row + 1] for name, values in examples.items()}
+    batches[f"example {row + 1} alone"] = _trim_padding(single)
   if np.any(examples[INPUT_IDS] == MASK_ID):
     ids = np.where(examples[INPUT_IDS] == MASK_ID, np.int32(UNK_ID), examples[INPUT_IDS])
-    cases["texts without [MASK]"] = {**examples, INPUT_IDS: ids}
-  cases["an empty batch"] = {name: values[:0] for name, values in examples.items()}
+    batches["texts without [MASK]"] = {**examples, INPUT_IDS: ids}
+  batches["an empty batch"] = {name: values[:0] for name, values in examples.items()}
   mask = examples[INPUT_MASK].copy()
   mask[0] = 0
-  cases["a row of padding alone"] = {**examples, INPUT_MASK: mask}
-  cases["a single token"] = {name: values[:1, ..., :1] for name, values in examples.items()}
-  cases[f"a sequence of {longest} tokens"] = _repeated(examples, longest)
-  cases[f"padding beyond {longest} tokens"] = {
-    name: np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, beyond)]) for name, values in examples.items()
+  batches["a row of padding alone"] = {**examples, INPUT_MASK: mask}
+  batches["a single token"] = {name: values[:1, ..., :1] for name, values in examples.items()}
+  batches[f"a sequence of {max_length} tokens"] = _repeat_first_sequence(examples, max_length)
+  # Only real tokens count toward the limit of the model: padding may go beyond it.
+  num_padding = max(max_length + 1 - examples[INPUT_IDS].shape[-1], 1)
+  batches[f"padding beyond {max_length} tokens"] = {
+    name: np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, num_padding)]) for name, values in examples.items()
   }
-  return cases
+  return batches
 
 
 def text_test_batches(model: ServedModel) -> dict[str, NamedArrays]:
-  """Batches of texts to run the signature serving_default on: edge cases by a description of each.
-
-  All fields of a request hold the same text.
+  """Makes batches of texts to run the signature serving_default on. In each request all fields hold the same text.
 
   Args:
     model: the model.
+  Returns: edge cases. Each key describes its batch in an error message.
   """
 
   def batch(text: str) -> NamedArrays:
@@ -71,45 +74,51 @@ def text_test_batches(model: ServedModel) -> dict[str, NamedArrays]:
   }
 
 
-def _without_padding(row: NamedArrays) -> NamedArrays:
-  """A batch of one example, cut to the length of its longest sequence."""
-  length = int(row[INPUT_MASK].sum(axis=-1).max())
-  return {name: values[..., :length] for name, values in row.items()}
+def _trim_padding(example: NamedArrays) -> NamedArrays:
+  """Cuts a batch of one example to the length of its longest sequence."""
+  length = int(example[INPUT_MASK].sum(axis=-1).max())
+  return {name: values[..., :length] for name, values in example.items()}
 
 
-def _repeated(examples: NamedArrays, length: int) -> NamedArrays:
-  """The first sequence of the examples, repeated up to `length` tokens."""
+def _repeat_first_sequence(examples: NamedArrays, length: int) -> NamedArrays:
+  """A batch of one sequence of `length` tokens, which repeats the tokens of the first example."""
   first = {name: values.reshape(-1, values.shape[-1])[:1] for name, values in examples.items()}
   shape = [1] * (examples[INPUT_IDS].ndim - 1) + [length]
-  return {name: np.resize(values, shape) for name, values in _without_padding(first).items()}
+  return {name: np.resize(values, shape) for name, values in _trim_padding(first).items()}
 
 
-def run_test_batches(function: Any, cases: Mapping[str, NamedArrays], *, what: str) -> dict[str, dict[str, np.ndarray]]:
+def run_test_batches(
+  function: Any, batches: Mapping[str, NamedArrays], *, function_name: str
+) -> dict[str, dict[str, np.ndarray]]:
   """Runs a function on batches and checks its answers.
 
   Args:
     function: maps inputs by name to answers by name (tensors or arrays).
-    cases: batches by name, see id_test_batches and text_test_batches.
-    what: name of the function, for error messages.
-  Returns: the answers to each batch, by its name.
+    batches: inputs by the description of the batch, see id_test_batches and text_test_batches.
+    function_name: the function, for error messages.
+  Returns: the answers to each batch, by the description of the batch.
   Raises:
     RunError: the function fails, or an answer has a wrong number of rows or a number that is not finite.
   """
-  answers_by_case = {}
-  for case, inputs in cases.items():
+  answers_by_batch = {}
+  for batch_name, inputs in batches.items():
     try:
       answers = {name: np.asarray(value) for name, value in function(inputs).items()}
     except Exception as error:
       reason = " ".join(str(error).split())[-300:]
-      raise RunError(f"{what} fails for {case}: {reason}") from error
+      raise RunError(f"{function_name} fails for {batch_name}: {reason}") from error
     rows = len(next(iter(inputs.values())))
     for name, value in answers.items():
       if value.shape[:1] != (rows,):
-        raise RunError(f"{what}: for {case} {name!r} has the shape {list(value.shape)} instead of {rows} rows")
+        raise RunError(
+          f"{function_name}: for {batch_name}, {name!r} has the shape {list(value.shape)} instead of {rows} rows"
+        )
       if value.dtype.kind == "f" and not np.isfinite(value).all():
-        raise RunError(f"{what}: for {case} {name!r} is not finite; do the weights of the checkpoint hold NaN?")
-    answers_by_case[case] = answers
-  return answers_by_case
+        raise RunError(
+          f"{function_name}: for {batch_name}, {name!r} is not finite; do the weights of the checkpoint hold NaN?"
+        )
+    answers_by_batch[batch_name] = answers
+  return answers_by_batch
 
 
 def check_signatures(
@@ -126,14 +135,14 @@ def check_signatures(
     RunError: see run_test_batches.
   """
 
-  def caller(signature: str) -> Any:
+  def call_with_tensors(signature: str) -> Any:
     function = functions[signature]
     return lambda inputs: function(**{name: tf.constant(values) for name, values in inputs.items()})
 
   texts = {EXAMPLE_BATCH: examples[TEXT_SIGNATURE]} | text_test_batches(model)
-  run_test_batches(caller(TEXT_SIGNATURE), texts, what=f"the signature {TEXT_SIGNATURE}")
+  run_test_batches(call_with_tensors(TEXT_SIGNATURE), texts, function_name=f"the signature {TEXT_SIGNATURE}")
   ids = id_test_batches(model, examples[TOKENS_SIGNATURE])
-  return run_test_batches(caller(TOKENS_SIGNATURE), ids, what=f"the signature {TOKENS_SIGNATURE}")
+  return run_test_batches(call_with_tensors(TOKENS_SIGNATURE), ids, function_name=f"the signature {TOKENS_SIGNATURE}")
 
 
 def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: str = "") -> float:
@@ -142,18 +151,19 @@ def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: st
   Args:
     answers: the numbers to check, by name.
     expected: the answers of the SavedModel, by name. Its texts are ignored.
-    exact: name of an integer answer that must be equal, or "". Other integers are not compared, because candidates
-      with almost the same probability may change their order.
+    exact: name of the one integer answer that is compared and must be equal; "" for none. Other integers are ranks or
+      positions of candidates, which may change their order if their probabilities are almost the same.
   Returns: the difference; infinity if a name, a shape or the exact answer differs; NaN if a number is NaN.
   """
-  numbers = {name: value for name, value in expected.items() if value.dtype.kind in "fi"}
-  if {name: value.shape for name, value in answers.items()} != {name: value.shape for name, value in numbers.items()}:
+  expected_numbers = {name: value for name, value in expected.items() if value.dtype.kind in "fi"}
+  expected_shapes = {name: value.shape for name, value in expected_numbers.items()}
+  if {name: value.shape for name, value in answers.items()} != expected_shapes:
     return float("inf")
-  if exact in numbers and not np.array_equal(answers[exact], numbers[exact]):
+  if exact in expected_numbers and not np.array_equal(answers[exact], expected_numbers[exact]):
     return float("inf")
   differences = [
     np.max(np.abs(answers[name] - value) / np.maximum(1.0, np.abs(value)), initial=0.0)
-    for name, value in numbers.items()
+    for name, value in expected_numbers.items()
     if value.dtype.kind == "f"
   ]
   return float(np.max(differences, initial=0.0))

@@ -23,15 +23,16 @@ from albert.io import files
 # Runs a converted model on a batch of ids.
 Runner = Callable[[NamedArrays], dict[str, np.ndarray]]
 
-# Largest difference between float32 answers that is accepted, see checks.largest_difference. Runtimes sum in different
-# orders: the answers of 12 layers of 768 units with random weights differ by 1.1e-4. A wrong graph differs by far more.
+# Largest accepted difference from the float32 answers of the SavedModel, see checks.largest_difference. Runtimes add
+# numbers in different orders: the answers of 12 layers of 768 units with random weights differ by 1.1e-4. An error in
+# the graph makes a far larger difference.
 TOLERANCE = 1e-3
-_OPSET = 17
-_FILES = {TFLITE: "model.tflite", TFLITE_INT8: "model_int8.tflite", ONNX: "model.onnx"}
+_ONNX_OPSET = 17
+_FILE_NAMES = {TFLITE: "model.tflite", TFLITE_INT8: "model_int8.tflite", ONNX: "model.onnx"}
 _FORMAT_NOTES = {
   TFLITE: "TFLite, float32",
   TFLITE_INT8: "TFLite, int8 matrices with one scale for each row, activations quantized dynamically",
-  ONNX: f"ONNX, float32, opset {_OPSET}",
+  ONNX: f"ONNX, float32, opset {_ONNX_OPSET}",
 }
 
 
@@ -60,7 +61,7 @@ def write_formats(
   """Writes the formats beside a SavedModel and checks them on the batches of checks.id_test_batches.
 
   Args:
-    directory: of the SavedModel.
+    directory: the SavedModel's directory.
     model: the model.
     examples: input_ids, input_mask and segment_ids of the examples, int32 [B, S] or [B, K, S].
     expected: the SavedModel's answers to each batch, by the name of the batch.
@@ -79,27 +80,30 @@ def write_formats(
     except Exception as error:
       reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
       raise RunError(f"--formats={name}: the converter failed: {reason}") from error
-    files.write_atomically(files.join(directory, _FILES[name]), content)
-    difference = _check(name, run, model, examples, expected)
+    files.write_atomically(files.join(directory, _FILE_NAMES[name]), content)
+    difference = _compare_with_saved_model(name, run, model, examples, expected)
     notes.append(
-      f"`{_FILES[name]}`: {_FORMAT_NOTES[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature `tokens` does "
-      f"and returns only numbers; on the examples they differ from the SavedModel's by at most {difference:.2g}"
+      f"`{_FILE_NAMES[name]}`: {_FORMAT_NOTES[name]}, {len(content) / 1e6:.1f} MB; takes ids as the signature "
+      "`tokens` does and returns only numbers, which differ from the SavedModel's by at most "
+      f"{difference:.2g} on the examples"
     )
   return notes
 
 
-def _check(
+def _compare_with_saved_model(
   name: str, run: Runner, model: ServedModel, examples: NamedArrays, expected: Mapping[str, NamedArrays]
 ) -> float:
-  """The largest difference from the SavedModel on the examples. Raises RunError if a batch differs by too much."""
-  what = f"--formats={name}"
-  answers_by_case = checks.run_test_batches(run, checks.id_test_batches(model, examples), what=what)
+  """The largest difference from the SavedModel on the examples. Raises RunError if any batch differs by too much."""
+  flag = f"--formats={name}"
+  answers_by_batch = checks.run_test_batches(run, checks.id_test_batches(model, examples), function_name=flag)
+  tolerance = np.inf if name == TFLITE_INT8 else TOLERANCE
   differences = {}
-  for case, answers in expected.items():
+  for batch_name, expected_answers in expected.items():
     # Rounding to int8 may change which span or option is the best, but not the number of masks.
-    differences[case] = checks.largest_difference(answers_by_case[case], answers, exact=model.counted_by)
-    if not differences[case] < (np.inf if name == TFLITE_INT8 else TOLERANCE):
-      raise RunError(f"{what}: for {case} its answers differ from the SavedModel's by {differences[case]:.3g}")
+    difference = checks.largest_difference(answers_by_batch[batch_name], expected_answers, exact=model.counted_by)
+    if not difference < tolerance:  # also if the difference is NaN
+      raise RunError(f"{flag}: for {batch_name}, its answers differ from the SavedModel's by {difference:.3g}")
+    differences[batch_name] = difference
   return differences[checks.EXAMPLE_BATCH]
 
 
@@ -127,7 +131,7 @@ def to_onnx(function: Any) -> bytes:
   """
   import tf2onnx
 
-  model, _ = tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_OPSET)
+  model, _ = tf2onnx.convert.from_function(function, input_signature=function.input_signature, opset=_ONNX_OPSET)
   return bytes(model.SerializeToString())
 
 

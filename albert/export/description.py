@@ -26,22 +26,22 @@ NamedArrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """The values of servable.json: what a program that calls the model must know besides the signatures.
+  """The values of servable.json. A program that calls the model needs them in addition to the signatures.
 
   Attributes:
     name: name of the model.
-    task: the kind of serving model, one of the values of --task of `albert.export`.
+    task: what the model is served as, a name of `albert.export.registry.FORMS`.
     summary: what the model does.
-    fields: name, is_list and meaning of each input field of the signature serving_default. If requests are read from a
-      tab-separated file, its columns have this order.
-    answers: output name -> description of the output.
+    fields: name, is_list and meaning of each input field of the signature serving_default. The columns of a
+      tab-separated file of requests have the same order.
+    answers: name of an answer -> its description.
     labels: the classes, in the order of the probabilities.
-    counted_by: name of the output, or of the list field, that gives the number of real entries of outputs that are
-      padded to the largest one of a batch; "" if outputs are not padded.
+    counted_by: the answer or the list field that gives the number of real entries in each row, if the answers of a
+      batch are padded to the same size; "" if answers are not padded.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     do_lower_case, convert_quotes: how texts are normalized, see `albert.tokenization.Tokenizer`.
     precision: dtype in which the encoder's matrices are stored and multiplied.
-    made_with: versions of the libraries that exported the model.
+    made_with: library -> its version when the model was exported.
     checkpoint: path and step of the checkpoint.
   """
 
@@ -91,25 +91,25 @@ def describe_model(name: str, form: SelectedForm, model: ServedModel, checkpoint
   )
 
 
-def rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
-  """The body of a POST request to /v1/models/NAME:predict.
+def make_rest_request(signature: str, inputs: NamedArrays) -> dict[str, Any]:
+  """Makes the body of a POST request to /v1/models/NAME:predict.
 
   Args:
     signature: name of the signature.
     inputs: input arrays; each row becomes an instance.
   """
   count = len(next(iter(inputs.values())))
-  instances = [{name: _plain(values[row]) for name, values in inputs.items()} for row in range(count)]
+  instances = [{name: _to_json_value(values[row]) for name, values in inputs.items()} for row in range(count)]
   return {"signature_name": signature, "instances": instances}
 
 
-def rest_answer(answers: NamedArrays) -> dict[str, Any]:
-  """The body of the server's response, with rounded numbers.
+def make_rest_response(answers: NamedArrays) -> dict[str, Any]:
+  """Makes the body of the server's response, with rounded numbers.
 
-  If a model has only one output, TensorFlow Serving returns its values without a name.
+  If a model has only one answer, TensorFlow Serving returns its values without a name.
   """
   count = len(next(iter(answers.values())))
-  rows = [{name: _plain(values[row]) for name, values in answers.items()} for row in range(count)]
+  rows = [{name: _to_json_value(values[row]) for name, values in answers.items()} for row in range(count)]
   return {"predictions": [next(iter(row.values())) if len(row) == 1 else row for row in rows]}
 
 
@@ -119,31 +119,32 @@ def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: M
   Args:
     directory: the directory of the SavedModel.
     inputs: signature -> the input arrays, by name.
-    answers: signature -> the outputs for these inputs, by name.
+    answers: signature -> the answers to these inputs, by name.
   """
   folder = files.join(directory, EXAMPLES_FOLDER)
   files.makedirs(folder)
   for signature in inputs:
     files.write_atomically(
-      files.join(folder, f"{signature}.json"), format_json(rest_request(signature, inputs[signature]))
+      files.join(folder, f"{signature}.json"), format_json(make_rest_request(signature, inputs[signature]))
     )
-    files.write_atomically(files.join(folder, f"{signature}.answer.json"), format_json(rest_answer(answers[signature])))
+    response = format_json(make_rest_response(answers[signature]))
+    files.write_atomically(files.join(folder, f"{signature}.answer.json"), response)
 
 
 def format_json(value: dict[str, Any]) -> str:
   """Formats an object as JSON, with each element of a list on a line of its own."""
-  parts = []
+  members = []
   for key, item in value.items():
     rows = [json_values.dumps(row, ensure_ascii=False) for row in item] if isinstance(item, list) else []
     text = "[\n    " + ",\n    ".join(rows) + "\n  ]" if rows else json_values.dumps(item, ensure_ascii=False)
-    parts.append(f"{json.dumps(key)}: {text}")
-  return "{\n  " + ",\n  ".join(parts) + "\n}\n"
+    members.append(f"{json.dumps(key)}: {text}")
+  return "{\n  " + ",\n  ".join(members) + "\n}\n"
 
 
-def _plain(value: Any) -> Any:
-  """A value that JSON can hold; floats are rounded."""
+def _to_json_value(value: Any) -> Any:
+  """Converts an array or a NumPy scalar to values that JSON can hold; floats are rounded."""
   if isinstance(value, np.ndarray):
-    return [_plain(item) for item in value]
+    return [_to_json_value(item) for item in value]
   if isinstance(value, bytes):
     return value.decode("utf-8", errors="replace")
   if isinstance(value, np.generic):

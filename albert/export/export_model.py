@@ -1,4 +1,4 @@
-"""Exports one model: selects the form, builds and checks the model, writes a staging directory and renames it."""
+"""Exports one model: selects the form, builds and checks the model, writes it to a staging directory, renames this."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def export_model(
 ) -> str:
   """Writes a SavedModel to output_dir/name/version.
 
-  The directory is written under another name and renamed when all files are complete and checked. A server that
+  All files are written to a staging directory, which is renamed when they are complete and checked. A server that
   watches `output_dir/name` never sees an incomplete model.
 
   Args:
-    checkpoint, select, albert_config_file, spm_model_file: the weights, see `albert.export.checkpoint.open_checkpoint`.
+    checkpoint, select, albert_config_file, spm_model_file: the weights, the config and the vocabulary, see
+      `albert.export.checkpoint.open_checkpoint`.
     output_dir: directory of all models.
-    task: form in which the model is served, a name of `albert.export.registry.FORMS`; "" for the form that fits the
-      task of the run.
+    task: what the model is served as, a name of `albert.export.registry.FORMS`; "" for the form that fits the task of
+      the run.
     name: name of the model; "" for the name of the form.
     version: a version number that does not exist yet; 0 for the greatest existing version plus one.
-    settings: values by name for fields of the task's config, and for the settings of the text. They replace the
-      run's values.
+    settings: values by name for fields of the task's config and for the text settings. They replace the run's values.
     precision: dtype of the encoder's matrices and their products, float32 or bfloat16.
     top_k: number of candidates for each mask.
     formats: names of `albert.export.formats.EXTRA_FORMATS` to write besides the SavedModel.
@@ -75,17 +75,17 @@ def export_model(
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
-    with files.naming(target):  # TensorFlow writes to the staging directory, too: its errors name the target
+    with files.naming(target):  # errors of TensorFlow name the target instead of the staging directory
       _write_model(staging, name, opened, form, model, formats)
     local_files.sync_tree(staging)
-    target = _rename(staging, target, output_dir, name, version)
+    target = _rename_staging(staging, target, output_dir, name, version)
   except BaseException:
     files.discard(staging)
     raise
   return target
 
 
-def _rename(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
+def _rename_staging(staging: str, target: str, output_dir: str, name: str, version: int) -> str:
   """Renames the staging directory to `target`, or to the next version if another process has created `target`."""
   while True:
     try:
@@ -99,7 +99,7 @@ def _rename(staging: str, target: str, output_dir: str, name: str, version: int)
 
 
 def _version_directory(output_dir: str, name: str, version: int) -> str:
-  """The directory of a version that does not exist yet; `version` 0 stands for the next number."""
+  """The directory of a new version; `version` 0 stands for one more than the greatest existing number."""
   if "/" in name or name.startswith("."):
     raise UserError(f"--name={name}: must be a plain name, such as cola")
   directory = files.join(output_dir.rstrip("/"), name)
@@ -129,7 +129,7 @@ def _write_model(
   inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(model, texts)}
   expected = checks.check_signatures(functions, model, inputs)
   with tempfile.TemporaryDirectory() as scratch:
-    model.assets = _assets(scratch, checkpoint, model)
+    model.assets = _write_assets(scratch, checkpoint, model)
     tf.saved_model.save(model, directory, signatures=functions)
   ops.check_ops(directory)
   warmup_requests = [warmup.WarmupRequest(signature, values) for signature, values in inputs.items()]
@@ -146,12 +146,13 @@ def _write_model(
 
 
 def _call(function: Any, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Calls a concrete function with arrays, and returns arrays."""
   answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
   return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
-def _assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
-  """Writes the vocabulary, and the labels (one a line) if the form has any, as assets of the SavedModel."""
+def _write_assets(directory: str, checkpoint: ExportCheckpoint, model: ServedModel) -> list[tf.saved_model.Asset]:
+  """Writes the vocabulary, and the labels (one per line) if there are any, as assets of the SavedModel."""
   with files.open_file(checkpoint.vocabulary) as file:
     contents = {VOCABULARY: file.read()}
   if model.labels():

@@ -1,7 +1,8 @@
 """SHA-256 hashes of the files of an exported model, which are stored in servable.json.
 
-A SavedModel's own fingerprint.pb has 64-bit hashes of the graph and of the index of the variables, but none of the
-variables themselves or of the assets. This module does not import TensorFlow.
+A SavedModel's own fingerprint.pb has 64-bit hashes of the graph and of the index of the variables, but not of the
+variables themselves or of the assets. This module does not import TensorFlow, because it checks a model before the
+model is loaded.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from albert.errors import UserError
 from albert.io import files, json_values
 
 _FILES, _CHECKSUM = "files", "checksum"
-# The files that are read when a model is loaded: folder -> file names; None stands for all files of the folder.
-_FOLDERS: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
+# The files that are hashed: those that are read when a model is loaded. Folder -> file names; None stands for all files
+# of the folder.
+_HASHED_FILES: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
 
 
 class _HashFields(msgspec.Struct):
-  """The fields of servable.json that this module reads. Descriptions written by earlier versions have no hashes."""
+  """The fields of servable.json that this module reads. They are empty in files that earlier versions wrote."""
 
   files: dict[str, dict[json_values.FileName, str]] = {}
   checksum: str = ""
@@ -36,7 +38,7 @@ def add_hashes(directory: str, description: Mapping[str, Any]) -> dict[str, Any]
   Returns: the description with two more keys: files (folder -> file name -> SHA-256) and checksum.
   """
   hashes = {}
-  for folder, file_names in _FOLDERS.items():
+  for folder, file_names in _HASHED_FILES.items():
     path = files.join(directory, folder) if folder else directory
     names = file_names or (files.listdir(path) if files.is_dir(path) else [])
     hashes[folder] = {name: file_sha256(files.join(path, name)) for name in names}
@@ -59,7 +61,7 @@ def check_hashes(directory: str, path: str, description: Mapping[str, Any], reme
   if fields.checksum and fields.checksum != checksum_of({k: v for k, v in description.items() if k != _CHECKSUM}):
     raise UserError(f"{path}: was changed after the export: {remedy}")
   for folder, hashes in fields.files.items():
-    if folder not in _FOLDERS:
+    if folder not in _HASHED_FILES:
       raise UserError(f"{path}: {folder!r} is not a folder of an exported model: {remedy}")
     for name, sha256 in hashes.items():
       file = files.join(directory, folder, name) if folder else files.join(directory, name)

@@ -6,5 +6,5 @@ TFLITE, TFLITE_INT8, ONNX = "tflite", "tflite_int8", "onnx"
 EXTRA_FORMATS = (TFLITE, TFLITE_INT8, ONNX)
 PRECISIONS = ("float32", "bfloat16")
 TEXT_SIGNATURE, TOKENS_SIGNATURE = "serving_default", "tokens"
-# The description of the model for programs, see albert.export.description.Description.
+# The file that describes a model for programs, see albert.export.description.Description.
 DESCRIPTION = "assets.extra/servable.json"

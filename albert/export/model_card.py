@@ -9,17 +9,25 @@ from typing import Any
 from albert.config.base import from_dict
 from albert.config.run import OptimizerConfig
 from albert.export.checkpoint import ExportCheckpoint
-from albert.export.description import EXAMPLES_FOLDER, Description, NamedArrays, format_json, rest_answer, rest_request
+from albert.export.description import (
+  EXAMPLES_FOLDER,
+  Description,
+  NamedArrays,
+  format_json,
+  make_rest_request,
+  make_rest_response,
+)
 from albert.export.formats import TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.served_model import ServedModel
 from albert.export.signatures import TOKEN_INPUTS
 from albert.optimizers.schedules import make_schedule
 from albert.tasks import registry
 
-# Settings of the run's config that the card shows.
+# Settings of the run that the card shows: lengths and sizes of training, the optimizer, and the paths of the data.
 _TRAINING = ("num_train_steps", "num_train_epochs", "train_batch_size", "seed", "precision")
 _OPTIMIZER = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
 _TRAINING_DATA = ("data_dir", "train_file", "input_file")
+# Settings without an effect unless masks are drawn during training, or unless the task is a custom one.
 _DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
 _CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression")
 
@@ -42,21 +50,21 @@ def format_model_card(
   """
   sections = [
     f"# {description.name}\n\nAn ALBERT model that {description.summary}, as a SavedModel that includes the tokenizer.",
-    _how_to_call(description, *example),
-    _table("Inputs", ["field", "type", "meaning"], _inputs(description, model)),
-    _table("Outputs", ["answer", "meaning"], [list(item) for item in description.answers.items()]),
-    _limits(description, model),
-    _model(checkpoint),
-    _data(checkpoint),
-    _metrics(checkpoint),
+    _format_how_to_call(description, *example),
+    _format_table("Inputs", ["field", "type", "meaning"], _input_rows(description, model)),
+    _format_table("Outputs", ["answer", "meaning"], [list(item) for item in description.answers.items()]),
+    _format_limits(description, model),
+    _format_model_config(checkpoint),
+    _format_training(checkpoint),
+    _format_metrics(checkpoint),
   ]
   if notes:
     sections.append("## Other formats\n\n" + "\n".join(f"- {note}" for note in notes))
   return "\n\n".join(sections) + "\n"
 
 
-def _how_to_call(description: Description, inputs: NamedArrays, answers: NamedArrays) -> str:
-  request = rest_request(TEXT_SIGNATURE, inputs)
+def _format_how_to_call(description: Description, inputs: NamedArrays, answers: NamedArrays) -> str:
+  request = make_rest_request(TEXT_SIGNATURE, inputs)
   arguments = ", ".join(
     f"{name}=tf.constant({json.dumps([request['instances'][0][name]], ensure_ascii=False)})" for name in inputs
   )
@@ -81,13 +89,13 @@ With TensorFlow Serving, `POST /v1/models/{description.name}:predict` accepts th
 The response is this one (the server gives more digits):
 
 ```json
-{format_json(rest_answer(answers)).rstrip()}
+{format_json(make_rest_response(answers)).rstrip()}
 ```
 
 `{EXAMPLES_FOLDER}/` has more examples, also for the signature `{TOKENS_SIGNATURE}`, which takes ids instead of text."""
 
 
-def _inputs(description: Description, model: ServedModel) -> list[list[str]]:
+def _input_rows(description: Description, model: ServedModel) -> list[list[str]]:
   rows = [
     [field["name"], "string [B, K]" if field["is_list"] else "string [B]", field["meaning"]]
     for field in description.fields
@@ -98,36 +106,38 @@ def _inputs(description: Description, model: ServedModel) -> list[list[str]]:
     "1 for these tokens, 0 for padding",
     "0 up to and including the first [SEP], 1 after it",
   )
-  ids = zip(TOKEN_INPUTS, meanings, strict=True)
-  return rows + [[f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning] for name, meaning in ids]
+  return rows + [
+    [f"{name} (signature `{TOKENS_SIGNATURE}`)", shape, meaning]
+    for name, meaning in zip(TOKEN_INPUTS, meanings, strict=True)
+  ]
 
 
-def _limits(description: Description, model: ServedModel) -> str:
-  case = "lower-cased" if description.do_lower_case else "taken with its case"
+def _format_limits(description: Description, model: ServedModel) -> str:
+  letter_case = "lower-cased" if description.do_lower_case else "taken with its case"
   quotes = ", \\`\\` and '' become \"" if description.convert_quotes else ""
-  is_float32 = description.precision == "float32"
-  numbers = (
-    "All numbers are" if is_float32 else f"The encoder's matrices are {description.precision}, all other numbers are"
-  )
+  numbers = "All numbers are float32."
+  if description.precision != "float32":
+    numbers = f"The encoder's matrices are {description.precision}, all other numbers are float32."
   return (
-    f"The batch may have any size. Text is {case}{quotes}; bytes that are not UTF-8 become U+FFFD. "
+    f"The batch may have any size. Text is {letter_case}{quotes}; bytes that are not UTF-8 become U+FFFD. "
     f"{model.truncation_note()} The signature `{TOKENS_SIGNATURE}` does not cut sequences; it accepts "
-    f"at most {model.max_positions} tokens in each. {numbers} float32."
+    f"at most {model.max_positions} tokens in each. {numbers}"
   )
 
 
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _format_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   lines = [header, ["---"] * len(header), *rows]
   return f"## {title}\n\n" + "\n".join(f"| {' | '.join(map(str, row))} |" for row in lines)
 
 
-def _model(checkpoint: ExportCheckpoint) -> str:
+def _format_model_config(checkpoint: ExportCheckpoint) -> str:
   rows = [[name, str(value)] for name, value in checkpoint.config.to_dict().items()]
   step = f", step {checkpoint.step}" if checkpoint.step is not None else ""
-  return _table("The model", ["setting", "value"], rows) + f"\n\nThe checkpoint is {checkpoint.file.path}{step}."
+  table = _format_table("The model", ["setting", "value"], rows)
+  return f"{table}\n\nThe checkpoint is {checkpoint.file.path}{step}."
 
 
-def _data(checkpoint: ExportCheckpoint) -> str:
+def _format_training(checkpoint: ExportCheckpoint) -> str:
   run = checkpoint.run
   if not run:
     return "## Training\n\nThe settings are not known: the checkpoint does not belong to a run."
@@ -136,49 +146,49 @@ def _data(checkpoint: ExportCheckpoint) -> str:
   rows += [[name, value] for name, value in _training_settings(checkpoint).items()]
   if run.get("init_checkpoint"):
     rows.append(["init_checkpoint", run["init_checkpoint"]])
-  return _table("Training", ["setting", "value"], rows)
+  return _format_table("Training", ["setting", "value"], rows)
 
 
 def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
-  """The settings of the run's task that affect training, and the paths of its data."""
+  """The settings of the run's task that affected training, and the paths of its data."""
   data = dict(checkpoint.run.get("data", {}))
   entry = registry.TASKS.get(checkpoint.task or "")
   if entry:
     config = entry.config_class()
-    known, shown = config.to_dict(), {*config.training_settings(), *_TRAINING_DATA}
-    data = {name: value for name, value in data.items() if name not in known or name in shown}
-  dropped = set(_DYNAMIC_MASKING_SETTINGS) if data.get("masking") == "static" else set()
+    without_effect = config.to_dict().keys() - {*config.training_settings(), *_TRAINING_DATA}
+    data = {name: value for name, value in data.items() if name not in without_effect}
+  hidden = set(_DYNAMIC_MASKING_SETTINGS) if data.get("masking") == "static" else set()
   if data.get("task_name") not in (None, "custom"):
-    dropped |= set(_CUSTOM_TASK_SETTINGS)
-  return {name: value for name, value in data.items() if value not in ("", None) and name not in dropped}
+    hidden |= set(_CUSTOM_TASK_SETTINGS)
+  return {name: value for name, value in data.items() if value not in ("", None) and name not in hidden}
 
 
 def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
-  """Length of training and settings of the optimizer. Where two settings exclude each other, only the effective one."""
+  """Length of training and settings of the optimizer. Of two alternative settings, only the one that had an effect."""
   train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
-  found = {name: train[name] for name in _TRAINING if name in train}
-  found |= {name: optimizer[name] for name in _OPTIMIZER if name in optimizer}
-  for name in ("num_train_epochs", "warmup_proportion"):
-    if not found.get(name):
-      found.pop(name, None)
+  shown = {name: train[name] for name in _TRAINING if name in train}
+  shown |= {name: optimizer[name] for name in _OPTIMIZER if name in optimizer}
+  for name in ("num_train_epochs", "warmup_proportion"):  # 0 if steps were given instead
+    if not shown.get(name):
+      shown.pop(name, None)
   steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")
   if optimizer and steps and batch_size:
     config = from_dict(OptimizerConfig, optimizer, source=checkpoint.file.path, strict=False)
     schedule = make_schedule(config, steps, batch_size)
-    found["num_warmup_steps"] = schedule.warmup_steps
+    shown["num_warmup_steps"] = schedule.warmup_steps
     if config.scale_learning_rate:
-      found["learning_rate"] = f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
-  elif "warmup_proportion" in found:
-    found.pop("num_warmup_steps", None)
-  return found
+      shown["learning_rate"] = f"{schedule.peak:.6g} (learning_rate {config.learning_rate:g}, scaled by the batch)"
+  elif "warmup_proportion" in shown:
+    shown.pop("num_warmup_steps", None)
+  return shown
 
 
-def _metrics(checkpoint: ExportCheckpoint) -> str:
+def _format_metrics(checkpoint: ExportCheckpoint) -> str:
   if not checkpoint.run:
     return "## Metrics\n\nThe metrics are not known: the checkpoint does not belong to a run."
   if not checkpoint.metrics:
     return "## Metrics\n\nThe eval_results.json of the run has no metrics of this step (`--do_eval` writes the file)."
   rows = [[name, f"{value:.6g}"] for name, value in checkpoint.metrics.items()]
-  table = _table("Metrics", ["metric", "value"], rows)
+  table = _format_table("Metrics", ["metric", "value"], rows)
   note = f"The run measured these at step {checkpoint.step} on its own task ({checkpoint.task}), before the export."
   return f"{table}\n\n{note}"

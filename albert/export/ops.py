@@ -1,8 +1,8 @@
 """The ops that an exported graph may contain: ops of TensorFlow itself, and the SentencePiece ops of tensorflow-text.
 
 The stock server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
-model_servers/BUILD). The list holds names, so that an export fails if a new release of TensorFlow adds an op that
-servers of older releases do not have.
+model_servers/BUILD). Every op is listed by name. So an export fails if a newer TensorFlow writes an op into the graph
+that servers of older releases do not have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def graph_ops(directory: str) -> set[str]:
   """The names of all ops in a SavedModel, including the ops inside its functions.
 
   Args:
-    directory: of the SavedModel.
+    directory: the SavedModel's directory.
   """
   model = saved_model_pb2.SavedModel()
   with files.open_file(os.path.join(directory, "saved_model.pb")) as file:
@@ -52,7 +52,7 @@ def check_ops(directory: str) -> None:
   """Checks that a SavedModel contains only ALLOWED_OPS.
 
   Args:
-    directory: of the SavedModel.
+    directory: the SavedModel's directory.
   Raises:
     RunError: the graph has another op.
   """

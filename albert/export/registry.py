@@ -1,4 +1,4 @@
-"""The forms in which models can be served. Importing this module does not import TensorFlow.
+"""The forms in which models can be served, such as fill_mask. Importing this module does not import TensorFlow.
 
 To add a form, write a subclass of `albert.export.served_model.ServedModel` in `albert/export/forms/` and add one entry
 to FORMS.
@@ -30,49 +30,49 @@ class ServingForm:
   settings: tuple[str, ...] = ()
 
 
-def _fill_mask() -> type[ServedModel]:
+def _load_fill_mask() -> type[ServedModel]:
   from albert.export.forms.pretraining import ServedFillMask
 
   return ServedFillMask
 
 
-def _sentence_order() -> type[ServedModel]:
+def _load_sentence_order() -> type[ServedModel]:
   from albert.export.forms.pretraining import ServedSentenceOrder
 
   return ServedSentenceOrder
 
 
-def _embeddings() -> type[ServedModel]:
+def _load_embeddings() -> type[ServedModel]:
   from albert.export.forms.pretraining import ServedEmbeddings
 
   return ServedEmbeddings
 
 
-def _classifier() -> type[ServedModel]:
+def _load_classifier() -> type[ServedModel]:
   from albert.export.forms.classifier import ServedClassifier
 
   return ServedClassifier
 
 
-def _regression() -> type[ServedModel]:
+def _load_regression() -> type[ServedModel]:
   from albert.export.forms.classifier import ServedRegression
 
   return ServedRegression
 
 
-def _squad_v1() -> type[ServedModel]:
+def _load_squad_v1() -> type[ServedModel]:
   from albert.export.forms.squad import ServedSquadV1
 
   return ServedSquadV1
 
 
-def _squad_v2() -> type[ServedModel]:
+def _load_squad_v2() -> type[ServedModel]:
   from albert.export.forms.squad import ServedSquadV2
 
   return ServedSquadV2
 
 
-def _race() -> type[ServedModel]:
+def _load_race() -> type[ServedModel]:
   from albert.export.forms.multiple_choice import ServedMultipleChoice
 
   return ServedMultipleChoice
@@ -90,12 +90,12 @@ _SQUAD_SETTINGS = (
 
 # The name of a form is the value of --task of `python -m albert.export`.
 FORMS: dict[str, ServingForm] = {
-  "fill_mask": ServingForm("pretraining", _fill_mask),
-  "sentence_order": ServingForm("pretraining", _sentence_order, ("sentence_prediction",)),
-  "embeddings": ServingForm("pretraining", _embeddings),
-  "classifier": ServingForm("classifier", _classifier, _CLASSIFIER_SETTINGS),
-  "regression": ServingForm("classifier", _regression, _CLASSIFIER_SETTINGS),
-  "squad_v1": ServingForm("squad", _squad_v1, _SQUAD_SETTINGS),
-  "squad_v2": ServingForm("squad", _squad_v2, _SQUAD_SETTINGS),
-  "race": ServingForm("race", _race, ("max_qa_length",)),
+  "fill_mask": ServingForm("pretraining", _load_fill_mask),
+  "sentence_order": ServingForm("pretraining", _load_sentence_order, ("sentence_prediction",)),
+  "embeddings": ServingForm("pretraining", _load_embeddings),
+  "classifier": ServingForm("classifier", _load_classifier, _CLASSIFIER_SETTINGS),
+  "regression": ServingForm("classifier", _load_regression, _CLASSIFIER_SETTINGS),
+  "squad_v1": ServingForm("squad", _load_squad_v1, _SQUAD_SETTINGS),
+  "squad_v2": ServingForm("squad", _load_squad_v2, _SQUAD_SETTINGS),
+  "race": ServingForm("race", _load_race, ("max_qa_length",)),
 }

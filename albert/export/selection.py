@@ -1,4 +1,4 @@
-"""Selects the form in which a checkpoint is served, and its settings: those of the run, overridden by flags."""
+"""Selects the form in which a checkpoint is served, and its settings: the settings of the run, overridden by flags."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def select_form(
   Args:
     checkpoint: the checkpoint to export.
     name: a name of FORMS, or "" for the one that fits the task of the checkpoint's run.
-    overrides: values by name for fields of the task's config, and for the settings of the text. They replace the
-      run's values; None keeps the run's value.
+    overrides: values by name for fields of the task's config and for the text settings. They replace the run's
+      values; None keeps the run's value.
     precision: float32 or bfloat16.
     top_k: number of candidates for each mask.
   Returns: the form with its settings.
@@ -58,14 +58,16 @@ def select_form(
   if name and name not in FORMS:
     raise UserError(f"--task={name}: must be one of {', '.join(FORMS)}")
   if name:
-    form = _form_or_reason(checkpoint, name, overrides, precision, top_k)
-    if isinstance(form, str):
-      raise UserError(f"--task={name}: {FLAG}={checkpoint.file.path}: {form}")
-    return form
+    form_or_reason = _try_form(checkpoint, name, overrides, precision, top_k)
+    if isinstance(form_or_reason, str):
+      raise UserError(f"--task={name}: {FLAG}={checkpoint.file.path}: {form_or_reason}")
+    return form_or_reason
   if checkpoint.task is None:
-    raise UserError(f"--task is missing, and {FLAG}={checkpoint.file.path} belongs to no run: give {', '.join(FORMS)}")
+    raise UserError(
+      f"--task is missing, and {FLAG}={checkpoint.file.path} belongs to no run: give one of {', '.join(FORMS)}"
+    )
   names = [name for name, form in FORMS.items() if form.task == checkpoint.task]
-  results = {name: _form_or_reason(checkpoint, name, overrides, precision, top_k) for name in names}
+  results = {name: _try_form(checkpoint, name, overrides, precision, top_k) for name in names}
   fitting = [result for result in results.values() if not isinstance(result, str)]
   if len(fitting) == 1:
     return fitting[0]
@@ -77,29 +79,31 @@ def select_form(
   raise UserError(f"{FLAG}={checkpoint.file.path} cannot be served: {reasons}")
 
 
-def _form_or_reason(
+def _try_form(
   checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
 ) -> SelectedForm | str:
-  """The form of that name, or the reason why the checkpoint cannot be served in this form."""
+  """Returns the form of that name, or the reason why the checkpoint cannot be served in this form."""
   model_class = FORMS[name].load_class()
   reason = model_class.missing_weights(checkpoint)
   if reason:
     return reason
-  settings = _settings(checkpoint, name, overrides, precision, top_k)
+  settings = _make_settings(checkpoint, name, overrides, precision, top_k)
   return model_class.incompatibility(checkpoint, settings.config) or SelectedForm(name, model_class, settings)
 
 
-def _settings(
+def _make_settings(
   checkpoint: ExportCheckpoint, name: str, overrides: Mapping[str, Any], precision: str, top_k: int
 ) -> ExportSettings:
   values = dict(checkpoint.run.get("data", {})) | {key: value for key, value in overrides.items() if value is not None}
   num_positions = checkpoint.config.max_position_embeddings
   max_seq_length = int(values.get("max_seq_length") or num_positions)
   if max_seq_length > num_positions:
-    raise UserError(f"--max_seq_length={max_seq_length}: the model has {num_positions} positions: give at most that")
+    raise UserError(
+      f"--max_seq_length={max_seq_length}: the model has {num_positions} positions: give {num_positions} or less"
+    )
   config_class = task_registry.TASKS[FORMS[name].task].config_class
   return ExportSettings(
-    config=_task_config(config_class, values | {"max_seq_length": max_seq_length}, checkpoint),
+    config=_make_task_config(config_class, values | {"max_seq_length": max_seq_length}, checkpoint),
     max_seq_length=max_seq_length,
     tokenizer_config=TokenizerConfig(
       checkpoint.vocabulary,
@@ -111,11 +115,11 @@ def _settings(
   )
 
 
-def _task_config(config_class: type[Config], values: Mapping[str, Any], checkpoint: ExportCheckpoint) -> Config:
-  """The config of the form's task.
+def _make_task_config(config_class: type[Config], values: Mapping[str, Any], checkpoint: ExportCheckpoint) -> Config:
+  """Makes the config of the form's task from the values of the run.
 
-  The run may belong to another task (embeddings of a fine-tuned classifier). Then only the fields that both configs
-  have are taken over.
+  The run may belong to another task, for example if the embeddings of a fine-tuned classifier are served. Then only
+  the fields that both configs have are used.
   """
   field_names = {field.name for field in dataclasses.fields(config_class)}
   known_values = {key: value for key, value in values.items() if key in field_names}

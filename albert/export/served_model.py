@@ -1,6 +1,6 @@
 """The base class of all served models: a SavedModel that takes texts or ids and returns named answers.
 
-Each form of serving in `albert.export.forms` is a subclass.
+Each form in `albert.export.forms` is a subclass.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from albert.export.network.token_layout import (
   TokenBatch,
   TokenLayout,
   UnpaddedLayout,
-  at_least_one_row,
   check_length,
   normalize_padding,
+  pad_empty_batch,
 )
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.graph import GraphTokenizer
@@ -41,8 +41,8 @@ class RequestField:
   Attributes:
     name: name of the field in the signature.
     meaning: description for the model card.
-    is_list: whether the field is a list of texts, string [B, K], or one text, string [B]. Lists that are shorter than
-      the longest one of a batch are padded with "".
+    is_list: whether the field is a list of texts, string [B, K]; if not, it is one text, string [B]. "" pads the
+      shorter lists of a batch.
   """
 
   name: str
@@ -58,8 +58,8 @@ class ExportSettings:
     config: config of the form's task.
     max_seq_length: maximum number of tokens in a sequence that is made from text.
     tokenizer_config: the vocabulary and how text is normalized.
-    dtype: in which the encoder's matrices are stored and multiplied, float32 or bfloat16.
-    top_k: number of candidates that a form returns if it ranks candidates.
+    dtype: dtype in which the encoder's matrices are stored and multiplied, float32 or bfloat16.
+    top_k: number of candidates for each mask. Only fill_mask uses it.
   """
 
   config: Config
@@ -86,12 +86,13 @@ class ServedModel(tf.Module, abc.ABC):
   head: ClassVar[str] = ""
   # Whether the checkpoint must hold the pooler.
   uses_pooler: ClassVar[bool] = True
-  # What the model does, for the model card: it continues "An ALBERT model that ".
+  # What the model does. The model card puts "An ALBERT model that " before it.
   summary: str = ""
   # Description of each answer, by name, in the order of the model card.
   answers: ClassVar[Mapping[str, str]] = {}
-  # Answers may be padded to the largest answer of the batch. This is the name of the answer that holds the number of
-  # real entries, or of the list field that has as many entries; "" if answers are not padded.
+  # The rows of an answer may have different numbers of entries and are then padded to the same number. This names what
+  # gives the number of real entries in each row: an answer that holds it, or a list field of the request with as many
+  # entries. "" if answers are not padded.
   counted_by: ClassVar[str] = ""
   # The fields of a request, in the order of the columns of a tab-separated file.
   fields: Sequence[RequestField]
@@ -110,7 +111,7 @@ class ServedModel(tf.Module, abc.ABC):
 
   @abc.abstractmethod
   def truncation_note(self) -> str:
-    """Whole sentences for the model card that say where a text that is too long is cut."""
+    """Full sentences for the model card about how texts that are too long are cut."""
 
   @property
   def max_seq_length(self) -> int:
@@ -119,12 +120,12 @@ class ServedModel(tf.Module, abc.ABC):
 
   @property
   def max_positions(self) -> int:
-    """Maximum number of tokens in a sequence that the model can compute."""
+    """Maximum number of real tokens in a sequence, which is the number of the model's position embeddings."""
     return self._config.max_position_embeddings
 
   @classmethod
   def missing_weights(cls, checkpoint: ExportCheckpoint) -> str | None:
-    """The reason why the checkpoint's weights are not enough for this form; None if they are."""
+    """Describes which weights of this form the checkpoint lacks; None if it has all of them."""
     if cls.head and cls.head not in checkpoint.heads:
       heads = f"its heads: {', '.join(checkpoint.heads)}" if checkpoint.heads else "it has none"
       return f"the checkpoint has no {cls.head} head ({heads})"
@@ -134,7 +135,9 @@ class ServedModel(tf.Module, abc.ABC):
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
-    """The reason why a checkpoint that has the weights still cannot be served in this form; None if it can.
+    """Describes why the settings of a checkpoint's run do not allow this form; None if they do.
+
+    It is called only if the checkpoint has the weights of the form (see missing_weights).
 
     Args:
       checkpoint: the checkpoint to serve.
@@ -162,18 +165,18 @@ class ServedModel(tf.Module, abc.ABC):
 
     Args:
       tokens: ids whose padding normalize_padding has set to zero.
-      layout: where the tokens are while they are computed. None computes the padding, too, and uses only ops that
-        TFLite and ONNX have; the batch must then have at least one row.
+      layout: how the tokens are arranged in the computation. None stands for PaddedLayout, which computes padding, too,
+        but uses only ops that TFLite and ONNX have; the batch must then have at least one row.
     Returns: float32 or int32 [B, ...] by name.
     """
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
-    """The answers of `compute` and, where the form has any, the answers that are texts."""
+    """Adds the answers that are texts, if the form has any, to the answers of `compute`."""
     return answers
 
   @abc.abstractmethod
   def examples(self) -> list[dict[str, Any]]:
-    """Example requests for the checks and the model card: a text or a list of texts by the name of each field."""
+    """Returns example requests for the checks and the model card: field name -> a text or a list of texts."""
 
   def available_answers(self) -> Mapping[str, str]:
     """The entries of `answers` that this checkpoint can give."""
@@ -188,16 +191,16 @@ class ServedModel(tf.Module, abc.ABC):
     tokens = check_length(tokens, self._config.max_position_embeddings)
     return self.add_text_answers(self.compute(tokens, UnpaddedLayout(tokens, self._config)))
 
-  def portable_answers(self, tokens: TokenBatch) -> AnswerTensors:
-    """The answers of answer_tokens that are numbers, computed with ops that TFLite and ONNX have."""
-    count = tf.shape(tokens.input_ids)[0]
-    answers = self._compute_portable(TokenBatch(*(at_least_one_row(values) for values in tokens)))
-    return {name: values[:count] for name, values in answers.items()}
+  def portable_answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
+    """Answers ids like answer_tokens, but uses only ops that TFLite and ONNX have, and returns only numbers."""
+    num_rows = tf.shape(tokens.input_ids)[0]
+    answers = self._compute_portable(TokenBatch(*(pad_empty_batch(values) for values in tokens)))
+    return {name: values[:num_rows] for name, values in answers.items()}
 
   def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
     return self.compute(normalize_padding(tokens))
 
 
 def as_token_batch(features: Mapping[str, tf.Tensor]) -> TokenBatch:
-  """The dict of `albert.tokenization.graph_packing.pack_single` or pack_pair as a TokenBatch."""
+  """Converts the result of pack_single or pack_pair in `albert.tokenization.graph_packing` to a TokenBatch."""
   return TokenBatch(features[INPUT_IDS], features[INPUT_MASK], features[SEGMENT_IDS])

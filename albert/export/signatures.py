@@ -1,4 +1,4 @@
-"""The two signatures of an exported model, serving_default for texts and tokens for ids, and their input arrays."""
+"""The functions and input arrays of an exported model's signatures: `serving_default` for texts, `tokens` for ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKEN_INPUTS = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)
 
 
 def text_function(model: ServedModel) -> Any:
-  """The concrete function of the signature serving_default.
+  """Makes the concrete function of the signature serving_default.
 
   Args:
     model: the model to serve.
@@ -40,7 +40,7 @@ def text_function(model: ServedModel) -> Any:
 
 
 def tokens_function(model: ServedModel) -> Any:
-  """The concrete function of the signature tokens.
+  """Makes the concrete function of the signature tokens.
 
   Args:
     model: the model to serve.
@@ -57,7 +57,7 @@ def tokens_function(model: ServedModel) -> Any:
 
 
 def portable_function(model: ServedModel) -> Any:
-  """A function of ids for TFLite and ONNX. It uses only ops that both have, and returns only answers that are numbers.
+  """Makes a function of ids that uses only ops that TFLite and ONNX have, and returns only answers that are numbers.
 
   Args:
     model: the model to serve.
@@ -67,7 +67,7 @@ def portable_function(model: ServedModel) -> Any:
 
   @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name=name) for name in TOKEN_INPUTS])
   def numbers(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> AnswerTensors:
-    return model.portable_answers(TokenBatch(input_ids, input_mask, segment_ids))
+    return model.portable_answer_tokens(TokenBatch(input_ids, input_mask, segment_ids))
 
   return numbers
 
@@ -93,18 +93,19 @@ def text_inputs(fields: Sequence[RequestField], requests: Sequence[Mapping[str, 
     requests: a text or a list of texts by the name of each field.
   Returns: arrays of bytes, [B] or [B, K], by the name of each field. Shorter lists are padded with "".
   """
-  return {field.name: _column([request[field.name] for request in requests], field) for field in fields}
+  return {field.name: _make_column([request[field.name] for request in requests], field) for field in fields}
 
 
-def _column(values: Sequence[Any], field: RequestField) -> np.ndarray:
+def _make_column(values: Sequence[Any], field: RequestField) -> np.ndarray:
+  """The values of one field in all requests as an array, [B] or [B, K]."""
   if not field.is_list:
-    return np.array([_bytes(text) for text in values], object)
+    return np.array([_to_bytes(text) for text in values], object)
   longest = max(map(len, values), default=0)
   column = np.full([len(values), longest], b"", object)
   for row, texts in enumerate(values):
-    column[row, : len(texts)] = [_bytes(text) for text in texts]
+    column[row, : len(texts)] = [_to_bytes(text) for text in texts]
   return column
 
 
-def _bytes(text: str | bytes) -> bytes:
+def _to_bytes(text: str | bytes) -> bytes:
   return text if isinstance(text, bytes) else json_values.encoded(text)

@@ -1,4 +1,4 @@
-"""Running sums of metrics: training and evaluation steps add to them on the device, and the host reads the means."""
+"""Sums of metrics over steps. Training and evaluation steps add to them on the device; the host reads the means."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from albert.tasks.base import WeightedSum
 
 
 class Accumulator:
-  """Running sums of several metrics over steps and replicas. Make it in the strategy's scope.
+  """Adds up several metrics over steps and replicas. Make it in the strategy's scope.
 
   Args:
-    names: the metrics.
+    names: names of the metrics.
   """
 
   def __init__(self, names: Iterable[str]):
-    def variable(name: str) -> tf.Variable:
+    def make_sum(name: str) -> tf.Variable:
       return tf.Variable(
         0.0,
         trainable=False,
@@ -26,15 +26,15 @@ class Accumulator:
         name=name,
       )
 
-    self._sums = {name: WeightedSum(variable(f"{name}_total"), variable(f"{name}_weight")) for name in names}
+    self._sums = {name: WeightedSum(make_sum(f"{name}_total"), make_sum(f"{name}_weight")) for name in names}
 
   def add(self, sums: dict[str, WeightedSum]) -> None:
     """Adds the sums of this replica. Call it in the replica's step.
 
     Args:
-      sums: metric -> its sum and weight, for all names given to the constructor.
+      sums: metric -> its sum and weight, for each name given to the constructor.
     Raises:
-      ValueError: the names differ.
+      ValueError: a name is missing or unknown.
     """
     if set(sums) != set(self._sums):
       raise ValueError(f"expected {sorted(self._sums)}, got {sorted(sums)}")

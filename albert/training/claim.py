@@ -1,4 +1,4 @@
-"""Claims an output_dir for a run: records the settings there, or checks that those on record are the same."""
+"""Claims an output_dir for a run: writes the run's settings there, or checks that the existing ones are the same."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from albert.weights.checkpoints import CheckpointManager
 def claim_output_dir(
   task: Task, plan: RunPlan, train: TrainConfig, data: Dataset, checkpoints: CheckpointManager, *, is_chief: bool
 ) -> None:
-  """Writes config.json, environment.json and the task's files, unless the same run has done so before.
+  """Writes config.json, environment.json and the task's files, or checks them if the run has written them before.
 
   Args:
     task: the task of the run.
-    plan: its devices, precision and settings.
-    train: the training settings, with the number of steps in force.
+    plan: the run's devices, precision and settings.
+    train: the training settings, with the resolved number of steps.
     data: the training data.
     checkpoints: the checkpoints of the output_dir.
-    is_chief: whether this process writes the files. The other processes only check the settings.
+    is_chief: whether this process writes the files. Other processes only check the settings.
   Raises:
     UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
   """
@@ -81,11 +81,13 @@ def _copy_task_files(task: Task, directory: str, *, overwrite: bool) -> None:
   """Copies the files that later commands need, such as the vocabulary, into the directory.
 
   Args:
+    task: names the files.
+    directory: the output_dir.
     overwrite: whether existing files are replaced. A new run does so, because they may come from an earlier attempt
       with another vocabulary.
   """
   for name, source in task.files_to_keep().items():
     target = files.join(directory, name)
     if overwrite or not files.exists(target):
-      with files.open_file(source) as f:
-        files.write_atomically(target, f.read())
+      with files.open_file(source) as file:
+        files.write_atomically(target, file.read())

@@ -1,8 +1,8 @@
-"""The processes that train one model together: one on each machine, or this one alone.
+"""The processes that train one model together: one on each machine, or a single one.
 
-All of them run the same program. Every process must call each collective operation, such as a sum over all devices, or
-the others wait forever. A decision that depends on something that only one process knows (a signal, the time, a file)
-must therefore be agreed on first, with the methods of Cluster.
+All processes run the same program. Every process must call each collective operation, such as a sum over all devices,
+or the others wait forever. So all processes must make the same decisions. If a decision depends on something that only
+one process knows (a signal, the time, a file), the methods of Cluster tell it to the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from albert.io.lost_processes import is_lost_process, reason
 _TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
 
-class _ProcessOfCluster(msgspec.Struct):
+class _TfConfigTask(msgspec.Struct):
+  """The process that reads TF_CONFIG: its job and its index among the processes of this job."""
+
   type: str
   index: json_values.Count | Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
 
@@ -31,11 +33,11 @@ class _TfConfig(msgspec.Struct):
   """The environment variable TF_CONFIG, as TensorFlow defines it."""
 
   cluster: dict[str, list[str]]
-  task: _ProcessOfCluster
+  task: _TfConfigTask
 
 
-def addresses() -> list[str]:
-  """Returns the "host:port" addresses of all processes in TF_CONFIG, the chief first; empty if it is not set.
+def process_addresses() -> list[str]:
+  """Returns the "host:port" address of each process in TF_CONFIG, the chief first; empty if TF_CONFIG is not set.
 
   Raises:
     UserError: TF_CONFIG does not have the form that TensorFlow defines, or this process is not in its cluster.
@@ -44,10 +46,11 @@ def addresses() -> list[str]:
   if not text:
     return []
   values = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
+  # Processes of other jobs, such as an evaluator, take no part in training.
   jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
-  kind, index = values.task.type, int(values.task.index)
-  if kind not in jobs or not 0 <= index < len(jobs[kind]):
-    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {kind} {index}, is not in its cluster")
+  job, index = values.task.type, int(values.task.index)
+  if job not in jobs or not 0 <= index < len(jobs[job]):
+    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {job} {index}, is not in its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
 
 
@@ -68,7 +71,7 @@ class Cluster:
     self.is_chief = True
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
       resolver = strategy.cluster_resolver
-      self.num_processes = max(1, len(addresses()))
+      self.num_processes = max(1, len(process_addresses()))
       has_chief = "chief" in resolver.cluster_spec().as_dict()
       self.is_chief = resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
 
@@ -76,32 +79,33 @@ class Cluster:
     """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
     if self.num_processes == 1:
       return list(values)
-    replicas_each = self._strategy.num_replicas_in_sync // self.num_processes
-    summed = self._sum(tf.constant(values, tf.float64) / replicas_each)
-    return [float(value) for value in self._strategy.experimental_local_results(summed)[0]]
+    # The sum is taken over replicas, so each replica of a process contributes its share of the value.
+    replicas_per_process = self._strategy.num_replicas_in_sync // self.num_processes
+    sums = self._sum_over_replicas(tf.constant(values, tf.float64) / replicas_per_process)
+    return [float(value) for value in self._strategy.experimental_local_results(sums)[0]]
 
   @tf.function
-  def _sum(self, values: tf.Tensor) -> Any:
+  def _sum_over_replicas(self, values: tf.Tensor) -> Any:
     def all_reduce(values: tf.Tensor) -> tf.Tensor:
-      replica_values = tf.identity(values)  # copies the values to the device of the replica, as all_reduce expects
+      replica_values = tf.identity(values)  # copies them to the replica's device, where all_reduce expects them
       return tf.distribute.get_replica_context().all_reduce("SUM", replica_values)
 
     return self._strategy.run(all_reduce, args=(values,))
 
-  def any(self, flag: bool) -> bool:
-    """Whether the flag is true in at least one process. Every process must call it."""
-    return self.sum(float(flag))[0] > 0
+  def any(self, condition: bool) -> bool:
+    """Whether the condition is true in at least one process. Every process must call it."""
+    return self.sum(float(condition))[0] > 0
 
-  def chief_says(self, flag: bool) -> bool:
-    """The flag of the chief, in every process. Every process must call it."""
-    return self.any(flag and self.is_chief)
+  def is_true_in_chief(self, condition: bool) -> bool:
+    """Whether the condition is true in the chief. Every process must call it, and gets the same result."""
+    return self.any(condition and self.is_chief)
 
   @contextmanager
-  def watched(self, advice: Callable[[], str]) -> Iterator[None]:
-    """Turns TensorFlow's errors about a lost process or TPU into a RunError.
+  def report_lost_processes(self, make_advice: Callable[[], str]) -> Iterator[None]:
+    """A context that turns TensorFlow's errors about a lost process or TPU into a RunError.
 
     Args:
-      advice: returns the end of the message, which says how to continue.
+      make_advice: returns the end of the message, which says how to continue.
     Raises:
       RunError: another process, the TPU or a remote service does not answer any more.
     """
@@ -111,9 +115,9 @@ class Cluster:
       if not is_lost_process(error):
         raise
       if self.num_processes > 1:
-        lost = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"
+        problem = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"
       elif isinstance(self._strategy, tf.distribute.TPUStrategy):
-        lost = f"the TPU was preempted or restarted, or the connection to it is lost ({reason(error)})"
+        problem = f"the TPU was preempted or restarted, or the connection to it is lost ({reason(error)})"
       else:
-        lost = f"a service that this run uses does not answer ({reason(error)})"
-      raise RunError(f"{lost}; {advice()}") from error
+        problem = f"a service that this run uses does not answer ({reason(error)})"
+      raise RunError(f"{problem}; {make_advice()}") from error

@@ -18,19 +18,19 @@ ElementSpec = Mapping[str, tf.TensorSpec]
 def distribute_training_batches(
   strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset, first_step: int
 ) -> tf.distribute.DistributedDataset:
-  """The batches of training from `first_step` on, distributed over the replicas.
+  """Distributes the training batches from `first_step` on over the replicas.
 
   Args:
     strategy: the strategy to distribute them with.
     train: batch size, seed and input parts.
     data: the training data.
-    first_step: number of updates done so far; the batches of these updates are skipped.
-  Returns: an endless data set. Each replica gets train_batch_size / number of replicas examples of every batch.
+    first_step: number of updates done so far; their batches are skipped.
+  Returns: an endless dataset. Each replica gets (train_batch_size / number of replicas) examples of every batch.
   Raises:
     UserError: a TPU cannot use batches of this data.
   """
 
-  def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+  def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
     input_context = InputContext(
       context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train.input_parts
     )
@@ -40,23 +40,24 @@ def distribute_training_batches(
       check_host(train.tpu, needs_python=data.needs_python)
     return batches
 
-  return strategy.distribute_datasets_from_function(make)
+  return strategy.distribute_datasets_from_function(make_host_batches)
 
 
 def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset) -> ElementSpec:
-  """Shapes and dtypes of the features of one replica's part of a training batch."""
+  """Returns shapes and dtypes of the features of one replica's part of a training batch."""
   context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
   return cast("ElementSpec", _host_batches(train, data, 0, context).element_spec)
 
 
 def _host_batches(train: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
+  """The batches that one host reads."""
   return data.training_batches(
     batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, context=context
   )
 
 
 def features_of_varying_shape(spec: ElementSpec) -> list[str]:
-  """Names of the features whose shapes may differ from batch to batch."""
+  """Returns the names of the features whose shapes may differ from batch to batch."""
   return [name for name, feature in spec.items() if not feature.shape.is_fully_defined()]
 
 

@@ -1,4 +1,4 @@
-"""Computes metrics, and the outputs that predictions are made from, over whole datasets."""
+"""Runs a model over whole datasets: computes the metrics, and the outputs that predictions are made from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Evaluator:
     self._splits: dict[str, Dataset] | None = None
 
   @tf.function(reduce_retracing=True)
-  def _step(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
+  def _evaluate_batch(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
     def replica_step(batch: Batch) -> dict[str, tf.Tensor]:
       result = self.task.forward(self.model, batch, training=False)
       self.accumulator.add(result.sums)
@@ -50,10 +50,10 @@ class Evaluator:
 
     Args:
       data: the dataset.
-      max_steps: number of batches to read; 0 reads all of them.
+      max_steps: maximum number of batches to read; 0 for all of them.
     Returns: the loss and the metrics by name, and the outputs by name. An output is an array [N, ...] in the order of
-      the examples. If there are outputs, `example_index` is one of them. Outputs whose shape differs from batch to
-      batch are padded with zeros.
+      the examples, padded with zeros where its shape differs from batch to batch. If there are outputs, `example_index`
+      is one of them.
     Raises:
       UserError: an example cannot be read.
     """
@@ -65,11 +65,11 @@ class Evaluator:
     batch_outputs: list[dict[str, np.ndarray]] = []
     try:
       for _ in range(min(num_steps, max_steps or num_steps)):
-        outputs = self._step(batches)
+        outputs = self._evaluate_batch(batches)
         batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
       if not is_lost_process(error):
-        data.explain_failure()
+        data.explain_failure()  # raises a UserError if it finds a damaged example
       raise
     return self.task.with_loss(self.accumulator.result_and_reset()), _concatenate(batch_outputs)
 
@@ -77,8 +77,9 @@ class Evaluator:
     """Evaluates all splits of the task.
 
     Args:
-      max_steps: number of batches to read of each split; 0 reads all of them.
-    Returns: the metrics by name, and the outputs of each split. With several splits, `SPLIT_` starts each metric name.
+      max_steps: maximum number of batches to read of each split; 0 for all of them.
+    Returns: the metrics by name, and the outputs of each split. If there are several splits, metrics are called
+      SPLIT_METRIC, for example matched_accuracy.
     Raises:
       UserError: an example cannot be read.
     """
@@ -96,7 +97,7 @@ class Evaluator:
 
 
 def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> Outputs:
-  """The outputs of all batches in the order of their examples, without the rows that fill the last batch."""
+  """Concatenates the outputs of all batches in the order of their examples, without the rows that fill up a batch."""
   if not batch_outputs or not batch_outputs[0]:
     return {}
   is_example = [batch[EXAMPLE_WEIGHT] > 0 for batch in batch_outputs]
@@ -105,7 +106,12 @@ def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> Outputs:
   outputs = {}
   for name in sorted(batch_outputs[0].keys() - {EXAMPLE_WEIGHT}):
     values = [batch[name][rows] for batch, rows in zip(batch_outputs, is_example, strict=True)]
-    shape = np.max([value.shape[1:] for value in values], axis=0)
-    padded = [np.pad(v, [(0, 0), *((0, int(s - n)) for s, n in zip(shape, v.shape[1:], strict=True))]) for v in values]
-    outputs[name] = np.concatenate(padded)[order]
+    largest_shape = np.max([value.shape[1:] for value in values], axis=0)
+    outputs[name] = np.concatenate([_pad_to(value, largest_shape) for value in values])[order]
   return outputs
+
+
+def _pad_to(values: np.ndarray, shape: np.ndarray) -> np.ndarray:
+  """Pads all dimensions but the first with zeros: [N, ...] -> [N, *shape]."""
+  widths = [(0, int(size - current)) for size, current in zip(shape, values.shape[1:], strict=True)]
+  return np.pad(values, [(0, 0), *widths])

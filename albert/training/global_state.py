@@ -18,7 +18,7 @@ from tf_keras.src import backend  # Keras exports no function that reads or rest
 
 @contextlib.contextmanager
 def dtype_policy(precision: str) -> Iterator[None]:
-  """Layers that are made in the context compute in `precision`; their variables are float32 in any case.
+  """Sets the compute dtype of the layers that are made in this context. Their variables are float32 in any case.
 
   Args:
     precision: "float32" or "bfloat16".
@@ -33,10 +33,10 @@ def dtype_policy(precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def initializer_seed(seed: int) -> Iterator[None]:
-  """Keras initializers that have no seed of their own take one from a sequence that `seed` starts.
+  """Makes the initial weights of the layers that are made in this context a function of `seed`.
 
-  The weights are the same as after keras.utils.set_random_seed(seed), but Python's, NumPy's and TensorFlow's own
-  generators are not touched.
+  It seeds the generator from which Keras initializers without a seed of their own take one. The weights are the same
+  as after keras.utils.set_random_seed(seed), but Python's, NumPy's and TensorFlow's own generators are not touched.
   """
   has_generator = hasattr(backend._SEED_GENERATOR, "generator")
   previous = getattr(backend._SEED_GENERATOR, "generator", None)
@@ -52,7 +52,7 @@ def initializer_seed(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deterministic_ops() -> Iterator[None]:
-  """Operations that run in the context use deterministic kernels: the same inputs give the same bits.
+  """Selects deterministic kernels for the operations that run in this context: the same inputs give the same bits.
 
   A resumed run needs this to end with the same weights as an uninterrupted one.
   """

@@ -35,14 +35,14 @@ class Trainer:
   """Trains one model on the replicas of a strategy. Make it in the strategy's scope.
 
   Each replica computes the gradients of its part of a batch, in micro-batches if gradient_accumulation_steps > 1.
-  Gradients are summed over the replicas, clipped to a global norm and given to the optimizer, so that the update does
-  not depend on how the batch was divided (except for rounding). Dropout is a function of (seed, step, replica), which
-  makes a resumed run equal to an uninterrupted one.
+  Gradients are summed over the replicas, clipped to a global norm and given to the optimizer. So the update does not
+  depend, except for rounding, on how the batch was divided. Dropout is a function of (seed, step, replica), so a
+  resumed run computes the same as an uninterrupted one.
 
   Args:
     task: computes the losses and metrics.
     model: a built model with `named_weights()`, all of which are trained.
-    optimizer: one of albert.optimizers.factory.make_optimizer.
+    optimizer: an optimizer of albert.optimizers.factory.make_optimizer.
     plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
     cluster: the processes that train together; by default those of the plan's strategy.
 
@@ -128,14 +128,15 @@ class Trainer:
       batch: features of this replica, each [B / replicas, ...].
     """
     replica = tf.distribute.get_replica_context()
-    weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
+    # Weights of the whole batch: with them each replica computes its share of the mean loss over all examples.
+    loss_weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica.replica_id_in_sync_group, tf.int64))
-    replica_gradients, sums = self._accumulated_gradients(batch, weights, seed)
-    losses = tf.stack([sums[name].total for name in weights])
-    *summed, losses = replica.all_reduce("SUM", [*tf.nest.flatten(replica_gradients), losses])
-    gradients = tf.nest.pack_sequence_as(replica_gradients, summed)
+    replica_gradients, sums = self._accumulate_gradients(batch, loss_weights, seed)
+    losses = tf.stack([sums[name].total for name in loss_weights])
+    *flat_gradients, losses = replica.all_reduce("SUM", [*tf.nest.flatten(replica_gradients), losses])
+    gradients = tf.nest.pack_sequence_as(replica_gradients, flat_gradients)
     gradients, norm = clip_by_global_norm(gradients, self.plan.optimizer.clip_norm)
     is_bad = tf.logical_not(tf.math.is_finite(norm + tf.reduce_sum(losses)))
     first_bad = self.first_bad_step
@@ -145,40 +146,46 @@ class Trainer:
     )
     self.accumulator.add(sums | {GRAD_NORM: WeightedSum(norm, tf.constant(1.0))})
 
-  def _accumulated_gradients(
-    self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
+  def _accumulate_gradients(
+    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
-    """Computes the part of the global loss's gradients that comes from this replica's examples.
+    """Computes the gradients and the sums of metrics over this replica's examples.
 
-    The examples are divided into gradient_accumulation_steps micro-batches, and the results are summed.
+    The examples are divided into gradient_accumulation_steps micro-batches, whose results are summed.
     """
-    num_parts = self.plan.train.gradient_accumulation_steps
-    if num_parts == 1:
-      return self._gradients(batch, weights, seed)
+    num_micro_batches = self.plan.train.gradient_accumulation_steps
+    if num_micro_batches == 1:
+      return self._compute_gradients(batch, loss_weights, seed)
     # The batch size is static. The other dimensions, such as the length of the sequences, may be dynamic.
-    stacked = {
-      name: tf.reshape(value, tf.concat([[num_parts, value.shape[0] // num_parts], tf.shape(value)[1:]], axis=0))
+    micro_batches = {
+      name: tf.reshape(
+        value,
+        tf.concat([[num_micro_batches, value.shape[0] // num_micro_batches], tf.shape(value)[1:]], axis=0),
+      )
       for name, value in batch.items()
     }
 
     def micro_batch_gradients(index: tf.Tensor) -> tuple[list[Gradient], dict[str, WeightedSum]]:
       micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(index, tf.int64))
-      return self._gradients({name: value[index] for name, value in stacked.items()}, weights, micro_batch_seed)
+      return self._compute_gradients(
+        {name: value[index] for name, value in micro_batches.items()}, loss_weights, micro_batch_seed
+      )
 
     def add(index: tf.Tensor, accumulated: Any) -> tuple[tf.Tensor, Any]:
       return index + 1, tf.nest.map_structure(tf.add, accumulated, micro_batch_gradients(index))
 
     # By default ten iterations may run in parallel, which would take the memory of ten micro-batches.
     start = (tf.constant(1), micro_batch_gradients(tf.constant(0)))
-    _, result = tf.while_loop(lambda index, _: index < num_parts, add, start, parallel_iterations=1)
+    _, result = tf.while_loop(lambda index, _: index < num_micro_batches, add, start, parallel_iterations=1)
     return result
 
-  def _gradients(
-    self, batch: Batch, weights: dict[str, tf.Tensor], seed: tf.Tensor
+  def _compute_gradients(
+    self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
+    """Computes the gradients of these examples' share of the loss, and their sums of metrics."""
     with tf.GradientTape() as tape:
       sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
-      loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, weights[name]) for name in weights])
+      loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
     gradients = tape.gradient(loss, list(self.weights.values()), unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return densify(gradients), sums
 
@@ -195,63 +202,64 @@ class Trainer:
     Args:
       batches: an iterator over distributed batches, from the current step on.
       checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end.
-      metrics_log: gets the metrics every log_every_steps.
-      learning_rate: gives the learning rate of the update that follows a number of steps, for the log.
+      metrics_log: receives the metrics every log_every_steps.
+      learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     config = self.plan.train
-    evaluation_steps = config.eval_every_steps if evaluate is not None else 0
-    intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, evaluation_steps) if n]
+    eval_every_steps = config.eval_every_steps if evaluate is not None else 0
+    intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if n]
     step = saved_step = self.step
     speed = _Speedometer(step, config.train_batch_size)
     loop_steps = 1  # the first call also traces and compiles the step
     with _StopRequest() as stop:
       while step < config.num_train_steps:
+        # Not beyond the next step at which something is due.
         target = min(config.num_train_steps, step + loop_steps, *((step // n + 1) * n for n in intervals))
         started = time.monotonic()
         self.train_steps(batches, tf.constant(target - step))
         self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
         seconds = time.monotonic() - started
-        # A signal to one process stops all of them. They also take the same number of steps in each call.
-        num_stopped, seconds = self.cluster.sum(float(stop.requested > 0), seconds / (target - step))
-        seconds_per_step = seconds / self.cluster.num_processes
+        # All processes must agree to stop, and on the number of steps in the next call.
+        num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target - step))
+        seconds_per_step = sum_of_seconds / self.cluster.num_processes
         loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
         step = target
         metrics_log.advance(step)
         is_last = step == config.num_train_steps
-        evaluates = is_evaluation_due(config, step) and evaluate is not None
-        saves = evaluates or step % config.save_checkpoints_steps == 0 or is_last or num_stopped > 0
-        if saves:
+        must_evaluate = is_evaluation_due(config, step) and evaluate is not None
+        must_save = must_evaluate or step % config.save_checkpoints_steps == 0 or is_last or num_stopped > 0
+        if must_save:
           self._check_state(checkpoints, saved_step, step)
         if step % config.log_every_steps == 0 or is_last:
           checkpoints.check_lock(read=False)
           metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
-        if saves:
+        if must_save:
           if self.cluster.is_chief:
-            # A process that is asked to stop may be killed soon: the next save deletes old checkpoints.
+            # After a signal the process may be killed soon, so old checkpoints are left to the next save to delete.
             checkpoints.save(step, self.state(), prune=not num_stopped)
           saved_step = step
         if num_stopped:
           raise stop.error(step)
-        if evaluate is not None and evaluates:
+        if evaluate is not None and must_evaluate:
           with speed.paused():
-            stops_early = evaluate(step)
-          if stops_early:
+            must_stop_early = evaluate(step)
+          if must_stop_early:
             break
-      # A signal may also have come after the last step, while it was saved or evaluated.
-      if self.cluster.sum(float(stop.requested > 0))[0]:
+      # A signal may also have come after the last step, during the save or the evaluation.
+      if self.cluster.any(stop.signal_number > 0):
         raise stop.error(step)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
-    """The means since the last call, and the numbers that are logged beside them."""
+    """The means of the metrics since the last call, the learning rate and the speed, for the log."""
     means = self.task.with_loss(self.accumulator.result_and_reset())
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
   def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
-    """Checks that the losses and gradients of all steps were finite. A step computes them before its update.
+    """Checks that the losses and gradients of all steps were finite. They belong to the weights before the update.
 
     Raises:
       RunError: the loss or gradient of a step was not finite.
@@ -266,9 +274,9 @@ class Trainer:
     Raises:
       RunError: a variable is not finite after `step` updates.
     """
-    flags = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
+    are_finite = self.strategy.experimental_local_results(self._is_finite())[0].numpy()
     names = [name for name, variable in self.state().items() if variable.dtype.is_floating]
-    bad_names = [name for name, is_finite in zip(names, flags, strict=True) if not is_finite]
+    bad_names = [name for name, is_finite in zip(names, are_finite, strict=True) if not is_finite]
     if bad_names:
       more = f" and {len(bad_names) - 1} other variables are" if len(bad_names) > 1 else " is"
       problem = f"after {step} updates {bad_names[0]}{more} not finite, though the loss of the last step was"
@@ -292,17 +300,17 @@ class _Speedometer:
 
   @contextlib.contextmanager
   def paused(self) -> Iterator[None]:
-    """Leaves out the time that is spent in this context."""
-    paused = time.monotonic()
+    """A context whose time is not counted."""
+    pause_started = time.monotonic()
     yield
-    self._started += time.monotonic() - paused
+    self._started += time.monotonic() - pause_started
 
 
 def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
   is_saved = saved_step in checkpoints.steps()
-  newest = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
+  last_good = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
   return RunError(
-    f"{problem}; stopped, {newest} in {checkpoints.directory}. "
+    f"{problem}; stopped, {last_good} in {checkpoints.directory}. "
     "Lower --learning_rate (or --scale_learning_rate for a smaller batch), lengthen --num_warmup_steps, or "
     "train in --precision=float32"
   )
@@ -312,46 +320,46 @@ class _StopRequest:
   """Turns the first SIGTERM or SIGINT into a request to save and stop. A second one has its usual effect.
 
   Attributes:
-    requested: the number of the signal that was received, or 0.
+    signal_number: the number of the signal that was received; 0 if none was.
   """
 
   def __init__(self) -> None:
-    self.requested = 0
-    self._previous: dict[int, Any] = {}
+    self.signal_number = 0
+    self._previous_handlers: dict[int, Any] = {}
 
   def __enter__(self) -> _StopRequest:
     for number in (signal.SIGTERM, signal.SIGINT):
       try:
-        self._previous[number] = signal.signal(number, self._request)
+        self._previous_handlers[number] = signal.signal(number, self._handle)
       except ValueError:  # Python allows signal handlers in the main thread only
         break
     return self
 
-  def _request(self, number: int, frame: FrameType | None) -> None:
+  def _handle(self, number: int, frame: FrameType | None) -> None:
     del frame
-    self.requested = number
+    self.signal_number = number
     log(f"{signal.Signals(number).name}: saving after the current step")
-    signal.signal(number, self._previous[number])
+    signal.signal(number, self._previous_handlers[number])
 
   def error(self, step: int) -> Stopped:
-    """The error that ends a run which was stopped and saved at `step`, on a signal to this or another process."""
-    number = self.requested or signal.SIGTERM
+    """Makes the error that ends a run that was stopped and saved at `step`. The signal may be another process's."""
+    number = self.signal_number or signal.SIGTERM
     return Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
 
   def __exit__(self, *unused: object) -> None:
-    for number, handler in self._previous.items():
+    for number, handler in self._previous_handlers.items():
       signal.signal(number, handler)
 
 
 def is_evaluation_due(config: TrainConfig, step: int) -> bool:
-  """Whether the run is evaluated after `step` updates: every eval_every_steps, and at the end."""
+  """Whether an evaluation is due after `step` updates: every eval_every_steps, and at the end."""
   return bool(config.eval_every_steps) and (step % config.eval_every_steps == 0 or step == config.num_train_steps)
 
 
 def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[int], float]:
-  """Returns a function that gives the learning rate of the update that follows a number of steps.
+  """Returns a function that maps the number of updates done so far to the learning rate of the next one.
 
   Args:
-    schedule: the schedule as a function of tensors.
+    schedule: the same function for tensors.
   """
   return lambda step: float(schedule(tf.constant(step)))

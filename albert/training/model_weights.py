@@ -14,20 +14,20 @@ from albert.weights.checkpoints import CheckpointManager
 
 
 def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> None:
-  """Assigns the weights of --init_checkpoint, and logs the weights that stay newly initialized.
+  """Assigns the weights of --init_checkpoint to a model, and logs which weights stay newly initialized.
 
   Args:
-    task: says which weights may be missing in the checkpoint, and which are not taken from it.
+    task: names the weights that the checkpoint may lack, and those that are not taken from it.
     model: the model that gets the weights.
-    config: its init_checkpoint and init_from_shallower are used.
+    config: the settings of the run, of which init_checkpoint and init_from_shallower are used.
   Raises:
     UserError: the checkpoint cannot be read or does not fit the model.
   """
   weights = model.named_weights()
-  replaced = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
-  kept = warm_start.warm_start(
+  not_loaded = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
+  not_found = warm_start.warm_start(
     config.init_checkpoint,
-    {name: variable for name, variable in weights.items() if name not in replaced},
+    {name: variable for name, variable in weights.items() if name not in not_loaded},
     newly_initialized=task.new_weights,
     ignored=(*task.ignored_weights, *task.reinitialized_weights),
     unused=task.unused_weights,
@@ -36,19 +36,20 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     head_settings=task.head_settings(),
     vocabulary=task.vocabulary(),
   )
-  new = kept + replaced
-  log(f"started from {config.init_checkpoint}" + (f"; newly initialized: {', '.join(new)}" if new else ""))
+  initialized = not_found + not_loaded
+  note = f"; newly initialized: {', '.join(initialized)}" if initialized else ""
+  log(f"started from {config.init_checkpoint}{note}")
 
 
 def load_trained_weights(
   task: Task, model: keras.Model, manager: CheckpointManager, config: RunConfig, purpose: str
 ) -> tuple[int, str]:
-  """Assigns the weights of the run's newest or best checkpoint, and logs which one it is.
+  """Assigns the weights of the run's newest or best checkpoint to a model, and logs which checkpoint it is.
 
   Args:
     task: the task of the run.
     model: the model that gets the weights.
-    manager: the checkpoints of the run. config.train.select_checkpoint selects the newest or the best.
+    manager: the checkpoints of the run; config.train.select_checkpoint says whether the newest or the best is loaded.
     config: the settings of the command. Its init_checkpoint is used if the run has no checkpoint.
     purpose: "evaluating" or "predicting", for the log line.
   Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
@@ -62,9 +63,12 @@ def load_trained_weights(
   if checkpoint is not None:
     checkpoint_files.restore(checkpoint, model.named_weights())
     best = manager.best()
-    kinds = [f"the best by {best.metric}"] if best and best.step == checkpoint.step else []
-    kinds += ["the newest"] if checkpoint.step == max(manager.steps()) else []
-    log(f"{purpose} with {checkpoint.path} ({', '.join([f'step {checkpoint.step}', *kinds])})")
+    notes = [f"step {checkpoint.step}"]
+    if best and best.step == checkpoint.step:
+      notes.append(f"the best by {best.metric}")
+    if checkpoint.step == max(manager.steps()):
+      notes.append("the newest")
+    log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")
     return checkpoint.step, checkpoint.path
   if not config.init_checkpoint:
     raise UserError(

@@ -1,7 +1,7 @@
-"""Records which weights and input files each predictions file was made from, in prediction_sources.json.
+"""Records the weights and the input files of each predictions file in prediction_sources.json.
 
-With this record a later command does not overwrite predictions for other input files, or predictions made with other
-weights. Files and weights are compared by content, not by path.
+Because of this record, a later command does not overwrite predictions for other input files, or predictions made with
+other weights. Files and weights are compared by content, not by path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PredictionSource:
 
 
 def hash_inputs(paths: Iterable[str]) -> dict[str, str]:
-  """Returns path -> SHA-256 of each file. A file that has not changed since the last call is not read again."""
+  """Returns the SHA-256 of each file by its path. An unchanged file is read only once."""
   return {path: cached_sha256(path, status) for path, status in files.stats(paths).items()}
 
 
@@ -56,11 +56,11 @@ def hash_weights(weights: Mapping[str, tf.Variable]) -> str:
 
 
 class PredictionSources:
-  """The predictions files that a command writes, and the record of the existing ones.
+  """The predictions files that a command writes, and the record of existing predictions files.
 
   Args:
     directory: the output_dir.
-    paths: the files that the command writes.
+    paths: the predictions files that the command writes.
     inputs: path -> SHA-256 of each input file (see hash_inputs).
   Raises:
     UserError: prediction_sources.json is damaged.
@@ -75,12 +75,12 @@ class PredictionSources:
     self._entries = files.read_json(self._record_file, remedy=remedy) if files.exists(self._record_file) else {}
 
   def are_complete(self) -> bool:
-    """Whether all files exist and were made from the same input."""
-    sources = [self._source(path) for path in self._paths if files.exists(path)]
+    """Whether all files of the command exist and hold predictions for its input files."""
+    sources = [self._read_source(path) for path in self._paths if files.exists(path)]
     return len(sources) == len(self._paths) and all(source and self._has_same_inputs(source) for source in sources)
 
   def describe_inputs(self) -> str:
-    """Names the input files, for a message."""
+    """Returns the names of the input files, for a message."""
     return _format_paths(self.inputs)
 
   def check_writable(self) -> None:
@@ -93,16 +93,15 @@ class PredictionSources:
       run_directory.check_writable(os.path.dirname(path))
 
   def check(self, weights_sha256: str = "") -> None:
-    """Checks that each existing file would be overwritten only with predictions for the same input by the same weights.
+    """Checks that files that exist hold predictions for the same input by the same weights, and may be overwritten.
 
     Args:
-      weights_sha256: hash of the weights; empty if they are not known yet, and then only the input is compared.
+      weights_sha256: hash of the weights; empty if they are not known yet. Then only the input is compared.
     Raises:
-      UserError: a file holds predictions for other input, or predictions made with other weights; or it is not recorded
-        which input and weights its predictions come from.
+      UserError: a file holds predictions for other input or by other weights, or its source is not recorded.
     """
     for path in filter(files.exists, self._paths):
-      source = self._source(path)
+      source = self._read_source(path)
       if source is None:
         raise UserError(
           f"{path} already exists, and the input and weights of its predictions are not recorded: {_REMEDY}"
@@ -116,7 +115,7 @@ class PredictionSources:
         raise UserError(f"{path} holds predictions made with another checkpoint, {source.checkpoint}: {_REMEDY}")
 
   def check_before_training(self) -> None:
-    """Checks that no file exists: predictions of a run that trains on would come from older weights.
+    """Checks that no predictions file exists: after more training, its predictions would be those of older weights.
 
     Raises:
       UserError: one of the files exists.
@@ -125,13 +124,17 @@ class PredictionSources:
       raise UserError(f"{path} holds predictions made before this training: {_REMEDY}")
 
   def write(self, source: PredictionSource) -> None:
-    """Records the source of the files. Call it before the files are written."""
+    """Records the source of the files that the command is about to write.
+
+    Args:
+      source: the weights and the input files.
+    """
     entry = dataclasses.asdict(source)
     files.makedirs(self._directory)  # it may not exist yet if predictions are made with --init_checkpoint
     files.write_json(self._record_file, self._entries | {self._key(path): entry for path in self._paths})
 
-  def _source(self, path: str) -> PredictionSource | None:
-    """The recorded source of a file; None if there is no entry of the right form."""
+  def _read_source(self, path: str) -> PredictionSource | None:
+    """The recorded source of a file; None if there is no record of it, or none of the right form."""
     try:
       return json_values.convert(self._record_file, self._entries.get(self._key(path)), PredictionSource)
     except UserError:
@@ -141,7 +144,7 @@ class PredictionSources:
     return list(source.inputs.values()) == list(self.inputs.values())
 
   def _key(self, path: str) -> str:
-    """The path in the record. It is relative for a file in output_dir, so that a run can be moved."""
+    """The path under which a file is recorded. It is relative for a file in output_dir, so that a run can be moved."""
     if files.is_remote(path) or files.is_remote(self._directory):
       return path.removeprefix(self._directory.rstrip("/") + "/")
     path, directory = os.path.abspath(path), os.path.abspath(self._directory)
@@ -149,10 +152,10 @@ class PredictionSources:
 
 
 def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
-  """Returns the predictions files that a command writes.
+  """Returns the predictions files that a command writes, with the record of existing ones.
 
   Args:
-    task: the task; it names the files.
+    task: the task, which names the files.
     config: the settings of the command.
   Raises:
     UserError: --predictions_file or the record of existing files cannot be used.
@@ -165,5 +168,6 @@ def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
 
 
 def _format_paths(paths: Iterable[str]) -> str:
-  first, *more = list(paths) or ["no file"]
-  return f"{first} and {len(more)} others" if more else first
+  """The first path, and the number of the other ones."""
+  first, *others = list(paths) or ["no file"]
+  return f"{first} and {len(others)} others" if others else first

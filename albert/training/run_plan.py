@@ -1,7 +1,7 @@
 """Decisions that a run makes once, from its settings, its devices and its training data.
 
-The settings may leave values open: `auto`, 0 for "one per host", or a number of epochs. A RunPlan and a TrainingPlan
-hold the values in force. They are frozen; all other code only reads them.
+Settings may leave values open: `auto`, 0 for "one per host", or a number of epochs instead of steps. A RunPlan and a
+TrainingPlan hold the resolved values. They are frozen; all other code only reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunPlan:
   """The devices and the precision of a run, decided before its model is built.
 
   Attributes:
-    config: the settings, with the number of input parts in force as train.input_parts.
+    config: the settings, with the resolved number of input parts as train.input_parts.
     strategy: the tf.distribute strategy over the devices.
     precision: compute dtype of the layers, "float32" or "bfloat16".
   """
@@ -42,7 +42,7 @@ class TrainingPlan:
 
   Attributes:
     strategy: the tf.distribute strategy over the devices.
-    train: the training settings, with the numbers of steps and input parts in force.
+    train: the training settings, with the resolved numbers of steps and input parts.
     optimizer: the optimizer's settings.
     jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
   """
@@ -72,7 +72,7 @@ def plan_run(config: RunConfig) -> RunPlan:
 
 
 def plan_training(plan: RunPlan, data: Dataset) -> TrainingPlan:
-  """Decides what depends on the training data.
+  """Decides what depends on the training data: the number of steps, and whether XLA compiles the step.
 
   Args:
     plan: the plan of the run.
@@ -87,10 +87,10 @@ def plan_training(plan: RunPlan, data: Dataset) -> TrainingPlan:
 
 
 def resolve_input_parts(input_parts: int, hosts: int) -> int:
-  """The number of parts that the shards are divided into.
+  """Resolves the number of parts that the shards are divided into.
 
   Args:
-    input_parts: value of --input_parts; 0 for one per host.
+    input_parts: value of --input_parts; 0 stands for one per host.
     hosts: number of machines that read training data.
   Raises:
     UserError: `input_parts` is not a multiple of `hosts`.
@@ -101,7 +101,7 @@ def resolve_input_parts(input_parts: int, hosts: int) -> int:
 
 
 def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
-  """The number of updates: num_train_steps, or what num_train_epochs gives, rounded up.
+  """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
 
   Args:
     train: the training settings.
@@ -121,7 +121,7 @@ def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
 
 
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
-  """The compute dtype, "float32" or "bfloat16".
+  """Resolves the compute dtype, "float32" or "bfloat16".
 
   `auto` is bfloat16 where the hardware multiplies in it: TPUs, GPUs since Ampere (compute capability 8.0) and CPUs
   with AMX or AVX512-BF16. Otherwise it is float32.
@@ -144,10 +144,10 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
 def resolve_jit_compile(
   jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
 ) -> bool:
-  """Whether the loop compiles the training step with XLA. False on a TPU, where the strategy compiles it.
+  """Decides whether the loop compiles the training step with XLA. Not on a TPU, where the strategy compiles it.
 
-  `auto` is true on a single GPU if all batches have one shape. XLA compiles the step once for each shape: 25 to 29
-  times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA, which
+  `auto` is true on a single GPU if all batches have the same shape. XLA compiles the step once for each shape: 25 to
+  29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA, which
   does not use oneDNN for matrix products (see benchmarks/results).
 
   Args:
@@ -178,7 +178,7 @@ def resolve_jit_compile(
 
 
 def _cpu_flags() -> set[str]:
-  """Names of the instruction sets of this machine's CPU, as Linux writes them; empty on other systems."""
+  """Names of the CPU's instruction sets, as Linux writes them; empty on other systems."""
   try:
     with open("/proc/cpuinfo", encoding="utf-8") as f:
       for line in f:

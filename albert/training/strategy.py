@@ -29,25 +29,25 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
   all GPUs if there are several, otherwise one device. `mirrored` without a GPU uses all logical CPU devices.
 
   Args:
-    config: distribution_strategy and tpu are used.
+    config: the training settings, of which distribution_strategy and tpu are used.
   Raises:
     UserError: there is no such device.
     RunError: the other processes cannot be reached.
   """
   name = config.distribution_strategy
   if name == "auto":
-    name = _detect(config)
-  return _STRATEGIES[name](config)
+    name = _select_strategy(config)
+  return _STRATEGY_MAKERS[name](config)
 
 
 def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trains: bool, evaluates: bool) -> None:
   """Checks that the replicas can share each batch evenly.
 
   Args:
-    config: the batch sizes, the accumulation steps, and the number of input parts in force (see RunPlan).
+    config: the batch sizes, the accumulation steps, and the resolved number of input parts (see RunPlan).
     strategy: the strategy whose replicas share the batches.
-    trains: whether the command trains, so that train_batch_size matters.
-    evaluates: whether the command evaluates or predicts, so that eval_batch_size matters.
+    trains: whether the command trains. If not, train_batch_size is not checked.
+    evaluates: whether the command evaluates or predicts. If not, eval_batch_size is not checked.
   Raises:
     UserError: eval_batch_size is not a multiple of the number of replicas, or train_batch_size is not a multiple of
       replicas x accumulation steps and of the number of input parts.
@@ -75,8 +75,8 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
 def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains: bool) -> None:
   """Checks that a machine without a GPU or TPU has enough memory for the weights of the model.
 
-  In training the two moments of the optimizer are counted too. Activations are not counted, because they depend on
-  the batch; TensorFlow reports an error if there is too little memory for them.
+  In training, the two moments of the optimizer are counted, too. Activations are not counted, because their size
+  depends on the batch; TensorFlow reports an error if there is too little memory for them.
 
   Args:
     model: sizes of the encoder.
@@ -88,7 +88,8 @@ def check_memory(model: ModelConfig, strategy: tf.distribute.Strategy, *, trains
   if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_logical_devices("GPU"):
     return
   parameters = num_parameters(encoder_shapes(model))
-  needed_bytes = _BYTES_PER_FLOAT32 * parameters * (3 if trains else 1)
+  copies = 3 if trains else 1  # the weights and the two moments
+  needed_bytes = _BYTES_PER_FLOAT32 * parameters * copies
   memory_bytes = _memory_bytes()
   if memory_bytes and needed_bytes > memory_bytes:
     raise UserError(
@@ -117,37 +118,37 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return int(strategy.extended.num_hosts)
   if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return max(1, len(cluster.addresses()))
+    return max(1, len(cluster.process_addresses()))
   return 1
 
 
-def _detect(config: TrainConfig) -> str:
+def _select_strategy(config: TrainConfig) -> str:
   if config.tpu:
     return "tpu"
-  if len(cluster.addresses()) > 1:
+  if len(cluster.process_addresses()) > 1:
     return "multi_worker_mirrored"
   return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one_device"
 
 
-def _one_device(config: TrainConfig) -> tf.distribute.Strategy:
+def _make_one_device(config: TrainConfig) -> tf.distribute.Strategy:
   del config
   return tf.distribute.OneDeviceStrategy("GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0")
 
 
-def _mirrored(config: TrainConfig) -> tf.distribute.Strategy:
+def _make_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   del config
   devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
   return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
-def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
+def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   del config
-  if not cluster.addresses():
+  if not cluster.process_addresses():
     raise UserError(
       "--distribution_strategy=multi_worker_mirrored needs the addresses of the workers in the environment "
       "variable TF_CONFIG; it is not set"
     )
-  log(f"waiting until all {len(cluster.addresses())} processes of TF_CONFIG have started")
+  log(f"waiting until all {len(cluster.process_addresses())} processes of TF_CONFIG have started")
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
   except LOST as error:
@@ -159,7 +160,7 @@ def _multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _socket_timeout(seconds: float) -> Iterator[None]:
-  """Sets Python's default socket timeout in this context, so that connecting fails in seconds instead of minutes."""
+  """A context with another default timeout for sockets, so that connecting fails in seconds instead of minutes."""
   previous = socket.getdefaulttimeout()
   socket.setdefaulttimeout(seconds)
   try:
@@ -169,8 +170,10 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
-  """Connects to each address (job name -> addresses), because TensorFlow itself would retry for minutes.
+  """Connects to each address, because TensorFlow itself would retry for minutes.
 
+  Args:
+    addresses_by_job: job name -> "host:port" addresses.
   Raises:
     OSError: an address does not accept a connection.
   """
@@ -179,7 +182,7 @@ def _check_hosts(addresses_by_job: Mapping[str, Sequence[str]]) -> None:
     socket.create_connection((host.strip("[]"), int(port))).close()
 
 
-def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
+def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
   if not config.tpu:
     raise UserError("--distribution_strategy=tpu needs --tpu=NAME, or --tpu=local on the TPU's own machine")
   try:
@@ -198,9 +201,9 @@ def _tpu(config: TrainConfig) -> tf.distribute.Strategy:
   return tf.distribute.TPUStrategy(resolver)
 
 
-_STRATEGIES = {
-  "one_device": _one_device,
-  "mirrored": _mirrored,
-  "multi_worker_mirrored": _multi_worker_mirrored,
-  "tpu": _tpu,
+_STRATEGY_MAKERS = {
+  "one_device": _make_one_device,
+  "mirrored": _make_mirrored,
+  "multi_worker_mirrored": _make_multi_worker_mirrored,
+  "tpu": _make_tpu,
 }

@@ -18,7 +18,7 @@ import tensorflow as tf
 from albert.errors import RunError, UserError
 from albert.export import warmup
 from albert.export.checkpoint import open_checkpoint
-from albert.export.export_model import _rename, export_model
+from albert.export.export_model import _rename_staging, export_model
 from albert.export.formats import DESCRIPTION, ONNX, TFLITE, TFLITE_INT8
 from albert.export.ops import graph_ops
 from albert.predict import answers as predict_answers
@@ -202,7 +202,7 @@ def test_warm_up_requests(exported: dict[str, Exported], name: str) -> None:
   """The file parses with TensorFlow Serving's own messages, and its requests can be answered."""
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   made = exported[name]
-  path = made.directory / warmup.DIRECTORY / warmup.FILE
+  path = made.directory / warmup.WARMUP_DIRECTORY / warmup.WARMUP_FILE
   logs = [prediction_log_pb2.PredictionLog.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
   assert [log.predict_log.request.model_spec.signature_name for log in logs] == ["serving_default", "tokens"]
   for log in logs:
@@ -312,8 +312,11 @@ def test_a_version_that_another_process_took_meanwhile(tmp_path: Path) -> None:
   for name in ("staging", "model/1"):
     (tmp_path / name / "variables").mkdir(parents=True)
   with pytest.raises(UserError, match=r"--version=1: .* exists"):
-    _rename(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 1)
-  assert _rename(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0) == f"{tmp_path}/model/2"
+    _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 1)
+  assert (
+    _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0)
+    == f"{tmp_path}/model/2"
+  )
   assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["1", "2"]
 
 

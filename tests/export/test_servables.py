@@ -230,7 +230,7 @@ def test_what_the_check_refuses(made: Made) -> None:
   kept = pooler.numpy()
   pooler.assign(kept * np.nan)
   try:
-    with pytest.raises(RunError, match="the signature serving_default: for the examples 'pooled' is not finite"):
+    with pytest.raises(RunError, match="the signature serving_default: for the examples, 'pooled' is not finite"):
       checks.check_signatures(functions, made.model, examples)
   finally:
     pooler.assign(kept)

@@ -193,7 +193,7 @@ def _read_environment(directory: Path) -> None:
   text = (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TF_CONFIG", text)
-    cluster.addresses()
+    cluster.process_addresses()
 
 
 def _read_labels(directory: Path) -> None:

@@ -187,10 +187,10 @@ def test_a_bad_tf_config_gives_one_line(case, monkeypatch):
   value, message = BAD_CONFIGS[case]
   monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
   with pytest.raises(UserError, match=message):
-    cluster.addresses()
+    cluster.process_addresses()
 
 
 def test_the_chief_comes_first(monkeypatch):
   value = {"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:1"]}, "task": {"type": "worker", "index": 1}}
   monkeypatch.setenv("TF_CONFIG", json.dumps(value))
-  assert cluster.addresses() == ["a:1", "b:1", "c:1"]
+  assert cluster.process_addresses() == ["a:1", "b:1", "c:1"]

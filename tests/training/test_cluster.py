@@ -31,7 +31,7 @@ LOST: list[tf.errors.OpError] = [
 
 @pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
 def test_a_lost_tpu_gives_one_line_that_says_how_to_continue(error: tf.errors.OpError) -> None:
-  with pytest.raises(RunError) as caught, Cluster(FakeTPU()).watched(lambda: "start it again"):
+  with pytest.raises(RunError) as caught, Cluster(FakeTPU()).report_lost_processes(lambda: "start it again"):
     raise error
   first_line = str(error).split("\n", maxsplit=1)[0]
   assert str(caught.value) == (
@@ -41,7 +41,7 @@ def test_a_lost_tpu_gives_one_line_that_says_how_to_continue(error: tf.errors.Op
 
 
 def test_a_service_that_does_not_answer_gives_one_line_on_any_device() -> None:
-  watched = Cluster(tf.distribute.get_strategy()).watched(lambda: "start it again")
+  watched = Cluster(tf.distribute.get_strategy()).report_lost_processes(lambda: "start it again")
   with pytest.raises(RunError, match=r"does not answer \(UnavailableError: Socket closed\); start it again"), watched:
     raise LOST[0]
 
@@ -52,5 +52,5 @@ def test_other_errors_are_not_changed() -> None:
     tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
   ):
     assert not is_lost_process(error)
-    with pytest.raises(type(error)), Cluster(tf.distribute.get_strategy()).watched(lambda: ""):
+    with pytest.raises(type(error)), Cluster(tf.distribute.get_strategy()).report_lost_processes(lambda: ""):
       raise error

@@ -22,7 +22,7 @@ class FakeStrategy:
 
 
 def test_only_the_batch_sizes_that_the_command_uses_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setitem(strategies._STRATEGIES, "tpu", lambda config: FakeStrategy(512))
+  monkeypatch.setitem(strategies._STRATEGY_MAKERS, "tpu", lambda config: FakeStrategy(512))
   # The paper's run on a v3-512, with the default eval_batch_size of 64.
   config = TrainConfig(train_batch_size=4096, distribution_strategy="tpu", tpu="local")
   pod = strategies.make_strategy(config)

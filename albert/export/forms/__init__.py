@@ -1,1 +1,1 @@
-"""The forms in which models are served. A class defines the request, its tokenization and the answers."""
+"""The forms in which models are served. Each class defines its request, its tokenization and its answers."""

@@ -18,7 +18,7 @@ from albert.tasks.glue.specs import PLAIN, ClassifierConfig, TaskSpec
 from albert.tokenization.graph_packing import pack_pair, pack_single
 
 TEXT, TEXT_A, TEXT_B = "text", "text_a", "text_b"
-_EXAMPLES = (
+_EXAMPLE_TEXTS = (
   "The film is a quiet triumph, and nobody who sees it will forget its last scene.",
   "A dull story, badly told.",
 )
@@ -36,7 +36,9 @@ def text_fields(meanings: Sequence[str]) -> list[RequestField]:
 
 def text_examples(fields: Sequence[RequestField]) -> list[dict[str, Any]]:
   """Two example requests for the fields of a single text or a pair."""
-  return [dict(zip((field.name for field in fields), texts)) for texts in (_EXAMPLES, _EXAMPLES[::-1])]  # noqa: B905
+  names = [field.name for field in fields]
+  orders = (_EXAMPLE_TEXTS, _EXAMPLE_TEXTS[::-1])
+  return [dict(zip(names, texts[: len(names)], strict=True)) for texts in orders]
 
 
 class ServedTextModel(ServedModel):
@@ -46,9 +48,11 @@ class ServedTextModel(ServedModel):
   """
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Tokenizes texts, string [B].
+    """Tokenizes texts without [CLS] and [SEP].
 
-    Returns: ids, int32 [B, (number of tokens)], without [CLS] and [SEP].
+    Args:
+      texts: string [B].
+    Returns: ids, int32 [B, (number of tokens)].
     """
     return self.tokenizer.tokenize(texts)
 
@@ -73,31 +77,34 @@ class ServedTextModel(ServedModel):
     return text_examples(self.fields)
 
 
-def _spec(config: Config) -> TaskSpec:
+def _make_spec(config: Config) -> TaskSpec:
   assert isinstance(config, ClassifierConfig)
   return glue_data.make_spec(config)
 
 
 class _PooledHeadModel(ServedTextModel):
+  """Base class of classification and regression: a linear head on the pooled output."""
+
   head = "classifier"
 
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
-    self.spec = _spec(settings.config)
-    texts = self.spec.formats()[0].texts
-    self.fields = text_fields([f"{self.spec.name}: {name}" for name in texts])
+    self.spec = _make_spec(settings.config)
+    text_columns = self.spec.formats()[0].texts
+    self.fields = text_fields([f"{self.spec.name}: {column}" for column in text_columns])
     weights = checkpoint.head_weights("classifier")
-    num_outputs, num_expected = len(weights["output_bias"]), max(len(self.spec.labels), 1)
+    num_outputs = len(weights["output_bias"])
+    num_expected = len(self.spec.labels) or 1  # a regression has no labels
     if num_outputs != num_expected:
       raise UserError(
-        f"{FLAG}={checkpoint.file.path}: its head has {num_outputs} outputs, {self.spec.name} has {num_expected}: "
+        f"{FLAG}={checkpoint.file.path}: its head has {num_outputs} outputs, but {self.spec.name} has {num_expected}: "
         "give the task's name or labels that it was trained with (--task_name, --labels)"
       )
     self.output = LinearHead(weights)
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
-    """A checkpoint of another formulation, or of a regression instead of a classification, cannot be served."""
+    """See ServedModel.incompatibility: another formulation, or a regression instead of a classification."""
     reason = super().incompatibility(checkpoint, config)
     if reason:
       return reason
@@ -105,9 +112,9 @@ class _PooledHeadModel(ServedTextModel):
     if config.formulation != PLAIN:
       return f"it was trained with --formulation={config.formulation}, and only --formulation=plain can be served"
     if config.task_name or not checkpoint.run:
-      is_regression = _spec(config).is_regression
+      is_regression = _make_spec(config).is_regression
       if is_regression != (cls is ServedRegression):
-        return f"{config.task_name} is a {'regression' if is_regression else 'classification'}"
+        return f"{config.task_name} is a {'regression' if is_regression else 'classification'} task"
     return None
 
 
@@ -122,7 +129,7 @@ class ServedClassifier(_PooledHeadModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
-    return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled(tokens, layout)))}
+    return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled_output(tokens, layout)))}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     """See ServedModel.add_text_answers."""
@@ -141,15 +148,16 @@ class ServedRegression(_PooledHeadModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
-    return {"value": self.output(self.encoder.pooled(tokens, layout))[:, 0]}
+    return {"value": self.output(self.encoder.pooled_output(tokens, layout))[:, 0]}
 
 
 def add_label(answers: AnswerTensors, labels: Sequence[str]) -> AnswerTensors:
-  """Adds the name of the most probable class. If several are equal, it is the first of them.
+  """Adds the name of the most probable class, as `label`. Of equally probable classes it is the first one.
 
   Args:
-    answers: with probabilities, float32 [B, C].
+    answers: answers that include `probabilities`, float32 [B, C].
     labels: names of the C classes.
+  Returns: the answers with `label`, string [B].
   """
   best = tf.argmax(answers["probabilities"], axis=-1, output_type=tf.int32)
   return {"label": tf.gather(tf.constant(list(labels)), best), **answers}

@@ -19,8 +19,7 @@ from albert.tokenization.graph_packing import first_tokens, last_tokens, pack_pa
 # B batch, K largest number of options of a question in the batch, S sequence.
 
 ARTICLE, QUESTION, OPTIONS = "article", "question", "options"
-# [CLS] and two [SEP].
-_NUM_SPECIAL = 3
+_NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _NO_OPTIONS = "options: give at least one for each question"
 # The logit of an option that only pads a shorter list of options.
 _MISSING_LOGIT = -1e9
@@ -50,41 +49,43 @@ class ServedMultipleChoice(ServedModel):
     weights = checkpoint.head_weights("classifier")
     if len(weights["output_bias"]) != 1:
       raise UserError(
-        f"{FLAG}={checkpoint.file.path}: its head has {len(weights['output_bias'])} outputs, multiple choice has 1"
+        f"{FLAG}={checkpoint.file.path}: its head has {len(weights['output_bias'])} outputs, but multiple choice has 1"
       )
     assert isinstance(settings.config, RaceConfig)
-    self._max_qa_length = min(settings.config.max_qa_length, settings.max_seq_length - _NUM_SPECIAL)
+    self._max_qa_length = min(settings.config.max_qa_length, settings.max_seq_length - _NUM_SPECIAL_TOKENS)
     self.output = LinearHead(weights)
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
-    """A checkpoint of another task cannot be served."""
+    """See ServedModel.incompatibility: a classifier of another task may also have a head with one output."""
     reason = super().incompatibility(checkpoint, config)
     if reason is None and checkpoint.task not in (None, "race"):
       return f"its run belongs to the task {checkpoint.task}, not race"
     return reason
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
-    """Makes a sequence for each option, int32 [B, K, S]. An option that only pads a list has no real token."""
-    # Invalid bytes are replaced before texts are joined, since two joined incomplete characters could be a valid one.
+    """Makes a sequence for each option, int32 [B, K, S]. The sequence of an option that pads a list is all padding."""
+    # Invalid bytes are replaced before texts are joined, because two incomplete characters may join to a valid one.
     question, options = (
       tf.strings.unicode_transcode(texts[name], "UTF-8", "UTF-8", errors="replace") for name in (QUESTION, OPTIONS)
     )
-    shape = tf.shape(options)
+    num_questions, num_options = tf.unstack(tf.shape(options))
+    max_seq_length = self._settings.max_seq_length
     article = self.tokenizer.tokenize(texts[ARTICLE])
-    question_indices = tf.repeat(tf.range(shape[0]), tf.fill([shape[0]], shape[1]))  # [B * K]
+    question_indices = tf.repeat(tf.range(num_questions), tf.fill([num_questions], num_options))  # [B * K]
     flat_options = tf.reshape(options, [-1])
-    pairs = self.tokenizer.tokenize(with_options(tf.gather(question, question_indices), flat_options))
-    pairs = last_tokens(pairs, tf.constant(self._max_qa_length, tf.int64))
-    room = self._settings.max_seq_length - _NUM_SPECIAL - pairs.row_lengths()
-    parts = first_tokens(tf.gather(article, question_indices), room)
-    tokens = as_token_batch(pack_pair(parts, pairs, self._settings.max_seq_length))
+    answered_questions = insert_options(tf.gather(question, question_indices), flat_options)
+    question_ids = last_tokens(self.tokenizer.tokenize(answered_questions), tf.constant(self._max_qa_length, tf.int64))
+    # The question with the option is kept; the article fills the rest of the sequence.
+    article_lengths = max_seq_length - _NUM_SPECIAL_TOKENS - question_ids.row_lengths()
+    article_ids = first_tokens(tf.gather(article, question_indices), article_lengths)
+    tokens = as_token_batch(pack_pair(article_ids, question_ids, max_seq_length))
     is_option = tf.cast(tf.strings.length(flat_options) > 0, tf.int32)
     tokens = tokens._replace(input_mask=tokens.input_mask * is_option[:, tf.newaxis])
-    return TokenBatch(*(tf.reshape(values, [shape[0], shape[1], self._settings.max_seq_length]) for values in tokens))
+    return TokenBatch(*(tf.reshape(values, [num_questions, num_options, max_seq_length]) for values in tokens))
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
-    """Answers texts, see ServedModel.answer_texts; adds the text of the most probable option."""
+    """Answers texts, see ServedModel.answer_texts. `text` is the text of the most probable option."""
     options = texts[OPTIONS]
     tf.debugging.assert_positive(tf.shape(options)[1], message=_NO_OPTIONS)
     answers = super().answer_texts(**texts)
@@ -93,19 +94,20 @@ class ServedMultipleChoice(ServedModel):
   def answer_tokens(self, tokens: TokenBatch) -> AnswerTensors:
     """Answers ids, int32 [B, K, S]."""
     tf.debugging.assert_positive(tf.shape(tokens.input_ids)[1], message=_NO_OPTIONS)
-    flat = check_length(_flat(tokens), self._config.max_position_embeddings)
-    return self._select(tokens, flat, UnpaddedLayout(flat, self._config))
+    flat_tokens = check_length(_flatten_options(tokens), self._config.max_position_embeddings)
+    return self._answer(tokens, flat_tokens, UnpaddedLayout(flat_tokens, self._config))
 
   def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
-    return self.compute(tokens)
+    return self.compute(tokens)  # it normalizes the padding itself, after it has read which options exist
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
-    """See ServedModel.compute. The ids have the shape [B, K, S]; a layout has the shape [B * K, S]."""
-    return self._select(tokens, normalize_padding(_flat(tokens)), layout)
+    """See ServedModel.compute. The ids have the shape [B, K, S]; `layout` is that of a batch [B * K, S]."""
+    return self._answer(tokens, normalize_padding(_flatten_options(tokens)), layout)
 
-  def _select(self, tokens: TokenBatch, flat: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:
+  def _answer(self, tokens: TokenBatch, flat_tokens: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:
+    # Read from [B, K, S], because normalized padding has a real token in every row.
     is_option = tf.reduce_max(tokens.input_mask, axis=2) > 0  # [B, K]
-    logits = self.output(self.encoder.pooled(flat, layout))
+    logits = self.output(self.encoder.pooled_output(flat_tokens, layout))
     logits = tf.where(is_option, tf.reshape(logits, tf.shape(is_option)), _MISSING_LOGIT)
     return {
       "option": tf.argmax(logits, axis=1, output_type=tf.int32),
@@ -135,16 +137,16 @@ class ServedMultipleChoice(ServedModel):
     ]
 
 
-def _flat(tokens: TokenBatch) -> TokenBatch:
-  """[B, K, S] -> [B * K, S]."""
+def _flatten_options(tokens: TokenBatch) -> TokenBatch:
+  """Reshapes [B, K, S] to [B * K, S]."""
   length = tf.shape(tokens.input_ids)[2]
   return TokenBatch(*(tf.reshape(values, [-1, length]) for values in tokens))
 
 
-def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
+def insert_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
   """Inserts each option into the blank of its question, or appends it if the question has no blank.
 
-  It gives the same texts as `albert.tasks.race.features.with_option`.
+  The texts are the same as those of `albert.tasks.race.features.with_option`.
 
   Args:
     questions, options: string [N].
@@ -152,7 +154,8 @@ def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
   """
   parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), sep="_")
   rows = parts.value_rowids()
-  follows_blank = tf.ragged.range(parts.row_lengths()).flat_values > 0
-  pieces = tf.strings.join([tf.where(follows_blank, tf.gather(options, rows), ""), parts.flat_values])
-  joined = tf.strings.unsorted_segment_join(pieces, rows, num_segments=tf.shape(questions)[0])
-  return tf.where(parts.row_lengths() > 1, joined, tf.strings.join([questions, options], separator=" "))
+  follows_blank = tf.ragged.range(parts.row_lengths()).flat_values > 0  # every part of a question but its first
+  parts_with_option = tf.strings.join([tf.where(follows_blank, tf.gather(options, rows), ""), parts.flat_values])
+  filled_in = tf.strings.unsorted_segment_join(parts_with_option, rows, num_segments=tf.shape(questions)[0])
+  has_blank = parts.row_lengths() > 1
+  return tf.where(has_blank, filled_in, tf.strings.join([questions, options], separator=" "))

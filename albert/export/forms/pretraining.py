@@ -1,4 +1,4 @@
-"""Serves pretrained models: filling masks, the order of two texts, and embeddings (of any checkpoint)."""
+"""Serves pretrained models: filling masks, sentence order, and embeddings (of any checkpoint)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from albert.tokenization.tokenizer import MASK_ID, WORD_START
 # B batch, S sequence, M largest number of masks in a text of the batch, K candidates.
 
 MASK = "[MASK]"
-_LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
+_SENTENCE_LABELS = {"sop": ("in_order", "swapped"), "nsp": ("next", "random")}
 
 
 class ServedFillMask(ServedTextModel):
@@ -34,7 +34,7 @@ class ServedFillMask(ServedTextModel):
     "pieces": "the same tokens as they are written in the vocabulary (▁ for a space), string [B, M, K]",
     "ids": "their ids, int32 [B, M, K]",
     "probabilities": "their probabilities, float32 [B, M, K]",
-    "num_masks": "number of masks in each text after it was cut, int32 [B]; the other answers are padded beyond it",
+    "num_masks": "number of masks in each text after it was cut, int32 [B]; the rest of the other answers is padding",
   }
   counted_by = "num_masks"
   uses_pooler = False
@@ -45,30 +45,40 @@ class ServedFillMask(ServedTextModel):
     self.output = MaskedLMHead(checkpoint.config, checkpoint.head_weights("masked_lm"), self.encoder.word_embeddings)
     self._pieces = self.tokenizer.reference.pieces
     self._top_k = min(settings.top_k, len(self._pieces))
-    self._without_word_start = _ids_without_word_start(self._pieces)
+    self._ids_without_word_start = _ids_without_word_start(self._pieces)
 
   def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Tokenizes texts in which [MASK] stands for one token.
 
-    It gives the same ids as `albert.tasks.fill_mask.encode_with_masks`.
+    The ids are the same as those of `albert.tasks.fill_mask.encode_with_masks`.
+
+    Args:
+      texts: string [B].
+    Returns: ids, int32 [B, (number of tokens)].
     """
     parts = tf.strings.split(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace"), sep=MASK)
-    part_indices = tf.ragged.range(parts.row_lengths()).flat_values  # index of each part in its text
+    follows_mask = tf.ragged.range(parts.row_lengths()).flat_values > 0  # every part of a text but its first
     ids = self.tokenizer.tokenize(parts.flat_values)
     # A part that follows a mask without a space, such as ".", does not start a word.
-    continues_word = (part_indices > 0) & ~starts_with_space(parts.flat_values) & (ids.row_lengths() > 0)
-    firsts = tf.boolean_mask(ids.row_starts(), continues_word)
-    flat = tf.tensor_scatter_nd_update(
-      ids.flat_values,
-      firsts[:, tf.newaxis],
-      tf.gather(tf.constant(self._without_word_start), tf.gather(ids.flat_values, firsts)),
-    )
-    ids = tf.ragged.boolean_mask(ids.with_flat_values(flat), ids.with_flat_values(flat >= 0))
-    num_masks = tf.cast(part_indices > 0, tf.int64)
+    continues_word = follows_mask & ~starts_with_space(parts.flat_values)
+    ids = self._remove_word_starts(ids, continues_word)
+    num_masks = tf.cast(follows_mask, tf.int64)
     masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(num_masks)], MASK_ID), num_masks, validate=False)
-    ids = tf.concat([masks, ids], axis=1)
-    splits = tf.gather(ids.row_splits, parts.row_splits)
-    return tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+    ids = tf.concat([masks, ids], axis=1)  # one row for each part, with the mask before it
+    text_splits = tf.gather(ids.row_splits, parts.row_splits)  # joins the parts of each text to one row
+    return tf.RaggedTensor.from_row_splits(ids.flat_values, text_splits, validate=False)
+
+  def _remove_word_starts(self, ids: tf.RaggedTensor, continues_word: tf.Tensor) -> tf.RaggedTensor:
+    """Replaces the first token of some rows by the same token without ▁, or drops it if it is ▁ alone.
+
+    Args:
+      ids: int32 [P, (number of tokens)].
+      continues_word: bool [P], the rows to change.
+    """
+    first_indices = tf.boolean_mask(ids.row_starts(), continues_word & (ids.row_lengths() > 0))
+    replacements = tf.gather(tf.constant(self._ids_without_word_start), tf.gather(ids.flat_values, first_indices))
+    flat_ids = tf.tensor_scatter_nd_update(ids.flat_values, first_indices[:, tf.newaxis], replacements)
+    return tf.ragged.boolean_mask(ids.with_flat_values(flat_ids), ids.with_flat_values(flat_ids >= 0))
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
@@ -78,11 +88,11 @@ class ServedFillMask(ServedTextModel):
     length = tf.shape(is_mask)[1]
     # At least one position is computed, because TFLite and ONNX cannot compute empty tensors.
     num_computed = tf.maximum(max_masks, 1)
-    # The first masks have the largest distances from the end of the sequence; top_k returns them in order.
-    distances = tf.where(is_mask, length - tf.range(length), 0)
+    # top_k, an op that TFLite and ONNX have, finds the masks in their order: the first mask is farthest from the end.
+    distances = tf.where(is_mask, length - tf.range(length), 0)  # from the end; 0 where there is no mask
     distances = tf.math.top_k(distances, num_computed).values  # [B, M]
     positions = tf.where(distances > 0, length - distances, 0)
-    logits = self.output(self.encoder.at(tokens, positions, layout))
+    logits = self.output(self.encoder.outputs_at(tokens, positions, layout))
     best = tf.math.top_k(tf.nn.softmax(logits), self._top_k)
     is_real = tf.expand_dims(distances > 0, 2)
     return {
@@ -94,11 +104,14 @@ class ServedFillMask(ServedTextModel):
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     """See ServedModel.add_text_answers."""
     is_real = answers["probabilities"] > 0
-    names = np.array([[piece.replace(WORD_START, " ").strip() for piece in self._pieces], self._pieces])
-    tokens, pieces = (
-      tf.where(is_real, tf.gather(tf.constant([n.encode() for n in row]), answers["ids"]), "") for row in names
-    )
-    return {"tokens": tokens, "pieces": pieces, **answers}
+
+    def look_up(names: Sequence[str]) -> tf.Tensor:
+      """The name of each id; "" where an answer is padded."""
+      table = tf.constant([name.encode() for name in names])
+      return tf.where(is_real, tf.gather(table, answers["ids"]), "")
+
+    texts = [piece.replace(WORD_START, " ").strip() for piece in self._pieces]
+    return {"tokens": look_up(texts), "pieces": look_up(self._pieces), **answers}
 
   def examples(self) -> list[dict[str, Any]]:
     """See ServedModel.examples."""
@@ -109,11 +122,11 @@ class ServedFillMask(ServedTextModel):
 def _ids_without_word_start(pieces: Sequence[str]) -> np.ndarray:
   """For each piece of the vocabulary, the id of the same piece without its ▁.
 
-  Returns: int32 [V]. It is the piece's own id if the vocabulary has no such piece, and -1 if the piece is ▁ alone.
+  Returns: int32 [V]. A piece keeps its own id if the vocabulary lacks the piece without ▁; -1 stands for ▁ alone.
   """
-  ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
-  rest = [piece.removeprefix(WORD_START) for piece in pieces]
-  return np.array([ids.get(piece, i) if piece else -1 for i, piece in enumerate(rest)], np.int32)
+  ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}  # reversed: of equal pieces the first id counts
+  without_start = [piece.removeprefix(WORD_START) for piece in pieces]
+  return np.array([ids.get(piece, i) if piece else -1 for i, piece in enumerate(without_start)], np.int32)
 
 
 class ServedSentenceOrder(ServedTextModel):
@@ -130,14 +143,14 @@ class ServedSentenceOrder(ServedTextModel):
     super().__init__(checkpoint, settings)
     self.fields = text_fields(["the first text", "the second text"])
     assert isinstance(settings.config, PretrainingConfig)
-    self._labels = _LABELS.get(settings.config.sentence_prediction, _LABELS["sop"])
-    if self._labels == _LABELS["nsp"]:
+    self._labels = _SENTENCE_LABELS.get(settings.config.sentence_prediction, _SENTENCE_LABELS["sop"])
+    if self._labels == _SENTENCE_LABELS["nsp"]:
       self.summary = "predicts whether the second text continues the first one or comes from another document"
     self.output = LinearHead(checkpoint.head_weights("sentence"), "cls/seq_relationship/")
 
   @classmethod
   def incompatibility(cls, checkpoint: ExportCheckpoint, config: Config) -> str | None:
-    """A sentence head that was not trained cannot be served."""
+    """See ServedModel.incompatibility: the sentence head was not trained."""
     assert isinstance(config, PretrainingConfig)
     if config.sentence_prediction == "none":
       return "it was pretrained with --sentence_prediction=none, so its sentence head was not trained"
@@ -145,7 +158,7 @@ class ServedSentenceOrder(ServedTextModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
-    return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled(tokens, layout)))}
+    return {"probabilities": tf.nn.softmax(self.output(self.encoder.pooled_output(tokens, layout)))}
 
   def add_text_answers(self, answers: AnswerTensors) -> AnswerTensors:
     """See ServedModel.add_text_answers."""
@@ -178,10 +191,12 @@ class ServedEmbeddings(ServedTextModel):
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute."""
-    sequence = self.encoder.sequence(tokens, layout)
-    count = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)
-    mean = {"mean": tf.reduce_sum(sequence, axis=1) / count}
-    return mean if self.encoder.pooler is None else {"pooled": self.encoder.pool(sequence[:, 0]), **mean}
+    sequence_output = self.encoder.sequence_output(tokens, layout)  # [B, S, H], zeros at padding
+    num_tokens = tf.reduce_sum(tf.cast(tokens.input_mask, tf.float32), axis=1, keepdims=True)
+    answers = {"mean": tf.reduce_sum(sequence_output, axis=1) / num_tokens}
+    if self.encoder.pooler is not None:
+      answers["pooled"] = self.encoder.pool(sequence_output[:, 0])
+    return answers
 
   def available_answers(self) -> Mapping[str, str]:
     """`pooled` is available only if the checkpoint has a pooler."""

@@ -1,4 +1,4 @@
-"""Serves the question answering models that `albert.tasks.squad` trains. The graph cuts long contexts into windows."""
+"""Serves the question-answering models that `albert.tasks.squad` trains. The graph cuts long contexts into windows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _QuestionAnswering(ServedModel):
   answers: ClassVar[Mapping[str, str]] = {
     "answer": 'the answer, a span of the context; "" if there is none (only serving_default), string [B]',
     "best_text": "the best span, even if the question is probably unanswerable (only serving_default), string [B]",
-    "score": f"the sum of the scores of the span's start and end, {NO_SPAN:g} if there is no span, float32 [B]",
+    "score": f"the sum of the scores of the span's start and end; {NO_SPAN:g} if there is no span, float32 [B]",
     "no_answer_probability": "probability that the context does not answer the question (0 in v1.1), float32 [B]",
     "start": "index of the first character of the best span (signature tokens: of its first token), int32 [B]",
     "end": "index after its last character (signature tokens: of its last token), int32 [B]",
@@ -44,93 +44,103 @@ class _QuestionAnswering(ServedModel):
   def __init__(self, checkpoint: ExportCheckpoint, settings: ExportSettings):
     super().__init__(checkpoint, settings)
     assert isinstance(settings.config, SquadConfig)
-    self._squad = settings.config
+    self._squad_config = settings.config
     self.fields = [
       RequestField(QUESTION, "the question"),
       RequestField(CONTEXT, "the text that may answer it, of any length"),
     ]
-    self.output = self.head_class(checkpoint.head_weights(self.head), self._squad)
+    self.output = self.head_class(checkpoint.head_weights(self.head), self._squad_config)
 
-  def windows(self, question: tf.Tensor, context: tf.Tensor) -> ContextWindows:
+  def cut_into_windows(self, question: tf.Tensor, context: tf.Tensor) -> ContextWindows:
     """Tokenizes questions and contexts, string [B] each, and cuts the contexts into windows."""
     return make_windows(
       self.tokenizer.tokenize(question),
       self.tokenizer.tokenize_with_offsets(context),
       max_seq_length=self._settings.max_seq_length,
-      max_query_length=self._squad.max_query_length,
-      doc_stride=self._squad.doc_stride,
+      max_query_length=self._squad_config.max_query_length,
+      doc_stride=self._squad_config.doc_stride,
     )
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """The ids of all windows, int32 [W, S]."""
-    return self.windows(texts[QUESTION], texts[CONTEXT]).tokens
+    return self.cut_into_windows(texts[QUESTION], texts[CONTEXT]).tokens
 
   def answer_texts(self, **texts: tf.Tensor) -> AnswerTensors:
     """Answers texts with the best span among all windows of each example."""
+    # The same replacement as in the tokenizer, so that its character offsets are offsets into this text.
     context = tf.strings.unicode_transcode(texts[CONTEXT], "UTF-8", "UTF-8", errors="replace")
-    count = tf.size(context)
-    windows = self.windows(texts[QUESTION], texts[CONTEXT])
+    num_examples = tf.size(context)
+    windows = self.cut_into_windows(texts[QUESTION], texts[CONTEXT])
     spans = self._best_spans(windows)
-    window = _first_best(spans.score, windows.example, count)  # [B]
-    score = tf.gather(spans.score, window)
-    begin, end = (
-      tf.gather_nd(characters, tf.stack([window, tf.gather(tokens, window)], axis=1))
-      for characters, tokens in ((windows.positions.begins, spans.start), (windows.positions.ends, spans.end))
-    )
+    best_window = _best_windows(spans.score, windows.example, num_examples)  # [B]
+    score = tf.gather(spans.score, best_window)
     has_span = score > NO_SPAN
-    begin, end = tf.where(has_span, begin, 0), tf.where(has_span, end, 0)
+
+    def character_offset(offsets: tf.Tensor, token_positions: tf.Tensor) -> tf.Tensor:
+      """The offset of one token of each example's best window, 0 without a span: [W, S], [W] -> [B]."""
+      indices = tf.stack([best_window, tf.gather(token_positions, best_window)], axis=1)
+      return tf.where(has_span, tf.gather_nd(offsets, indices), 0)
+
+    begin = character_offset(windows.positions.begins, spans.start)
+    end = character_offset(windows.positions.ends, spans.end)
     text = tf.strings.substr(context, begin, end - begin, unit="UTF8_CHAR")
-    null = tf.math.unsorted_segment_min(spans.null, windows.example, count)
+    # A question has an answer if one of its windows has.
+    null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)
     return {
-      "answer": tf.where(null > self._squad.null_score_diff_threshold, "", text),
+      "answer": tf.where(null_odds > self._squad_config.null_score_diff_threshold, "", text),
       "best_text": text,
       "score": score,
-      "no_answer_probability": tf.sigmoid(null),
+      "no_answer_probability": tf.sigmoid(null_odds),
       "start": begin,
       "end": end,
     }
 
   def _best_spans(self, windows: ContextWindows) -> BestSpans:
-    """The best span of each window. A loop computes _WINDOWS_AT_ONCE windows in each step."""
+    """The best span of each window, computed _WINDOWS_AT_ONCE windows at a time."""
     num_windows = tf.size(windows.example)
 
-    def next_windows(begin: tf.Tensor, *previous: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def compute_next(begin: tf.Tensor, *previous: tf.Tensor) -> tuple[tf.Tensor, ...]:
       end = tf.minimum(begin + _WINDOWS_AT_ONCE, num_windows)
       tokens = check_length(
         TokenBatch(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length
       )
       positions = windows.positions.rows(begin, end, tf.shape(tokens.input_ids)[1])
-      spans = self.output(self.encoder.sequence(tokens, UnpaddedLayout(tokens, self._config)), positions)
-      return end, *(tf.concat(pair, axis=0) for pair in zip(previous, spans, strict=True))
+      spans = self.output(self.encoder.sequence_output(tokens, UnpaddedLayout(tokens, self._config)), positions)
+      return end, *(tf.concat(values, axis=0) for values in zip(previous, spans, strict=True))
 
-    start = (tf.constant(0), *(tf.zeros([0], dtype) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)))
+    no_spans = BestSpans(*(tf.zeros([0], dtype) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)))
     shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * len(BestSpans._fields))
     _, *spans = tf.while_loop(
-      lambda begin, *_: begin < num_windows, next_windows, start, shape_invariants=shapes, parallel_iterations=1
+      lambda begin, *_: begin < num_windows,
+      compute_next,
+      (tf.constant(0), *no_spans),
+      shape_invariants=shapes,
+      parallel_iterations=1,
     )
     return BestSpans(*spans)
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """The best span of each window, see ServedModel.compute."""
     is_answer = (tokens.segment_ids > 0) & (tokens.input_mask > 0) & (tokens.input_ids != SEP_ID)
-    columns = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
-    spans = self.output(
-      self.encoder.sequence(tokens, layout), WindowPositions(is_answer, is_answer, columns, columns + 1)
-    )
+    token_positions = tf.zeros_like(tokens.input_ids) + tf.range(tf.shape(tokens.input_ids)[1])
+    # Ids come without the text and without the other windows: an answer may start at any token of the context, and
+    # offsets count tokens.
+    positions = WindowPositions(is_answer, is_answer, token_positions, token_positions + 1)
+    spans = self.output(self.encoder.sequence_output(tokens, layout), positions)
     return {
       "score": spans.score,
-      "no_answer_probability": tf.sigmoid(spans.null),
+      "no_answer_probability": tf.sigmoid(spans.null_odds),
       "start": spans.start,
       "end": spans.end,
     }
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note."""
-    squad = self._squad
+    config = self._squad_config
     return (
       f"A context may have any length: it is read in overlapping windows of at most {self._settings.max_seq_length} "
-      f"tokens with the question, each {squad.doc_stride} tokens after the one before it (or fewer, if fewer fit). A "
-      f"question is cut after {squad.max_query_length} tokens, and an answer has at most {squad.max_answer_length}."
+      f"tokens with the question, each {config.doc_stride} tokens after the one before it (or fewer, if fewer fit). A "
+      f"question is cut after {config.max_query_length} tokens, and an answer has at most {config.max_answer_length}."
     )
 
   def examples(self) -> list[dict[str, Any]]:
@@ -145,19 +155,19 @@ class _QuestionAnswering(ServedModel):
     ]
 
 
-def _first_best(scores: tf.Tensor, example: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-  """The index of the best window of each example. If several are equal, it is the first of them.
+def _best_windows(scores: tf.Tensor, example: tf.Tensor, num_examples: tf.Tensor) -> tf.Tensor:
+  """The index of each example's best window. Of windows with equal scores it is the first one.
 
   Args:
-    scores: of the windows, float32 [W].
+    scores: score of each window, float32 [W].
     example: index of the example that each window belongs to, int32 [W].
-    count: number of examples B, int32 [].
+    num_examples: B, int32 [].
   Returns: int32 [B].
   """
-  best = tf.math.unsorted_segment_max(scores, example, count)
-  indices = tf.range(tf.size(scores))
-  indices = tf.where(scores == tf.gather(best, example), indices, tf.size(scores))
-  return tf.math.unsorted_segment_min(indices, example, count)
+  best_scores = tf.math.unsorted_segment_max(scores, example, num_examples)
+  is_best = scores == tf.gather(best_scores, example)
+  indices = tf.where(is_best, tf.range(tf.size(scores)), tf.size(scores))
+  return tf.math.unsorted_segment_min(indices, example, num_examples)
 
 
 class ServedSquadV1(_QuestionAnswering):
@@ -175,7 +185,7 @@ class ServedSquadV2(_QuestionAnswering):
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note; also says when `answer` is empty."""
-    threshold = self._squad.null_score_diff_threshold
+    threshold = self._squad_config.null_score_diff_threshold
     return super().truncation_note() + (
       f' `answer` is "" where log(p / (1 - p)) of the no_answer_probability p is above {threshold:g} '
       "(null_score_diff_threshold)."

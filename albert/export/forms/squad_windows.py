@@ -1,4 +1,4 @@
-"""Cuts long contexts into overlapping windows in the graph, as `albert.tasks.squad.features` does it in Python."""
+"""Cuts long contexts into overlapping windows in the graph, as `albert.tasks.squad.features` does in Python."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
 # B examples, W windows of all examples, S tokens of the longest window, T tokens of all contexts.
 
-# [CLS] question [SEP] part of the context [SEP]
-_NUM_SPECIAL = 3
+_NUM_SPECIAL_TOKENS = 3  # a window is [CLS] question [SEP] part of the context [SEP]
 
 
 class WindowPositions(NamedTuple):
@@ -22,8 +21,8 @@ class WindowPositions(NamedTuple):
 
   Attributes:
     is_answer: bool, whether the token belongs to the context, so that an answer may contain it.
-    is_start: bool, whether an answer may start at this token: of all windows that contain the token, this one shows
-      the most context around it.
+    is_start: bool, whether an answer may start at this token. Windows overlap; an answer may start at a token only in
+      the window that shows the most context around it.
     begins, ends: int32, character offsets of the token in its context.
   """
 
@@ -67,39 +66,67 @@ def make_windows(
     max_seq_length, max_query_length, doc_stride: as in `albert.tasks.squad.features.SquadFeaturizer`.
   """
   question = first_tokens(question, tf.constant(max_query_length, tf.int64))
-  question_lengths, context_lengths = (
-    tf.cast(values.row_lengths(), tf.int32) for values in (question, context.ids)
-  )  # [B]
-  room = max_seq_length - question_lengths - _NUM_SPECIAL  # tokens of the context that fit in a window
-  step = tf.minimum(room, doc_stride)
-  excess = tf.maximum(context_lengths - room + step - 1, 0)
-  count = 1 + excess // step * tf.cast(context_lengths > room, tf.int32)  # number of windows, [B]
-  example = tf.repeat(tf.range(tf.size(count)), count)  # [W]
-  start = tf.ragged.range(count).flat_values * tf.gather(
-    step, example
-  )  # first token of each window's part of the context
-  size = tf.minimum(tf.gather(context_lengths, example) - start, tf.gather(room, example))
-  offset = tf.gather(question_lengths, example) + 2  # where the part of the context begins in its window
-  length = offset + size + 1
-  columns = tf.range(tf.reduce_max(tf.concat([length, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
-  offset, length = offset[:, tf.newaxis], length[:, tf.newaxis]
-  is_answer = (columns >= offset) & (columns < length - 1)
-  in_question = tf.gather(_row_starts(question), example)[:, tf.newaxis] + columns - 1
-  in_context = (tf.gather(_row_starts(context.ids), example) + start)[:, tf.newaxis] + columns - offset
+  question_lengths = tf.cast(question.row_lengths(), tf.int32)  # [B]
+  context_lengths = tf.cast(context.ids.row_lengths(), tf.int32)  # [B]
+  # Number of context tokens that fit in a window, [B].
+  max_part_lengths = max_seq_length - question_lengths - _NUM_SPECIAL_TOKENS
+  parts = _cut_contexts(context_lengths, max_part_lengths, doc_stride)
+  # Positions in the windows. The legend's S is the length of the longest window.
+  part_begins = tf.gather(question_lengths, parts.example) + 2  # after [CLS] question [SEP], [W]
+  lengths = part_begins + parts.length + 1
+  columns = tf.range(tf.reduce_max(tf.concat([lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
+  part_begins, lengths = part_begins[:, tf.newaxis], lengths[:, tf.newaxis]
+  is_answer = (columns >= part_begins) & (columns < lengths - 1)
+  # Where the token of each position is among the tokens of all questions and of all contexts. Only one of the two is
+  # meaningful, and none of them at [CLS], [SEP] and padding.
+  in_question = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
+  part_starts = tf.gather(_row_starts(context.ids), parts.example) + parts.start
+  in_context = part_starts[:, tf.newaxis] + columns - part_begins
   ids = tf.where(
     is_answer, _gather_clipped(context.ids.flat_values, in_context), _gather_clipped(question.flat_values, in_question)
   )
-  ids = tf.where((columns == offset - 1) | (columns == length - 1), SEP_ID, ids)
+  ids = tf.where((columns == part_begins - 1) | (columns == lengths - 1), SEP_ID, ids)
   ids = tf.where(columns == 0, CLS_ID, ids)
-  mask = tf.cast(columns < length, tf.int32)
-  segments = tf.cast(columns >= offset, tf.int32) * mask
-  is_start = is_answer & _has_most_context(in_context, columns - offset, size[:, tf.newaxis], is_answer)
+  mask = tf.cast(columns < lengths, tf.int32)
+  segments = tf.cast(columns >= part_begins, tf.int32) * mask
+  is_start = is_answer & _has_most_context(in_context, columns - part_begins, parts.length[:, tf.newaxis], is_answer)
   begins, ends = (
-    tf.where(is_answer, _gather_clipped(v.flat_values, in_context), 0) for v in (context.starts, context.ends)
+    tf.where(is_answer, _gather_clipped(offsets.flat_values, in_context), 0)
+    for offsets in (context.starts, context.ends)
   )
-  return ContextWindows(
-    TokenBatch(ids * mask, mask, segments), WindowPositions(is_answer, is_start, begins, ends), example
-  )
+  tokens = TokenBatch(ids * mask, mask, segments)
+  return ContextWindows(tokens, WindowPositions(is_answer, is_start, begins, ends), parts.example)
+
+
+class _ContextParts(NamedTuple):
+  """The part of a context that each window holds. All tensors are int32 [W].
+
+  Attributes:
+    example: index of the example that the window belongs to.
+    start: index of the part's first token in its context.
+    length: number of tokens of the part.
+  """
+
+  example: tf.Tensor
+  start: tf.Tensor
+  length: tf.Tensor
+
+
+def _cut_contexts(context_lengths: tf.Tensor, max_part_lengths: tf.Tensor, doc_stride: int) -> _ContextParts:
+  """Divides contexts into overlapping parts that begin doc_stride tokens apart, or less if a part is shorter.
+
+  Args:
+    context_lengths: number of tokens of each context, int32 [B].
+    max_part_lengths: number of context tokens that fit in a window, int32 [B].
+    doc_stride: greatest distance between the first tokens of neighboring parts.
+  """
+  stride = tf.minimum(max_part_lengths, doc_stride)
+  num_left = tf.maximum(context_lengths - max_part_lengths, 0)  # tokens that the first part does not hold
+  num_parts = 1 + (num_left + stride - 1) // stride
+  example = tf.repeat(tf.range(tf.size(num_parts)), num_parts)  # [W]
+  start = tf.ragged.range(num_parts).flat_values * tf.gather(stride, example)
+  length = tf.minimum(tf.gather(context_lengths, example) - start, tf.gather(max_part_lengths, example))
+  return _ContextParts(example, start, length)
 
 
 def _has_most_context(in_context: tf.Tensor, before: tf.Tensor, size: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
@@ -109,23 +136,25 @@ def _has_most_context(in_context: tf.Tensor, before: tf.Tensor, size: tf.Tensor,
 
   Args:
     in_context: index of each token among the tokens of all contexts, int32 [W, S].
-    before: number of context tokens before it in its window, int32 [W, S].
+    before: number of context tokens before the token in its window, int32 [W, S].
     size: number of context tokens in the window, int32 [W, 1].
-    is_answer: whether it is a token of the context, bool [W, S].
+    is_answer: whether the token belongs to the context, bool [W, S].
   Returns: bool [W, S].
   """
   windows = tf.zeros_like(in_context) + tf.range(tf.shape(in_context)[0])[:, tf.newaxis]
   after = size - 1 - before
   scores = tf.cast(tf.minimum(before, after), tf.float64) + 0.01 * tf.cast(size, tf.float64)
+  # From here on one row for each token in each window that contains it.
   token, window, score = (tf.boolean_mask(values, is_answer) for values in (in_context, windows, scores))
   num_tokens = tf.reduce_max(tf.concat([token, [-1]], axis=0)) + 1
-  best = tf.math.unsorted_segment_max(score, token, num_tokens)
-  candidates = tf.where(score == tf.gather(best, token), window, tf.shape(in_context)[0])
-  first = tf.math.unsorted_segment_min(candidates, token, num_tokens)  # the first of the best windows
-  return _gather_clipped(first, in_context) == windows
+  best_scores = tf.math.unsorted_segment_max(score, token, num_tokens)  # [T]
+  candidates = tf.where(score == tf.gather(best_scores, token), window, tf.shape(in_context)[0])
+  first_best = tf.math.unsorted_segment_min(candidates, token, num_tokens)  # the first of a token's best windows, [T]
+  return _gather_clipped(first_best, in_context) == windows
 
 
 def _row_starts(values: tf.RaggedTensor) -> tf.Tensor:
+  """Index of each row's first value among all values, int32."""
   return tf.cast(values.row_starts(), tf.int32)
 
 

@@ -1,8 +1,8 @@
 """The encoder of served models. It computes the same as the encoder of `albert.models` without dropout, but faster.
 
-Three changes make it faster. They change the results only by the rounding of float32. Dense layers compute only the
-real tokens of a batch, without padding. Query, key and value are one matrix. The last layer is computed only at the
-positions that the head reads, for most heads only at [CLS].
+It is faster for three reasons, which change the results only by rounding. Dense layers compute only the real tokens of
+a batch, not the padding. One matrix computes query, key and value. The last layer is computed only at the positions
+that the head reads; most heads read only [CLS].
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from albert.weights.names import POOLER
 Weights = Mapping[str, np.ndarray]
 
 
-def constant(value: np.ndarray, name: str, dtype: tf.DType = tf.float32) -> tf.Variable:
-  """A weight as a variable that is not trainable."""
+def make_constant(value: np.ndarray, name: str, dtype: tf.DType = tf.float32) -> tf.Variable:
+  """Makes a variable that is not trainable."""
   return tf.Variable(tf.cast(value, dtype), trainable=False, name=name)
 
 
@@ -34,8 +34,8 @@ class Dense(tf.Module):
 
   def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType = tf.float32, name: str = "dense"):
     super().__init__(name=name)
-    self.kernel = constant(kernel, "kernel", dtype)
-    self.bias = constant(bias, "bias")
+    self.kernel = make_constant(kernel, "kernel", dtype)
+    self.bias = make_constant(bias, "bias")
 
   @classmethod
   def load(cls, weights: Weights, name: str, dtype: tf.DType = tf.float32) -> Dense:
@@ -43,10 +43,10 @@ class Dense(tf.Module):
     return cls(weights[f"{name}/kernel"], weights[f"{name}/bias"], dtype, name=name.rpartition("/")[2])
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
-    return self.columns(x, slice(None))
+    return self.compute_units(x, slice(None))
 
-  def columns(self, x: tf.Tensor, units: slice) -> tf.Tensor:
-    """Computes only the units of a slice."""
+  def compute_units(self, x: tf.Tensor, units: slice) -> tf.Tensor:
+    """Computes only the units of a slice: x [..., in] -> float32 [..., units of the slice]."""
     is_all = units == slice(None)
     kernel = self.kernel if is_all else self.kernel[:, units]
     product = tf.matmul(tf.cast(x, self.kernel.dtype), kernel)
@@ -58,8 +58,8 @@ class LayerNorm(tf.Module):
 
   def __init__(self, weights: Weights, name: str):
     super().__init__(name="LayerNorm")
-    self.gamma = constant(weights[f"{name}/gamma"], "gamma")
-    self.beta = constant(weights[f"{name}/beta"], "beta")
+    self.gamma = make_constant(weights[f"{name}/gamma"], "gamma")
+    self.beta = make_constant(weights[f"{name}/beta"], "beta")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
@@ -72,15 +72,15 @@ class _Attention(tf.Module):
 
   def __init__(self, config: ModelConfig, weights: Weights, block: str, dtype: tf.DType):
     super().__init__(name="attention")
-    self._size = config.hidden_size
+    self._hidden_size = config.hidden_size
     self._dtype = dtype
-    parts = [f"{block}/attention_1/self/{part}" for part in ("query", "key", "value")]
-    kernel = np.concatenate([weights[f"{part}/kernel"] for part in parts], axis=1)
-    bias = np.concatenate([weights[f"{part}/bias"] for part in parts])
-    scale = np.ones(3 * self._size, np.float32)
-    scale[: self._size] = (
-      self._size // config.num_attention_heads
-    ) ** -0.5  # the scale of the scores, applied to the queries
+    dense_names = [f"{block}/attention_1/self/{projection}" for projection in ("query", "key", "value")]
+    kernel = np.concatenate([weights[f"{name}/kernel"] for name in dense_names], axis=1)
+    bias = np.concatenate([weights[f"{name}/bias"] for name in dense_names])
+    # Attention scores are divided by sqrt(D). The weights of the query contain this factor, which saves an operation.
+    head_size = self._hidden_size // config.num_attention_heads
+    scale = np.ones(3 * self._hidden_size, np.float32)
+    scale[: self._hidden_size] = head_size**-0.5
     self.query_key_value = Dense(kernel * scale, bias * scale, dtype, name="query_key_value")
     self.output_dense = Dense.load(weights, f"{block}/attention_1/output/dense", dtype)
     self.layer_norm = LayerNorm(weights, f"{block}/LayerNorm")
@@ -88,24 +88,26 @@ class _Attention(tf.Module):
   def __call__(self, x: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """x [T, H] -> [T, H]."""
     query, key, value = layout.split_heads(self.query_key_value(x), 3)
-    return self._finish(x, layout.join_heads(self._context(query, key, value, layout)))
+    return self._add_and_normalize(x, layout.join_heads(self._attend(query, key, value, layout)))
 
-  def at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
+  def outputs_at(self, x: tf.Tensor, positions: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Computes only the outputs at some positions: x [T, H], positions int32 [B, M] -> [B * M, H]."""
-    selected = layout.at_positions(x, positions)
-    query = layout.split_selected(self.query_key_value.columns(selected, slice(0, self._size)), positions)
-    key, value = layout.split_heads(self.query_key_value.columns(x, slice(self._size, None)), 2)
-    context = self._context(query, key, value, layout)  # [B, N, M, D]
-    return self._finish(selected, tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._size]))
+    query_units, key_value_units = slice(0, self._hidden_size), slice(self._hidden_size, None)
+    selected = layout.select_positions(x, positions)  # [B * M, H]
+    query = layout.split_selected_heads(self.query_key_value.compute_units(selected, query_units), positions)
+    key, value = layout.split_heads(self.query_key_value.compute_units(x, key_value_units), 2)
+    context = self._attend(query, key, value, layout)  # [B, N, M, D]
+    joined = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, self._hidden_size])
+    return self._add_and_normalize(selected, joined)
 
-  def _context(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
+  def _attend(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, layout: TokenLayout) -> tf.Tensor:
     """Attention of query [B, N, M, D] over key and value [B, N, S, D] -> [B, N, M, D]."""
-    query, key, value = (tf.cast(part, self._dtype) for part in (query, key, value))
+    query, key, value = (tf.cast(tensor, self._dtype) for tensor in (query, key, value))
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-    probabilities = tf.cast(tf.nn.softmax(scores + layout.bias), self._dtype)
+    probabilities = tf.cast(tf.nn.softmax(scores + layout.attention_bias), self._dtype)
     return tf.cast(tf.matmul(probabilities, value), tf.float32)
 
-  def _finish(self, x: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+  def _add_and_normalize(self, x: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
     return self.layer_norm(x + self.output_dense(context))
 
 
@@ -128,33 +130,35 @@ class ServedEncoder(tf.Module):
 
   Args:
     config: the model's config.
-    weights: the encoder's weights by their names in the original code, with those of the pooler if there is one.
-    dtype: in which matrices are stored and multiplied, float32 or bfloat16. Everything else is float32.
+    weights: the weights of the encoder, and of the pooler if there is one, by their names in the original code.
+    dtype: dtype in which matrices are stored and multiplied, float32 or bfloat16. Everything else is float32.
   """
 
   def __init__(self, config: ModelConfig, weights: Weights, dtype: tf.DType = tf.float32):
     super().__init__(name="bert")
     self.config = config
     for name in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
-      setattr(self, name, constant(weights[f"bert/embeddings/{name}"], name))
+      setattr(self, name, make_constant(weights[f"bert/embeddings/{name}"], name))
     self.layer_norm = LayerNorm(weights, "bert/embeddings/LayerNorm")
     self.projection = None
     if config.embedding_size != config.hidden_size:
       self.projection = Dense.load(weights, "bert/encoder/embedding_hidden_mapping_in", dtype)
 
-    def block(group: int, inner: int) -> str:
+    def block_name(group: int, inner: int) -> str:
       return f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
 
-    inner = range(config.inner_group_num)
+    blocks = range(config.inner_group_num)
     self.attention = [
-      [_Attention(config, weights, block(g, i), dtype) for i in inner] for g in range(config.num_attention_groups)
+      [_Attention(config, weights, block_name(group, block), dtype) for block in blocks]
+      for group in range(config.num_attention_groups)
     ]
     self.feed_forward = [
-      [_FeedForward(config, weights, block(g, i), dtype) for i in inner] for g in range(config.num_ffn_groups)
+      [_FeedForward(config, weights, block_name(group, block), dtype) for block in blocks]
+      for group in range(config.num_ffn_groups)
     ]
     self.pooler = Dense.load(weights, "bert/pooler/dense", dtype) if POOLER[0] in weights else None
 
-  def sequence(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
+  def sequence_output(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
     """The output of the last layer, float32 [B, S, H], with zeros at padding.
 
     Args:
@@ -167,12 +171,12 @@ class ServedEncoder(tf.Module):
       x = feed_forward(attention(x, layout))
     return layout.to_batch(x)
 
-  def at(self, tokens: TokenBatch, positions: tf.Tensor, layout: TokenLayout | None = None) -> tf.Tensor:
+  def outputs_at(self, tokens: TokenBatch, positions: tf.Tensor, layout: TokenLayout | None = None) -> tf.Tensor:
     """The output of the last layer at some positions.
 
     Args:
       tokens: a batch with normalized padding.
-      positions: in each sequence, int32 [B, M].
+      positions: positions in each sequence, int32 [B, M].
       layout: how the tokens are arranged; None for PaddedLayout.
     Returns: float32 [B, M, H].
     """
@@ -181,18 +185,19 @@ class ServedEncoder(tf.Module):
     *first_blocks, (attention, feed_forward) = self._blocks()
     for block_attention, block_feed_forward in first_blocks:
       x = block_feed_forward(block_attention(x, layout))
-    x = feed_forward(attention.at(x, positions, layout))
-    shape = tf.shape(positions)
-    return tf.reshape(x, [shape[0], shape[1], self.config.hidden_size])
+    x = feed_forward(attention.outputs_at(x, positions, layout))
+    batch_size, num_positions = tf.unstack(tf.shape(positions))
+    return tf.reshape(x, [batch_size, num_positions, self.config.hidden_size])
 
-  def pooled(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
-    """The output of the pooler at [CLS], float32 [B, H]. For the arguments see sequence."""
-    return self.pool(self.at(tokens, tf.zeros_like(tokens.input_ids[:, :1]), layout)[:, 0])
+  def pooled_output(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> tf.Tensor:
+    """The output of the pooler at [CLS], float32 [B, H]. For the arguments see sequence_output."""
+    cls_positions = tf.zeros_like(tokens.input_ids[:, :1])  # [B, 1]
+    return self.pool(self.outputs_at(tokens, cls_positions, layout)[:, 0])
 
-  def pool(self, first: tf.Tensor) -> tf.Tensor:
+  def pool(self, cls_output: tf.Tensor) -> tf.Tensor:
     """Applies the pooler to the output of the last layer at [CLS]: [B, H] -> [B, H]."""
     assert self.pooler is not None, "ServedModel.missing_weights has checked that there is a pooler"
-    return tf.tanh(self.pooler(first))
+    return tf.tanh(self.pooler(cls_output))
 
   def _blocks(self) -> list[tuple[_Attention, _FeedForward]]:
     """The attention and the feed-forward layer of each block, in the order in which they are applied."""
@@ -208,6 +213,6 @@ class ServedEncoder(tf.Module):
     """The embeddings of the tokens, [T, H]."""
     words = tf.gather(self.word_embeddings, layout.select_tokens(tokens.input_ids))
     segments = tf.gather(self.token_type_embeddings, layout.select_tokens(tokens.segment_ids))
-    positions = tf.gather(self.position_embeddings, layout.columns)
+    positions = tf.gather(self.position_embeddings, layout.token_positions)
     x = self.layer_norm(words + segments + positions)
     return x if self.projection is None else self.projection(x)

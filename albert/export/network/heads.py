@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.model import ModelConfig
-from albert.export.network.encoder import Dense, LayerNorm, constant
+from albert.export.network.encoder import Dense, LayerNorm, make_constant
 from albert.models.activations import ACTIVATIONS
 
 # B batch, M positions of a sequence, H hidden size, V vocabulary size.
@@ -24,8 +24,8 @@ class LinearHead(tf.Module):
 
   def __init__(self, weights: Mapping[str, np.ndarray], prefix: str = ""):
     super().__init__(name="head")
-    self.output_weights = constant(weights[f"{prefix}output_weights"], "output_weights")
-    self.output_bias = constant(weights[f"{prefix}output_bias"], "output_bias")
+    self.output_weights = make_constant(weights[f"{prefix}output_weights"], "output_weights")
+    self.output_bias = make_constant(weights[f"{prefix}output_bias"], "output_bias")
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(x, self.output_weights, transpose_b=True), self.output_bias)
@@ -46,7 +46,7 @@ class MaskedLMHead(tf.Module):
     self._activation = ACTIVATIONS[config.hidden_act].inference
     self.transform = Dense.load(weights, "cls/predictions/transform/dense")
     self.layer_norm = LayerNorm(weights, "cls/predictions/transform/LayerNorm")
-    self.output_bias = constant(weights["cls/predictions/output_bias"], "output_bias")
+    self.output_bias = make_constant(weights["cls/predictions/output_bias"], "output_bias")
     self.word_embeddings = word_embeddings
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:

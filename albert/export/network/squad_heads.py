@@ -10,11 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from albert.export.forms.squad_windows import WindowPositions
-from albert.export.network.encoder import Dense, LayerNorm, constant
+from albert.export.network.encoder import Dense, LayerNorm, make_constant
 from albert.export.network.heads import LinearHead
 from albert.tasks.squad.data import SquadConfig
 
-# W windows, S sequence, H hidden size, K starts and M ends of the beam search, L maximum length of an answer.
+# W windows, S sequence, H hidden size, K starts and M ends for each start in the beam search, L maximum length of an
+# answer.
 
 Weights = Mapping[str, np.ndarray]
 # The score of a span that is not allowed.
@@ -25,15 +26,15 @@ class BestSpans(NamedTuple):
   """The best span of each window. All tensors have the shape [W].
 
   Attributes:
-    start, end: its first and its last token, int32.
+    start, end: positions of its first and its last token, int32.
     score: its score, float32; NO_SPAN if the window has no allowed span.
-    null: log odds that the window has no answer, float32.
+    null_odds: log odds that the question has no answer in this window, float32.
   """
 
   start: tf.Tensor
   end: tf.Tensor
   score: tf.Tensor
-  null: tf.Tensor
+  null_odds: tf.Tensor
 
 
 class SpanHead(tf.Module, abc.ABC):
@@ -67,25 +68,24 @@ class V1Head(SpanHead):
     self.output = LinearHead(weights, "cls/squad/")
 
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
-    starts, ends = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
-    starts = tf.where(positions.is_start, starts, NO_SPAN)
-    ends = tf.where(positions.is_answer, ends, NO_SPAN)
-    length, longest = tf.shape(ends)[1], self._config.max_answer_length
-    later = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(
-      tf.range(longest), 0
-    )  # [S, L]: possible ends for each start
-    is_inside = tf.expand_dims(later < length, 0)
-    later = tf.minimum(later, length - 1)
-    is_span = tf.expand_dims(positions.is_start, 2) & tf.gather(positions.is_answer, later, axis=1) & is_inside
-    is_span &= tf.gather(positions.ends, later, axis=1) > tf.expand_dims(
-      positions.begins, 2
-    )  # the span must have at least one character
-    totals = tf.where(is_span, tf.expand_dims(starts, 2) + tf.gather(ends, later, axis=1), NO_SPAN)
-    totals = tf.reshape(totals, [-1, length * longest])
-    best = tf.argmax(totals, axis=1, output_type=tf.int32)
-    start = best // longest
-    score = tf.reduce_max(totals, axis=1)
-    return BestSpans(start, start + best % longest, score, tf.fill(tf.shape(score), NO_SPAN))
+    start_logits, end_logits = tf.unstack(self.output(x), num=2, axis=-1)  # [W, S]
+    start_logits = tf.where(positions.is_start, start_logits, NO_SPAN)
+    end_logits = tf.where(positions.is_answer, end_logits, NO_SPAN)
+    length, max_answer_length = tf.shape(end_logits)[1], self._config.max_answer_length
+    # The L possible ends for each start, [S, L].
+    ends = tf.expand_dims(tf.range(length), 1) + tf.expand_dims(tf.range(max_answer_length), 0)
+    is_inside = tf.expand_dims(ends < length, 0)
+    ends = tf.minimum(ends, length - 1)
+    is_span = tf.expand_dims(positions.is_start, 2) & tf.gather(positions.is_answer, ends, axis=1) & is_inside
+    # A span must have at least one character; a token may have none.
+    is_span &= tf.gather(positions.ends, ends, axis=1) > tf.expand_dims(positions.begins, 2)
+    scores = tf.expand_dims(start_logits, 2) + tf.gather(end_logits, ends, axis=1)
+    scores = tf.reshape(tf.where(is_span, scores, NO_SPAN), [-1, length * max_answer_length])
+    best = tf.argmax(scores, axis=1, output_type=tf.int32)  # start * L + (end - start)
+    start = best // max_answer_length
+    best_score = tf.reduce_max(scores, axis=1)
+    null_odds = tf.fill(tf.shape(best_score), NO_SPAN)  # in v1.1 every question has an answer
+    return BestSpans(start, start + best % max_answer_length, best_score, null_odds)
 
 
 class V2Head(SpanHead):
@@ -99,48 +99,50 @@ class V2Head(SpanHead):
     self.end_norm = LayerNorm(weights, "end_logits/LayerNorm")
     self.end_1 = Dense.load(weights, "end_logits/dense_1")
     self.null_0 = Dense.load(weights, "answer_class/dense_0")
-    self.null_1 = constant(weights["answer_class/dense_1/kernel"], "null_1")
+    self.null_1 = make_constant(weights["answer_class/dense_1/kernel"], "null_1")
 
   def __call__(self, x: tf.Tensor, positions: WindowPositions) -> BestSpans:
     # [CLS] is scored, too: it stands for the answer of unanswerable questions.
-    is_first = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
-    mask = tf.where(positions.is_answer | is_first, 0.0, NO_SPAN)
-    start_logits = _masked(tf.squeeze(self.start(x), 2), mask)
-    start_scores, starts = _top(start_logits, self._config.start_n_top)  # [W, K]
-    ends = [self._ends(x, mask, starts[:, k]) for k in range(self._config.start_n_top)]
-    end_scores, ends = (tf.stack(values, axis=1) for values in zip(*ends, strict=True))  # [W, K, M]
-    starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)
-    is_span = _at(positions.is_start, starts) & _at(positions.is_answer, ends)
+    is_cls = tf.expand_dims(tf.range(tf.shape(x)[1]) == 0, 0)
+    is_scored = positions.is_answer | is_cls
+    start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
+    start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
+    ends_by_start = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
+    end_scores, ends = (tf.stack(values, axis=1) for values in zip(*ends_by_start, strict=True))  # [W, K, M]
+    starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
+    is_span = _gather_at(positions.is_start, starts) & _gather_at(positions.is_answer, ends)
     is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
-    is_span &= _at(positions.ends, ends) > _at(positions.begins, starts)  # the span must have at least one character
+    # A span must have at least one character; a token may have none.
+    is_span &= _gather_at(positions.ends, ends) > _gather_at(positions.begins, starts)
     scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
-    scores, starts, ends = (_flat(values) for values in (scores, starts, ends))
+    scores, starts, ends = (_flatten_candidates(values) for values in (scores, starts, ends))
     best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)
     start, end = (tf.squeeze(tf.gather(values, best, batch_dims=1), 1) for values in (starts, ends))
-    return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null(x, start_logits))
+    return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null_odds(x, start_logits))
 
-  def _ends(self, x: tf.Tensor, mask: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The best ends given the starts int32 [W]: log probabilities and positions, [W, M] each."""
-    size = x.shape[2]
-    state = tf.gather(x, starts, batch_dims=1)  # [W, H]
-    kernel = self.end_0.kernel
-    start_term = tf.expand_dims(tf.matmul(state, kernel[size:]) + self.end_0.bias, 1)
-    hidden = tf.tanh(tf.reshape(tf.matmul(tf.reshape(x, [-1, size]), kernel[:size]), tf.shape(x)) + start_term)
-    return _top(_masked(tf.squeeze(self.end_1(self.end_norm(hidden)), 2), mask), self._config.end_n_top)
+  def _best_ends(self, x: tf.Tensor, is_scored: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The best ends given one start per window, int32 [W]: log probabilities and positions, [W, M] each."""
+    hidden_size = x.shape[2]
+    start_state = tf.gather(x, starts, batch_dims=1)  # [W, H]
+    # end_0 takes the outputs at an end and at the start, concatenated. The product with the start's half of the matrix
+    # is the same for all ends, so it is computed only once.
+    end_kernel, start_kernel = self.end_0.kernel[:hidden_size], self.end_0.kernel[hidden_size:]
+    start_term = tf.expand_dims(tf.matmul(start_state, start_kernel) + self.end_0.bias, 1)
+    end_term = tf.reshape(tf.matmul(tf.reshape(x, [-1, hidden_size]), end_kernel), tf.shape(x))
+    end_logits = tf.squeeze(self.end_1(self.end_norm(tf.tanh(end_term + start_term))), 2)
+    return _top_positions(tf.where(is_scored, end_logits, NO_SPAN), self._config.end_n_top)
 
-  def _null(self, x: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
-    expected = tf.squeeze(tf.matmul(tf.expand_dims(tf.nn.softmax(start_logits), 1), x), 1)  # [W, H]
-    hidden = tf.tanh(self.null_0(tf.concat([expected, x[:, 0]], axis=1)))
+  def _null_odds(self, x: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+    """Log odds that the question has no answer in the window, from the expected start and [CLS], [W]."""
+    expected_start = tf.squeeze(tf.matmul(tf.expand_dims(tf.nn.softmax(start_logits), 1), x), 1)  # [W, H]
+    hidden = tf.tanh(self.null_0(tf.concat([expected_start, x[:, 0]], axis=1)))
     return tf.squeeze(tf.matmul(hidden, self.null_1), 1)
 
 
-def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  """The logits where the mask is 0, NO_SPAN elsewhere."""
-  return tf.where(mask < 0, mask, logits)
+def _top_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The positions with the greatest logits, as in `albert.models.squad_heads`.
 
-
-def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The best positions, as in `albert.models.squad_heads`.
+  If a window has fewer positions than `count`, the last position fills the result, with log probability NO_SPAN.
 
   Args:
     logits: float32 [W, S].
@@ -152,12 +154,12 @@ def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
   return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
-def _at(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+def _gather_at(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
   """Gathers values [W, S] at positions [W, K, M] -> [W, K, M]."""
-  flat = tf.gather(values, _flat(positions), batch_dims=1)
-  return tf.reshape(flat, tf.shape(positions))
+  gathered = tf.gather(values, _flatten_candidates(positions), batch_dims=1)
+  return tf.reshape(gathered, tf.shape(positions))
 
 
-def _flat(values: tf.Tensor) -> tf.Tensor:
-  """[W, K, M] -> [W, K * M]."""
+def _flatten_candidates(values: tf.Tensor) -> tf.Tensor:
+  """Reshapes [W, K, M] to [W, K * M]."""
   return tf.reshape(values, [-1, values.shape[1] * values.shape[2]])

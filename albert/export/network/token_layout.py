@@ -1,4 +1,4 @@
-"""How the tokens of a batch are arranged while they are computed: without padding (unpadded) or with it (padded)."""
+"""How the tokens of a batch are arranged in the computation: only real tokens (unpadded), or padding too (padded)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from albert.config.model import ModelConfig
 from albert.models.attention import MASKED_SCORE
 
 # B batch, S sequence, T tokens that are computed, M positions of a sequence whose output is needed, H hidden size,
-# N attention heads, D = H / N head size, P = 1 to 3 of the matrices for query, key and value.
+# N attention heads, D = H / N head size, P number of projections (query, key, value) that are computed together.
 
 
 class TokenBatch(NamedTuple):
@@ -29,26 +29,27 @@ class TokenBatch(NamedTuple):
 
 
 def normalize_padding(tokens: TokenBatch) -> TokenBatch:
-  """The same batch with normalized padding.
+  """Normalizes the padding of a batch.
 
-  The mask becomes 0 or 1. The first column, [CLS], always counts as a real token, so that a row without a real token
-  has an answer. All values at padding become 0. Columns in which every sequence has padding are dropped.
+  The mask becomes 0 or 1. The first position, [CLS], always counts as a real token, so that a row of padding has an
+  answer, too. All values at padding become 0. The batch is cut to the length of its longest sequence.
   """
   mask = tf.cast(tokens.input_mask > 0, tf.int32)
   mask = tf.concat([tf.ones_like(mask[:, :1]), mask[:, 1:]], axis=1)
-  # The 1 is for an empty batch: TFLite and ONNX cannot compute the maximum of an empty tensor.
-  lengths = tf.reshape(mask * tf.range(1, tf.shape(mask)[1] + 1), [-1])
-  longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-  return TokenBatch(*((values * mask)[:, :longest] for values in (tokens.input_ids, mask, tokens.segment_ids)))
+  # The 1 in the maximum is for an empty batch: TFLite and ONNX cannot compute the maximum of an empty tensor.
+  ends = tf.reshape(mask * tf.range(1, tf.shape(mask)[1] + 1), [-1])  # position + 1 of each real token, else 0
+  length = tf.reduce_max(tf.concat([ends, [1]], axis=0))
+  return TokenBatch(*((values * mask)[:, :length] for values in (tokens.input_ids, mask, tokens.segment_ids)))
 
 
 def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
-  """normalize_padding with a check in the graph.
+  """Normalizes the padding of a batch, and adds an op to the graph that checks the length of the sequences.
 
   Args:
     tokens: a batch.
-    max_length: maximum number of tokens in a sequence without padding. Running the graph on a longer sequence fails
-      with InvalidArgumentError.
+    max_length: maximum number of real tokens in a sequence. If a sequence is longer, running the graph fails with
+      InvalidArgumentError.
+  Returns: the batch with normalized padding.
   """
   tokens = normalize_padding(tokens)
   message = f"input_ids: the model takes {max_length} tokens at most"
@@ -57,10 +58,10 @@ def check_length(tokens: TokenBatch, max_length: int) -> TokenBatch:
     return TokenBatch(*(tf.identity(values) for values in tokens))
 
 
-def at_least_one_row(values: tf.Tensor) -> tf.Tensor:
+def pad_empty_batch(values: tf.Tensor) -> tf.Tensor:
   """Pads an empty batch [0, ...] to one row of zeros, since TFLite and ONNX cannot compute empty batches."""
-  missing = tf.maximum(1 - tf.shape(values)[0], 0)
-  return tf.pad(values, [[0, missing], *[[0, 0]] * (values.shape.rank - 1)])
+  num_missing = tf.maximum(1 - tf.shape(values)[0], 0)
+  return tf.pad(values, [[0, num_missing], *[[0, 0]] * (values.shape.rank - 1)])
 
 
 class TokenLayout(abc.ABC):
@@ -70,8 +71,8 @@ class TokenLayout(abc.ABC):
     tokens: the batch, with normalized padding.
     config: the model's config.
   Attributes:
-    bias: float32 [B, 1, 1, S], added to the attention scores.
-    columns: int32 [T], the position of each token in its sequence.
+    attention_bias: float32 [B, 1, 1, S], added to the attention scores to mask padding.
+    token_positions: int32 [T], the position of each token in its sequence.
   """
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
@@ -82,8 +83,8 @@ class TokenLayout(abc.ABC):
     self._head_size = config.hidden_size // config.num_attention_heads
     padding = 1.0 - tf.cast(tokens.input_mask, tf.float32)
     # reshape instead of indexing with new axes, as in models.attention.attention_bias: TFLite has no op for that.
-    self.bias = tf.reshape(padding * MASKED_SCORE, [self._batch, 1, 1, self._length])
-    self.columns: tf.Tensor
+    self.attention_bias = tf.reshape(padding * MASKED_SCORE, [self._batch, 1, 1, self._length])
+    self.token_positions: tf.Tensor
 
   @abc.abstractmethod
   def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
@@ -94,44 +95,47 @@ class TokenLayout(abc.ABC):
     """Puts the tokens back into a batch: [T, H] -> [B, S, H], with zeros at padding."""
 
   @abc.abstractmethod
-  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Selects tokens by their positions in their sequences, int32 [B, M]: [T, H] -> [B * M, H]."""
 
   @abc.abstractmethod
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    """Splits into heads: [T, P * H] -> P tensors [B, N, S, D]. Values at padding are arbitrary; the bias masks them."""
+    """Splits into heads: [T, P * H] -> P tensors [B, N, S, D].
+
+    Values at padding are arbitrary, because attention_bias masks them.
+    """
 
   @abc.abstractmethod
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
     """Concatenates heads: [B, N, S, D] -> [T, H]."""
 
-  def _is_real(self, dtype: tf.DType) -> tf.Tensor:
-    """[B, S, 1]: 1 for real tokens, 0 for padding."""
+  def _mask_as(self, dtype: tf.DType) -> tf.Tensor:
+    """The mask in another dtype, [B, S, 1]: 1 for real tokens, 0 for padding."""
     return tf.expand_dims(tf.cast(self._mask, dtype), 2)
 
-  def split_selected(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  def split_selected_heads(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     """Splits selected tokens into heads: [B * M, H] -> [B, N, M, D]."""
     shape = [self._batch, tf.shape(positions)[1], self._num_heads, self._head_size]
     return tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
 
 
 class PaddedLayout(TokenLayout):
-  """Computes padding like tokens: T = B * S. It uses few and simple ops, which TFLite and ONNX have."""
+  """Computes padding like real tokens: T = B * S. It uses only ops that TFLite and ONNX have."""
 
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
-    self.columns = tf.reshape(tf.zeros_like(tokens.input_ids) + tf.range(self._length), [-1])
+    self.token_positions = tf.reshape(tf.zeros_like(tokens.input_ids) + tf.range(self._length), [-1])
 
   def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
     return tf.reshape(values, [-1])
 
   def to_batch(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.reshape(x, [self._batch, self._length, self._hidden])
-    return x * self._is_real(x.dtype)
+    return x * self._mask_as(x.dtype)
 
-  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    rows = tf.expand_dims(tf.range(self._batch) * self._length, 1)
-    return tf.gather(x, tf.reshape(rows + positions, [-1]))
+  def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    row_starts = tf.expand_dims(tf.range(self._batch) * self._length, 1)  # [B, 1], indices into T
+    return tf.gather(x, tf.reshape(row_starts + positions, [-1]))
 
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
     shape = [self._batch, self._length, self._num_heads, self._head_size]
@@ -147,29 +151,31 @@ class UnpaddedLayout(TokenLayout):
   def __init__(self, tokens: TokenBatch, config: ModelConfig):
     super().__init__(tokens, config)
     is_real = tf.reshape(self._mask, [-1]) > 0
-    self._positions = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], indices into B * S
-    self.columns = self._positions % self._length
-    # Index among the T tokens of the token at each position, [B, S]; at padding that of the token before it.
+    self._batch_indices = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], indices into B * S
+    self.token_positions = self._batch_indices % self._length
+    # The inverse: for each position of the batch, the index of its token in T, [B, S]. Padding has the index of the
+    # token before it, which is a valid one; what is computed there is masked.
     self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch, self._length])
-    heads = tf.range(self._num_heads)
-    # Rows of [B * N * S, D] that hold the heads of each token, [T, N].
-    first_rows = self._positions + (self._positions // self._length) * ((self._num_heads - 1) * self._length)
-    self._head_rows = first_rows[:, tf.newaxis] + heads * self._length
+    # Rows of [B * N * S, D] that hold the heads of each token, [T, N]. Head n of the token at (b, s) is in row
+    # (b * N + n) * S + s, and _batch_indices is b * S + s.
+    batch_rows = self._batch_indices // self._length
+    first_head_rows = self._batch_indices + batch_rows * ((self._num_heads - 1) * self._length)
+    self._head_rows = first_head_rows[:, tf.newaxis] + tf.range(self._num_heads) * self._length
 
   def select_tokens(self, values: tf.Tensor) -> tf.Tensor:
-    return tf.gather(tf.reshape(values, [-1]), self._positions)
+    return tf.gather(tf.reshape(values, [-1]), self._batch_indices)
 
   def to_batch(self, x: tf.Tensor) -> tf.Tensor:
-    return tf.gather(x, self._token_indices) * self._is_real(x.dtype)
+    return tf.gather(x, self._token_indices) * self._mask_as(x.dtype)
 
-  def at_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+  def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.gather(x, tf.reshape(tf.gather(self._token_indices, positions, batch_dims=1), [-1]))
 
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    rows = tf.reshape(x, [-1, self._head_size])  # T, P, N
+    head_rows = tf.reshape(x, [-1, self._head_size])  # [T * P * N, D]
     heads = tf.range(self._num_heads)[tf.newaxis, :, tf.newaxis]
-    first = (self._token_indices * (parts * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
-    return [tf.gather(rows, first + part * self._num_heads) for part in range(parts)]
+    first_part_rows = (self._token_indices * (parts * self._num_heads))[:, tf.newaxis, :] + heads  # [B, N, S]
+    return [tf.gather(head_rows, first_part_rows + part * self._num_heads) for part in range(parts)]
 
   def join_heads(self, context: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.gather(tf.reshape(context, [-1, self._head_size]), self._head_rows), [-1, self._hidden])
