@@ -23,8 +23,8 @@ from albert.experiments.plan import FinetuningTask, Inputs, Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
 
-# Task of GLUE -> our name of its score, and the metric.
-_GLUE = {
+# Task of GLUE -> name of its score in the tables, and the metric.
+_GLUE_SCORES = {
   "CoLA": ("cola", "matthews_corrcoef"),
   "SST-2": ("sst2", "accuracy"),
   "MRPC": ("mrpc", "f1"),
@@ -35,7 +35,7 @@ _GLUE = {
 
 def define_flags() -> None:
   """Defines the flags of this command."""
-  for name, default, text in (
+  for name, default, help_text in (
     (
       "output_dir",
       None,
@@ -54,17 +54,17 @@ def define_flags() -> None:
     ("squad_v2", "", "train file and dev file of SQuAD v2.0, separated by a comma"),
     ("race_dir", "", "folder of RACE"),
   ):
-    command_flags.define("str", name, default, text)
-  experiments = "experiments to run: names that --list shows, or paths of .json files of the same form"
-  flags.DEFINE_list("run", [], experiments, module_name=sys.argv[0])
+    command_flags.define("str", name, default, help_text)
+  run_help = "experiments to run: names that --list shows, or paths of .json files of the same form"
+  flags.DEFINE_list("run", [], run_help, module_name=sys.argv[0])
   flags.DEFINE_list(
-    "glue_tasks", ["SST-2"], f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE)}", module_name=sys.argv[0]
+    "glue_tasks", ["SST-2"], f"tasks of GLUE to fine-tune on, from {', '.join(_GLUE_SCORES)}", module_name=sys.argv[0]
   )
   command_flags.define(
     "str", "scale", "small", "sizes of the models, numbers of steps and amount of text", choices=list(SCALES)
   )
-  seeds = "runs of each variant (default: given by the scale)"
-  command_flags.define("int", "num_seeds", None, seeds, allowed=Range(1))
+  seeds_help = "runs of each variant (default: given by the scale)"
+  command_flags.define("int", "num_seeds", None, seeds_help, allowed=Range(1))
   command_flags.define(
     "int",
     "jobs",
@@ -80,40 +80,46 @@ def define_flags() -> None:
     allowed=Range(0.001),
   )
   command_flags.define("bool", "list", False, "list the experiments")
-  command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, and do nothing else")
+  command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, without running it")
 
 
-def _tasks() -> dict[str, FinetuningTask]:
+def _make_tasks() -> dict[str, FinetuningTask]:
+  """The tasks to fine-tune on whose data the flags give, by name."""
   values, tasks = flags.FLAGS, {}
   for name in values.glue_tasks if values.glue_dir else ():
-    if name not in _GLUE:
-      raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE)}")
-    score, metric = _GLUE[name]
+    if name not in _GLUE_SCORES:
+      raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
+    score, metric = _GLUE_SCORES[name]
     tasks[score] = FinetuningTask(
       "run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)}
     )
   for version in ("squad_v1", "squad_v2"):
-    given = values[version].value
-    if not given:
+    paths = values[version].value
+    if not paths:
       continue
-    if given.count(",") != 1:
-      raise UserError(f"--{version}={given}: give the train file and the dev file, separated by a comma")
-    train, dev = given.split(",")
-    options: dict[str, Any] = {"train_file": train, "eval_file": dev, "version_2_with_negative": version == "squad_v2"}
+    if paths.count(",") != 1:
+      raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
+    train_file, dev_file = paths.split(",")
+    squad_flags: dict[str, Any] = {
+      "train_file": train_file,
+      "eval_file": dev_file,
+      "version_2_with_negative": version == "squad_v2",
+    }
     tasks[version] = FinetuningTask(
-      "run_squad", options, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
+      "run_squad", squad_flags, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
     )
   if values.race_dir:
     tasks["race"] = FinetuningTask("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
   return tasks
 
 
-def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
+def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
+  """The plan of an experiment with the inputs that the flags give."""
   values = flags.FLAGS
   vocab_size = scale.vocab_size
-  squad, question_flags = values.squad_v2 or values.squad_v1, {}
-  if squad:
-    question_flags["squad_file"] = squad.split(",")[-1]
+  squad_files, question_flags = values.squad_v2 or values.squad_v1, {}
+  if squad_files:
+    question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
   if values.race_dir:
     question_flags["race_file"] = files.join(values.race_dir, "dev")
   if values.spm_model_file:
@@ -127,7 +133,7 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
     heldout_corpus=values.heldout_corpus,
     question_flags=question_flags,
     spm_model_file=values.spm_model_file,
-    tasks=_tasks(),
+    tasks=_make_tasks(),
     vocab_size=vocab_size,
     num_seeds=values.num_seeds or scale.num_seeds,
   )
@@ -135,31 +141,33 @@ def _plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
 
 
 def describe(plan: Plan, flops: float) -> str:
-  """Returns a table of the cost of pretraining each variant.
+  """Returns a table of the estimated cost of pretraining each variant.
 
   Args:
     plan: the plan of the experiment.
     flops: speed of the machine, in floating-point operations per second.
   """
-  scale, total = plan.scale, 0.0
+  scale, total_hours = plan.scale, 0.0
   header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
-  predictions = -(-scale.max_seq_length * 15 // 100)
+  num_predictions = -(-scale.max_seq_length * 15 // 100)  # 15% of the tokens are masked
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
-    batch, steps = train["train_batch_size"], train["num_train_steps"]
-    cost = costs.step_flops(config, batch_size=batch, seq_length=scale.max_seq_length, predictions=predictions)
-    hours = steps * cost / flops / 3600
-    total += hours * plan.inputs.num_seeds
-    lines.append(
-      f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.parameters(config):,}\t{batch}\t"
-      f"{steps}\t{cost / 1e9:,.1f}\t{hours:,.2f}"
+    batch_size, num_steps = train["train_batch_size"], train["num_train_steps"]
+    step_flops = costs.step_flops(
+      config, batch_size=batch_size, seq_length=scale.max_seq_length, predictions=num_predictions
     )
-  commands = sum(len(cell.steps) for cell in plan.cells())
+    hours = num_steps * step_flops / flops / 3600
+    total_hours += hours * plan.inputs.num_seeds
+    lines.append(
+      f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.num_model_parameters(config):,}\t{batch_size}\t"
+      f"{num_steps}\t{step_flops / 1e9:,.1f}\t{hours:,.2f}"
+    )
+  num_commands = sum(len(trial.commands) for trial in plan.trials())
   return "\n".join(
     [
       *lines,
-      f"{plan.inputs.num_seeds} seed(s), {commands} commands; pretraining takes about {total:,.2f} hours at "
+      f"{plan.inputs.num_seeds} seed(s), {num_commands} commands; pretraining takes about {total_hours:,.2f} hours at "
       f"{flops / 1e9:,.0f} GFLOP/s",
     ]
   )
@@ -178,7 +186,7 @@ def main() -> None:
   if files.is_remote(values.output_dir):
     raise UserError(f"--output_dir={values.output_dir}: give a local directory, because the log is appended to")
   scale = SCALES[values.scale]
-  plans = [_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
+  plans = [_make_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
   if values.dry_run:
     flops = values.gflops * 1e9 if values.gflops else costs.machine_flops()
     print("\n\n".join(describe(plan, flops) for plan in plans))

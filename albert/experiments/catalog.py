@@ -17,6 +17,7 @@ from albert.io import files, json_values
 from albert.io.json_values import shown
 
 _FOLDER = "experiments"
+# Values of Variant.corpus and of Experiment.figure.
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
 # Keys of an experiment whose values are the defaults of all its variants.
@@ -31,14 +32,14 @@ _REMEDY = "see the files of configs/experiments"
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class _File(msgspec.Struct):
-  """Schema of the keys of an experiment's file that Experiment lacks, or for which it has a different type.
+class _ExperimentFile(msgspec.Struct):
+  """Schema of the keys of an experiment's file that Experiment lacks, or for which it has another type.
 
   Attributes:
     title, source: see Experiment.
     model, steps: the defaults of the variants, see Variant.
-    variants: the values of each variant.
-    reduced: values that replace `model` and `steps` at scales below the paper's.
+    variants: the values of each variant, see Variant.
+    reduced: values that replace `model` and `steps` at scales smaller than the paper's.
   """
 
   title: str
@@ -62,7 +63,7 @@ class Variant:
     steps: factor, not a count: the scale's number of pretraining steps is multiplied by it.
     batch: factor, not a size: the scale's batch size is multiplied by it, and the number of steps is divided by it, so
       that all variants see the same number of examples.
-    starts_from: name of an earlier variant. Training starts from its weights; if empty, from random weights.
+    starts_from: name of the earlier variant from whose weights training starts; empty for random weights.
     x: position of the variant on the x axis of the figure, for example its number of layers; None if the variants have
       no such number. The figure then has a bar for each variant.
     paper: the paper's results: score -> percent; "parameters" -> count; "speedup" -> factor.
@@ -122,7 +123,8 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
 
   Args:
     name: name of an experiment, or path of a .json file of the same form.
-    reduced: whether the scale is below the paper's. The key `reduced` of the file then replaces `model` and `steps`.
+    reduced: whether the scale is smaller than the paper's. If so, the values under `reduced` in the file replace its
+      `model` and `steps`.
   Raises:
     UserError: there is no such experiment, or the file has a key or a value that is not allowed.
   """
@@ -130,15 +132,16 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path, remedy=_REMEDY)
-  # The file is checked in two passes. First its variants are read, with the defaults that the file has for all of them.
-  _refuse_unknown(path, values, {*_names_of(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
-  file = json_values.convert(path, values, _File, _REMEDY)
-  _refuse_unknown(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
+  # First the variants are read, with the defaults that the file gives for all of them.
+  _refuse_unknown_keys(path, values, {*_field_names(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
+  file = json_values.convert(path, values, _ExperimentFile, _REMEDY)
+  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
   defaults = {"model": file.model, "steps": file.steps} | (file.reduced if reduced else {})
   variants: list[Variant] = []
-  for number, given in enumerate(file.variants):
-    variants.append(_variant(f"{path}: variants[{number}]", given, defaults, [variant.name for variant in variants]))
-  # Then the other keys are read, and the values that may name variants are checked.
+  for index, variant_values in enumerate(file.variants):
+    earlier_names = [variant.name for variant in variants]
+    variants.append(_parse_variant(f"{path}: variants[{index}]", variant_values, defaults, earlier_names))
+  # Then the other keys are read. Some of their values name variants.
   name = os.path.basename(path).removesuffix(".json")
   experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
   experiment = dataclasses.replace(experiment, variants=variants)
@@ -152,15 +155,25 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   return experiment
 
 
-def _variant(where: str, given: Mapping[str, Any], defaults: Mapping[str, Any], earlier: Sequence[str]) -> Variant:
-  _refuse_unknown(where, given, _names_of(Variant))
-  variant = json_values.convert(where, {"fields": {}, "data": {}, **defaults, **given}, Variant, _REMEDY)
-  _refuse_unknown(f"{where}: data", variant.data, set(DATA_DEFAULTS))
+def _parse_variant(
+  where: str, values: Mapping[str, Any], defaults: Mapping[str, Any], earlier_names: Sequence[str]
+) -> Variant:
+  """Checks the values of a variant and makes the variant.
+
+  Args:
+    where: file and key of the variant, for error messages.
+    values: its values.
+    defaults: values that the file gives for all variants.
+    earlier_names: names of the variants before it.
+  """
+  _refuse_unknown_keys(where, values, _field_names(Variant))
+  variant = json_values.convert(where, {"fields": {}, "data": {}, **defaults, **values}, Variant, _REMEDY)
+  _refuse_unknown_keys(f"{where}: data", variant.data, set(DATA_DEFAULTS))
   json_values.convert(f"{where}: data", variant.data, dict[str, str], _REMEDY)
-  if variant.name in earlier:
+  if variant.name in earlier_names:
     raise UserError(f"{where}: another variant has the name {variant.name!r} too: give each variant a different name")
-  if variant.starts_from not in ("", *earlier):
-    known = f"earlier variants: {', '.join(earlier)}" if earlier else "there are no earlier variants"
+  if variant.starts_from not in ("", *earlier_names):
+    known = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
     raise UserError(f"{where}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
   if variant.corpus not in (MAIN, ADDITIONAL):
     raise UserError(f"{where}: corpus {shown(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
@@ -174,11 +187,11 @@ def _variant(where: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
   )
 
 
-def _names_of(cls: type) -> set[str]:
-  return {f.name for f in dataclasses.fields(cls)}
+def _field_names(dataclass: type) -> set[str]:
+  return {field.name for field in dataclasses.fields(dataclass)}
 
 
-def _refuse_unknown(where: str, values: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_unknown_keys(where: str, values: Mapping[str, Any], known: set[str]) -> None:
   unknown = sorted(set(values) - known)
   if unknown:
     raise UserError(f"{where}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}")

@@ -9,18 +9,19 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.weights.names import encoder_shapes, num_parameters
 
-# Speed of a whole training step, approximately, as a fraction of the speed of a large matrix product.
+# A training step reaches about this fraction of the speed of a large matrix product.
 _EFFICIENCY = 0.5
-_PROBE_SIZE = 1024
+# Rows and columns of the matrices that are multiplied to measure this speed.
+_MATRIX_SIZE = 1024
 
 
-def parameters(config: ModelConfig) -> int:
+def num_model_parameters(config: ModelConfig) -> int:
   """Returns the number of parameters of embeddings, layers and pooler, as the paper counts them."""
   return num_parameters(encoder_shapes(config))
 
 
 def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predictions: int) -> float:
-  """Returns the floating-point operations of a pretraining step.
+  """Returns the number of floating-point operations of a pretraining step.
 
   Only matrix products are counted. The backward pass takes twice as many operations as the forward pass.
 
@@ -30,24 +31,31 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
     seq_length: tokens per sequence.
     predictions: masked tokens per sequence.
   """
-  hidden, width = config.hidden_size, config.embedding_size
-  block = 4 * hidden * hidden + 2 * hidden * config.intermediate_size + 2 * seq_length * hidden
-  token = config.num_hidden_layers * config.inner_group_num * block + (hidden * width if width != hidden else 0)
-  prediction = hidden * width + width * config.vocab_size
-  return 3 * 2.0 * batch_size * (seq_length * token + predictions * prediction)
+  hidden, embedding = config.hidden_size, config.embedding_size
+  # Multiplications per token in a block: attention's four matrices, the feed-forward layer, and the attention scores
+  # with the weighted sum of the values.
+  per_block = 4 * hidden * hidden + 2 * hidden * config.intermediate_size + 2 * seq_length * hidden
+  per_token = config.num_hidden_layers * config.inner_group_num * per_block
+  if embedding != hidden:
+    per_token += hidden * embedding
+  per_prediction = hidden * embedding + embedding * config.vocab_size
+  forward = (
+    2.0 * batch_size * (seq_length * per_token + predictions * per_prediction)
+  )  # a multiplication and an addition
+  return 3 * forward
 
 
 def machine_flops() -> float:
-  """Returns the estimated speed of training on this machine's processors, in operations per second."""
+  """Estimates the speed of training on this machine's processors, in floating-point operations per second."""
   return _EFFICIENCY * matrix_flops()
 
 
 def matrix_flops() -> float:
-  """Measures the speed of a product of large float32 matrices on this machine, in operations per second."""
-  matrix = np.ones((_PROBE_SIZE, _PROBE_SIZE), np.float32)
-  best = float("inf")
+  """Measures the speed of a product of large float32 matrices, in floating-point operations per second."""
+  matrix = np.ones((_MATRIX_SIZE, _MATRIX_SIZE), np.float32)
+  best_seconds = float("inf")
   for _ in range(5):
     start = time.perf_counter()
     matrix @ matrix
-    best = min(best, time.perf_counter() - start)
-  return 2.0 * _PROBE_SIZE**3 / best
+    best_seconds = min(best_seconds, time.perf_counter() - start)
+  return 2.0 * _MATRIX_SIZE**3 / best_seconds

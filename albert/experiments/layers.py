@@ -1,4 +1,4 @@
-"""Measures L2 distance and angle between the input and the output of each layer (ALBERT, section 3.1, figure 1)."""
+"""Measures the L2 distance and the angle between the input and the output of each layer (ALBERT, figure 1)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from albert.config import command_flags
 from albert.io import files
 
 FILE_NAME = "layers.json"
-_EXAMPLES = 64
+_NUM_EXAMPLES = 64
 
 
 class Distances(msgspec.Struct):
-  """The content of layers.json: one number per layer."""
+  """The content of layers.json.
+
+  Attributes:
+    l2: the L2 distance of each layer.
+    degrees: the angle of each layer, in degrees.
+  """
 
   l2: list[float]
   degrees: list[float]
 
 
-def distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:
-  """Returns the mean distances over all tokens, layer by layer.
+def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:
+  """Returns the distances between the input and the output of each layer, as means over all tokens.
 
   Args:
     states: the input of the first layer and the outputs of all layers, each [B, S, H].
@@ -53,6 +58,7 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   Args:
     checkpoint: the weights: a checkpoint or the output_dir of a run.
     input_file: TFRecord shards, comma-separated globs.
+  Returns: see mean_distances.
   Raises:
     UserError: the checkpoint or the shards cannot be read, or they do not fit together.
   """
@@ -69,12 +75,12 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   encoder = Encoder(load_model_config(file.config_file))
   names = ("input_ids", "input_mask", "segment_ids")
   all_records = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
-  examples = [records.decode_example(record) for record in itertools.islice(all_records, _EXAMPLES)]
+  examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
   batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
   encoder(batch)
   weights = encoder.named_weights()
   warm_start(checkpoint, weights, ignored=("cls/",))
-  return distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
+  return mean_distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
 
 
 def main() -> None:
@@ -84,10 +90,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  for name, text in (
+  for name, help_text in (
     ("checkpoint", "pretrained weights: output_dir of a run, or a checkpoint"),
     ("input_file", "TFRecord shards: comma-separated globs"),
     ("output_file", "JSON file to write"),
   ):
-    command_flags.define("str", name, None, text, required=True)
+    command_flags.define("str", name, None, help_text, required=True)
   app.run(main)

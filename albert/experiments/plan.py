@@ -1,8 +1,8 @@
 """Plans the commands of an experiment at a scale.
 
-The commands are those that a user would type. Each one comes with the file that it writes last: if this file exists,
-the command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
-model. These are made once, because the name of their directory contains a hash of everything they depend on.
+The commands are those that a user would type. Each command has a file that it writes last; if this file exists, the
+command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
+model. These are made only once, because the name of their directory contains a hash of everything they depend on.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class FinetuningTask:
   """A task on which pretrained models are fine-tuned.
 
   Attributes:
-    script: module of the script.
+    script: name of the script without .py, such as run_squad.
     flags: flags of the script.
-    scores: name of the score -> (name of the metric, factor that converts the metric to percent).
+    scores: name of a score -> (name of the metric, factor that converts the metric to percent).
   """
 
   script: str
@@ -75,23 +75,23 @@ class Inputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-  """A command.
+class Command:
+  """A command of a plan.
 
   Attributes:
-    name: the name of the step, for messages.
-    command: the words of the command.
-    last_file: the file that the command writes last. If it exists, the step is done.
+    name: what the command makes, for messages.
+    words: the command line.
+    last_file: the file that the command writes last. If it exists, the command is done.
   """
 
   name: str
-  command: tuple[str, ...]
+  words: tuple[str, ...]
   last_file: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
-  """Where a score is found.
+class ScoreSource:
+  """The file that a score is read from.
 
   Attributes:
     file: a JSON file with metrics.
@@ -104,21 +104,21 @@ class Result:
   factor: float = 100.0
 
 
-# Steps, and the results that they make: name of the score -> where it is found.
-_StepsAndResults = tuple[list[Step], dict[str, Result]]
+# Commands, and the scores that they compute: name of the score -> where it is read from.
+_CommandsAndScores = tuple[list[Command], dict[str, ScoreSource]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Trial:
   """One variant with one seed, which gives one row of the results.
 
   Attributes:
     variant: the variant.
     seed: the seed.
-    digest: hash of everything that the numbers depend on.
+    digest: hash of everything that the scores depend on.
     config: the config of its model.
-    steps: the commands in order. Those of the variants that it starts from come first.
-    results: score -> where it is found.
+    commands: the commands in order. Those of the variant that it starts from come first.
+    scores: name of a score -> where it is read from.
     run: output_dir of its pretraining.
   """
 
@@ -126,8 +126,8 @@ class Cell:
   seed: int
   digest: str
   config: ModelConfig
-  steps: Sequence[Step]
-  results: Mapping[str, Result]
+  commands: Sequence[Command]
+  scores: Mapping[str, ScoreSource]
   run: str
 
 
@@ -149,103 +149,109 @@ class Plan:
         "--corpus without --heldout_corpus: give --heldout_corpus with text that is not in --corpus, or give SQuAD or "
         "RACE (--squad_v1, --squad_v2, --race_dir), whose development sets are then used as held-out text"
       )
-    if any(v.corpus == ADDITIONAL for v in experiment.variants) and not inputs.additional_corpus:
+    if any(variant.corpus == ADDITIONAL for variant in experiment.variants) and not inputs.additional_corpus:
       raise UserError(
         f"--run={experiment.name} trains some variants on additional text: give it with --additional_corpus"
       )
     self._sample_flags = {"max_megabytes": scale.max_megabytes} if scale.max_megabytes else {}
-    self._sample = self._shared_directory("corpus", self._sample_flags)
+    self._sample_directory = self._shared_directory("corpus", self._sample_flags)
     self._question_text = files.join(self._shared_directory("questions", inputs.question_flags), "heldout.txt")
     self._vocabulary_flags = {"input_file": self._texts(MAIN), "vocab_size": inputs.vocab_size}
-    trained = files.join(self._shared_directory("vocab", self._vocabulary_flags), output_files.VOCABULARY)
-    self.vocabulary = inputs.spm_model_file or trained
+    trained_vocabulary = files.join(self._shared_directory("vocab", self._vocabulary_flags), output_files.VOCABULARY)
+    self.vocabulary = inputs.spm_model_file or trained_vocabulary
 
   @property
   def directory(self) -> str:
     """The directory of the experiment's results."""
     return files.join(self.inputs.output_dir, self.experiment.name)
 
-  def preparation(self) -> list[Step]:
+  def preparation_commands(self) -> list[Command]:
     """Returns the commands that make the text and the vocabulary, if they are not given."""
-    inputs, steps = self.inputs, []
+    inputs, commands = self.inputs, []
     if not inputs.corpus:
-      command = _command("data_prep.sample_corpus", output_dir=self._sample, **self._sample_flags)
-      steps.append(Step("text of the installed packages", command, files.join(self._sample, "heldout.txt")))
+      words = _command_line("data_prep.sample_corpus", output_dir=self._sample_directory, **self._sample_flags)
+      last_file = files.join(self._sample_directory, "heldout.txt")
+      commands.append(Command("text of the installed packages", words, last_file))
     if inputs.question_flags and not inputs.heldout_corpus:
-      command = _command("data_prep.question_texts", output_file=self._question_text, **inputs.question_flags)
-      steps.append(Step("text of the development sets", command, self._question_text))
+      words = _command_line("data_prep.question_texts", output_file=self._question_text, **inputs.question_flags)
+      commands.append(Command("text of the development sets", words, self._question_text))
     if not inputs.spm_model_file:
       output_dir = os.path.dirname(self.vocabulary)
-      command = _command("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
-      steps.append(Step("vocabulary", command, self.vocabulary))
-    return steps
+      words = _command_line("data_prep.train_vocab", output_dir=output_dir, **self._vocabulary_flags)
+      commands.append(Command("vocabulary", words, self.vocabulary))
+    return commands
 
-  def cells(self) -> list[Cell]:
-    """Returns all cells in the order of computation: all variants with the first seed, then with the next one."""
+  def trials(self) -> list[Trial]:
+    """Returns all trials in the order of computation: all variants with the first seed, then with the next one."""
     seeds = range(_FIRST_SEED, _FIRST_SEED + self.inputs.num_seeds)
-    return [self._cell(variant, seed) for seed in seeds for variant in self.experiment.variants]
+    return [self._make_trial(variant, seed) for seed in seeds for variant in self.experiment.variants]
 
-  def _cell(self, variant: Variant, seed: int) -> Cell:
-    run, steps = self._pretraining(variant, seed)
-    results: dict[str, Result] = {}
-    for more_steps, more_results in (
-      self._intrinsic_evaluation(variant, seed, run),
-      self._finetuning(variant, seed, run),
-      self._layer_figure(variant, seed, run),
+  def _make_trial(self, variant: Variant, seed: int) -> Trial:
+    run, commands = self._plan_pretraining(variant, seed)
+    scores: dict[str, ScoreSource] = {}
+    for more_commands, more_scores in (
+      self._plan_intrinsic_evaluation(variant, seed, run),
+      self._plan_finetuning(variant, seed, run),
+      self._plan_layer_figure(variant, seed, run),
     ):
-      steps += more_steps
-      results |= more_results
-    digest = _digest([step.command for step in steps])
-    return Cell(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), steps, results, run)
+      commands += more_commands
+      scores |= more_scores
+    digest = _digest([command.words for command in commands])
+    return Trial(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
 
-  def _pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Step]]:
-    """Returns the output_dir of a variant's pretraining, and all steps up to the end of it.
+  def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
+    """Returns the output_dir of a variant's pretraining, and all commands up to the end of it.
 
-    The output_dir contains a hash of the flags. Variants and experiments with the same flags thus share one run. If the
-    variant starts from the weights of another one, the steps of that one come first.
+    The output_dir contains a hash of the flags. So variants and experiments with the same flags share one run. If the
+    variant starts from the weights of another one, the commands of that one come first.
     """
-    steps: list[Step] = []
+    commands: list[Command] = []
     flags: dict[str, Any] = {}
     if variant.starts_from:
-      start, steps = self._pretraining(self.experiment.variant(variant.starts_from), seed)
-      flags = {"init_checkpoint": start, "init_from_shallower": True}
-    prediction = _sentence_prediction(variant)
-    steps = [*steps, self._make_shards(variant.corpus, **variant.data), self._make_heldout_shards(prediction)]
+      earlier_run, commands = self._plan_pretraining(self.experiment.variant(variant.starts_from), seed)
+      flags = {"init_checkpoint": earlier_run, "init_from_shallower": True}
+    sentence_prediction = _sentence_prediction(variant)
+    commands = [
+      *commands,
+      self._make_shards(variant.corpus, **variant.data),
+      self._make_heldout_shards(sentence_prediction),
+    ]
     model = self.scale.model(variant, self.inputs.vocab_size)
     flags |= {
       **model.to_dict(),
       **self.training_flags(variant),
       "input_file": self._shards(variant.corpus, **variant.data),
-      "eval_input_file": self._shards(HELDOUT, sentence_prediction=prediction),
+      "eval_input_file": self._shards(HELDOUT, sentence_prediction=sentence_prediction),
       "spm_model_file": self.vocabulary,
       "seed": seed,
     }
     run = files.join(self.inputs.output_dir, "runs", f"{model.num_hidden_layers}x{model.hidden_size}-{_digest(flags)}")
-    command = _command("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
+    words = _command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     last_file = files.join(run, output_files.EVAL_RESULTS)
-    steps.append(Step(f"{variant.name}, seed {seed}: pretraining", command, last_file))
-    return run, list(dict.fromkeys(steps))  # without repeated steps, such as the shards of the variant it starts from
+    commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, last_file))
+    # A command may be there twice, for example if the variant uses the same shards as the one that it starts from.
+    return run, list(dict.fromkeys(commands))
 
-  def _intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+  def _plan_intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Evaluates a variant on the experiment's pretraining tasks. Pretraining itself evaluates those it trains on."""
-    steps: list[Step] = []
-    results = {}
+    commands: list[Command] = []
+    scores = {}
     for task in self.experiment.intrinsic:
       if task in ("mlm", _sentence_prediction(variant)):
         results_file = files.join(run, output_files.EVAL_RESULTS)
       else:
-        steps += self._other_sentence_task(variant, seed, task, run)
-        results_file = steps[-1].last_file
-      results[task] = Result(results_file, INTRINSIC[task])
-    return steps, results
+        commands += self._plan_other_sentence_task(variant, seed, task, run)
+        results_file = commands[-1].last_file
+      scores[task] = ScoreSource(results_file, INTRINSIC[task])
+    return commands, scores
 
-  def _other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> list[Step]:
-    """Returns the steps that evaluate a variant on a sentence task that it was not trained on (ALBERT, table 5).
+  def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> list[Command]:
+    """Returns the commands that evaluate a variant on a sentence task that it was not trained on (ALBERT, table 5).
 
     The sentence head of the variant is used as it is: trained on the other sentence task, or untrained.
     """
     output_dir = files.join(run, task)
-    command = _command(
+    words = _command_line(
       "run_pretraining",
       init_checkpoint=run,
       output_dir=output_dir,
@@ -253,31 +259,34 @@ class Plan:
       eval_input_file=self._shards(HELDOUT, sentence_prediction=task),
     )
     last_file = files.join(output_dir, output_files.EVAL_RESULTS)
-    return [self._make_heldout_shards(task), Step(f"{variant.name}, seed {seed}: {task}", command, last_file)]
+    evaluation = Command(f"{variant.name}, seed {seed}: {task}", words, last_file)
+    return [self._make_heldout_shards(task), evaluation]
 
-  def _finetuning(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+  def _plan_finetuning(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Fine-tunes a variant on all tasks whose data is given."""
-    steps: list[Step] = []
-    results: dict[str, Result] = {}
+    commands: list[Command] = []
+    scores: dict[str, ScoreSource] = {}
     for name, task in self.inputs.tasks.items() if self.experiment.finetuned else ():
       output_dir = files.join(run, name)
       flags = dict(task.flags) | {"seed": seed}
       if self.scale.finetuning:
         flags |= {**self.scale.finetuning, "max_seq_length": self.scale.max_seq_length, "eval_every_steps": 0}
-      command = _command(task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags)
+      words = _command_line(
+        task.script, init_checkpoint=run, output_dir=output_dir, do_train=True, do_eval=True, **flags
+      )
       last_file = files.join(output_dir, output_files.EVAL_RESULTS)
-      steps.append(Step(f"{variant.name}, seed {seed}: {name}", command, last_file))
-      results |= {score: Result(last_file, metric, factor) for score, (metric, factor) in task.scores.items()}
-    return steps, results
+      commands.append(Command(f"{variant.name}, seed {seed}: {name}", words, last_file))
+      scores |= {score: ScoreSource(last_file, metric, factor) for score, (metric, factor) in task.scores.items()}
+    return commands, scores
 
-  def _layer_figure(self, variant: Variant, seed: int, run: str) -> _StepsAndResults:
+  def _plan_layer_figure(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
     """Measures the distances between layers, if the experiment has a figure of them."""
     if self.experiment.figure != LAYERS:
       return [], {}
     last_file = files.join(run, layers.FILE_NAME)
     shards = self._shards(HELDOUT, sentence_prediction=_sentence_prediction(variant))
-    command = _command("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=last_file)
-    return [Step(f"{variant.name}, seed {seed}: layers", command, last_file)], {}
+    words = _command_line("albert.experiments.layers", checkpoint=run, input_file=shards, output_file=last_file)
+    return [Command(f"{variant.name}, seed {seed}: layers", words, last_file)], {}
 
   def training_flags(self, variant: Variant) -> dict[str, Any]:
     """Returns the flags of a variant's pretraining: batch size, steps and learning rate."""
@@ -288,16 +297,16 @@ class Plan:
     values["learning_rate"] *= variant.batch**0.5  # the square-root rule of LAMB
     return values
 
-  def _make_heldout_shards(self, sentence_prediction: str) -> Step:
+  def _make_heldout_shards(self, sentence_prediction: str) -> Command:
     return self._make_shards(HELDOUT, sentence_prediction=sentence_prediction)
 
-  def _make_shards(self, corpus: str, **settings: Any) -> Step:
-    """Returns the step that makes shards from text."""
+  def _make_shards(self, corpus: str, **settings: Any) -> Command:
+    """Returns the command that makes shards from text."""
     output_dir = self._shard_directory(corpus, settings)
-    command = _command(
+    words = _command_line(
       "data_prep.create_pretraining_data", output_dir=output_dir, **self._shard_flags(corpus, settings)
     )
-    return Step(f"shards: {os.path.basename(output_dir)}", command, files.join(output_dir, _SHARD_MANIFEST))
+    return Command(f"shards: {os.path.basename(output_dir)}", words, files.join(output_dir, _SHARD_MANIFEST))
 
   def _shard_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of data preparation.
@@ -319,8 +328,9 @@ class Plan:
   def _texts(self, corpus: str) -> str:
     """Returns globs of the text files of a corpus."""
     inputs = self.inputs
-    main = inputs.corpus or files.join(self._sample, "train.txt")
-    heldout = self._question_text if inputs.question_flags else files.join(self._sample, "heldout.txt")
+    main = inputs.corpus or files.join(self._sample_directory, "train.txt")
+    sample_heldout = files.join(self._sample_directory, "heldout.txt")
+    heldout = self._question_text if inputs.question_flags else sample_heldout
     return {
       MAIN: main,
       ADDITIONAL: f"{main},{inputs.additional_corpus}",
@@ -336,6 +346,7 @@ class Plan:
     return files.join(self.inputs.output_dir, "shared", f"{name}-{_digest(depends_on)}")
 
   def _shards(self, corpus: str, **settings: Any) -> str:
+    """Returns a glob of the shards of a corpus."""
     return files.join(self._shard_directory(corpus, settings), "*.tfrecord")
 
 
@@ -343,7 +354,7 @@ def _sentence_prediction(variant: Variant) -> str:
   return str(variant.data.get("sentence_prediction", DATA_DEFAULTS["sentence_prediction"]))
 
 
-def _command(module: str, **flags: Any) -> tuple[str, ...]:
+def _command_line(module: str, **flags: Any) -> tuple[str, ...]:
   """Returns the words of `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
   words = [sys.executable, "-m", module]
   for name, value in flags.items():
@@ -352,4 +363,5 @@ def _command(module: str, **flags: Any) -> tuple[str, ...]:
 
 
 def _digest(values: Any) -> str:
+  """A short hash that is used in names of directories."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]

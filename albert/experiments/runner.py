@@ -1,4 +1,4 @@
-"""Runs the commands of a plan, one or several cells at a time, and writes a row of results after each cell.
+"""Runs the commands of a plan, one or several trials at a time, and writes a row of results after each trial.
 
 A plan that was stopped continues where it stopped.
 """
@@ -21,28 +21,28 @@ import msgspec
 
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import costs
-from albert.experiments.plan import Cell, Plan, Step
+from albert.experiments.plan import Command, Plan, Trial
 from albert.io import files, json_values
 from albert.runs import log_lines, output_files
 from albert.runs.directory_lock import DirectoryLock
 
 ROWS = "results.jsonl"
-_COMMANDS = "log.txt"
-_LOGS = "logs"
+# The command lines that were run, and the folder of their outputs.
+_COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 
 
 def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
-  """Computes the cells that have no row yet, and returns the rows of all cells.
+  """Computes the trials that have no row yet, and returns the rows of all trials.
 
-  A row is written when its cell is done. Rows of other plans in the same directory are kept, but not returned.
+  A row is written when its trial is done. Rows of other plans in the same directory are kept, but not returned.
 
   Args:
     plan: the plan of the experiment.
-    jobs: number of cells that are computed at the same time, each on its share of the processors.
-  Returns: a dict for each cell: variant, seed, digest, parameters, examples_per_second, and scores by name.
+    jobs: number of trials that are computed at the same time, each on its share of the processors.
+  Returns: a dict for each trial: variant, seed, digest, parameters, examples_per_second, and scores by name.
   Raises:
-    RunError: a command failed. The message has the last line of its output; a file in logs/ has the whole output.
-    Stopped: a signal was received; the running commands have saved.
+    RunError: a command failed. The message has the last line of its output; a file in logs/ has all of it.
+    Stopped: a signal was received. The running commands have saved their state.
     UserError: another process runs experiments in the same directory.
   """
   with DirectoryLock(plan.directory, "running experiments"):
@@ -50,22 +50,22 @@ def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
 
 
 def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
-  files.makedirs(files.join(plan.directory, _LOGS))
+  files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
   rows = _Rows(plan)
-  cells = plan.cells()
-  missing = [cell for cell in cells if cell.digest not in rows.by_digest]
-  print(f"{plan.experiment.name}: {len(cells) - len(missing)} of {len(cells)} cells are done", flush=True)
-  with _Commands(plan.directory, jobs) as commands:
-    queue = _Queue(plan.preparation(), missing, commands, rows)
+  trials = plan.trials()
+  missing = [trial for trial in trials if trial.digest not in rows.by_digest]
+  print(f"{plan.experiment.name}: {len(trials) - len(missing)} of {len(trials)} trials are done", flush=True)
+  with _CommandRunner(plan.directory, jobs) as command_runner:
+    queue = _Queue(plan.preparation_commands(), missing, command_runner, rows)
     with ThreadPoolExecutor(jobs) as workers:
       for _ in range(jobs):
         workers.submit(queue.work)
-  commands.check()
-  return [rows.by_digest[cell.digest] for cell in cells]
+  command_runner.check()
+  return [rows.by_digest[trial.digest] for trial in trials]
 
 
 class ResultRow(msgspec.Struct):
-  """A line of results.jsonl. A score that is null is not a number."""
+  """A line of results.jsonl. A score that is NaN is stored as null."""
 
   variant: str
   seed: int
@@ -75,76 +75,83 @@ class ResultRow(msgspec.Struct):
   scores: dict[str, float | None]
 
   def to_dict(self) -> dict[str, Any]:
-    """Returns the row as a dict, with NaN for scores that are null."""
+    """Returns the row as a dict, with NaN in place of null scores."""
     scores = {name: math.nan if value is None else value for name, value in self.scores.items()}
     return {**msgspec.structs.asdict(self), "scores": scores}
 
 
 class _Rows:
-  """The rows of results.jsonl, by the digest of their cells."""
+  """The rows of results.jsonl, by the digest of their trials."""
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
-    rows = enumerate(log_lines.read(self._path, key="digest", kind=str), start=1)
-    parsed = [json_values.convert(f"{self._path}, line {n}", row, ResultRow, "delete the line") for n, row in rows]
-    self.by_digest = {row.digest: row.to_dict() for row in parsed}
+    lines = enumerate(log_lines.read(self._path, key="digest", kind=str), start=1)
+    rows = [json_values.convert(f"{self._path}, line {n}", line, ResultRow, "delete the line") for n, line in lines]
+    self.by_digest = {row.digest: row.to_dict() for row in rows}
 
-  def add(self, cell: Cell) -> None:
-    """Reads the scores of a cell whose steps are done, and writes all rows."""
-    self.by_digest[cell.digest] = row = _row(cell)
+  def add(self, trial: Trial) -> None:
+    """Reads the scores of a trial whose commands are done, and writes all rows."""
+    self.by_digest[trial.digest] = row = _make_row(trial)
     files.write_atomically(self._path, "".join(json_values.dumps(row) + "\n" for row in self.by_digest.values()))
     scores = ", ".join(f"{name} {value:.2f}" for name, value in row["scores"].items())
-    print(f"{cell.variant.name}, seed {cell.seed}: {scores}", flush=True)
+    print(f"{trial.variant.name}, seed {trial.seed}: {scores}", flush=True)
 
 
 class _Queue:
-  """The cells that are left. A worker takes the first cell none of whose files is being made by another worker."""
+  """The trials that no worker has started. Workers are threads.
 
-  def __init__(self, preparation: Sequence[Step], cells: Sequence[Cell], commands: _Commands, rows: _Rows) -> None:
-    self._todo = [(cell, [*preparation, *cell.steps]) for cell in cells]
-    self._commands, self._rows = commands, rows
+  Trials may share commands, and no command runs twice. So a worker takes the first trial that needs none of the files
+  that other workers are making.
+  """
+
+  def __init__(
+    self, preparation: Sequence[Command], trials: Sequence[Trial], command_runner: _CommandRunner, rows: _Rows
+  ) -> None:
+    self._todo = [(trial, [*preparation, *trial.commands]) for trial in trials]
+    self._command_runner, self._rows = command_runner, rows
     self._changed = threading.Condition()
-    self._claimed: set[str] = set()
+    self._files_in_progress: set[str] = set()
 
   def work(self) -> None:
-    """Computes cells until none is left, or until a command fails or is stopped."""
-    while (next_cell := self._next()) is not None:
-      cell, steps = next_cell
+    """Computes trials until none is left, or until a command fails or is stopped."""
+    while (next_trial := self._take()) is not None:
+      trial, commands = next_trial
       try:
-        for step in steps:
-          if not self._commands.do(step):
+        for command in commands:
+          if not self._command_runner.run(command):
             return
-          self._release([step])
+          self._release([command])
         with self._changed:
-          self._rows.add(cell)
+          self._rows.add(trial)
       except Exception as error:
-        self._commands.fail(error)
+        self._command_runner.fail(error)
         return
       finally:
-        self._release(steps)
+        self._release(commands)
 
-  def _next(self) -> tuple[Cell, list[Step]] | None:
-    """Waits for a cell that can be computed, and reserves its missing steps for the calling worker.
+  def _take(self) -> tuple[Trial, list[Command]] | None:
+    """Waits for a trial that can be computed, and reserves its missing files for the calling worker.
 
-    Returns: the cell and its steps, or None if no cell is left or all work was stopped.
+    Returns: the trial and its commands, or None if no trial is left or all work was stopped.
     """
     with self._changed:
-      while self._todo and not self._commands.stopped.is_set():
-        for number, (_, steps) in enumerate(self._todo):
-          if not self._claimed.intersection(step.last_file for step in steps):
-            self._claimed |= {step.last_file for step in steps if not files.exists(step.last_file)}
-            return self._todo.pop(number)
+      while self._todo and not self._command_runner.stopped.is_set():
+        for index, (_, commands) in enumerate(self._todo):
+          if not self._files_in_progress.intersection(command.last_file for command in commands):
+            self._files_in_progress |= {c.last_file for c in commands if not files.exists(c.last_file)}
+            return self._todo.pop(index)
         self._changed.wait()
     return None
 
-  def _release(self, steps: Sequence[Step]) -> None:
+  def _release(self, commands: Sequence[Command]) -> None:
+    """Tells the other workers that this worker no longer makes the files of these commands."""
     with self._changed:
-      self._claimed.difference_update(step.last_file for step in steps)
+      self._files_in_progress.difference_update(command.last_file for command in commands)
       self._changed.notify_all()
 
 
-class _Commands:
-  """The running commands. SIGINT and SIGTERM are passed on to them, so that they save and stop."""
+class _CommandRunner:
+  """Runs commands in processes. SIGINT and SIGTERM are passed on to them, so that they save and stop."""
 
   def __init__(self, directory: str, jobs: int) -> None:
     self.stopped = threading.Event()
@@ -152,15 +159,15 @@ class _Commands:
     self._signal = 0
     self._failure: Exception | None = None
     self._running: set[subprocess.Popen[bytes]] = set()
-    self._interrupted_steps: list[str] = []
-    self._previous: dict[int, Any] = {}
+    self._interrupted: list[str] = []
+    self._previous_handlers: dict[int, Any] = {}
     self._environment = dict(os.environ)
     if jobs > 1:
       self._environment["TF_NUM_INTRAOP_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
 
-  def __enter__(self) -> _Commands:
+  def __enter__(self) -> _CommandRunner:
     for number in (signal.SIGINT, signal.SIGTERM):
-      self._previous[number] = signal.signal(number, self._pass_on)
+      self._previous_handlers[number] = signal.signal(number, self._pass_on)
     return self
 
   def _pass_on(self, number: int, frame: FrameType | None) -> None:
@@ -186,41 +193,43 @@ class _Commands:
       Exception: the first error given to fail().
     """
     if self._signal:
-      where = f" in {'; '.join(self._interrupted_steps)}" if self._interrupted_steps else ""
+      where = f" in {'; '.join(self._interrupted)}" if self._interrupted else ""
       raise Stopped(f"stopped{where}; the same command continues there", self._signal)
     if self._failure is not None:
       raise self._failure
 
-  def do(self, step: Step) -> bool:
-    """Runs the command of a step, unless the step is done already.
+  def run(self, command: Command) -> bool:
+    """Runs a command, unless it is done already.
 
-    Returns: True if the step is done, False if the commands were stopped.
+    Args:
+      command: the command.
+    Returns: True if the command is done, False if all commands were stopped.
     Raises:
       RunError: the command failed.
     """
-    if files.exists(step.last_file):
+    if files.exists(command.last_file):
       return True
     if self.stopped.is_set():
       return False
-    print(f"  {step.name}", flush=True)
-    with files.open_file(files.join(self._directory, _COMMANDS), "ab") as commands:
-      commands.write(f"$ {' '.join(step.command)}\n".encode())
-    path = files.join(self._directory, _LOGS, f"{re.sub('[^0-9A-Za-z]+', '-', step.name)}.txt")
-    with files.open_file(path, "ab") as log:
-      status = self._call(step, log)
-    if status == 0 and files.exists(step.last_file):
+    print(f"  {command.name}", flush=True)
+    with files.open_file(files.join(self._directory, _COMMAND_LOG), "ab") as command_log:
+      command_log.write(f"$ {' '.join(command.words)}\n".encode())
+    output_file = files.join(self._directory, _OUTPUT_FOLDER, f"{re.sub('[^0-9A-Za-z]+', '-', command.name)}.txt")
+    with files.open_file(output_file, "ab") as output:
+      exit_code = self._call(command, output)
+    if exit_code == 0 and files.exists(command.last_file):
       return True
     if self.stopped.is_set():
-      self._interrupted_steps.append(step.name)
+      self._interrupted.append(command.name)
       return False
-    with open(path, encoding="utf-8", errors="replace") as log:
-      output = [line.strip() for line in log if line.strip()] or ["no output"]
-    raise RunError(f"{step.name} ended with code {status} ({output[-1]}); {path} has its whole output")
+    with open(output_file, encoding="utf-8", errors="replace") as output:
+      lines = [line.strip() for line in output if line.strip()] or ["no output"]
+    raise RunError(f"{command.name} ended with code {exit_code} ({lines[-1]}); {output_file} has its whole output")
 
-  def _call(self, step: Step, log: Any) -> int:
+  def _call(self, command: Command, output: Any) -> int:
     """Runs a command in its own process group, so that Ctrl-C in a terminal reaches it only through this process."""
     process = subprocess.Popen(
-      step.command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
+      command.words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment
     )
     self._running.add(process)
     if self.stopped.is_set():  # a signal was received while the process was started
@@ -231,24 +240,25 @@ class _Commands:
       self._running.discard(process)
 
   def __exit__(self, *unused: object) -> None:
-    for number, handler in self._previous.items():
+    for number, handler in self._previous_handlers.items():
       signal.signal(number, handler)
 
 
-def _row(cell: Cell) -> dict[str, Any]:
+def _make_row(trial: Trial) -> dict[str, Any]:
+  """Reads the scores and the speed of a trial whose commands are done."""
   scores = {}
-  for score, result in cell.results.items():
-    metrics = output_files.read_results(result.file)
-    if result.metric not in metrics:
-      raise UserError(f"{result.file} lacks {result.metric!r}: delete this file, and the same command makes it again")
-    scores[score] = metrics[result.metric] * result.factor
-  logged = [line.get("examples_per_second") for line in log_lines.read(files.join(cell.run, output_files.METRICS))]
+  for score, source in trial.scores.items():
+    metrics = output_files.read_results(source.file)
+    if source.metric not in metrics:
+      raise UserError(f"{source.file} lacks {source.metric!r}: delete this file, and the same command makes it again")
+    scores[score] = metrics[source.metric] * source.factor
+  logged = [line.get("examples_per_second") for line in log_lines.read(files.join(trial.run, output_files.METRICS))]
   speeds = [speed for speed in logged if isinstance(speed, int | float)]
   return {
-    "variant": cell.variant.name,
-    "seed": cell.seed,
-    "digest": cell.digest,
-    "parameters": costs.parameters(cell.config),
+    "variant": trial.variant.name,
+    "seed": trial.seed,
+    "digest": trial.digest,
+    "parameters": costs.num_model_parameters(trial.config),
     "examples_per_second": statistics.median(speeds) if speeds else None,
     "scores": scores,
   }

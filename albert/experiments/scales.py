@@ -12,9 +12,9 @@ from albert.config.model import ModelConfig, named_model
 from albert.errors import UserError
 from albert.experiments.catalog import Variant
 
-# Standard deviation of the initial weights x sqrt(hidden size): 0.02 at the width of ALBERT-large. With 0.02, a network
-# of width 128 learns nothing but the frequencies of words for thousands of steps.
-_INITIALIZER = 0.02 * math.sqrt(1024)
+# Standard deviation of the initial weights x sqrt(hidden size). For ALBERT-large it gives 0.02, the paper's value. With
+# 0.02, a network of hidden size 128 learns only the frequencies of words for thousands of steps.
+_INITIALIZER_SCALE = 0.02 * math.sqrt(1024)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,13 @@ class Scale:
 
   Attributes:
     hidden: hidden size in the paper -> hidden size at this scale; empty if nothing is reduced.
-    embeddings: embedding size in the paper -> at this scale. Embeddings that are as wide as the network in the paper
-      (BERT's, and those of some ablations) are so at this scale too.
-    depths: number of layers in the paper -> at this scale.
-    head_size: size of an attention head; 0 for the model's own. The feed-forward size keeps its ratio to the hidden
-      size.
+    embeddings: embedding size in the paper -> embedding size at this scale. If the paper's model has embeddings of the
+      hidden size (BERT, and some ablations), so has the reduced model.
+    depths: number of layers in the paper -> number of layers at this scale.
+    head_size: size of an attention head; 0 for the paper's. The feed-forward size keeps its ratio to the hidden size.
     vocab_size: size of the vocabulary that is trained if none is given.
     max_seq_length: tokens per sequence.
-    dupe_factor: number of times that the text is masked anew.
+    dupe_factor: number of times that the text is used, each time with other masks.
     num_shards: number of shard files.
     max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
     train: flags of run_pretraining.
@@ -69,7 +68,7 @@ class Scale:
     if not self.is_reduced:
       return dataclasses.replace(config, vocab_size=vocab_size)
 
-    def reduced(sizes: Mapping[int, int], field: str) -> int:
+    def reduce_size(sizes: Mapping[int, int], field: str) -> int:
       size = getattr(config, field)
       if size not in sizes:
         raise UserError(
@@ -78,28 +77,28 @@ class Scale:
         )
       return sizes[size]
 
-    hidden = reduced(self.hidden, "hidden_size")
+    hidden = reduce_size(self.hidden, "hidden_size")
     is_factorized = config.embedding_size != config.hidden_size
     return dataclasses.replace(
       config,
       vocab_size=vocab_size,
       hidden_size=hidden,
-      embedding_size=reduced(self.embeddings, "embedding_size") if is_factorized else hidden,
+      embedding_size=reduce_size(self.embeddings, "embedding_size") if is_factorized else hidden,
       intermediate_size=config.intermediate_size * hidden // config.hidden_size,
-      num_hidden_layers=reduced(self.depths, "num_hidden_layers"),
+      num_hidden_layers=reduce_size(self.depths, "num_hidden_layers"),
       num_attention_heads=max(1, hidden // self.head_size),
       max_position_embeddings=self.max_seq_length,
-      initializer_range=round(_INITIALIZER / math.sqrt(hidden), 4),
+      initializer_range=round(_INITIALIZER_SCALE / math.sqrt(hidden), 4),
     )
 
 
-_HIDDEN = (768, 1024, 2048, 4096, 6144)
-_EMBEDDINGS = (64, 128, 256)
+_PAPER_HIDDEN = (768, 1024, 2048, 4096, 6144)
+_PAPER_EMBEDDINGS = (64, 128, 256)
 
 SCALES: dict[str, Scale] = {
   "smoke": Scale(
-    hidden={size: size // 32 for size in _HIDDEN},
-    embeddings={size: size // 32 for size in _EMBEDDINGS},
+    hidden={size: size // 32 for size in _PAPER_HIDDEN},
+    embeddings={size: size // 32 for size in _PAPER_EMBEDDINGS},
     depths={1: 1, 3: 1, 6: 1, 12: 2, 24: 2, 48: 2},
     head_size=8,
     vocab_size=1000,
@@ -111,8 +110,8 @@ SCALES: dict[str, Scale] = {
     finetuning={"num_train_steps": 4, "num_warmup_steps": 1, "learning_rate": 1e-4, "train_batch_size": 16},
   ),
   "small": Scale(
-    hidden=dict(zip(_HIDDEN, (96, 128, 192, 256, 320), strict=True)),
-    embeddings={size: size // 4 for size in _EMBEDDINGS},
+    hidden=dict(zip(_PAPER_HIDDEN, (96, 128, 192, 256, 320), strict=True)),
+    embeddings={size: size // 4 for size in _PAPER_EMBEDDINGS},
     depths={1: 1, 3: 2, 6: 3, 12: 4, 24: 6, 48: 8},
     head_size=32,
     vocab_size=2000,

@@ -1,4 +1,4 @@
-"""Writes the results of an experiment: a table with the paper's numbers beside ours, a CSV file and a figure."""
+"""Writes the results of an experiment: a table with our scores and the paper's, a CSV file and a figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from albert.experiments.catalog import LAYERS, Experiment
 from albert.experiments.plan import Plan
 from albert.io import figures, files
 
-TABLE, NUMBERS, FIGURE = "table.md", "numbers.csv", "figure.png"
+TABLE, CSV, FIGURE = "table.md", "numbers.csv", "figure.png"
+# Score -> its title in tables and figures, in the order of the columns.
 TITLES = {
   "mlm": "MLM",
   "nsp": "NSP",
@@ -43,16 +44,17 @@ def write(plan: Plan, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
     scale: name of the scale, for the caption.
   Returns: the text of table.md.
   """
-  files.write_atomically(files.join(plan.directory, NUMBERS), _numbers(rows))
-  text = table(plan.experiment, rows, scale=scale)
+  files.write_atomically(files.join(plan.directory, CSV), _format_csv(rows))
+  text = format_table(plan.experiment, rows, scale=scale)
   files.write_atomically(files.join(plan.directory, TABLE), text)
-  image = _layer_figure(plan) if plan.experiment.figure == LAYERS else _figure(plan.experiment, rows)
+  is_layer_figure = plan.experiment.figure == LAYERS
+  image = _draw_layer_figure(plan) if is_layer_figure else _draw_score_figure(plan.experiment, rows)
   if image:
     files.write_atomically(files.join(plan.directory, FIGURE), image)
   return text
 
 
-def _numbers(rows: Sequence[Mapping[str, Any]]) -> str:
+def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
   scores = list(dict.fromkeys(score for row in rows for score in row["scores"]))
   text = io.StringIO()
   writer = csv.writer(text, lineterminator="\n")
@@ -63,8 +65,8 @@ def _numbers(rows: Sequence[Mapping[str, Any]]) -> str:
   return text.getvalue()
 
 
-def table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
-  """Returns a Markdown table with a line per variant: first our columns, then the paper's.
+def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: str) -> str:
+  """Formats a Markdown table with a line per variant: first the columns of our scores, then the paper's.
 
   Args:
     experiment: the variants, with the paper's numbers.
@@ -73,45 +75,49 @@ def table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, scale: s
   """
   our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
-  seeds = len({row["seed"] for row in rows})
-  speed = bool(experiment.speed_of)
-  header = ["variant", "parameters", *(["speed"] if speed else []), *(TITLES[score] for score in our_scores)]
+  num_seeds = len({row["seed"] for row in rows})
+  has_speed = bool(experiment.speed_of)
+  header = ["variant", "parameters", *(["speed"] if has_speed else []), *(TITLES[score] for score in our_scores)]
   header += [
-    f"paper: {name}" for name in (["parameters", "speed"] if speed else []) + [TITLES[s] for s in paper_scores]
+    f"paper: {name}"
+    for name in (["parameters", "speed"] if has_speed else []) + [TITLES[score] for score in paper_scores]
   ]
   lines = [header, ["---"] * len(header)]
   for variant in experiment.variants:
     variant_rows = [row for row in rows if row["variant"] == variant.name]
     if not variant_rows:
       continue
-    line = [variant.name, _millions(variant_rows[0]["parameters"])]
-    if speed:
-      base = _speed([row for row in rows if row["variant"] == experiment.speed_of])
-      line.append(f"{_speed(variant_rows) / base:.1f}x" if base else _NO_VALUE)
-    line += [_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]) for score in our_scores]
-    if speed:
-      line.append(_millions(variant.paper.get("parameters")))
+    line = [variant.name, _format_millions(variant_rows[0]["parameters"])]
+    if has_speed:
+      base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
+      line.append(f"{_median_speed(variant_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
+    line += [
+      _format_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]) for score in our_scores
+    ]
+    if has_speed:
+      line.append(_format_millions(variant.paper.get("parameters")))
       line.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NO_VALUE)
     line += [f"{variant.paper[score]:g}" if score in variant.paper else _NO_VALUE for score in paper_scores]
     lines.append(line)
   caption = (
-    f"Scale {scale}; {seeds} seed{'s' if seeds > 1 else ''}"
-    f"{', mean ± standard deviation' if seeds > 1 else ''}; percent. The paper's columns: {experiment.source}, "
+    f"Scale {scale}; {num_seeds} seed{'s' if num_seeds > 1 else ''}"
+    f"{', mean ± standard deviation' if num_seeds > 1 else ''}; percent. The paper's columns: {experiment.source}, "
     "at its own scale."
   )
   return "\n".join([f"# {experiment.title}", "", caption, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
 
 
-def _speed(rows: Sequence[Mapping[str, Any]]) -> float:
+def _median_speed(rows: Sequence[Mapping[str, Any]]) -> float:
   speeds = [row["examples_per_second"] for row in rows if row["examples_per_second"]]
   return statistics.median(speeds) if speeds else 0.0
 
 
-def _millions(count: float | None) -> str:
+def _format_millions(count: float | None) -> str:
   return _NO_VALUE if count is None else f"{count / 1e6:.3g}M"
 
 
-def _mean(values: Sequence[float]) -> str:
+def _format_mean(values: Sequence[float]) -> str:
+  """Mean and standard deviation, or only the mean of a single value."""
   if not values:
     return _NO_VALUE
   mean = statistics.fmean(values)
@@ -119,13 +125,14 @@ def _mean(values: Sequence[float]) -> str:
   return f"{mean:.1f} ± {statistics.stdev(values):.1f}" if has_deviation else f"{mean:.1f}"
 
 
-def _new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
-  figure = figures.new_figure(4.0 * panels, 3.6)
-  return figure, figure.subplots(1, panels, squeeze=False)[0]
+def _new_figure(num_panels: int) -> tuple[Any, Sequence[Any]]:
+  """A figure, and the axes of its panels from left to right."""
+  figure = figures.new_figure(4.0 * num_panels, 3.6)
+  return figure, figure.subplots(1, num_panels, squeeze=False)[0]
 
 
-def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
-  """Draws a panel for each score, with a dot for each seed: a line over x, or a bar for each variant."""
+def _draw_score_figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes | None:
+  """Draws a panel for each score: a line over x or a bar for each variant, and a dot for each seed."""
   scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   if not scores:
     return None
@@ -144,9 +151,9 @@ def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes 
       axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
       axes.set_xlabel(experiment.x)
     else:
-      low = min(min(values[variant.name]) for variant in shown)
+      lowest = min(min(values[variant.name]) for variant in shown)
       axes.bar(x_values, means, width=0.6, alpha=0.4)
-      axes.set_ylim(bottom=max(0.0, low - 5))
+      axes.set_ylim(bottom=max(0.0, lowest - 5))
       axes.set_xticks(x_values, [variant.name for variant in shown], rotation=40, ha="right", fontsize=8)
     for x, variant in zip(x_values, shown, strict=True):
       axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
@@ -155,13 +162,13 @@ def _figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bytes 
   return figures.png(figure)
 
 
-def _layer_figure(plan: Plan) -> bytes:
+def _draw_layer_figure(plan: Plan) -> bytes:
   """Draws the two panels of the paper's figure 1, for the first seed."""
   figure, panels = _new_figure(2)
-  for cell in plan.cells()[: len(plan.experiment.variants)]:
-    measured = files.read_json(files.join(cell.run, layers.FILE_NAME), layers.Distances, "delete this file")
-    for axes, values in zip(panels, (measured.l2, measured.degrees), strict=True):
-      axes.plot(range(1, len(values) + 1), values, marker=".", label=cell.variant.name)
+  for trial in plan.trials()[: len(plan.experiment.variants)]:
+    distances = files.read_json(files.join(trial.run, layers.FILE_NAME), layers.Distances, "delete this file")
+    for axes, values in zip(panels, (distances.l2, distances.degrees), strict=True):
+      axes.plot(range(1, len(values) + 1), values, marker=".", label=trial.variant.name)
   for axes, title in zip(panels, ("L2 distance", "angle, degrees"), strict=True):
     axes.set_xlabel("layer")
     axes.xaxis.get_major_locator().set_params(integer=True)

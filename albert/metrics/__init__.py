@@ -1,1 +1,1 @@
-"""Metrics: functions of NumPy arrays (GLUE) and of strings (SQuAD)."""
+"""Metrics of GLUE (functions of NumPy arrays) and of SQuAD (functions of strings)."""

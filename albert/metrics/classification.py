@@ -1,10 +1,8 @@
 """The metrics of GLUE for classification and regression, computed by scikit-learn and scipy.
 
 A correlation is undefined (0 / 0) if all predictions or all labels are equal, or if there are fewer than two examples.
-It is then 0.0, without a warning.
+The functions then return 0.0, without a warning.
 """
-
-# N examples.
 
 from __future__ import annotations
 
@@ -15,9 +13,11 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics
 
+# N is the number of examples.
+
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Fraction of predictions that equal their label.
+  """Computes the fraction of predictions that equal their label.
 
   Args:
     labels: int [N], N > 0.
@@ -27,7 +27,7 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """F1 of class 1 in a binary classification; 0.0 if no label and no prediction is 1.
+  """Computes F1 of class 1 in a binary classification; 0.0 if no label and no prediction is 1.
 
   Args:
     labels: int [N] of 0 and 1, N > 0.
@@ -37,7 +37,7 @@ def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Matthews correlation coefficient, for any number of classes.
+  """Computes the Matthews correlation coefficient, for any number of classes.
 
   Args:
     labels: int [N].
@@ -49,7 +49,7 @@ def matthews_corrcoef(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Pearson correlation coefficient.
+  """Computes the Pearson correlation coefficient.
 
   Args:
     labels: float [N].
@@ -59,7 +59,7 @@ def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Spearman rank correlation coefficient. Equal values get the mean of their ranks.
+  """Computes the Spearman rank correlation coefficient. Equal values get the mean of their ranks.
 
   Args:
     labels: float [N].
@@ -77,7 +77,7 @@ def _correlation(function: Callable[..., tuple[float, float]], labels: np.ndarra
   if _is_constant(labels) or _is_constant(predictions):
     return 0.0
   with warnings.catch_warnings():
-    # In the first steps of training, predictions may differ in their last digits only.
+    # scipy warns about predictions that are almost equal, as they are in the first steps of training.
     warnings.simplefilter("ignore", stats.NearConstantInputWarning)
     return float(function(labels, predictions)[0])
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from albert.errors import UserError
 
-# Question id -> the texts of its gold answers; an empty sequence for an unanswerable question. In the data set's order.
+# Question id -> texts of its gold answers; an empty sequence if the question is unanswerable. The questions are in the
+# order of the dataset, because sums in floating point depend on the order.
 GoldAnswers = Mapping[str, Sequence[str]]
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_REMOVE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
@@ -24,7 +25,7 @@ def normalize_answer(text: str) -> str:
 
   Converts to lower case, removes ASCII punctuation and the articles a, an and the, and joins words by single spaces.
   """
-  return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+  return " ".join(_ARTICLES.sub(" ", text.lower().translate(_REMOVE_PUNCTUATION)).split())
 
 
 def exact_match(gold: str, prediction: str) -> int:
@@ -32,37 +33,37 @@ def exact_match(gold: str, prediction: str) -> int:
   return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
-def _overlap(gold: Sequence[str], prediction: Sequence[str]) -> float:
-  """F1 of two bags of words, at least one of which is not empty."""
-  shared = sum((collections.Counter(prediction) & collections.Counter(gold)).values())
-  if not shared:
+def _bag_of_words_f1(gold: Sequence[str], prediction: Sequence[str]) -> float:
+  """F1 of two bags of words; 0 if they share no word."""
+  num_shared = sum((collections.Counter(prediction) & collections.Counter(gold)).values())
+  if not num_shared:
     return 0
-  precision = 1.0 * shared / len(prediction)
-  recall = 1.0 * shared / len(gold)
+  precision = 1.0 * num_shared / len(prediction)
+  recall = 1.0 * num_shared / len(gold)
   return (2 * precision * recall) / (precision + recall)
 
 
 def f1_v1(gold: str, prediction: str) -> float:
-  """F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization."""
-  return _overlap(normalize_answer(gold).split(), normalize_answer(prediction).split())
+  """Computes F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization."""
+  return _bag_of_words_f1(normalize_answer(gold).split(), normalize_answer(prediction).split())
 
 
 def f1_v2(gold: str, prediction: str) -> float:
-  """F1 of the words, from 0 to 1, as in v2.0.
+  """Computes F1 of the words, from 0 to 1, as in v2.0.
 
-  After normalization, two answers without words get 1; an answer without words and one with words get 0.
+  If both answers have no words after normalization, F1 is 1. If only one of them has none, F1 is 0.
   """
   gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
   if not gold_words or not predicted_words:
     return int(gold_words == predicted_words)
-  return _overlap(gold_words, predicted_words)
+  return _bag_of_words_f1(gold_words, predicted_words)
 
 
 def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[str, float]:
   """Computes the scores of SQuAD v1.1.
 
   Args:
-    answers: at least one answer for each question.
+    answers: the gold answers, at least one for each question.
     predictions: question id -> text. A question without a prediction counts as wrong.
 
   Returns:
@@ -73,7 +74,7 @@ def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[st
   """
   _check_not_empty(answers)
   exact = f1 = 0.0
-  # Added one by one as in the official script: since Python 3.12, `sum` rounds differently.
+  # Added one by one as in the official script. Since Python 3.12, `sum` gives other last digits.
   for question, texts in answers.items():
     if not texts:
       raise UserError(f"question {question} has no answer to compare with: evaluate it as SQuAD v2.0")
@@ -93,10 +94,10 @@ def evaluate_v2(
   """Computes the scores of SQuAD v2.0.
 
   Args:
-    answers: an empty sequence for an unanswerable question.
-    predictions: question id -> text, "" for no answer; for every question.
-    null_odds: question id -> score that the question has no answer, for every question. A question whose score is
-      above `threshold` then counts as predicted "", and the best thresholds are searched for.
+    answers: the gold answers; an empty sequence for an unanswerable question.
+    predictions: question id -> predicted text, "" for no answer. It must have all questions.
+    null_odds: question id -> score that the question has no answer. It must have all questions. If it is given,
+      questions with a score above `threshold` count as predicted "", and the best thresholds are computed.
     threshold: see null_odds. The official script's default is 1.0.
 
   Returns:
@@ -112,25 +113,29 @@ def evaluate_v2(
     missing = [] if values is None else [question for question in answers if question not in values]
     if missing:
       raise UserError(f"question {missing[0]} and {len(missing) - 1} others have no {kind}: predict all questions")
-  exact = _raw_scores(answers, predictions, exact_match)
-  f1 = _raw_scores(answers, predictions, f1_v2)
+  exact = _best_scores(answers, predictions, exact_match)
+  f1 = _best_scores(answers, predictions, f1_v2)
   has_answer = {question: bool(texts) for question, texts in answers.items()}
 
-  def thresholded(scores: dict[str, float]) -> dict[str, float]:
+  def apply_threshold(scores: dict[str, float]) -> dict[str, float]:
+    """Above the threshold, the prediction is "", which is right if the question has no answer."""
     if null_odds is None:
       return scores
-    return {q: float(not has_answer[q]) if null_odds[q] > threshold else score for q, score in scores.items()}
+    return {
+      question: float(not has_answer[question]) if null_odds[question] > threshold else score
+      for question, score in scores.items()
+    }
 
-  final_exact, final_f1 = thresholded(exact), thresholded(f1)
+  final_exact, final_f1 = apply_threshold(exact), apply_threshold(f1)
   results = _mean_scores(final_exact, final_f1, answers, "")
-  for prefix, with_answer in (("HasAns_", True), ("NoAns_", False)):
-    questions = [question for question, is_answered in has_answer.items() if is_answered is with_answer]
+  for prefix, is_answerable in (("HasAns_", True), ("NoAns_", False)):
+    questions = [question for question in answers if has_answer[question] is is_answerable]
     if questions:
       results |= _mean_scores(final_exact, final_f1, questions, prefix)
   if null_odds is not None:
     for name, scores in (("exact", exact), ("f1", f1)):
       results[f"best_{name}"], results[f"best_{name}_thresh"] = _best_threshold(
-        predictions, scores, {q: null_odds[q] for q in null_odds if q in scores}, has_answer
+        predictions, scores, {question: odds for question, odds in null_odds.items() if question in scores}, has_answer
       )
   return results
 
@@ -140,20 +145,22 @@ def _check_not_empty(answers: GoldAnswers) -> None:
     raise UserError("there are no questions to evaluate: give a file that has some")
 
 
-def _raw_scores(
+def _best_scores(
   answers: GoldAnswers, predictions: Mapping[str, str], score: Callable[[str, str], float]
 ) -> dict[str, float]:
   """Question id -> the best score over its gold answers. An unanswerable question has the gold answer ""."""
-  return {
+  scores = {}
+  for question, texts in answers.items():
     # The official script ignores gold answers that consist of articles and punctuation only.
-    question: max(score(text, predictions[question]) for text in [t for t in texts if normalize_answer(t)] or [""])
-    for question, texts in answers.items()
-  }
+    gold_texts = [text for text in texts if normalize_answer(text)] or [""]
+    scores[question] = max(score(text, predictions[question]) for text in gold_texts)
+  return scores
 
 
 def _mean_scores(
   exact: Mapping[str, float], f1: Mapping[str, float], questions: Iterable[str], prefix: str
 ) -> dict[str, float]:
+  """Means of exact match and F1 over some questions, in percent."""
   questions = list(questions)
   total = len(questions)
   return {
@@ -171,19 +178,19 @@ def _best_threshold(
 ) -> tuple[float, float]:
   """Finds the threshold of null_odds with the best mean score.
 
-  The search starts with all questions unanswered, which the official script reports as threshold 0. It then answers
-  one question after the other, in the order of their null_odds.
+  The search starts with "" as the prediction for every question, which the official script reports as threshold 0. Then
+  the predictions of one question after the other are counted, in the order of their null_odds.
 
   Returns:
-    The best mean score in percent, and the null_odds of the last question that is answered.
+    The best mean score in percent, and the null_odds of the last question whose prediction it counts.
   """
-  current: float = sum(1 for is_answered in has_answer.values() if not is_answered)
-  best, threshold = current, 0.0
-  for question in sorted(null_odds, key=lambda q: null_odds[q]):
+  total: float = sum(1 for is_answerable in has_answer.values() if not is_answerable)
+  best_total, threshold = total, 0.0
+  for question in sorted(null_odds, key=lambda question: null_odds[question]):
     if has_answer[question]:
-      current += scores[question]
+      total += scores[question]
     elif predictions[question]:
-      current -= 1
-    if current > best:
-      best, threshold = current, null_odds[question]
-  return 100.0 * best / len(scores), threshold
+      total -= 1
+    if total > best_total:
+      best_total, threshold = total, null_odds[question]
+  return 100.0 * best_total / len(scores), threshold

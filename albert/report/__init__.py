@@ -1,1 +1,1 @@
-"""One self-contained HTML page about one or more runs (`python -m albert.report --help`), without TensorFlow."""
+"""Writes an HTML page about one or more runs (`python -m albert.report --help`). It does not import TensorFlow."""

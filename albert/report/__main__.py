@@ -18,8 +18,9 @@ from albert.io import files
 from albert.report.page import PAGE_START, make_page
 from albert.report.records import read_runs
 
-# At most this many names of runs are listed in the heading.
+# If there are more runs, the heading gives their number instead of their names.
 _MAX_NAMES = 3
+# The words of the command line that are not flags.
 _directories: list[str] = []
 
 
@@ -28,21 +29,21 @@ def define_flags() -> None:
   command_flags.define("str", "output_file", "report.html", "the page to write")
   command_flags.define("str", "title", "", "heading of the page (default: the names of the runs, or their number)")
   command_flags.define(
-    "int", "num_examples", 10, "number of rows to show of each file of predictions; 0 shows none", allowed=Range(0)
+    "int", "num_examples", 10, "number of rows to show of each predictions file; 0 shows none", allowed=Range(0)
   )
 
 
 def main() -> None:
   """Writes the page and prints its path."""
   values = flags.FLAGS
-  _check_output(values.output_file)
+  _check_output_file(values.output_file)
   runs, seed_groups = read_runs(_directories, num_examples=values.num_examples)
-  title = values.title or (", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES else f"{len(runs)} runs")
-  files.write_atomically(values.output_file, make_page(title, runs, seed_groups))
+  default_title = ", ".join(run.name for run in runs) if len(runs) <= _MAX_NAMES else f"{len(runs)} runs"
+  files.write_atomically(values.output_file, make_page(values.title or default_title, runs, seed_groups))
   print(f"wrote {values.output_file} ({len(runs)} run{'s' if len(runs) > 1 else ''})")
 
 
-def _check_output(path: str) -> None:
+def _check_output_file(path: str) -> None:
   """Raises UserError if writing the page would replace a file that is not a page, such as a file of a run."""
   if not path:
     raise UserError("--output_file is empty: give the page to write, for example report.html")

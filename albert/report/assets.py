@@ -61,24 +61,24 @@ for (const chart of document.querySelectorAll("figure.chart")) {
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const x = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
-    const share = Math.min(1, Math.max(0, (x - data.left) / (data.right - data.left)));
+    const pointerX = (event.clientX - box.left) / box.width * svg.viewBox.baseVal.width;
+    const share = Math.min(1, Math.max(0, (pointerX - data.left) / (data.right - data.left)));
     const step = data.steps[0] + share * (data.steps[1] - data.steps[0]);
     tip.replaceChildren();
-    for (const series of data.series.filter((one) => !hidden.has(one.run))) {
-      let best = series.points[0];
-      for (const point of series.points) if (Math.abs(point[0] - step) < Math.abs(best[0] - step)) best = point;
+    for (const {run, name, points} of data.series.filter((curve) => !hidden.has(curve.run))) {
+      let nearest = points[0];
+      for (const point of points) if (Math.abs(point[0] - step) < Math.abs(nearest[0] - step)) nearest = point;
       const row = tip.appendChild(document.createElement("div"));
       const swatch = row.appendChild(document.createElement("span"));
       swatch.className = "swatch";
-      swatch.style.setProperty("--color", `var(--run-${series.run % 8})`);
-      row.append(`${series.name}: ${Number(best[1].toPrecision(5))} at step ${best[0]}`);
+      swatch.style.setProperty("--color", `var(--run-${run % 8})`);
+      row.append(`${name}: ${Number(nearest[1].toPrecision(5))} at step ${nearest[0]}`);
     }
     if (!tip.childElementCount) return leave();
     tip.hidden = false;
-    const at = data.left + share * (data.right - data.left);
-    cursor.setAttribute("x1", at);
-    cursor.setAttribute("x2", at);
+    const cursorX = data.left + share * (data.right - data.left);
+    cursor.setAttribute("x1", cursorX);
+    cursor.setAttribute("x2", cursorX);
     cursor.setAttribute("visibility", "visible");
     tip.style.top = "2rem";
     tip.style.left = share < .5 ? "auto" : ".6rem";

@@ -15,20 +15,19 @@ from albert.report.records import RunRecord
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
 _MAX_POINTS, _MIN_POINTS = 400, 20
-# Maximum number of points in all curves of a page. Browsers need seconds to show millions of points.
+# Maximum number of points of a page, over all curves. Browsers need seconds to show millions of points.
 _MAX_POINTS_ON_PAGE = 400_000
 # Maximum number of curves in the text description of a chart.
 _MAX_DESCRIBED_CURVES = 8
-# With larger values the range of an axis could overflow a float.
+# Larger values are not drawn: the range of their axis could overflow a float.
 _LARGEST_VALUE = 1e300
 _NUM_COLORS = 8
-_NO_CURVES = ("step",)
 
 Point = tuple[int, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class Series:
+class Curve:
   """One curve of a metric.
 
   Attributes:
@@ -42,23 +41,29 @@ class Series:
   points: Sequence[Point]
 
 
-def curves_of(runs: Sequence[RunRecord]) -> dict[str, list[Series]]:
-  """The curves of each metric in all runs that have it, by the name of the metric; losses and accuracies first.
+def collect_curves(runs: Sequence[RunRecord]) -> dict[str, list[Curve]]:
+  """Collects the curves of all runs by the name of their metric.
 
-  Metrics that never change, such as the accuracy of guessing, and values that are not finite are left out. The points
-  are in the order of their steps. If a step was logged twice, its last value is used.
+  Metrics that never change, such as the accuracy of the most frequent class, and values that are not finite are left
+  out. If a step was logged twice, its last value is used.
+
+  Args:
+    runs: the runs.
+  Returns: metric -> its curves. Losses come first, then accuracies and other scores.
   """
-  curves: dict[str, list[Series]] = {}
-  for number, run in enumerate(runs):
+  curves: dict[str, list[Curve]] = {}
+  for run_index, run in enumerate(runs):
     for is_evaluation, lines in ((False, run.metrics), (True, run.evaluations)):
       for name in dict.fromkeys(name for line in lines for name in line):
         points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
-        if name not in _NO_CURVES and points:
-          curves.setdefault(name, []).append(Series(number, is_evaluation, sorted(points.items())))
-  shown = {
-    name: series for name, series in curves.items() if any(len({value for _, value in s.points}) > 1 for s in series)
-  }
-  return dict(sorted(shown.items(), key=lambda item: _rank(item[0])))
+        if name != "step" and points:
+          curves.setdefault(name, []).append(Curve(run_index, is_evaluation, sorted(points.items())))
+  changing = {name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))}
+  return dict(sorted(changing.items(), key=lambda item: _chart_order(item[0])))
+
+
+def _is_changing(curve: Curve) -> bool:
+  return len({value for _, value in curve.points}) > 1
 
 
 def is_drawable(value: Any) -> TypeGuard[float]:
@@ -66,62 +71,62 @@ def is_drawable(value: Any) -> TypeGuard[float]:
   return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST_VALUE
 
 
-def points_of_each(num_series: int) -> int:
-  """Maximum number of points of each curve on a page with `num_series` curves."""
-  return min(_MAX_POINTS, max(_MIN_POINTS, _MAX_POINTS_ON_PAGE // max(num_series, 1)))
+def max_points_per_curve(num_curves: int) -> int:
+  """Returns the maximum number of points of each curve on a page with `num_curves` curves."""
+  return min(_MAX_POINTS, max(_MIN_POINTS, _MAX_POINTS_ON_PAGE // max(num_curves, 1)))
 
 
-def _rank(name: str) -> int:
-  """Order of the charts: losses, then scores, then learning rate, gradient norm and speed."""
+def _chart_order(name: str) -> int:
+  """Sort key of the charts: losses, then scores, then learning rate, gradient norm and speed."""
   if name.endswith("loss"):
     return 0
   return 2 if name in ("learning_rate", "grad_norm", "examples_per_second") else 1
 
 
-def thinned(points: Sequence[Point], most: int = _MAX_POINTS) -> list[Point]:
-  """Reduces a curve to at most `most` points.
+def thin_out(points: Sequence[Point], max_points: int = _MAX_POINTS) -> list[Point]:
+  """Reduces a curve to at most `max_points` points.
 
-  It keeps the first and the last point, and the lowest and the highest point of stretches of equal length, so that no
-  spike is lost.
+  The first and the last point are kept. Between them, the curve is divided into intervals with equally many points, and
+  the lowest and the highest point of each interval are kept, so that every spike stays visible.
   """
-  if len(points) <= most:
+  if len(points) <= max_points:
     return list(points)
-  num_stretches = (most - 2) // 2
+  num_intervals = (max_points - 2) // 2
   inner = points[1:-1]
   kept = [points[0]]
-  for stretch in range(num_stretches):
-    part = inner[stretch * len(inner) // num_stretches : (stretch + 1) * len(inner) // num_stretches]
-    kept += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
+  for index in range(num_intervals):
+    interval = inner[index * len(inner) // num_intervals : (index + 1) * len(inner) // num_intervals]
+    kept += sorted({min(interval, key=lambda point: point[1]), max(interval, key=lambda point: point[1])})
   return [*kept, points[-1]]
 
 
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-  """Positions of the ticks on an axis: at most `most` multiples of 1, 2 or 5 times a power of ten, from low to high."""
+def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
+  """Returns at most `max_ticks` values from low to high. Their distance is 1, 2 or 5 times a power of ten."""
   if not low < high:
     return [low]
   if high - low < 1 / _LARGEST_VALUE:  # a power of ten below the smallest float
     return [low, high]
-  exponent = math.floor(math.log10((high - low) / most))
+  exponent = math.floor(math.log10((high - low) / max_ticks))
   for step in (factor * 10.0**power for power in (exponent, exponent + 1) for factor in (1, 2, 5)):
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    if last - first < most:
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)  # 1e-9 allows for rounding
+    if last - first < max_ticks:
       return [round(n * step, 12 - exponent) if exponent < 12 else n * step for n in range(first, last + 1)]
   return [low, high]
 
 
-def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: int = _MAX_POINTS) -> str:
+def draw_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord], max_points: int = _MAX_POINTS) -> str:
   """Draws the chart of one metric as HTML: an SVG, and its points as JSON for the tooltip. Dots are evaluations.
 
   Args:
-    name: of the metric.
-    series: its curves.
+    name: name of the metric.
+    curves: the curves of the metric.
     runs: all runs of the page.
-    most: maximum number of points of each curve, see points_of_each.
+    max_points: maximum number of points of each curve, see max_points_per_curve.
   """
-  thin = [dataclasses.replace(s, points=thinned(s.points, most)) for s in series]
-  values = [value for s in thin for _, value in s.points]
-  x_range = (0, max(step for s in thin for step, _ in s.points) or 1)
-  y_range = _padded(min(values), max(values))
+  drawn_curves = [dataclasses.replace(curve, points=thin_out(curve.points, max_points)) for curve in curves]
+  values = [value for curve in drawn_curves for _, value in curve.points]
+  x_range = (0, max(step for curve in drawn_curves for step, _ in curve.points) or 1)
+  y_range = _add_margin(min(values), max(values))
 
   def x_of(step: float) -> float:
     return round(_LEFT + (step - x_range[0]) / (x_range[1] - x_range[0]) * (_WIDTH - _LEFT - _RIGHT), 1)
@@ -130,32 +135,34 @@ def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: i
     return round(_HEIGHT - _BOTTOM - (value - y_range[0]) / (y_range[1] - y_range[0]) * (_HEIGHT - _TOP - _BOTTOM), 1)
 
   parts = [
-    f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y_of(v)}" y2="{y_of(v)}"/>'
-    f'<text class="y" x="{_LEFT - 5}" y="{y_of(v) + 3.5}">{_short(v)}</text>'
-    for v in ticks(*y_range)
+    f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y_of(value)}" y2="{y_of(value)}"/>'
+    f'<text class="y" x="{_LEFT - 5}" y="{y_of(value) + 3.5}">{_format_tick(value)}</text>'
+    for value in axis_ticks(*y_range)
   ]
   parts += [
-    f'<text class="x" x="{x_of(step)}" y="{_HEIGHT - 8}">{_short(step)}</text>' for step in ticks(*x_range, most=6)
+    f'<text class="x" x="{x_of(step)}" y="{_HEIGHT - 8}">{_format_tick(step)}</text>'
+    for step in axis_ticks(*x_range, max_ticks=6)
   ]
-  for s in thin:
-    places = [(x_of(step), y_of(value)) for step, value in s.points]
-    parts.append(f'<g data-run="{s.run}" class="{"evaluation" if s.is_evaluation else "training"}" {color_of(s.run)}>')
-    if len(places) > 1:
-      parts.append(f'<polyline points="{" ".join(f"{x},{y}" for x, y in places)}"/>')
-    if s.is_evaluation or len(places) == 1:
-      parts += [f'<circle cx="{x}" cy="{y}" r="2.6"/>' for x, y in places]
+  for curve in drawn_curves:
+    kind = "evaluation" if curve.is_evaluation else "training"
+    coordinates = [(x_of(step), y_of(value)) for step, value in curve.points]
+    parts.append(f'<g data-run="{curve.run}" class="{kind}" {color_style(curve.run)}>')
+    if len(coordinates) > 1:
+      parts.append(f'<polyline points="{" ".join(f"{x},{y}" for x, y in coordinates)}"/>')
+    if curve.is_evaluation or len(coordinates) == 1:
+      parts += [f'<circle cx="{x}" cy="{y}" r="2.6"/>' for x, y in coordinates]
     parts.append("</g>")
   data = {
     "left": _LEFT,
     "right": _WIDTH - _RIGHT,
     "steps": x_range,
-    "series": [{"run": s.run, "name": _label(s, runs), "points": s.points} for s in thin],
+    "series": [{"run": curve.run, "name": _curve_label(curve, runs), "points": curve.points} for curve in drawn_curves],
   }
   svg = (
-    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_description(name, series, runs))}">'
+    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_describe_chart(name, curves, runs))}">'
     f'{"".join(parts)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
   )
-  # "<" could end the script's element.
+  # Without "<", no text in the data can end the script element.
   points = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
   title = escaped(name.replace("_", " "))
   return (
@@ -164,33 +171,38 @@ def draw(name: str, series: Sequence[Series], runs: Sequence[RunRecord], most: i
   )
 
 
-def color_of(run: int) -> str:
-  """The style attribute with the color of a run. From the ninth run on, colors repeat with dashed lines."""
+def color_style(run: int) -> str:
+  """Returns the style attribute with the color of a run. From the ninth run on, colors repeat with dashed lines."""
   dashes = f"; --dashes: {3 * (run // _NUM_COLORS)} 3" if run >= _NUM_COLORS else ""
   return f'style="--color: var(--run-{run % _NUM_COLORS}){dashes}"'
 
 
-def _label(series: Series, runs: Sequence[RunRecord]) -> str:
-  return cleaned(runs[series.run].name) + (" (evaluation)" if series.is_evaluation else "")
+def _curve_label(curve: Curve, runs: Sequence[RunRecord]) -> str:
+  return cleaned(runs[curve.run].name) + (" (evaluation)" if curve.is_evaluation else "")
 
 
-def _description(name: str, series: Sequence[Series], runs: Sequence[RunRecord]) -> str:
-  shown = series[:_MAX_DESCRIBED_CURVES]
-  ends = [f"{_label(s, runs)} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}" for s in shown]
-  ends += [f"and {len(series) - len(shown)} more"] if len(series) > len(shown) else []
-  return f"{name} over steps: {'; '.join(ends)}"
+def _describe_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord]) -> str:
+  """A description of the chart for screen readers: the first and the last value of each curve."""
+  described = curves[:_MAX_DESCRIBED_CURVES]
+  descriptions = [
+    f"{_curve_label(curve, runs)} from {curve.points[0][1]:.4g} to {curve.points[-1][1]:.4g}" for curve in described
+  ]
+  if len(curves) > len(described):
+    descriptions.append(f"and {len(curves) - len(described)} more")
+  return f"{name} over steps: {'; '.join(descriptions)}"
 
 
-def _padded(low: float, high: float) -> tuple[float, float]:
-  space = (high - low) * 0.05 or abs(low) * 0.1 or 1.0
-  return low - space, high + space
+def _add_margin(low: float, high: float) -> tuple[float, float]:
+  """The range of an axis, with some space beyond the lowest and the highest value."""
+  margin = (high - low) * 0.05 or abs(low) * 0.1 or 1.0
+  return low - margin, high + margin
 
 
 _UNITS: Mapping[str, float] = {"M": 1e6, "k": 1e3}
 
 
-def _short(value: float) -> str:
-  """A number in few characters, for the labels of an axis."""
+def _format_tick(value: float) -> str:
+  """Formats a number in few characters, for the label of a tick."""
   for unit, size in _UNITS.items():
     if abs(value) >= 10 * size or (abs(value) >= size and value % size == 0):
       return f"{value / size:g}{unit}"

@@ -10,7 +10,7 @@ from typing import Any
 MAX_CHARACTERS = 1000
 # Lone surrogates, which UTF-8 cannot encode, and characters that HTML does not allow even as a character reference.
 _INVALID = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\x80-\x9f\x7f]")
-# Control characters other than tab and line feed are shown as the symbols for them (U+2400 and following).
+# Control characters other than tab and line feed are replaced by the symbols for them (U+2400 and following).
 _CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 
 
@@ -26,5 +26,5 @@ def cleaned(text: str, max_characters: int = MAX_CHARACTERS) -> str:
 
 
 def escaped(value: Any) -> str:
-  """A value as HTML text that is also safe inside a quoted attribute. None becomes "null"."""
+  """Converts a value to HTML text that is also safe inside a quoted attribute. None becomes "null"."""
   return html.escape(cleaned("null" if value is None else str(value)))

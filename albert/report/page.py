@@ -12,35 +12,36 @@ from albert.report.markup import escaped
 from albert.report.records import ExampleTable, RunRecord, SeedGroup
 from albert.runs import output_files
 
-# Content security policy: with it, the browser refuses to load anything from elsewhere.
+# With this content security policy, the browser loads nothing from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_PROBABILITY_DIGITS = 6
+_SIGNIFICANT_DIGITS = 6
+# Longer cells are text, even if they can be read as a number.
 _MAX_NUMBER_CHARACTERS = 40
-# Maximum number of rows in a table. It keeps a damaged file from making a page too large for a browser.
+# Maximum number of rows in a table, so that a damaged file does not make a page that is too large for a browser.
 _MAX_ROWS = 5000
 
-# Every page begins with this. A file that begins otherwise is never overwritten.
+# Every page begins with this. A file with another beginning is never overwritten.
 PAGE_START = b"<!DOCTYPE html>"
 
 Row = Sequence[str]
 
 
-def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[SeedGroup]) -> str:
+def make_page(title: str, runs: Sequence[RunRecord], seed_groups: Sequence[SeedGroup]) -> str:
   """Makes the HTML of the page.
 
   Args:
     title: the heading.
     runs: one or more runs.
-    seeds: summaries of directories with runs of several seeds.
+    seed_groups: summaries of directories with runs of several seeds.
   """
   sections = [
-    ("Runs", _runs(runs)),
-    ("Curves", _curves(runs)),
-    ("Results", _results(runs)),
-    ("Over the seeds", "".join(map(_seeds, seeds))),
-    ("Settings", _settings(runs, "config", lambda run: run.config)),
-    ("Environment", _settings(runs, "environment", lambda run: run.environment)),
-    ("Examples", _examples(runs)),
+    ("Runs", _format_runs(runs)),
+    ("Curves", _format_curves(runs)),
+    ("Results", _format_results(runs)),
+    ("Over the seeds", "".join(map(_format_seed_group, seed_groups))),
+    ("Settings", _format_settings(runs, "config", lambda run: run.config)),
+    ("Environment", _format_settings(runs, "environment", lambda run: run.environment)),
+    ("Examples", _format_examples(runs)),
   ]
   body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections if content)
   return (
@@ -52,13 +53,18 @@ def make_page(title: str, runs: Sequence[RunRecord], seeds: Sequence[SeedGroup])
   )
 
 
-def _table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
-  """An HTML table that scrolls horizontally. Rows are (CSS class, cells); the first cell of a row is its heading."""
+def _format_table(header: Row, rows: Sequence[tuple[str, Row]]) -> str:
+  """Formats an HTML table that scrolls horizontally.
+
+  Args:
+    header: the heading of each column, as HTML.
+    rows: CSS class and cells (HTML) of each row. The first cell of a row is its heading.
+  """
   head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
   lines = []
-  for kind, (first, *rest) in rows[:_MAX_ROWS]:
-    cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in rest)
-    lines.append(f'<tr class="{kind}"><th scope="row">{first}</th>{cells}</tr>')
+  for css_class, (heading, *row) in rows[:_MAX_ROWS]:
+    cells = "".join(f'<td class="number">{cell}</td>' if _is_number(cell) else f"<td>{cell}</td>" for cell in row)
+    lines.append(f'<tr class="{css_class}"><th scope="row">{heading}</th>{cells}</tr>')
   if len(rows) > _MAX_ROWS:
     lines.append(f'<tr class=""><th scope="row">… and {len(rows) - _MAX_ROWS:,} more</th></tr>')
   return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
@@ -72,17 +78,18 @@ def _is_number(text: str) -> bool:
   return True
 
 
-def _number(value: Any) -> str:
+def _format_number(value: Any) -> str:
   return f"{value:.6g}" if isinstance(value, float) else escaped(value)
 
 
-def _named(number: int, run: RunRecord) -> str:
-  return f'<span class="swatch" {charts.color_of(number)}></span>{escaped(run.name)}'
+def _format_run_name(index: int, run: RunRecord) -> str:
+  """The name of a run after a dot in the color of its curves."""
+  return f'<span class="swatch" {charts.color_style(index)}></span>{escaped(run.name)}'
 
 
-def _runs(runs: Sequence[RunRecord]) -> str:
+def _format_runs(runs: Sequence[RunRecord]) -> str:
   rows = []
-  for number, run in enumerate(runs):
+  for index, run in enumerate(runs):
     last_step, num_train_steps = run.steps
     logged = (line.get("examples_per_second") for line in run.metrics)
     speeds = sorted(float(speed) for speed in logged if charts.is_drawable(speed))
@@ -90,7 +97,7 @@ def _runs(runs: Sequence[RunRecord]) -> str:
       (
         "",
         [
-          _named(number, run),
+          _format_run_name(index, run),
           escaped(run.config.get("task", "")),
           f'<span class="short">{last_step:,} of {num_train_steps:,}</span>' if num_train_steps else f"{last_step:,}",
           f"{speeds[len(speeds) // 2]:.4g}" if speeds else "",
@@ -98,98 +105,107 @@ def _runs(runs: Sequence[RunRecord]) -> str:
         ],
       )
     )
-  return _table(["run", "task", "steps", "examples/s (median)", "directory"], rows)
+  return _format_table(["run", "task", "steps", "examples/s (median)", "directory"], rows)
 
 
-def _curves(runs: Sequence[RunRecord]) -> str:
-  curves = charts.curves_of(runs)
+def _format_curves(runs: Sequence[RunRecord]) -> str:
+  curves = charts.collect_curves(runs)
   if not curves:
     return ""
   buttons = "".join(
-    f'<button type="button" data-run="{number}" aria-pressed="true">{_named(number, run)}</button>'
-    for number, run in enumerate(runs)
+    f'<button type="button" data-run="{index}" aria-pressed="true">{_format_run_name(index, run)}</button>'
+    for index, run in enumerate(runs)
   )
-  most = charts.points_of_each(sum(map(len, curves.values())))
-  drawn = "".join(charts.draw(name, series, runs, most) for name, series in curves.items())
+  max_points = charts.max_points_per_curve(sum(map(len, curves.values())))
+  drawn = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
   has_evaluations = any(run.evaluations for run in runs)
   note = "<p>Over steps. Lines: training" + ("; dots: evaluations" if has_evaluations else "") + ".</p>"
   return f'{note}<div class="legend">{buttons}</div><div class="charts">{drawn}</div>'
 
 
-def _results(runs: Sequence[RunRecord]) -> str:
-  results = [flattened(run.results) for run in runs]
+def _format_results(runs: Sequence[RunRecord]) -> str:
+  results = [flatten(run.results) for run in runs]
   names = list(dict.fromkeys(name for values in results for name in values))
   if not names:
     return ""
-  rows = [("", [escaped(name), *(_number(values.get(name, "")) for values in results)]) for name in names]
-  return _table([output_files.EVAL_RESULTS, *(_named(number, run) for number, run in enumerate(runs))], rows)
+  rows = [("", [escaped(name), *(_format_number(values.get(name, "")) for values in results)]) for name in names]
+  header = [output_files.EVAL_RESULTS, *(_format_run_name(index, run) for index, run in enumerate(runs))]
+  return _format_table(header, rows)
 
 
-def _seeds(seeds: SeedGroup) -> str:
+def _format_seed_group(group: SeedGroup) -> str:
   columns = ("median", "mean", "standard_deviation", "minimum", "maximum")
   rows = [
-    ("", [escaped(name), *(_number(getattr(numbers, column)) for column in columns)])
-    for name, numbers in seeds.summary.metrics.items()
+    ("", [escaped(name), *(_format_number(getattr(statistics, column)) for column in columns)])
+    for name, statistics in group.summary.metrics.items()
   ]
-  count = len(seeds.summary.seeds)
-  heading = f"<h3>{escaped(seeds.name)}: {count} runs, the best {escaped(seeds.summary.best_run)}</h3>"
-  return heading + _table(["metric", *(column.replace("_", " ") for column in columns)], rows)
+  num_runs = len(group.summary.seeds)
+  heading = f"<h3>{escaped(group.name)}: {num_runs} runs, the best {escaped(group.summary.best_run)}</h3>"
+  return heading + _format_table(["metric", *(column.replace("_", " ") for column in columns)], rows)
 
 
-def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Nested settings as one dict with dotted names, such as train.seed. A list becomes one text."""
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+  """Converts nested settings to one dict with dotted names, such as train.seed. A list becomes one text."""
   flat: dict[str, Any] = {}
   for name, value in values.items():
     if isinstance(value, Mapping):
-      flat |= flattened(value, f"{prefix}{name}.")
+      flat |= flatten(value, f"{prefix}{name}.")
     else:
       flat[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
   return flat
 
 
-def _settings(runs: Sequence[RunRecord], name: str, of: Callable[[RunRecord], Mapping[str, Any]]) -> str:
-  """A table of the settings that differ between the runs, and all settings in a section that can be opened."""
-  settings = [flattened(of(run)) for run in runs]
+def _format_settings(runs: Sequence[RunRecord], name: str, read: Callable[[RunRecord], Mapping[str, Any]]) -> str:
+  """Formats a table of the settings that differ between the runs, and a section that opens to all settings.
+
+  Args:
+    runs: the runs.
+    name: name of the file without .json.
+    read: returns the values of that file in a run.
+  """
+  settings = [flatten(read(run)) for run in runs]
   names = list(dict.fromkeys(name for values in settings for name in values))
   if not names:
     return ""
-  header = ["", *(_named(number, run) for number, run in enumerate(runs))]
+  header = ["", *(_format_run_name(index, run) for index, run in enumerate(runs))]
 
-  def row(setting: str, kind: str = "") -> tuple[str, Row]:
-    return kind, [escaped(setting), *(_number(values.get(setting, "")) for values in settings)]
+  def make_row(setting: str, css_class: str = "") -> tuple[str, Row]:
+    return css_class, [escaped(setting), *(_format_number(values.get(setting, "")) for values in settings)]
 
-  different = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
+  differing = [setting for setting in names if len({str(values.get(setting)) for values in settings}) > 1]
   parts = []
   if len(runs) > 1:
-    differing = [row(setting, "differs") for setting in different]
-    parts.append(_table(header, differing) if different else "<p>The same in all runs.</p>")
-  everything = _table(header, [row(setting, "differs" if setting in different else "") for setting in names])
-  parts.append(f"<details><summary>All of {name}.json</summary>{everything}</details>")
+    rows = [make_row(setting, "differs") for setting in differing]
+    parts.append(_format_table(header, rows) if rows else "<p>The same in all runs.</p>")
+  all_rows = [make_row(setting, "differs" if setting in differing else "") for setting in names]
+  parts.append(f"<details><summary>All of {name}.json</summary>{_format_table(header, all_rows)}</details>")
   return "".join(parts)
 
 
-def _examples(runs: Sequence[RunRecord]) -> str:
+def _format_examples(runs: Sequence[RunRecord]) -> str:
   parts = []
-  for number, run in enumerate(runs):
+  for index, run in enumerate(runs):
     pictures = "".join(
       f'<figure><figcaption>{escaped(name)}</figcaption><img alt="{escaped(name)} of {escaped(run.name)}" '
       f'src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
       for name, png in run.pictures.items()
     )
-    tables = "".join(_example_table(table, is_open=table is run.examples[0]) for table in run.examples)
+    tables = "".join(_format_example_table(table, is_open=table is run.examples[0]) for table in run.examples)
     if pictures or tables:
-      parts.append(f'<h3>{_named(number, run)}</h3>{tables}<div class="pictures">{pictures}</div>')
+      parts.append(f'<h3>{_format_run_name(index, run)}</h3>{tables}<div class="pictures">{pictures}</div>')
   return "".join(parts)
 
 
-def _example_table(table: ExampleTable, *, is_open: bool) -> str:
-  content = _table([*map(escaped, table.header)], [("", [_cell(cell) for cell in row]) for row in table.rows])
+def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:
+  content = _format_table(
+    [*map(escaped, table.header)], [("", [_format_cell(cell) for cell in row]) for row in table.rows]
+  )
   summary = f"{escaped(table.name)}, the first {len(table.rows)}"
   return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
 
 
-def _cell(text: str) -> str:
-  """The HTML of a cell: numbers with a decimal point are rounded, all other text is escaped."""
+def _format_cell(text: str) -> str:
+  """Formats a cell as HTML: rounds a number that has a decimal point, and escapes all other text."""
   if "." in text and len(text) <= _MAX_NUMBER_CHARACTERS and _is_number(text):
-    return f"{float(text):.{_PROBABILITY_DIGITS}g}"
+    return f"{float(text):.{_SIGNIFICANT_DIGITS}g}"
   return escaped(text)

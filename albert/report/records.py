@@ -15,15 +15,17 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import log_lines, output_files
 
+# Beginnings of the names of pictures and of tables.
 _PICTURES = ("confusion_matrix_", "scatter_")
-_CONTENTS = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
-_PNG = b"\x89PNG\r\n\x1a\n"
+_TABLES = ("mistakes_", "predictions")
+# A directory that has none of these files is not the output_dir of a run.
+_RUN_FILES = (output_files.CONFIG, output_files.EVAL_RESULTS, output_files.METRICS)
+_PNG_START = b"\x89PNG\r\n\x1a\n"
 _MAX_PICTURE_BYTES = 16 << 20
 # Maximum number of bytes in a line of a table of predictions. A longer line is an error.
 _MAX_LINE_BYTES = 64 << 20
 _MAX_COLUMNS = 100
-# The csv module's own limit is 131,072 characters.
-_MAX_FIELD_CHARACTERS = 2**31 - 1
+_MAX_FIELD_CHARACTERS = 2**31 - 1  # instead of the csv module's 131,072
 
 
 class _TrainSettings(msgspec.Struct):
@@ -60,7 +62,7 @@ class ExampleTable:
   """The first rows of a file of predictions or mistakes.
 
   Attributes:
-    name: of the file.
+    name: name of the file.
     header: names of the columns.
     rows: cells of each row.
   """
@@ -75,16 +77,16 @@ class RunRecord:
   """The files of one run.
 
   Attributes:
-    name: end of the path, as long as needed to be unique on the page.
+    name: the last parts of the path, as many as make the name unique on the page.
     path: the output_dir.
-    num_train_steps: planned number of training steps, or 0 if it is unknown.
-    config: config.json, or {} if weights were only evaluated.
-    environment: environment.json, or {}.
+    num_train_steps: planned number of training steps; 0 if it is unknown.
+    config: config.json; {} if it does not exist, because weights were only evaluated.
+    environment: environment.json; {} if it does not exist.
     metrics: the lines of metrics.jsonl.
     evaluations: the lines of eval_metrics.jsonl.
-    results: eval_results.json, or {}.
+    results: eval_results.json; {} if it does not exist.
     examples: the first rows of the files of mistakes and predictions.
-    pictures: content of the PNG files by file name.
+    pictures: name of each PNG file -> its content.
   """
 
   name: str
@@ -100,7 +102,7 @@ class RunRecord:
 
   @property
   def steps(self) -> tuple[int, int]:
-    """The last step that was logged, and the planned number of steps (0 if unknown)."""
+    """The last step that was logged, and the planned number of steps (0 if it is unknown)."""
     lines = itertools.chain(self.metrics, self.evaluations)
     return max((line["step"] for line in lines), default=0), self.num_train_steps
 
@@ -110,7 +112,7 @@ class SeedGroup:
   """The summary (runs.json) of a directory that holds runs of several seeds.
 
   Attributes:
-    name: end of the path, as long as needed to be unique on the page.
+    name: the last parts of the path, as many as make the name unique on the page.
     summary: statistics over the runs.
   """
 
@@ -119,11 +121,11 @@ class SeedGroup:
 
 
 def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[RunRecord], list[SeedGroup]]:
-  """Reads the files of runs. A directory of several seeds (--num_runs) stands for the runs of all its seeds.
+  """Reads the files of runs. If a directory holds runs of several seeds (--num_runs), all of them are read.
 
   Args:
     directories: the output_dir of each run.
-    num_examples: number of rows to read of each file of predictions.
+    num_examples: number of rows to read of each predictions file.
   Returns: the runs, and the summaries of directories with several seeds.
   Raises:
     UserError: there are no directories; one does not exist, holds no run or is given twice; or a file is damaged.
@@ -131,45 +133,45 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
   if not directories:
     raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
   paths: list[str] = []
-  groups: list[str] = []
+  group_paths: list[str] = []
   summaries: list[SeedSummary] = []
-  seen: set[str] = set()
+  seen_paths: set[str] = set()
   for directory in directories:
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
     if not files.is_dir(path):
       raise UserError(f"{directory}: no such directory: give the --output_dir of a run")
-    children = [path]
+    run_paths = [path]
     summary_file = files.join(path, output_files.RUNS)
     if files.exists(summary_file):
       summary = files.read_json(
         summary_file, SeedSummary, "make it again with the command of these runs", nan_is_null=True
       )
-      groups.append(path)
+      group_paths.append(path)
       summaries.append(summary)
-      children = [files.join(path, f"run-{seed}") for seed in summary.seeds]
-    for child in children:
-      if not any(files.exists(files.join(child, name)) for name in _CONTENTS):
-        raise UserError(f"{child}: holds no run (none of {', '.join(_CONTENTS)}): give the --output_dir of a run")
-      real = child if files.is_remote(child) else os.path.realpath(child)
-      if real in seen:
-        raise UserError(f"{child} is given twice: give each run once")
-      seen.add(real)
-      paths.append(child)
-  names = _names([*paths, *groups])
-  records = [_read_run(path, name, num_examples) for path, name in zip(paths, names, strict=False)]
-  seeds = [SeedGroup(name, summary) for name, summary in zip(names[len(paths) :], summaries, strict=True)]
-  return records, seeds
+      run_paths = [files.join(path, f"run-{seed}") for seed in summary.seeds]
+    for run_path in run_paths:
+      if not any(files.exists(files.join(run_path, name)) for name in _RUN_FILES):
+        raise UserError(f"{run_path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
+      real_path = run_path if files.is_remote(run_path) else os.path.realpath(run_path)
+      if real_path in seen_paths:
+        raise UserError(f"{run_path} is given twice: give each run once")
+      seen_paths.add(real_path)
+      paths.append(run_path)
+  names = _shortest_unique_names([*paths, *group_paths])
+  run_names, group_names = names[: len(paths)], names[len(paths) :]
+  runs = [_read_run(path, name, num_examples) for path, name in zip(paths, run_names, strict=True)]
+  return runs, [SeedGroup(name, summary) for name, summary in zip(group_names, summaries, strict=True)]
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-  """The ends of paths, with as many parts as needed to make all of them different."""
-  whole = [path if files.is_remote(path) else os.path.abspath(path) for path in paths]
-  parts = [path.replace(os.sep, "/").split("/") for path in whole]
-  for count in range(1, max(map(len, parts)) + 1):
-    names = ["/".join(part[-count:]) for part in parts]
+def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
+  """The last parts of each path, as many as make all names different, for example x/run and y/run."""
+  absolute_paths = [path if files.is_remote(path) else os.path.abspath(path) for path in paths]
+  split_paths = [path.replace(os.sep, "/").split("/") for path in absolute_paths]
+  for num_parts in range(1, max(map(len, split_paths)) + 1):
+    names = ["/".join(parts[-num_parts:]) for parts in split_paths]
     if len(set(names)) == len(names):
       return names
-  return whole
+  return absolute_paths
 
 
 def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
@@ -177,12 +179,10 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
     file = files.join(path, file)
     return files.read_json(file, nan_is_null=True) if files.exists(file) else {}
 
-  names = files.listdir(path)
-  for file in names:
+  file_names = files.listdir(path)
+  for file in file_names:
     files.check_not_special(files.join(path, file), name=files.join(path, file), remedy="delete it")
-  tables = [
-    file for file in names if file.startswith(("mistakes_", "predictions")) and file.endswith((".tsv", ".json"))
-  ]
+  tables = [file for file in file_names if file.startswith(_TABLES) and file.endswith((".tsv", ".json"))]
   config = read_json(output_files.CONFIG)
   config_file = files.join(path, output_files.CONFIG)
   settings = (
@@ -190,7 +190,7 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
   )
   is_quoted = settings.task == "pretraining"  # only the table of filled masks quotes its cells
   examples = [_read_examples(path, file, num_examples, is_quoted) for file in tables] if num_examples else []
-  pictures = [file for file in names if file.startswith(_PICTURES) and file.endswith(".png")]
+  pictures = [file for file in file_names if file.startswith(_PICTURES) and file.endswith(".png")]
   return RunRecord(
     name,
     path,
@@ -208,31 +208,40 @@ def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
 def _read_picture(path: str) -> bytes:
   with files.open_file(path) as file:
     data = file.read(_MAX_PICTURE_BYTES + 1)
-  if not data.startswith(_PNG) or len(data) > _MAX_PICTURE_BYTES:
-    problem = (
-      "is not a PNG picture" if len(data) <= _MAX_PICTURE_BYTES else f"has more than {_MAX_PICTURE_BYTES >> 20} MiB"
-    )
+  problem = ""
+  if len(data) > _MAX_PICTURE_BYTES:
+    problem = f"has more than {_MAX_PICTURE_BYTES >> 20} MiB"
+  elif not data.startswith(_PNG_START):
+    problem = "is not a PNG picture"
+  if problem:
     raise UserError(f"{path}: {problem}: delete it, or evaluate the run again")
   return data
 
 
-def _read_examples(directory: str, name: str, count: int, is_quoted: bool) -> ExampleTable:
-  """The first `count` rows of a tab-separated file with a header, or entries of a JSON object id -> answer (SQuAD)."""
+def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool) -> ExampleTable:
+  """Reads the first rows of a tab-separated file with a header, or the first entries of a JSON object of answers.
+
+  Args:
+    directory: the output_dir.
+    name: name of the file.
+    num_examples: number of rows or entries to read.
+    is_quoted: whether cells with tabs or line ends are quoted, as the csv module does it.
+  """
   path = files.join(directory, name)
   if name.endswith(".json"):
-    answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), count)
+    answers = itertools.islice(files.read_json(path, nan_is_null=True).items(), num_examples)
     return ExampleTable(name, ("id", "prediction"), [(key, str(value)) for key, value in answers])
   with files.open_file(path) as file:
-    lines = _lines(file, path)
+    lines = _read_lines(file, path)
     if is_quoted or name == "predictions.tsv":
-      rows = _quoted_rows(lines, path, count + 1)
+      rows = _read_quoted_rows(lines, path, num_examples + 1)
     else:
-      rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, count + 1)]
+      rows = [line.rstrip("\n").split("\t") for line in itertools.islice(lines, num_examples + 1)]
   rows = [row if len(row) <= _MAX_COLUMNS else [*row[: _MAX_COLUMNS - 1], "…"] for row in rows if row]
   return ExampleTable(name, rows[0] if rows else (), rows[1:])
 
 
-def _lines(file: BinaryIO, path: str) -> Iterator[str]:
+def _read_lines(file: BinaryIO, path: str) -> Iterator[str]:
   for number in itertools.count(1):
     line = file.readline(_MAX_LINE_BYTES + 1)
     if not line:
@@ -242,12 +251,12 @@ def _lines(file: BinaryIO, path: str) -> Iterator[str]:
     yield line.decode("utf-8", errors="replace").replace("\0", "\ufffd")  # the csv module of Python 3.10 refuses NUL
 
 
-def _quoted_rows(lines: Iterator[str], path: str, count: int) -> list[list[str]]:
-  limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+def _read_quoted_rows(lines: Iterator[str], path: str, num_rows: int) -> list[list[str]]:
+  previous_limit = csv.field_size_limit(_MAX_FIELD_CHARACTERS)
   reader = csv.reader(lines, delimiter="\t")
   try:
-    return list(itertools.islice(reader, count))
+    return list(itertools.islice(reader, num_rows))
   except csv.Error as error:
     raise UserError(f"{path}, line {reader.line_num}: not a row of this table ({error}): predict again") from error
   finally:
-    csv.field_size_limit(limit)
+    csv.field_size_limit(previous_limit)

@@ -1,4 +1,4 @@
-"""The experiments of the package hold the paper's numbers, and every scale can build their models."""
+"""Tests of the experiments in configs/: they hold the paper's numbers, and every scale can build their models."""
 
 from __future__ import annotations
 
@@ -13,74 +13,75 @@ from albert.experiments import catalog, costs
 from albert.experiments.scales import SCALES
 
 NAMES = catalog.names()
-VOCABULARY = 30000
+VOCAB_SIZE = 30000
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_averages_are_those_of_the_papers_columns(name: str):
-  """The paper's last column is the mean of the others, F1 and exact match of SQuAD averaged first (table 2)."""
+def test_the_papers_averages_are_the_means_of_its_columns(name: str):
+  """The paper averages F1 and exact match of SQuAD first, then all tasks (table 2)."""
   for variant in catalog.load(name).variants:
     paper = variant.paper
     if "average" in paper:
       squad = [(paper[f"{version}_f1"] + paper[f"{version}_exact"]) / 2 for version in ("squad_v1", "squad_v2")]
-      columns = [*squad, paper["mnli"], paper["sst2"], paper["race"]]
-      assert sum(columns) / 5 == pytest.approx(paper["average"], abs=0.11), variant.name
+      scores = [*squad, paper["mnli"], paper["sst2"], paper["race"]]
+      assert sum(scores) / 5 == pytest.approx(paper["average"], abs=0.11), variant.name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parameters_are_the_papers(name: str):
+def test_numbers_of_parameters_are_the_papers(name: str):
   for variant in catalog.load(name).variants:
     if "parameters" in variant.paper:
-      counted = costs.parameters(SCALES["paper"].model(variant, VOCABULARY))
-      # The paper rounds down and up; of xxlarge and its like it says 5 to 10% more than its own code has.
+      counted = costs.num_model_parameters(SCALES["paper"].model(variant, VOCAB_SIZE))
+      # The paper rounds, and for models like xxlarge it gives 5 to 10% more than its own code has.
       assert counted == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scale_keeps_the_differences_between_variants(name: str, scale: str):
-  """Variants that differ in their model at the paper's size still do, and only in that."""
+  """Two variants have the same reduced model only if they have the same model in the paper."""
   experiment = catalog.load(name, reduced=SCALES[scale].is_reduced)
-  models = [SCALES[scale].model(variant, VOCABULARY) for variant in experiment.variants]
-  papers = [SCALES["paper"].model(variant, VOCABULARY) for variant in experiment.variants]
+  models = [SCALES[scale].model(variant, VOCAB_SIZE) for variant in experiment.variants]
+  paper_models = [SCALES["paper"].model(variant, VOCAB_SIZE) for variant in experiment.variants]
   assert all(model.hidden_size % model.num_attention_heads == 0 for model in models)
   if scale == "small":
-    assert len(set(models)) == len(set(papers))
+    assert len(set(models)) == len(set(paper_models))
 
 
-def test_operations_of_a_step_are_those_of_the_compiler():
-  """XLA counts 30.4 TFLOP for a step of albert_xxlarge, 4 x 512 with 77 predictions, LAMB included."""
-  found = costs.step_flops(named_model("albert_xxlarge"), batch_size=4, seq_length=512, predictions=77)
-  assert found == pytest.approx(30.4e12, rel=0.03)
+def test_operations_of_a_step_equal_the_compilers_count():
+  """XLA counts 30.4 TFLOP for a step of albert_xxlarge (4 x 512 tokens, 77 predictions), including LAMB."""
+  flops = costs.step_flops(named_model("albert_xxlarge"), batch_size=4, seq_length=512, predictions=77)
+  assert flops == pytest.approx(30.4e12, rel=0.03)
 
 
-def _file(tmp_path: Path, **changes: object) -> str:
+def _write_experiment(tmp_path: Path, **changes: object) -> str:
+  """Writes the file of an experiment and returns its path."""
   values = {"title": "t", "source": "s", "model": "albert_base", "variants": [{"name": "a"}, {"name": "b"}]}
   path = tmp_path / "mine.json"
   path.write_text(json.dumps(values | changes))
   return str(path)
 
 
-def test_a_file_of_the_user_is_loaded(tmp_path: Path):
-  experiment = catalog.load(_file(tmp_path, steps=2, variants=[{"name": "a"}, {"name": "b", "steps": 1}]))
+def test_a_users_file_is_loaded(tmp_path: Path):
+  experiment = catalog.load(_write_experiment(tmp_path, steps=2, variants=[{"name": "a"}, {"name": "b", "steps": 1}]))
   assert (experiment.name, [variant.steps for variant in experiment.variants]) == ("mine", [2, 1])
   assert experiment.intrinsic == ["mlm", "sop"]
 
 
 def test_a_smaller_scale_may_have_another_model(tmp_path: Path):
-  path = _file(tmp_path, model="albert_xxlarge", steps=8, reduced={"model": "albert_base", "steps": 1})
-  found = [(v.model, v.steps) for reduced in (False, True) for v in catalog.load(path, reduced=reduced).variants[:1]]
-  assert found == [("albert_xxlarge", 8), ("albert_base", 1)]
+  path = _write_experiment(tmp_path, model="albert_xxlarge", steps=8, reduced={"model": "albert_base", "steps": 1})
+  variants = [catalog.load(path, reduced=reduced).variants[0] for reduced in (False, True)]
+  assert [(variant.model, variant.steps) for variant in variants] == [("albert_xxlarge", 8), ("albert_base", 1)]
 
 
 @pytest.mark.parametrize(("field", "size"), [("hidden_size", 1536), ("embedding_size", 100), ("num_hidden_layers", 5)])
 def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: str, size: int):
   (variant, _) = catalog.load(
-    _file(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
+    _write_experiment(tmp_path, variants=[{"name": "a", "fields": {field: size}}, {"name": "b"}])
   ).variants
-  assert getattr(SCALES["paper"].model(variant, VOCABULARY), field) == size
+  assert getattr(SCALES["paper"].model(variant, VOCAB_SIZE), field) == size
   with pytest.raises(UserError, match=f"a: {field}={size} has no reduced value at this scale: .*scale=paper"):
-    SCALES["small"].model(variant, VOCABULARY)
+    SCALES["small"].model(variant, VOCAB_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_a_size_without_a_reduced_value_gives_one_line(tmp_path: Path, field: st
 )
 def test_a_mistake_in_a_file_gives_one_line(tmp_path: Path, changes: dict[str, object], message: str):
   with pytest.raises(UserError, match=message):
-    catalog.load(_file(tmp_path, **changes))
+    catalog.load(_write_experiment(tmp_path, **changes))
 
 
 def test_an_unknown_name_lists_the_known_names():

@@ -1,4 +1,4 @@
-"""The command's --dry_run and its error messages. tests/integration/test_experiments_cli.py runs experiments."""
+"""Tests of the command's --dry_run and error messages. tests/integration/test_experiments_cli.py runs experiments."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
   assert masking[0] == "masking: Masks made once, or anew each time"
   assert [line.split("\t")[0] for line in dropout[2:-1]] == ["with dropout", "without dropout"]
   _, layers, hidden, _, batch, steps, gflop, hours = dropout[2].split("\t")
-  assert (layers, hidden, batch) == (
-    "4",
-    "96",
-    "32",
-  )  # a base model, not the paper's xxlarge
+  assert (layers, hidden, batch) == ("4", "96", "32")  # a reduced albert_base in place of the paper's xxlarge
   assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)
   assert dropout[-1].startswith("2 seed(s), ")
   assert not output_dir.exists()

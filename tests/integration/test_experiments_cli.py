@@ -42,7 +42,7 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
   log = tmp_path / "sentence_loss" / "log.txt"
   started = log.read_text().count("run_pretraining --output_dir")
   finished = subprocess.run(command, capture_output=True, text=True, check=True)
-  assert f"sentence_loss: {len(first)} of 3 cells are done" in finished.stdout
+  assert f"sentence_loss: {len(first)} of 3 trials are done" in finished.stdout
   rows = _rows(results)
   assert rows[: len(first)] == first
   assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]

@@ -11,7 +11,7 @@ import pytest
 
 from albert.errors import UserError
 from albert.report import charts
-from albert.report.__main__ import _check_output
+from albert.report.__main__ import _check_output_file
 from albert.report.markup import cleaned
 from albert.report.page import make_page
 from albert.report.records import read_runs
@@ -200,10 +200,14 @@ def test_the_same_run_by_two_names_is_given_twice(tmp_path: Path, monkeypatch: p
 
 
 def test_thousands_of_curves_stay_a_page(tmp_path: Path):
-  assert (charts.points_of_each(1), charts.points_of_each(2000), charts.points_of_each(10**6)) == (400, 200, 20)
+  assert (charts.max_points_per_curve(1), charts.max_points_per_curve(2000), charts.max_points_per_curve(10**6)) == (
+    400,
+    200,
+    20,
+  )
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  series = [charts.Series(n, False, [(step, float(step % 7)) for step in range(300)]) for n in range(100)]
-  svg = charts.draw("loss", series, runs * 100, charts.points_of_each(20_000))
+  series = [charts.Curve(n, False, [(step, float(step % 7)) for step in range(300)]) for n in range(100)]
+  svg = charts.draw_chart("loss", series, runs * 100, charts.max_points_per_curve(20_000))
   assert len(svg) < 100 * 20 * 40
   assert "and 92 more" in svg
 
@@ -212,10 +216,10 @@ def test_the_page_takes_no_other_file_s_place(tmp_path: Path):
   run = make_run(tmp_path / "run")
   page = tmp_path / "page.html"
   page.write_text(page_of(run))
-  _check_output(str(page))
-  _check_output(str(tmp_path / "new.html"))
+  _check_output_file(str(page))
+  _check_output_file(str(tmp_path / "new.html"))
   (tmp_path / "empty").touch()
-  _check_output(str(tmp_path / "empty"))
+  _check_output_file(str(tmp_path / "empty"))
   os.mkfifo(tmp_path / "pipe")
   for path, message in [
     (run / "metrics.jsonl", "is not an HTML page"),
@@ -225,4 +229,4 @@ def test_the_page_takes_no_other_file_s_place(tmp_path: Path):
     ("", "is empty"),
   ]:
     with pytest.raises(UserError, match=message):
-      _check_output(str(path))
+      _check_output_file(str(path))

@@ -13,7 +13,7 @@ import pytest
 
 from albert.errors import UserError
 from albert.report import charts
-from albert.report.page import flattened, make_page
+from albert.report.page import flatten, make_page
 from albert.report.records import read_runs
 from tests.report.run_files import make_run, make_seeds, write_lines
 
@@ -129,13 +129,13 @@ def test_curves_hold_every_logged_value(tmp_path: Path):
 
 def test_what_never_changes_has_no_curve(tmp_path: Path):
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  assert list(charts.curves_of(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
+  assert list(charts.collect_curves(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
 
 
 def test_places_in_the_picture(tmp_path: Path):
   """The axis' units lead from the drawn points back to the values."""
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  svg = charts.draw("loss", [charts.Series(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
+  svg = charts.draw_chart("loss", [charts.Curve(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
   found = re.search(r'polyline points="([^"]+)"', svg)
   assert found
   (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in pair.split(",")] for pair in found[1].split())
@@ -158,23 +158,23 @@ def test_places_in_the_picture(tmp_path: Path):
   ],
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]):
-  assert charts.ticks(low, high, most=6) == pytest.approx(expected)
+  assert charts.axis_ticks(low, high, max_ticks=6) == pytest.approx(expected)
 
 
 def test_thinning_keeps_ends_and_spikes():
   points = [(n, float(n % 5)) for n in range(10_000)]
   points[4321] = (4321, 99.0)
   points[8000] = (8000, -99.0)
-  thin = charts.thinned(points, 100)
+  thin = charts.thin_out(points, 100)
   assert len(thin) <= 100
   assert (thin[0], thin[-1]) == (points[0], points[-1])
   assert {points[4321], points[8000]} <= set(thin)
   assert thin == sorted(thin)
-  assert charts.thinned(points[:100], 100) == points[:100]
+  assert charts.thin_out(points[:100], 100) == points[:100]
 
 
-def test_flattened():
-  assert flattened({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
+def test_flatten():
+  assert flatten({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
 
 
 def test_bad_directories_are_one_line(tmp_path: Path):
