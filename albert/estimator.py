@@ -21,7 +21,7 @@ from albert.runs import curves, output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log
-from albert.tasks.base import Outputs, Task
+from albert.tasks.base import DatasetOutputs, Task
 from albert.training import claim
 from albert.training.cluster import Cluster
 from albert.training.distributed_batches import distribute_training_batches
@@ -302,7 +302,7 @@ class Estimator:
     elif predictions_file:
       predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
 
-    def compute_outputs(data: Dataset) -> Outputs:
+    def compute_outputs(data: Dataset) -> DatasetOutputs:
       return self.evaluator.run(data)[1]
 
     with self._running():

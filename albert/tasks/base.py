@@ -24,7 +24,7 @@ LOSS = "loss"
 
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
-Outputs = dict[str, np.ndarray]
+DatasetOutputs = dict[str, np.ndarray]
 
 
 class WeightedSum(NamedTuple):
@@ -172,7 +172,7 @@ class Task(abc.ABC):
     """Adds the metric "loss", the sum of the terms of the loss, to the means of metric_names."""
     return {LOSS: sum(metrics[name] for name in self.loss_names()), **metrics}
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the metrics that are not means over examples or tokens, such as F1, and baselines to compare them with.
 
     Args:
@@ -183,7 +183,7 @@ class Task(abc.ABC):
     del split, outputs
     return {}
 
-  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+  def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes files to look at after an evaluation: predictions, mistakes, pictures.
 
     Args:
@@ -203,7 +203,7 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Predicts the test sets, and writes the predictions.
 

@@ -25,7 +25,7 @@ from albert.io import files, records
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
 from albert.tasks import fill_mask
-from albert.tasks.base import Batch, ForwardResult, Outputs, Task, WeightedSum, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, WeightedSum, weighted_mean
 from albert.tasks.fill_mask import MaskedLine
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -293,7 +293,7 @@ class PretrainingTask(Task):
       sums |= {f"{self.sentence_metric}_loss": loss, f"{self.sentence_metric}_accuracy": accuracy}
     return ForwardResult(sums, {})
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the accuracies of always predicting the most frequent masked token, or the most frequent order."""
     del split, outputs
     return self._baselines
@@ -323,7 +323,7 @@ class PretrainingTask(Task):
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Fills the masks in --predict_file: writes predictions.tsv, and prints it."""
     del run_model

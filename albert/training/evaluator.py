@@ -12,7 +12,7 @@ from albert.data.dataset import Dataset
 from albert.data.examples import EXAMPLE_INDEX
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io.lost_processes import is_lost_process
-from albert.tasks.base import Batch, Outputs, Task
+from albert.tasks.base import Batch, DatasetOutputs, Task
 from albert.training.accumulators import Accumulator
 
 
@@ -45,7 +45,7 @@ class Evaluator:
 
     return self.strategy.run(replica_step, args=(next(batches),))
 
-  def run(self, data: Dataset, max_steps: int = 0) -> tuple[dict[str, float], Outputs]:
+  def run(self, data: Dataset, max_steps: int = 0) -> tuple[dict[str, float], DatasetOutputs]:
     """Computes the metrics and the outputs of a dataset.
 
     Args:
@@ -73,7 +73,7 @@ class Evaluator:
       raise
     return self.task.with_loss(self.accumulator.result_and_reset()), _concatenate(batch_outputs)
 
-  def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, Outputs]]:
+  def evaluate(self, max_steps: int = 0) -> tuple[dict[str, float], dict[str, DatasetOutputs]]:
     """Evaluates all splits of the task.
 
     Args:
@@ -84,7 +84,7 @@ class Evaluator:
       UserError: an example cannot be read.
     """
     metrics: dict[str, float] = {}
-    all_outputs: dict[str, Outputs] = {}
+    all_outputs: dict[str, DatasetOutputs] = {}
     if self._splits is None:
       self._splits = self.task.evaluation_data()
     for split, data in self._splits.items():
@@ -96,7 +96,7 @@ class Evaluator:
     return metrics, all_outputs
 
 
-def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> Outputs:
+def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> DatasetOutputs:
   """Concatenates the outputs of all batches in the order of their examples, without the rows that fill up a batch."""
   if not batch_outputs or not batch_outputs[0]:
     return {}

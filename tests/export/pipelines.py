@@ -26,7 +26,7 @@ from albert.tasks.fill_mask import encode_with_masks
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import Paragraph, Question
+from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from albert.weights.checkpoints import CheckpointManager
@@ -169,11 +169,12 @@ def _regression(run: Run, requests: Requests) -> AnswerTensors:
   return {"value": np.asarray(_model(run, lambda config: ClassifierModel(config, 1), batch))[:, 0]}
 
 
-def squad_examples(run: Run, requests: Requests) -> tuple[list[Question], TokenizedExamples]:
+def squad_examples(run: Run, requests: Requests) -> tuple[list[SquadQuestion], TokenizedExamples]:
   """Questions and their windows."""
   config = run.task_config
   questions = [
-    Question(str(i), i, request["question"], Paragraph("", request["context"])) for i, request in enumerate(requests)
+    SquadQuestion(str(i), i, request["question"], SquadParagraph("", request["context"]))
+    for i, request in enumerate(requests)
   ]
   featurizer = SquadFeaturizer(run.tokenizer.config, MAX_LENGTH, config.max_query_length, config.doc_stride)
   return questions, featurizer(questions)

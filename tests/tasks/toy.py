@@ -17,7 +17,7 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
-from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import LOSS, FinetuningTask
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
@@ -73,14 +73,14 @@ class ToyTask(FinetuningTask):
     loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"logits": logits, "losses": losses, "label_ids": batch["label_ids"]})
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     return {"accuracy": float(np.mean(outputs["logits"].argmax(-1) == outputs["label_ids"]))}
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     (path,) = self.prediction_files(directory, predictions_file)
     rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run(self.data("test"))["logits"])]

@@ -21,7 +21,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
 from albert.tasks.glue import specs
@@ -166,10 +166,10 @@ class TextTask(FinetuningTask):
     return len(self.spec.labels)
 
   @abc.abstractmethod
-  def scores(self, outputs: Outputs) -> np.ndarray:
+  def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Converts the outputs of forward to scores (see Predictions)."""
 
-  def predictions(self, split: str, outputs: Outputs) -> Predictions:
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split.
 
     Args:
@@ -181,11 +181,11 @@ class TextTask(FinetuningTask):
     labels = rows.labels[indices] if self._formats[split].label else None
     return Predictions([rows.ids[i] for i in indices], self.spec.labels, self.scores(outputs), labels)
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the task's metrics (see compute_metrics)."""
     return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
 
-  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+  def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions, mistakes and a picture."""
     result, rows = self.predictions(split, outputs), self.raw_rows(split)
     columns = [column for column in (rows.first, rows.second) if column is not None]
@@ -215,7 +215,7 @@ class TextTask(FinetuningTask):
     return paths
 
   def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes the predictions of the test sets, and the submissions to gluebenchmark.com."""
     del model
@@ -244,7 +244,7 @@ class ClassificationTask(TextTask):
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
     return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
 
-  def scores(self, outputs: Outputs) -> np.ndarray:
+  def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the classes, float64 [N, C]."""
     return predictions.softmax(outputs["logits"])
 
@@ -264,7 +264,7 @@ class RegressionTask(TextTask):
     loss = weighted_mean(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"values": values})
 
-  def scores(self, outputs: Outputs) -> np.ndarray:
+  def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the predicted numbers, float32 [N]."""
     return outputs["values"]
 
@@ -326,7 +326,7 @@ class RankingTask(TextTask):
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
     return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 
-  def scores(self, outputs: Outputs) -> np.ndarray:
+  def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
     probabilities = np.exp(outputs["log_probabilities"].astype(np.float64))
     return probabilities if self._right_class() == 1 else probabilities[:, ::-1]

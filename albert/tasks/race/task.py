@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
-from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
@@ -85,7 +85,7 @@ class RaceTask(FinetuningTask):
     loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
-  def predictions(self, split: str, outputs: Outputs) -> Predictions:
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split.
 
     Args:
@@ -101,17 +101,17 @@ class RaceTask(FinetuningTask):
     names = tuple(option_name(index) for index in range(logits.shape[1]))
     return Predictions([question.id for question in questions], names, probabilities, labels)
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the accuracies (see compute_metrics)."""
     return race_evaluation.compute_metrics(self.predictions(split, outputs))
 
-  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+  def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions and mistakes."""
     result = self.predictions(split, outputs)
     predictions.write_predictions(directory, split, result)
     predictions.write_mistakes(directory, split, result, self._text_columns(split, outputs))
 
-  def _text_columns(self, split: str, outputs: Outputs) -> Sequence[tuple[str, Sequence[str]]]:
+  def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
     """The texts that are written beside a mistake, as (name of the column, texts of all questions)."""
     questions = [self.raw(split)[i] for i in outputs["example_index"]]
     return [
@@ -124,7 +124,7 @@ class RaceTask(FinetuningTask):
     return [predictions_file or predictions.predictions_path(directory, TEST)]
 
   def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes the predictions of the test set."""
     del model

@@ -74,7 +74,7 @@ def recipe_name(config: SquadConfig) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class SquadAnswer:
   """An answer, which is a span of the paragraph: context[start : start + len(text)] == text.
 
   Attributes:
@@ -87,7 +87,7 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Paragraph:
+class SquadParagraph:
   """A paragraph, which several questions may share, and the title of its article."""
 
   title: str
@@ -95,7 +95,7 @@ class Paragraph:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class SquadQuestion:
   """A question about a paragraph.
 
   Attributes:
@@ -110,12 +110,12 @@ class Question:
   id: str
   index: int
   text: str
-  paragraph: Paragraph
-  answers: tuple[Answer, ...] = ()
+  paragraph: SquadParagraph
+  answers: tuple[SquadAnswer, ...] = ()
   is_impossible: bool = False
 
 
-def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool) -> list[Question]:
+def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
   """Reads all questions of the files, in order.
 
   Args:
@@ -127,7 +127,7 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
       JSON path), belongs to the other version of SQuAD, or has an answer that is not at its answer_start, a repeated id
       or a question without an answer; or there are no questions.
   """
-  questions: list[Question] = []
+  questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> where it is in the files
   for path in paths:
     first, says_is_impossible = len(questions), False
@@ -185,19 +185,19 @@ class _File(msgspec.Struct, Generic[_Q]):
   data: list[_Article[_Q]]
 
 
-def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, Paragraph, _QuestionEntry]]:
+def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Yields (file and JSON path, paragraph, entry) for every question."""
   content: _File[_QuestionEntry] = files.read_json(path, _File[kind], _REMEDY)  # type: ignore[valid-type]
   for i, article in enumerate(content.data):
     for j, values in enumerate(article.paragraphs):
-      paragraph = Paragraph(article.title if isinstance(article.title, str) else "", values.context)
+      paragraph = SquadParagraph(article.title if isinstance(article.title, str) else "", values.context)
       for k, entry in enumerate(values.qas):
         yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
-def _question(where: str, paragraph: Paragraph, entry: _QuestionEntry, index: int) -> Question:
+def _question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
   if not isinstance(entry, _AnsweredEntry):
-    return Question(entry.id, index, entry.question, paragraph)
+    return SquadQuestion(entry.id, index, entry.question, paragraph)
   where = f"{where}, question {entry.id}"
   is_impossible = entry.is_impossible is True
   if isinstance(entry.answers, msgspec.UnsetType):
@@ -205,10 +205,10 @@ def _question(where: str, paragraph: Paragraph, entry: _QuestionEntry, index: in
   if is_impossible and entry.answers:
     raise UserError(f"{where}: is_impossible is true, but it has answers: correct one of the two")
   answers = [_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)]
-  return Question(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
+  return SquadQuestion(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
 
 
-def _answer(where: str, context: str, entry: _AnswerEntry) -> Answer:
+def _answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
   text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
@@ -220,10 +220,10 @@ def _answer(where: str, context: str, entry: _AnswerEntry) -> Answer:
       f"{where}: answer_start {start} (in characters, from 0) points at {shown(text_at_start)}, but the answer is "
       f"{shown(text)}, {remedy}"
     )
-  return Answer(text, start)
+  return SquadAnswer(text, start)
 
 
-def _check_version(path: str, question: Question, *, version_2: bool) -> None:
+def _check_version(path: str, question: SquadQuestion, *, version_2: bool) -> None:
   if question.is_impossible and not version_2:
     raise UserError(
       f"{path}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, "

@@ -17,7 +17,7 @@ from albert.io import files
 from albert.metrics import squad
 from albert.tasks.predictions import check_predictions_exist, write_table
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import Question
+from albert.tasks.squad.data import SquadQuestion
 from albert.tasks.squad.features import gold_texts
 from albert.tasks.squad.predictions import PROBABILITY, SquadPredictions
 
@@ -31,7 +31,7 @@ _words = re.compile(r"\S+").finditer
 GoldAnswers = dict[str, list[str]]
 
 
-def gold_answers_of(questions: Sequence[Question], predictions: SquadPredictions) -> GoldAnswers:
+def gold_answers_of(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> GoldAnswers:
   """Returns the correct answers of those questions that have predictions."""
   return {q.id: [answer.text for answer in q.answers] for q in questions if q.id in predictions.nbest}
 
@@ -50,7 +50,7 @@ def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_thr
   return squad.evaluate_v2(answers, predictions.best_texts(), predictions.null_odds, null_threshold)
 
 
-def baselines(questions: Sequence[Question], *, version_2: bool) -> dict[str, float]:
+def baselines(questions: Sequence[SquadQuestion], *, version_2: bool) -> dict[str, float]:
   """Computes the scores of simple baselines, to compare a model with.
 
   Args:
@@ -70,12 +70,12 @@ def baselines(questions: Sequence[Question], *, version_2: bool) -> dict[str, fl
   return results
 
 
-def _first_sentence_of(question: Question) -> str:
+def _first_sentence_of(question: SquadQuestion) -> str:
   match = _first_sentence(question.paragraph.context)
   return match.group() if match else question.paragraph.context
 
 
-def _random_span(question: Question) -> str:
+def _random_span(question: SquadQuestion) -> str:
   """One to five consecutive words, drawn with the question's id as the seed."""
   context = question.paragraph.context
   words = [word.span() for word in _words(context)]
@@ -88,8 +88,8 @@ def _random_span(question: Question) -> str:
 
 
 def find_unaligned_answers(
-  questions: Sequence[Question], examples: TokenizedExamples
-) -> list[tuple[Question, str | None]]:
+  questions: Sequence[SquadQuestion], examples: TokenizedExamples
+) -> list[tuple[SquadQuestion, str | None]]:
   """Finds the questions whose first answer differs from the text of their labels.
 
   An answer may begin or end inside a token ("six" in "sixth"): the labels then mark the whole token. An answer that is
@@ -102,7 +102,7 @@ def find_unaligned_answers(
   Returns: (question, text of its labels, or None if it has no labels) for each such question.
   """
   label_texts = gold_texts(questions, examples)
-  differing: list[tuple[Question, str | None]] = []
+  differing: list[tuple[SquadQuestion, str | None]] = []
   for question in questions:
     text = label_texts.get(question.index)
     if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
@@ -110,7 +110,7 @@ def find_unaligned_answers(
   return differing
 
 
-def write_unaligned(path: str, unaligned_questions: Sequence[tuple[Question, str | None]]) -> None:
+def write_unaligned(path: str, unaligned_questions: Sequence[tuple[SquadQuestion, str | None]]) -> None:
   """Writes the questions that find_unaligned_answers returned to a tab-separated file.
 
   Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
@@ -121,7 +121,7 @@ def write_unaligned(path: str, unaligned_questions: Sequence[tuple[Question, str
 
 def write_evaluation(
   directory: str,
-  questions: Sequence[Question],
+  questions: Sequence[SquadQuestion],
   predictions: SquadPredictions,
   null_threshold: float,
 ) -> list[str]:

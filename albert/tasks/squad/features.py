@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert.data.examples import TokenizedExamples
-from albert.tasks.squad.data import Answer, Question
+from albert.tasks.squad.data import SquadAnswer, SquadQuestion
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
@@ -52,7 +52,7 @@ class SquadFeaturizer:
   max_query_length: int
   doc_stride: int
 
-  def __call__(self, questions: Sequence[Question]) -> TokenizedExamples:
+  def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
     """Returns the windows of all questions, in order. Labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
     question_ids = tokenizer.encode_batch(question.text for question in questions)
@@ -121,7 +121,7 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
   return np.argmax(np.where((before >= 0) & (after >= 0), scores, -1.0), axis=0)
 
 
-def answer_tokens(tokens: TokensWithOffsets, answer: Answer) -> tuple[int, int] | None:
+def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, int] | None:
   """Finds the tokens of an answer.
 
   Returns: the indices of the first and last token that overlap with the answer. If no token overlaps with it, the next
@@ -167,7 +167,7 @@ def _examples(
   )
 
 
-def gold_texts(questions: Sequence[Question], examples: TokenizedExamples) -> dict[int, str]:
+def gold_texts(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> dict[int, str]:
   """Returns the text that the labels of each question mark.
 
   Args:

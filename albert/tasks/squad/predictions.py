@@ -18,12 +18,12 @@ from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tasks.predictions import companion_path, softmax
-from albert.tasks.squad.data import Question
+from albert.tasks.squad.data import SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, QUESTION_INDEX
 
 # N windows, S tokens of the longest window, T tokens of a window, K starts of the beam search, M ends of each start.
 
-Outputs = Mapping[str, np.ndarray]
+WindowOutputs = Mapping[str, np.ndarray]
 # Index of a question -> its candidate answers.
 CandidateLists = dict[int, list["CandidateSpan"]]
 NbestEntry = dict[str, Any]
@@ -93,7 +93,7 @@ class _Window(NamedTuple):
   char_ends: np.ndarray
 
 
-def _windows(outputs: Outputs, examples: TokenizedExamples) -> Iterator[_Window]:
+def _windows(outputs: WindowOutputs, examples: TokenizedExamples) -> Iterator[_Window]:
   for row, window in enumerate(outputs[EXAMPLE_INDEX]):
     tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
@@ -107,7 +107,7 @@ def _windows(outputs: Outputs, examples: TokenizedExamples) -> Iterator[_Window]
 
 
 def candidates_v1(
-  outputs: Outputs, examples: TokenizedExamples, *, num_spans: int, max_answer_length: int
+  outputs: WindowOutputs, examples: TokenizedExamples, *, num_spans: int, max_answer_length: int
 ) -> CandidateLists:
   """Finds the best spans of each question (SQuAD v1.1).
 
@@ -139,7 +139,7 @@ def candidates_v1(
   return candidates
 
 
-def candidates_v2(outputs: Outputs, examples: TokenizedExamples, *, max_answer_length: int) -> CandidateLists:
+def candidates_v2(outputs: WindowOutputs, examples: TokenizedExamples, *, max_answer_length: int) -> CandidateLists:
   """Collects the spans that the beam search found for each question (SQuAD v2.0).
 
   Args:
@@ -172,7 +172,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
   return np.argpartition(-values, count - 1)[:count] if len(values) > count else np.arange(len(values))
 
 
-def lowest_null_logits(outputs: Outputs, examples: TokenizedExamples) -> dict[int, float]:
+def lowest_null_logits(outputs: WindowOutputs, examples: TokenizedExamples) -> dict[int, float]:
   """Finds the lowest null logit among the windows of each question.
 
   The null logit of a window is low if the window seems to hold an answer. A question counts as answerable if any one of
@@ -191,8 +191,8 @@ def lowest_null_logits(outputs: Outputs, examples: TokenizedExamples) -> dict[in
 
 
 def predictions_v1(
-  questions: Sequence[Question],
-  outputs: Outputs,
+  questions: Sequence[SquadQuestion],
+  outputs: WindowOutputs,
   examples: TokenizedExamples,
   *,
   n_best_size: int,
@@ -211,8 +211,8 @@ def predictions_v1(
 
 
 def predictions_v2(
-  questions: Sequence[Question],
-  outputs: Outputs,
+  questions: Sequence[SquadQuestion],
+  outputs: WindowOutputs,
   examples: TokenizedExamples,
   *,
   n_best_size: int,
@@ -232,7 +232,7 @@ def predictions_v2(
 
 
 def _nbest(
-  questions: Sequence[Question], candidates: CandidateLists, n_best_size: int, kind: str
+  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, kind: str
 ) -> dict[str, list[NbestEntry]]:
   nbest = {}
   for index in sorted(candidates):

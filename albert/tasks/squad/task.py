@@ -18,11 +18,11 @@ from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
-from albert.tasks.base import Batch, ForwardResult, Outputs, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import Question, SquadConfig, read_questions
+from albert.tasks.squad.data import SquadConfig, SquadQuestion, read_questions
 from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, START_POSITIONS, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
 from albert.weights.names import heads
@@ -52,7 +52,7 @@ class SquadTask(FinetuningTask):
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
-    self._latest: tuple[Outputs, SquadPredictions] | None = None
+    self._latest: tuple[DatasetOutputs, SquadPredictions] | None = None
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the version of SQuAD, which determines the head."""
@@ -77,7 +77,7 @@ class SquadTask(FinetuningTask):
       raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
     return files.expand_globs(globs, flag=flag)
 
-  def raw_examples(self, split: str) -> Sequence[Question]:
+  def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split."""
     version_2 = self.config.version_2_with_negative
     return read_questions(self.data_files(split), version_2=version_2, with_answers=split != TEST)
@@ -144,17 +144,17 @@ class SquadTask(FinetuningTask):
 
   @abc.abstractmethod
   def _predictions(
-    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
   ) -> SquadPredictions:
     """Finds the answers in the outputs of forward."""
 
-  def predictions(self, split: str, outputs: Outputs) -> SquadPredictions:
+  def predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
     """Returns the answers to the questions of a split. `outputs` may have the windows of only some of them."""
     if self._latest is None or self._latest[0] is not outputs:
       self._latest = outputs, self._predictions(self.raw(split), outputs, self.examples(split))
     return self._latest[1]
 
-  def evaluation_metrics(self, split: str, outputs: Outputs) -> dict[str, float]:
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores in percent, and those of simple baselines."""
     questions = self.raw(split)
     if self._baselines is None:
@@ -165,7 +165,7 @@ class SquadTask(FinetuningTask):
       squad_evaluation.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
     )
 
-  def write_evaluation(self, split: str, outputs: Outputs, directory: str) -> None:
+  def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the correct answers, and mistakes."""
     predictions = self.predictions(split, outputs)
     squad_evaluation.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
@@ -176,7 +176,7 @@ class SquadTask(FinetuningTask):
     return [path for kind, path in paths.items() if kind != "null_odds" or self.config.version_2_with_negative]
 
   def predict(
-    self, model: keras.Model, run_model: Callable[[Dataset], Outputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     """Writes predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     del model
@@ -212,7 +212,7 @@ class SquadV1Task(SquadTask):
     )
 
   def _predictions(
-    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
   ) -> SquadPredictions:
     config = self.config
     return squad_predictions.predictions_v1(
@@ -268,7 +268,7 @@ class SquadV2Task(SquadTask):
     )
 
   def _predictions(
-    self, questions: Sequence[Question], outputs: Outputs, examples: TokenizedExamples
+    self, questions: Sequence[SquadQuestion], outputs: DatasetOutputs, examples: TokenizedExamples
   ) -> SquadPredictions:
     config = self.config
     return squad_predictions.predictions_v2(

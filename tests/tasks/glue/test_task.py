@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.data.batches import ExampleDataset
 from albert.errors import UserError
-from albert.tasks.base import Outputs
+from albert.tasks.base import DatasetOutputs
 from albert.tasks.glue.specs import ClassifierConfig
 from albert.tasks.glue.task import ClassificationTask, RankingTask, RegressionTask, TextTask, make_task
 from tests.synthetic import TINY_MODEL
@@ -38,7 +38,7 @@ def config(spm_model: str, task_name: str, **options: Any) -> ClassifierConfig:
   return ClassifierConfig(spm_model_file=spm_model, task_name=task_name, max_seq_length=48, **options)
 
 
-def forward(task: TextTask, split: str) -> tuple[float, Outputs, dict[str, np.ndarray]]:
+def forward(task: TextTask, split: str) -> tuple[float, DatasetOutputs, dict[str, np.ndarray]]:
   """Returns the mean loss and the outputs of a newly initialized model for a whole split, and the batch."""
   model = task.build_model()
   data = task.data(split)
@@ -160,7 +160,7 @@ def test_predictions_of_all_test_sets(archive: Path, model_config: ModelConfig, 
     model = task.build_model()
     assert isinstance(task, TextTask)
 
-    def run(data: Any) -> Outputs:
+    def run(data: Any) -> DatasetOutputs:
       logits = np.eye(3, dtype=np.float32)[np.arange(data.num_examples) % 3]
       return {"logits": logits, "example_index": np.arange(data.num_examples)}
 
@@ -177,7 +177,7 @@ def test_the_diagnostic_set_is_optional(model_config: ModelConfig, spm_model: st
   write_archive(tmp_path, ["MNLI"], num_rows=3)
   task = make_task(model_config, config(spm_model, "MNLI", data_dir=str(tmp_path)))
 
-  def run(data: Any) -> Outputs:
+  def run(data: Any) -> DatasetOutputs:
     return {"logits": np.zeros([3, 3], np.float32), "example_index": np.arange(3)}
 
   assert [Path(path).name for path in task.predict(task.build_model(), run, str(tmp_path))][1::2] == [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.squad.data import Answer, read_questions
+from albert.tasks.squad.data import SquadAnswer, read_questions
 from tests.tasks.squad.question_files import qa, squad_file
 
 CONTEXT = "Café Müller opened in 1978.\nPina Bausch made it."
@@ -36,7 +36,7 @@ def test_questions_of_several_files_in_order(tmp_path: Path) -> None:
   questions = read(first, second)
   assert [q.index for q in questions] == [0, 1, 2, 3]
   assert [(q.id, q.text) for q in questions] == [("a", "When?"), ("b", "Who?"), ("c", "What?"), ("d", "f?")]
-  assert questions[0].answers == (Answer("1978", 22), Answer("in 1978", 19))
+  assert questions[0].answers == (SquadAnswer("1978", 22), SquadAnswer("in 1978", 19))
   assert questions[0].paragraph is questions[1].paragraph
   assert (questions[2].paragraph.title, questions[2].paragraph.context) == ("T0", "A b.")
 

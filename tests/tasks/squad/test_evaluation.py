@@ -9,18 +9,18 @@ import pytest
 
 from albert.metrics import squad
 from albert.tasks.squad import evaluation as squad_evaluation
-from albert.tasks.squad.data import Answer, Paragraph, Question
+from albert.tasks.squad.data import SquadAnswer, SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
 from albert.tokenization.config import TokenizerConfig
 
 CONTEXT = "The captain sold St. Mary in 1906! Nobody remembered why."
-PARAGRAPH = Paragraph("t", CONTEXT)
+PARAGRAPH = SquadParagraph("t", CONTEXT)
 
 
-def question(identity: str, index: int, *answers: str) -> Question:
-  found = tuple(Answer(text, CONTEXT.index(text)) for text in answers)
-  return Question(identity, index, f"{identity}?", PARAGRAPH, found, not answers)
+def question(identity: str, index: int, *answers: str) -> SquadQuestion:
+  found = tuple(SquadAnswer(text, CONTEXT.index(text)) for text in answers)
+  return SquadQuestion(identity, index, f"{identity}?", PARAGRAPH, found, not answers)
 
 
 def test_baselines_of_v1() -> None:
@@ -40,7 +40,7 @@ def test_baselines_of_v1() -> None:
 
 
 def test_baselines_for_an_empty_paragraph() -> None:
-  questions = [Question("q", 0, "?", Paragraph("t", " "), (Answer("x", 0),))]
+  questions = [SquadQuestion("q", 0, "?", SquadParagraph("t", " "), (SquadAnswer("x", 0),))]
   assert set(squad_evaluation.baselines(questions, version_2=False).values()) == {0.0}
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from albert.metrics.squad import evaluate_v1
-from albert.tasks.squad.data import Answer, Paragraph, Question, read_questions
+from albert.tasks.squad.data import SquadAnswer, SquadParagraph, SquadQuestion, read_questions
 from albert.tasks.squad.features import (
   CHAR_ENDS,
   CHAR_STARTS,
@@ -74,8 +74,8 @@ def test_windows_and_maximum_context(num_tokens: int, room: int, stride: int) ->
     assert best[token] == -max(scores)[1]
 
 
-def place(context: str, text: str) -> Answer:
-  return Answer(text, context.index(text))
+def place(context: str, text: str) -> SquadAnswer:
+  return SquadAnswer(text, context.index(text))
 
 
 CONTEXT = (
@@ -84,15 +84,19 @@ CONTEXT = (
 
 
 @pytest.fixture
-def questions() -> list[Question]:
-  first, second, empty = Paragraph("t", CONTEXT), Paragraph("t", "a short letter from paris"), Paragraph("t", " ")
+def questions() -> list[SquadQuestion]:
+  first, second, empty = (
+    SquadParagraph("t", CONTEXT),
+    SquadParagraph("t", "a short letter from paris"),
+    SquadParagraph("t", " "),
+  )
   return [
-    Question("a", 0, "when did the teacher describe it?", first, (place(CONTEXT, "1999"),)),
-    Question("b", 1, "how many letters were there in the whole village?", first, (place(CONTEXT, "12,500"),)),
-    Question("c", 2, "?", first, (place(CONTEXT, "garden behind the house"), place(CONTEXT, "garden"))),
-    Question("d", 3, "who?", second, (), True),
-    Question("e", 4, "where from?", second, (place(second.context, "paris"),)),
-    Question("f", 5, "nothing?", empty, (), True),
+    SquadQuestion("a", 0, "when did the teacher describe it?", first, (place(CONTEXT, "1999"),)),
+    SquadQuestion("b", 1, "how many letters were there in the whole village?", first, (place(CONTEXT, "12,500"),)),
+    SquadQuestion("c", 2, "?", first, (place(CONTEXT, "garden behind the house"), place(CONTEXT, "garden"))),
+    SquadQuestion("d", 3, "who?", second, (), True),
+    SquadQuestion("e", 4, "where from?", second, (place(second.context, "paris"),)),
+    SquadQuestion("f", 5, "nothing?", empty, (), True),
   ]
 
 
@@ -119,13 +123,13 @@ def test_answers_of_whole_words_are_returned_exactly(
   is_written = [bool(set(words[i]).difference(*UNWRITTEN)) for i in (first, last)]
   assume(all(is_written))  # a word of such characters alone has no token
   start = sum(len(text) + len(gap) for text in words[:first])
-  answer = Answer(gap.join(words[first : last + 1]), start)
+  answer = SquadAnswer(gap.join(words[first : last + 1]), start)
   tokens = load_tokenizer(TokenizerConfig(spm_model), OffsetTokenizer).encode_with_offsets(context)
   begin, end = answer_tokens(tokens, answer)
   assert context[tokens.starts[begin] : tokens.ends[end]] == answer.text
 
 
-def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[Question]) -> None:
+def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQuestion]) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   examples = featurizer(spm_model)(questions)
   number = 0
@@ -153,7 +157,9 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[Questi
   assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5
 
 
-def test_labels_mark_the_first_answer_in_windows_that_contain_it(spm_model: str, questions: list[Question]) -> None:
+def test_labels_mark_the_first_answer_in_windows_that_contain_it(
+  spm_model: str, questions: list[SquadQuestion]
+) -> None:
   examples = featurizer(spm_model)(questions)
   labels = examples.labels
   seen = set()
@@ -176,7 +182,7 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(spm_model: str,
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
 
 
-def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[Question]) -> None:
+def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[SquadQuestion]) -> None:
   examples = featurizer(spm_model)(questions)
   windows = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
   of_question = examples.labels[QUESTION_INDEX][windows]
@@ -191,14 +197,14 @@ def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, q
 def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:
   # 'the' 0-3, '' 4-4, 'sixth' 4-9, 'one' 10-13
   tokens = TokensWithOffsets(np.array([5, 6, 7, 8]), np.array([0, 4, 4, 10]), np.array([3, 4, 9, 13]))
-  assert answer_tokens(tokens, Answer("six", 4)) == (2, 2)
-  assert answer_tokens(tokens, Answer("th on", 7)) == (2, 3)
-  assert answer_tokens(tokens, Answer(" sixth ", 3)) == (1, 2)
-  assert answer_tokens(tokens, Answer("the", 0)) == (0, 0)
-  assert answer_tokens(tokens, Answer(" ", 3)) == (1, 1)  # no token of its own: the next one
-  assert answer_tokens(tokens, Answer("!", 13)) == (3, 3)
+  assert answer_tokens(tokens, SquadAnswer("six", 4)) == (2, 2)
+  assert answer_tokens(tokens, SquadAnswer("th on", 7)) == (2, 3)
+  assert answer_tokens(tokens, SquadAnswer(" sixth ", 3)) == (1, 2)
+  assert answer_tokens(tokens, SquadAnswer("the", 0)) == (0, 0)
+  assert answer_tokens(tokens, SquadAnswer(" ", 3)) == (1, 1)  # no token of its own: the next one
+  assert answer_tokens(tokens, SquadAnswer("!", 13)) == (3, 3)
   nothing = np.zeros(0, np.int32)
-  assert answer_tokens(TokensWithOffsets(nothing, nothing, nothing), Answer("x", 0)) is None
+  assert answer_tokens(TokensWithOffsets(nothing, nothing, nothing), SquadAnswer("x", 0)) is None
 
 
 def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:

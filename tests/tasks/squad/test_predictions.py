@@ -12,7 +12,7 @@ import pytest
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
 from albert.errors import UserError
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import Paragraph, Question
+from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, P_MASK, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions, average_predictions, predictions_v1, predictions_v2
 from albert.tokenization.config import TokenizerConfig
@@ -23,13 +23,13 @@ MAX_LENGTH = 5
 
 
 @pytest.fixture(scope="module")
-def questions() -> list[Question]:
-  paragraphs = [Paragraph("t", " ".join(document)) for document in english_like_documents(6, seed=8)]
-  return [Question(f"q{i}", i, "who forgot the letter?", paragraphs[i // 2]) for i in range(12)]
+def questions() -> list[SquadQuestion]:
+  paragraphs = [SquadParagraph("t", " ".join(document)) for document in english_like_documents(6, seed=8)]
+  return [SquadQuestion(f"q{i}", i, "who forgot the letter?", paragraphs[i // 2]) for i in range(12)]
 
 
 @pytest.fixture(scope="module")
-def examples(spm_model: str, questions: list[Question]) -> TokenizedExamples:
+def examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExamples:
   return SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
 
 
@@ -41,7 +41,7 @@ def spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
   return [(i, j) for i in places for j in places if i <= j < i + MAX_LENGTH and best[i]]
 
 
-def text_of(examples: TokenizedExamples, questions: list[Question], window: int, span: tuple[int, int]) -> str:
+def text_of(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: tuple[int, int]) -> str:
   offset = examples.token_offsets[window]
   start = examples.token_features[CHAR_STARTS][offset + span[0]]
   end = examples.token_features[CHAR_ENDS][offset + span[1]]
@@ -68,7 +68,7 @@ def check(found: SquadPredictions, expected: dict[str, list[tuple[str, float]]],
     assert [entry["probability"] for entry in entries] == pytest.approx(probabilities, abs=1e-6)
 
 
-def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: list[Question]) -> None:
+def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
   rng = np.random.default_rng(0)
   order = np.arange(examples.num_examples)
   assert examples.num_examples > 2 * len(questions)
@@ -93,7 +93,7 @@ def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: li
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: int) -> None:
   """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
-  questions = [Question("q", 0, "what?", Paragraph("t", "nobody sold the letter \u6771"))]
+  questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", "nobody sold the letter \u6771"))]
   examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
   assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
@@ -138,7 +138,7 @@ def beams(
   }
 
 
-def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[Question]) -> None:
+def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
   outputs = beams(examples, np.random.default_rng(1), 2, 1)
   expected, odds = {}, {}
   for question in questions:
@@ -166,7 +166,7 @@ def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[Que
 
 
 def test_only_questions_with_windows_in_the_outputs_are_answered(
-  examples: TokenizedExamples, questions: list[Question]
+  examples: TokenizedExamples, questions: list[SquadQuestion]
 ) -> None:
   outputs = beams(examples, np.random.default_rng(1), 9, 8)
   rows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
@@ -178,7 +178,7 @@ def test_only_questions_with_windows_in_the_outputs_are_answered(
 
 
 def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
-  questions = [Question("q", 0, "what?", Paragraph("t", " \n"))]
+  questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", " \n"))]
   examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   logits = np.zeros((1, 40), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
