@@ -61,7 +61,7 @@ def _measure(
   """Prints a row of the table for each number of processes."""
   from albert.tasks.finetuning import TRAIN
 
-  raw = _repeated(task.raw(TRAIN), FLAGS.copies)
+  raw = _repeated(task.cached_raw_examples(TRAIN), FLAGS.copies)
   featurize = task.featurizer(TRAIN)
   rates: dict[int, list[float]] = {number: [] for number in processes}
   made = 0

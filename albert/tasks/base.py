@@ -40,7 +40,12 @@ class WeightedSum(NamedTuple):
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
-  """The mean of values with weights, both float32 of one shape: [B] for examples, [B, P] for masked tokens."""
+  """Returns the weighted sum of values, and the sum of their weights.
+
+  Args:
+    values: float32, [B] for examples or [B, P] for masked tokens.
+    weights: float32, of the same shape.
+  """
   return WeightedSum(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
 
 
@@ -57,7 +62,7 @@ class ForwardResult(NamedTuple):
 
 
 class Task(abc.ABC):
-  """Something to train, evaluate and predict with: a model, its data, its losses and its metrics.
+  """A task that models are trained for: the model, its data, its losses, its metrics and its predictions.
 
   Attributes:
     name: the name in the registry and in config.json.

@@ -13,7 +13,7 @@ from albert.io import files
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
 
 _MASK = "[MASK]"
-_NUM_PIECES = 5
+_NUM_CANDIDATES = 5
 
 
 class MaskedLine(NamedTuple):
@@ -44,8 +44,8 @@ def read_masked_lines(paths: Sequence[str], tokenizer: Tokenizer, *, max_length:
   """
   masked_lines = []
   for path in paths:
-    with files.open_file(path) as f:
-      content = f.read()
+    with files.open_file(path) as file:
+      content = file.read()
     try:
       lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -84,11 +84,12 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
       "masked_lm_positions": tf.constant([line.positions]),
     }
   )
-  top = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_PIECES)
-  for mask, (values, indices) in enumerate(zip(top.values.numpy(), top.indices.numpy(), strict=True), start=1):
+  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_CANDIDATES)
+  by_mask = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
+  for mask, (probabilities, ids) in enumerate(by_mask, start=1):
     row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
-    for rank, (value, index) in enumerate(zip(values, indices, strict=True), start=1):
-      row |= {f"piece_{rank}": tokenizer.piece(int(index)), f"probability_{rank}": round(float(value), 6)}
+    for rank, (probability, token_id) in enumerate(zip(probabilities, ids, strict=True), start=1):
+      row |= {f"piece_{rank}": tokenizer.piece(int(token_id)), f"probability_{rank}": round(float(probability), 6)}
     yield row
 
 
@@ -104,11 +105,21 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
   for index, part in enumerate(text.split(_MASK)):
     if index:
       ids.append(MASK_ID)
-    encoded = tokenizer.encode(part)
-    if index and encoded and not part[0].isspace():
+    part_ids = tokenizer.encode(part)
+    if index and part_ids and not part[0].isspace():
       # SentencePiece marks the first piece of a text as the start of a word. If text such as "." follows a mask
       # without a space, its first piece must not be marked.
-      first = tokenizer.piece(encoded[0]).removeprefix(WORD_START)
-      encoded[:1] = [] if not first else [tokenizer.pieces.index(first)] if first in tokenizer.pieces else encoded[:1]
-    ids += encoded
+      part_ids[:1] = _without_word_start(tokenizer, part_ids[0])
+    ids += part_ids
   return ids
+
+
+def _without_word_start(tokenizer: Tokenizer, token_id: int) -> list[int]:
+  """The id of the same piece without ▁; no id if the piece is ▁ alone.
+
+  If the vocabulary lacks the piece without ▁, the id stays as it is.
+  """
+  piece = tokenizer.piece(token_id).removeprefix(WORD_START)
+  if not piece:
+    return []
+  return [tokenizer.pieces.index(piece)] if piece in tokenizer.pieces else [token_id]

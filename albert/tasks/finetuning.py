@@ -51,7 +51,8 @@ class FinetuningTask(Task):
     evaluation_splits: the splits to evaluate on.
 
   Raises:
-    UserError: no vocabulary, one of another size than the model's, or a max_seq_length that the model cannot take.
+    UserError: there is no vocabulary, its size is not the model's vocab_size, or max_seq_length is greater than the
+      model's number of positions.
   """
 
   higher_is_better = True
@@ -68,7 +69,7 @@ class FinetuningTask(Task):
     if config.max_seq_length > model_config.max_position_embeddings:
       raise UserError(
         f"--max_seq_length={config.max_seq_length}: the model has {model_config.max_position_embeddings} positions: "
-        "give at most that"
+        f"give {model_config.max_position_embeddings} or less"
       )
     if not config.spm_model_file:
       raise UserError(
@@ -95,7 +96,7 @@ class FinetuningTask(Task):
 
   @abc.abstractmethod
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the files of a split. `raw` calls this once and keeps the result."""
+    """Reads the files of a split. `cached_raw_examples` calls this once and keeps the result."""
 
   @abc.abstractmethod
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
@@ -140,8 +141,8 @@ class FinetuningTask(Task):
     return {output_files.VOCABULARY: self.config.spm_model_file}
 
   @functools.lru_cache(maxsize=8)  # noqa: B019  (a task lives as long as its run)
-  def raw(self, split: str) -> Sequence[Any]:
-    """Returns raw_examples(split), which is read only once. Raises UserError if it is empty."""
+  def cached_raw_examples(self, split: str) -> Sequence[Any]:
+    """Returns raw_examples(split), but reads the files only once. Raises UserError if there are no examples."""
     raw = self.raw_examples(split)
     if not raw:
       raise UserError(f"{', '.join(self.data_files(split))}: no examples; give the file of the {split} set")
@@ -169,7 +170,7 @@ class FinetuningTask(Task):
         **self.feature_settings(split),
       }
       self._examples[split] = make_examples(
-        self.raw(split),
+        self.cached_raw_examples(split),
         self.featurizer(split),
         name=f"{self.name}-{split}",
         key=key,
@@ -180,7 +181,7 @@ class FinetuningTask(Task):
     return self._examples[split]
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
-    """Raises UserError for an id or segment without an embedding: a GPU or TPU would silently use another embedding."""
+    """Raises UserError if an id or a segment has no embedding. A GPU or TPU would silently use another embedding."""
     ids, vocab_size = examples.input_ids, self.model_config.vocab_size
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
       raise UserError(
@@ -207,7 +208,7 @@ class FinetuningTask(Task):
     splits += self.evaluation_splits if evaluate else []
     splits += self.prediction_splits() if predict else []
     for split in splits:
-      self.raw(split)
+      self.cached_raw_examples(split)
 
   def data(self, split: str) -> ExampleDataset:
     """Returns the dataset of a split."""

@@ -172,7 +172,7 @@ def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[
   first = all_predictions[0]
   for other, path in zip(all_predictions[1:], paths[1:], strict=True):
     if other.label_names != first.label_names:
-      other_names, first_names = (", ".join(each.label_names) or "numbers" for each in (other, first))
+      other_names, first_names = (", ".join(result.label_names) or "numbers" for result in (other, first))
       raise UserError(
         f"{path}: its labels are {other_names}; those of {paths[0]} are {first_names}: give runs of one task"
       )
@@ -181,7 +181,9 @@ def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[
     both_known = other.labels is not None and first.labels is not None
     if (other.labels is None) != (first.labels is None) or (both_known and np.any(other.labels != first.labels)):
       raise UserError(f"{path}: its column {_LABEL!r} is not that of {paths[0]}: give runs on the same data")
-  return dataclasses.replace(first, scores=np.mean([p.scores.astype(np.float64) for p in all_predictions], axis=0))
+  return dataclasses.replace(
+    first, scores=np.mean([result.scores.astype(np.float64) for result in all_predictions], axis=0)
+  )
 
 
 def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
@@ -196,22 +198,22 @@ def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> No
   Raises:
     UserError: some runs have the file and others do not; the message gives the command that writes it.
   """
-  lacking = [directory for directory in run_dirs if not files.exists(files.join(directory, name))]
-  if not lacking:
+  runs_without_file = [directory for directory in run_dirs if not files.exists(files.join(directory, name))]
+  if not runs_without_file:
     return
-  if len(lacking) == len(run_dirs):
+  if len(runs_without_file) == len(run_dirs):
     if flag == "--do_predict":
       print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
     return
-  having = next(directory for directory in run_dirs if directory not in lacking)
-  directory = lacking[0]
+  run_with_file = next(directory for directory in run_dirs if directory not in runs_without_file)
+  directory = runs_without_file[0]
   checkpoints = files.join(directory, output_files.CHECKPOINTS)
   if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
     task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
     remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
   else:
     remedy = f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
-  raise UserError(f"--inputs: {directory} has no {name}, which {having} has: {remedy}")
+  raise UserError(f"--inputs: {directory} has no {name}, which {run_with_file} has: {remedy}")
 
 
 def average_predictions_files(
@@ -222,20 +224,20 @@ def average_predictions_files(
   Args:
     run_dirs: output_dirs of the runs.
     output_dir: where to write the averages.
-    required_splits: split -> the flag that writes its predictions, for each split that all runs must have if one of
-      them has it.
+    required_splits: split -> the flag that writes its predictions. If one run has predictions for one of these splits,
+      all runs must have them.
   Returns: split -> averaged predictions.
   Raises:
-    UserError: no split is common to all runs; or see check_predictions_exist and average_predictions.
+    UserError: the runs have no split in common; or see check_predictions_exist and average_predictions.
   """
   for split, flag in required_splits.items():
     check_predictions_exist(run_dirs, f"predictions_{split}.tsv", flag)
   prefix, suffix = "predictions_", ".tsv"
-  names_of_runs = [
+  file_names_by_run = [
     {name for name in files.listdir(directory) if name.startswith(prefix) and name.endswith(suffix)}
     for directory in run_dirs
   ]
-  common_names = sorted(set.intersection(*names_of_runs))
+  common_names = sorted(set.intersection(*file_names_by_run))
   if not common_names:
     raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")
   averages = {}
@@ -251,14 +253,14 @@ def average_predictions_files(
 def write_mistakes(
   directory: str, split: str, predictions: Predictions, texts: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-  """Writes mistakes_SPLIT.tsv: wrong predictions, sorted by their probability, or by the error of a regression.
+  """Writes mistakes_SPLIT.tsv: wrong predictions, those with the greatest probability (or error) first.
 
-  The largest comes first. At most 1000 are written.
+  At most 1000 are written.
 
   Args:
     directory: where to write.
     split: the name of the split.
-    predictions: with labels.
+    predictions: the predictions; they must have labels.
     texts: further columns, as pairs of a name and the texts of all examples.
   Returns: the path of the file.
   """
@@ -267,20 +269,20 @@ def write_mistakes(
   if predictions.label_names:
     sort_key = np.nanmax(predictions.scores, axis=1)
     wrong = np.flatnonzero(predicted != labels)
-    title = "probability"
+    key_name = "probability"
   else:
     sort_key = np.abs(predicted.astype(np.float64) - labels)
     wrong = np.flatnonzero(sort_key)
-    title = "error"
+    key_name = "error"
   order = wrong[np.argsort(-sort_key[wrong], kind="stable")][:_MAX_MISTAKES]
   predicted_texts = predictions.format_values(predicted[order])
   label_texts = predictions.format_values(labels[order])
   rows = [
-    [predictions.ids[i], label_texts[n], predicted_texts[n], f"{sort_key[i]:.4f}", *(column[i] for _, column in texts)]
-    for n, i in enumerate(order)
+    [predictions.ids[i], label, prediction, f"{sort_key[i]:.4f}", *(column[i] for _, column in texts)]
+    for i, label, prediction in zip(order, label_texts, predicted_texts, strict=True)
   ]
   path = files.join(directory, f"mistakes_{split}.tsv")
-  write_table(path, [_ID, _LABEL, _PREDICTION, title, *(name for name, _ in texts)], rows)
+  write_table(path, [_ID, _LABEL, _PREDICTION, key_name, *(name for name, _ in texts)], rows)
   return path
 
 
@@ -290,7 +292,7 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   Args:
     directory: where to write.
     split: the name of the split, which is also the title.
-    predictions: with labels.
+    predictions: the predictions; they must have labels.
   Returns: the path of the picture.
   """
   assert predictions.labels is not None

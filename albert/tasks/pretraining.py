@@ -71,7 +71,7 @@ class PretrainingTask(Task):
     self.sentence_prediction = config.sentence_prediction
     manifest = None
     if config.input_file or config.eval_input_file:
-      manifest = self._agree_with_shards(list(self._files("input_file" if config.input_file else "eval_input_file")))
+      manifest = self._read_lengths(list(self._files("input_file" if config.input_file else "eval_input_file")))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.masking = self._make_masking(manifest if config.input_file else None)
@@ -80,24 +80,24 @@ class PretrainingTask(Task):
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
   def _files(self, flag: str) -> dict[str, files.Stat]:
-    """Path -> size and time of each shard of a flag. The files are listed only once, since there may be thousands."""
+    """Path -> size and time of each shard of a flag. Files are listed only once, because there may be thousands."""
     if flag not in self._file_stats:
       self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
     return self._file_stats[flag]
 
-  def _agree_with_shards(self, paths: Sequence[str]) -> Manifest | None:
-    """Reads the lengths from the shards, and checks that flags and model agree with them.
+  def _read_lengths(self, paths: Sequence[str]) -> Manifest | None:
+    """Reads max_seq_length and max_predictions from the first shard, and checks that flags and model fit all shards.
 
     Returns: the manifest beside the first shard, if there is one.
     """
     config, path = self.config, paths[0]
     example = pipeline.first_example(path)
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
-      given, length = getattr(config, flag), len(example.get(feature, ()))
+      flag_value, length = getattr(config, flag), len(example.get(feature, ()))
       if not length:
         raise UserError(f"{path}: its records have no {feature}, so they were not written by create_pretraining_data")
-      if given not in (0, length):
-        raise UserError(f"--{flag}={given}: {path} was written with {length}; give {length} or leave the flag out")
+      if flag_value not in (0, length):
+        raise UserError(f"--{flag}={flag_value}: {path} was written with {length}; give {length} or leave the flag out")
     self.max_seq_length = len(example["input_ids"])
     self.max_predictions = len(example["masked_lm_ids"])
     if self.max_seq_length > self.model_config.max_position_embeddings:
@@ -105,14 +105,14 @@ class PretrainingTask(Task):
         f"{path} holds sequences of {self.max_seq_length} tokens, the model has "
         f"{self.model_config.max_position_embeddings} positions: write shorter shards or raise max_position_embeddings"
       )
-    return self._agree_with_manifests(paths)
+    return self._check_manifests(paths)
 
-  def _agree_with_manifests(self, paths: Sequence[str]) -> Manifest | None:
+  def _check_manifests(self, paths: Sequence[str]) -> Manifest | None:
     """Checks the manifests beside all shards, and returns the one beside the first shard."""
     manifests = {directory: Manifest.load(directory) for directory in dict.fromkeys(map(os.path.dirname, paths))}
     for directory, manifest in manifests.items():
       if manifest:
-        self._agree_with_manifest(directory, manifest)
+        self._check_manifest(directory, manifest)
     return manifests[os.path.dirname(paths[0])]
 
   @functools.cached_property
@@ -122,8 +122,8 @@ class PretrainingTask(Task):
   def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
     """Returns the dynamic masking of training, or None if the masks in the shards are used."""
     config = self.config
-    written = manifest.settings if manifest else {}
-    is_unmasked = written.get("masking") == "none"
+    shard_settings = manifest.settings if manifest else {}
+    is_unmasked = shard_settings.get("masking") == "none"
     if is_unmasked and config.masking == "static":
       raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
     if config.masking != "dynamic" and not is_unmasked:
@@ -145,11 +145,11 @@ class PretrainingTask(Task):
       )
     return DynamicMasking.from_tokenizer(
       tokenizer,
-      config.masked_lm_prob or written.get("masked_lm_prob", _MASKED_LM_PROB),
-      config.ngram or written.get("ngram", _NGRAM),
+      config.masked_lm_prob or shard_settings.get("masked_lm_prob", _MASKED_LM_PROB),
+      config.ngram or shard_settings.get("ngram", _NGRAM),
     )
 
-  def _agree_with_manifest(self, directory: str, manifest: Manifest) -> None:
+  def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     config, where = self.config, files.join(directory, "manifest.json")
     if manifest.vocab_size != self.model_config.vocab_size:
       raise UserError(
@@ -167,13 +167,13 @@ class PretrainingTask(Task):
         f"{where}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) than the "
         f"other ones ({self._vocab_sha256[:12]}...): give shards of one vocabulary"
       )
-    written = manifest.settings.get("sentence_prediction", "sop")
+    shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
-      self.sentence_prediction = written
-    elif self.sentence_prediction not in (written, "none"):
+      self.sentence_prediction = shard_objective
+    elif self.sentence_prediction not in (shard_objective, "none"):
       raise UserError(
-        f"--sentence_prediction={config.sentence_prediction}: {where} says the shards hold {written}; give that, or "
-        "none to leave the sentence loss out"
+        f"--sentence_prediction={config.sentence_prediction}: {where} says the shards hold {shard_objective}; give "
+        "that, or none to leave the sentence loss out"
       )
 
   def settings(self) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class PretrainingTask(Task):
   def _heldout_shards(self) -> ShardDataset:
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
-    manifest = self._agree_with_manifests(list(self._files("eval_input_file")))
+    manifest = self._check_manifests(list(self._files("eval_input_file")))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
@@ -300,18 +300,18 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _baselines(self) -> dict[str, float]:
-    tokens = np.zeros(self.model_config.vocab_size, np.int64)
-    labels = np.zeros(2, np.int64)
+    token_counts = np.zeros(self.model_config.vocab_size, np.int64)
+    label_counts = np.zeros(2, np.int64)
     for path in self._files("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
         pipeline.check_record(path, number, record, self.features())
         example = records.decode_example(record, path)
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
-        tokens += np.bincount(masked, minlength=len(tokens))
-        labels[example["next_sentence_labels"][0]] += 1
-    baselines = {"masked_lm_baseline_accuracy": float(tokens.max() / tokens.sum())}
+        token_counts += np.bincount(masked, minlength=len(token_counts))
+        label_counts[example["next_sentence_labels"][0]] += 1
+    baselines = {"masked_lm_baseline_accuracy": float(token_counts.max() / token_counts.sum())}
     if self.sentence_metric:
-      baselines[f"{self.sentence_metric}_baseline_accuracy"] = float(labels.max() / labels.sum())
+      baselines[f"{self.sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
     return baselines
 
   def prediction_inputs(self) -> Sequence[str]:
@@ -356,5 +356,5 @@ class PretrainingTask(Task):
 def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[WeightedSum, WeightedSum]:
   """Weighted sums of cross entropy and accuracy, for logits [..., C], labels int [...] and weights [...]."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-  hits = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
-  return weighted_mean(losses, weights), weighted_mean(hits, weights)
+  is_correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
+  return weighted_mean(losses, weights), weighted_mean(is_correct, weights)

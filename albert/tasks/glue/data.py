@@ -82,7 +82,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
   name = canonical_name(config.task_name)
   if name == CUSTOM:
     text_columns(config)  # checks the flag before a file is read
-    spec = custom_spec(config, _labels_of(config))
+    spec = custom_spec(config, _custom_labels(config))
   else:
     spec = SPECS[name]
     if config.labels and parse_labels(config.labels) != spec.labels:
@@ -93,8 +93,8 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
   return spec
 
 
-def _labels_of(config: ClassifierConfig) -> tuple[str, ...]:
-  """The labels of a custom task: those of --labels, or else those in its training file."""
+def _custom_labels(config: ClassifierConfig) -> tuple[str, ...]:
+  """The labels of a custom task: those of --labels, or else those in its training file; () for a regression."""
   labels = parse_labels(config.labels)
   if labels or config.regression:
     return labels
@@ -132,13 +132,13 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Se
     UserError: the file belongs to another task, or has an unknown label, a label that is not a number, an empty field
       or a repeated id; or see tables.read_table. The message names the file and the line.
   """
-  _check_owner(path, file, spec)
+  _check_task_of_header(path, file, spec)
   names = [*file.texts, *filter(None, (file.label, file.id))]
   header = None if file.has_header else file.columns
   table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
   texts = [table.columns[name] if file.allows_empty_texts else table.non_empty_texts(name) for name in file.texts]
   ids = table.unique_names(file.id) if file.id else [str(row) for row in range(len(table))]
-  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels(table, file, spec))
+  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _parse_labels(table, file, spec))
   return rows, table.damaged_lines
 
 
@@ -150,8 +150,8 @@ def read_labels(path: str, column: str) -> list[str]:
     column: the name of the label column.
   Returns: the labels, each once: sorted as numbers if all of them are whole numbers, else as text.
   Raises:
-    UserError: a label is empty, or there is only one label, or there are so many that the column can hardly be one of
-      labels: more than 100 and more than a tenth of the rows.
+    UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
+      100 different values, and more than one for every ten rows.
   """
   table = tables.read_table(path, [column])
   labels = {value.strip() for value in table.non_empty_texts(column)}
@@ -173,33 +173,35 @@ def _is_whole_number(label: str) -> bool:
   return label.removeprefix("-").isdecimal() and label.isascii()
 
 
-def _check_owner(path: str, file: FileFormat, spec: TaskSpec) -> None:
+def _check_task_of_header(path: str, file: FileFormat, spec: TaskSpec) -> None:
   """Raises UserError if the first line is the header of another task's file."""
   if not file.columns:
     return
   header = tables.read_header(path)
   if file.has_header and header == list(file.columns):
     return
-  owners = tasks_of_header(header)
-  if owners and (spec.name not in owners or not file.has_header):
+  matching_tasks = tasks_of_header(header)
+  if matching_tasks and (spec.name not in matching_tasks or not file.has_header):
     expected = f"{', '.join(file.columns)}" if file.has_header else f"none, but {len(file.columns)} columns"
     raise UserError(
-      f"{path}, line 1: this is the header of a file of {' or '.join(owners)}, not of {spec.name}'s {file.name} "
-      f"(which has {expected}): check --task_name and --data_dir"
+      f"{path}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
+      f"{file.name} (which has {expected}): check --task_name and --data_dir"
     )
 
 
-def _labels(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
+def _parse_labels(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
+  """The labels of a table, int32 or float32 [N]. An error says so if the first label belongs to another task."""
   if not file.label:
     return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)
   if spec.is_regression:
     return table.numbers(file.label, spec.low, spec.high)
-  first = table.columns[file.label][0].strip() if len(table) else ""
-  if first not in spec.labels and file.columns:
-    owners = [name for name in tasks_of_header(file.columns) if name != spec.name and first in SPECS[name].labels]
-    if owners:
+  first_label = table.columns[file.label][0].strip() if len(table) else ""
+  if first_label not in spec.labels and file.columns:
+    tasks = tasks_of_header(file.columns)
+    matching_tasks = [name for name in tasks if name != spec.name and first_label in SPECS[name].labels]
+    if matching_tasks:
       raise UserError(
-        f"{table.location(0)}: {file.label} {first!r} is one of {' or '.join(owners)}, not of {spec.name} "
-        f"({', '.join(spec.labels)}): check --task_name and --data_dir"
+        f"{table.location(0)}: {file.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "
+        f"{spec.name} ({', '.join(spec.labels)}): check --task_name and --data_dir"
       )
   return table.label_indices(file.label, spec.labels)

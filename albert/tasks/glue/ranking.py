@@ -22,7 +22,8 @@ from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
 
 IS_RIGHT = "is_right"
-# Further candidates of a question are left out. The published files have one besides the row's own sentence.
+# If a question has more candidates besides the row's own sentence, the rest is left out. In the published files it has
+# one.
 _MAX_OTHER_CANDIDATES = 7
 
 
@@ -82,10 +83,9 @@ def make_ranking_examples(rows: TextRows, right_class: int, more_rows: TextRows 
   assert rows.second is not None
   examples = []
   for question, sentence, label in zip(rows.first, rows.second, rows.labels, strict=True):
-    others = [candidate for candidate in candidates[question] if candidate != sentence]
-    examples.append(
-      RankingExample(question, (sentence, *others[:_MAX_OTHER_CANDIDATES]), is_right=bool(label == right_class))
-    )
+    other_candidates = [candidate for candidate in candidates[question] if candidate != sentence]
+    candidates_of_row = (sentence, *other_candidates[:_MAX_OTHER_CANDIDATES])
+    examples.append(RankingExample(question, candidates_of_row, is_right=bool(label == right_class)))
   return RankingExamples(rows, examples)
 
 
@@ -94,10 +94,10 @@ class RankingFeaturizer:
   """Converts a chunk of ranking examples to TokenizedExamples. It can be pickled, and needs no TensorFlow.
 
   Attributes:
-    pairs: encodes each pair of question and candidate.
+    pair_featurizer: encodes each pair of question and candidate.
   """
 
-  pairs: TextFeaturizer
+  pair_featurizer: TextFeaturizer
 
   def __call__(self, chunk: RankingExamples) -> TokenizedExamples:
     """Makes one sequence of each candidate. The label is is_right, int32 [N]."""
@@ -105,5 +105,5 @@ class RankingFeaturizer:
     counts = np.array([len(example.candidates) for example in chunk.examples], np.int32)
     questions = [example.question for example in chunk.examples for _ in example.candidates]
     sentences = [candidate for example in chunk.examples for candidate in example.candidates]
-    ids, lengths = self.pairs.encode(questions, sentences)
+    ids, lengths = self.pair_featurizer.encode(questions, sentences)
     return TokenizedExamples(ids, lengths, counts, {IS_RIGHT: is_right})

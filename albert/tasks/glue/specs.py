@@ -148,7 +148,7 @@ _SENTENCES = ("sentence1", "sentence2")
 _BINARY = ("0", "1")
 
 
-def _spec(
+def _make_spec(
   name: str,
   labels: tuple[str, ...],
   train: FileFormat,
@@ -171,35 +171,35 @@ def _spec(
   )
 
 
-def _cola() -> TaskSpec:
+def _make_cola() -> TaskSpec:
   # The columns are source, label, the author's mark, and sentence. Only test.tsv has a header.
   columns = ("source", "label", "mark", "sentence")
   train = FileFormat("train.tsv", columns, ("sentence",), "label", has_header=False)
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
-  return _spec("CoLA", _BINARY, train, test, ("matthews_corrcoef", "accuracy"))
+  return _make_spec("CoLA", _BINARY, train, test, ("matthews_corrcoef", "accuracy"))
 
 
-def _sst_2() -> TaskSpec:
+def _make_sst_2() -> TaskSpec:
   train = FileFormat("train.tsv", ("sentence", "label"), ("sentence",), "label")
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
-  return _spec("SST-2", _BINARY, train, test)
+  return _make_spec("SST-2", _BINARY, train, test)
 
 
-def _mrpc() -> TaskSpec:
+def _make_mrpc() -> TaskSpec:
   columns, texts = ("#1 ID", "#2 ID", "#1 String", "#2 String"), ("#1 String", "#2 String")
   train = FileFormat("train.tsv", ("Quality", *columns), texts, "Quality")
   test = FileFormat("test.tsv", ("index", *columns), texts, id="index")
-  return _spec("MRPC", _BINARY, train, test, ("accuracy", "f1"))
+  return _make_spec("MRPC", _BINARY, train, test, ("accuracy", "f1"))
 
 
-def _sts_b() -> TaskSpec:
+def _make_sts_b() -> TaskSpec:
   columns = ("index", "genre", "filename", "year", "old_index", "source1", "source2", *_SENTENCES)
   train = FileFormat("train.tsv", (*columns, "score"), _SENTENCES, "score", "index")
   test = FileFormat("test.tsv", columns, _SENTENCES, id="index")
-  return _spec("STS-B", (), train, test, ("pearson", "spearman"), low=0.0, high=5.0)
+  return _make_spec("STS-B", (), train, test, ("pearson", "spearman"), low=0.0, high=5.0)
 
 
-def _qqp() -> TaskSpec:
+def _make_qqp() -> TaskSpec:
   # In the published files a few questions contain line ends, which split their rows in two. The original code skips
   # these rows. A few other questions are empty.
   texts = ("question1", "question2")
@@ -213,11 +213,11 @@ def _qqp() -> TaskSpec:
     allows_empty_texts=True,
   )
   test = FileFormat("test.tsv", ("id", *texts), texts, id="id", allows_empty_texts=True)
-  spec = _spec("QQP", _BINARY, train, test, ("accuracy", "f1"))
+  spec = _make_spec("QQP", _BINARY, train, test, ("accuracy", "f1"))
   return dataclasses.replace(spec, dev={"dev": dataclasses.replace(train, name="dev.tsv")})
 
 
-def _mnli() -> TaskSpec:
+def _make_mnli() -> TaskSpec:
   parses = ("sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse")
   columns = ("index", "promptID", "pairID", "genre", *parses, *_SENTENCES)
   votes = ("label1", "label2", "label3", "label4", "label5")
@@ -240,20 +240,20 @@ def _mnli() -> TaskSpec:
 _DIAGNOSTIC = FileFormat("diagnostic.tsv", ("index", *_SENTENCES), _SENTENCES, id="index")
 
 
-def _nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> TaskSpec:
+def _make_nli(name: str, texts: tuple[str, ...], labels: tuple[str, ...]) -> TaskSpec:
   train = FileFormat("train.tsv", ("index", *texts, "label"), texts, "label", "index")
   test = FileFormat("test.tsv", ("index", *texts), texts, id="index")
-  return _spec(name, labels, train, test)
+  return _make_spec(name, labels, train, test)
 
 
-def _qnli() -> TaskSpec:
-  spec = _nli("QNLI", ("question", "sentence"), _ENTAILMENT)
+def _make_qnli() -> TaskSpec:
+  spec = _make_nli("QNLI", ("question", "sentence"), _ENTAILMENT)
   return dataclasses.replace(spec, ranking_label="entailment")
 
 
-def _diagnostic() -> TaskSpec:
+def _make_diagnostic() -> TaskSpec:
   """The diagnostic set alone, predicted by a model of MNLI."""
-  mnli = _mnli()
+  mnli = _make_mnli()
   submissions = {"diagnostic": dataclasses.replace(mnli.submissions["diagnostic"], is_optional=False)}
   return dataclasses.replace(
     mnli, name="AX", folder="diagnostic", train=None, dev={}, submissions=submissions, model_of="MNLI"
@@ -263,16 +263,16 @@ def _diagnostic() -> TaskSpec:
 SPECS: dict[str, TaskSpec] = {
   spec.name: spec
   for spec in (
-    _cola(),
-    _sst_2(),
-    _mrpc(),
-    _sts_b(),
-    _qqp(),
-    _mnli(),
-    _qnli(),
-    _nli("RTE", _SENTENCES, _ENTAILMENT),
-    _nli("WNLI", _SENTENCES, _BINARY),
-    _diagnostic(),
+    _make_cola(),
+    _make_sst_2(),
+    _make_mrpc(),
+    _make_sts_b(),
+    _make_qqp(),
+    _make_mnli(),
+    _make_qnli(),
+    _make_nli("RTE", _SENTENCES, _ENTAILMENT),
+    _make_nli("WNLI", _SENTENCES, _BINARY),
+    _make_diagnostic(),
   )
 }
 
@@ -282,15 +282,19 @@ def recipe_name(config: ClassifierConfig) -> str:
   if not config.task_name:
     return ""
   name = canonical_name(config.task_name)
-  recipe = f"glue_{_key(SPECS[name].model_of or name if name in SPECS else name)}"
+  recipe = f"glue_{_normalize_name(SPECS[name].model_of or name if name in SPECS else name)}"
   return recipe if recipe in recipes.config_names() else f"glue_{CUSTOM}"
 
 
-def _key(name: str) -> str:
+def _normalize_name(name: str) -> str:
+  """A form that all spellings of a task's name share: sst2 for SST-2, sst_2 and SST2."""
   return name.lower().replace("-", "").replace("_", "")
 
 
-_BY_KEY = {_key(name): spec for name, spec in SPECS.items()} | {"sts": SPECS["STS-B"], "diagnostic": SPECS["AX"]}
+_SPECS_BY_NORMALIZED_NAME = {_normalize_name(name): spec for name, spec in SPECS.items()} | {
+  "sts": SPECS["STS-B"],
+  "diagnostic": SPECS["AX"],
+}
 
 
 def canonical_name(task_name: str) -> str:
@@ -301,12 +305,12 @@ def canonical_name(task_name: str) -> str:
   Raises:
     UserError: the name is empty or unknown; the message lists the known names.
   """
-  if _key(task_name) == CUSTOM:
+  if _normalize_name(task_name) == CUSTOM:
     return CUSTOM
-  spec = _BY_KEY.get(_key(task_name))
+  spec = _SPECS_BY_NORMALIZED_NAME.get(_normalize_name(task_name))
   if spec is None:
-    given = f"--task_name={task_name}: unknown task" if task_name else "--task_name is missing"
-    raise UserError(f"{given}; tasks: {', '.join(SPECS)}, {CUSTOM}")
+    problem = f"--task_name={task_name}: unknown task" if task_name else "--task_name is missing"
+    raise UserError(f"{problem}; tasks: {', '.join(SPECS)}, {CUSTOM}")
   return spec.name
 
 
@@ -354,7 +358,7 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   return texts
 
 
-# Longer values of a flag are shortened in error messages. In characters.
+# Longer values of a flag are cut to this number of characters in error messages.
 _MAX_SHOWN_LENGTH = 200
 
 
@@ -372,8 +376,8 @@ def parse_labels(text: str) -> tuple[str, ...]:
   labels: list[str] = text.split(",")
   source = f"--labels={text if len(text) <= _MAX_SHOWN_LENGTH else text[:_MAX_SHOWN_LENGTH] + '...'}"
   if text.startswith("["):
-    given = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
-    labels = list(map(str, given))
+    values = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
+    labels = list(map(str, values))
   labels = [label.strip() for label in labels]
   if any(character in text for text in labels for character in "\t\r\n"):
     raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")

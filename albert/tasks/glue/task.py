@@ -33,8 +33,8 @@ from albert.tasks.predictions import Predictions
 
 # B batch, N examples, C classes, K sequences of an example, S tokens of a sequence.
 
-# A row without other candidates is compared with this logit. Sequences of padding get _ABSENT.
-_NO_CANDIDATE, _ABSENT = 0.0, -1e9
+# A row without other candidates is compared with the first of these logits. Sequences of padding get the second one.
+_NO_CANDIDATE_LOGIT, _PADDING_LOGIT = 0.0, -1e9
 
 
 class TextTask(FinetuningTask):
@@ -57,8 +57,8 @@ class TextTask(FinetuningTask):
     self.submissions = _submissions(spec, config)
     self._formats |= {split: submission.test_file for split, submission in self.submissions.items()}
     self.evaluation_splits = [split for split in dev if split in self._formats]
-    first_split = f"{next(iter(dev))}_" if len(dev) > 1 else ""
-    self.best_metric = first_split + spec.metrics[0]
+    metric_prefix = f"{next(iter(dev))}_" if len(dev) > 1 else ""
+    self.best_metric = metric_prefix + spec.metrics[0]
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the task's name, its formulation and its labels."""
@@ -84,11 +84,11 @@ class TextTask(FinetuningTask):
     if split not in self._formats:
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
     flag = {TRAIN: "train_file"}.get(split, "predict_file" if split in self.submissions else "eval_file")
-    given = getattr(config, flag)
-    if given:
-      if not files.exists(given):
-        raise UserError(f"--{flag}={given}: no such file")
-      return [given]
+    flag_path = getattr(config, flag)
+    if flag_path:
+      if not files.exists(flag_path):
+        raise UserError(f"--{flag}={flag_path}: no such file")
+      return [flag_path]
     if spec.name == CUSTOM:
       raise UserError(f"--{flag} is missing: the {split} set of a custom task")
     if not config.data_dir:
@@ -126,11 +126,11 @@ class TextTask(FinetuningTask):
   def rows(self, split: str) -> TextRows:
     """Reads the file of a split, and prints a warning if it skips damaged lines."""
     path = self.data_files(split)[0]
-    rows, damaged = read_rows(path, self._formats[split], self.spec)
-    if damaged:
+    rows, damaged_lines = read_rows(path, self._formats[split], self.spec)
+    if damaged_lines:
       print(
-        f"warning: {path}: {len(damaged)} lines have another number of columns and are skipped; the first one is line "
-        f"{damaged[0]}",
+        f"warning: {path}: {len(damaged_lines)} lines have another number of columns and are skipped; the first one is "
+        f"line {damaged_lines[0]}",
         file=sys.stderr,
       )
     return rows
@@ -141,7 +141,7 @@ class TextTask(FinetuningTask):
 
   def raw_rows(self, split: str) -> TextRows:
     """Returns the rows from which the examples of a split were made."""
-    raw = self.raw(split)
+    raw = self.cached_raw_examples(split)
     assert isinstance(raw, TextRows | RankingExamples)
     return raw.rows if isinstance(raw, RankingExamples) else raw
 
@@ -220,13 +220,13 @@ class TextTask(FinetuningTask):
     """Writes the predictions of the test sets, and the submissions to gluebenchmark.com."""
     del model
     paths = self.prediction_files(directory, predictions_file)
-    remaining = iter(paths)
+    remaining_paths = iter(paths)
     for split in self.prediction_splits():
       submission = self.submissions[split]
       result = self.predictions(split, run_model(self.data(split)))
-      predictions.write_predictions(directory, split, result, next(remaining))
+      predictions.write_predictions(directory, split, result, next(remaining_paths))
       if submission.name:
-        glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining))
+        glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining_paths))
     return paths
 
   def _has_files(self, split: str) -> bool:
@@ -274,9 +274,9 @@ class RankingTask(TextTask):
 
   The model gives each sequence one logit. The softmax over all candidates of a question gives the probability that
   the row's own sentence, the first candidate, is the right one. If there is no other candidate, the softmax is over
-  the row's logit and 0. The loss is the binary cross entropy of that probability; with two candidates it equals the
-  pairwise ranking loss. For a row that is wrong, the loss is the negative log of the other candidates' total
-  probability.
+  the row's logit and 0. The loss is the binary cross entropy of that probability. So for a row whose sentence is not
+  the right one, it is the negative log of the other candidates' total probability. With two candidates it equals the
+  pairwise ranking loss.
   """
 
   multiple_choice: ClassVar[bool] = True
@@ -297,8 +297,8 @@ class RankingTask(TextTask):
     paths = super().data_files(split)
     if split == TRAIN:
       return paths
-    training = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, self._formats[TRAIN].name)
-    return [*paths, training] if training and files.exists(training) else paths
+    train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, self._formats[TRAIN].name)
+    return [*paths, train_file] if train_file and files.exists(train_file) else paths
 
   def raw_examples(self, split: str) -> Sequence[Any]:
     """Reads the rows of a split and adds the other candidates of each question."""
@@ -316,13 +316,13 @@ class RankingTask(TextTask):
     """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2], of being wrong and right."""
     mask = batch[OPTION_MASK]  # [B, K]
     length = tf.shape(batch[INPUT_IDS])[2]
-    flat = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
-    logits = tf.reshape(model(flat, training=training, seed=seed), tf.shape(mask))
-    logits = tf.where(mask > 0, logits, _ABSENT)
-    is_alone = tf.reduce_sum(mask, axis=1, keepdims=True) < 2
-    others = tf.concat([logits[:, 1:], tf.where(is_alone, _NO_CANDIDATE, _ABSENT)], axis=1)
-    wrong = tf.reduce_logsumexp(others, axis=1)
-    log_probabilities = tf.nn.log_softmax(tf.stack([wrong, logits[:, 0]], axis=1))
+    sequences = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
+    logits = tf.reshape(model(sequences, training=training, seed=seed), tf.shape(mask))
+    logits = tf.where(mask > 0, logits, _PADDING_LOGIT)
+    has_no_candidate = tf.reduce_sum(mask, axis=1, keepdims=True) < 2  # besides the row's own sentence
+    extra_logits = tf.where(has_no_candidate, _NO_CANDIDATE_LOGIT, _PADDING_LOGIT)
+    others_logit = tf.reduce_logsumexp(tf.concat([logits[:, 1:], extra_logits], axis=1), axis=1)
+    log_probabilities = tf.nn.log_softmax(tf.stack([others_logit, logits[:, 0]], axis=1))
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
     return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 

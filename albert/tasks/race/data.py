@@ -23,9 +23,9 @@ from albert.io.text_encoding import check_first_line
 
 LEVELS = ("middle", "high")
 UNKNOWN = -1
-_A = ord("A")
 _BOM = b"\xef\xbb\xbf"
-_ALL = "all.txt"
+# In the original's download, this file has the passages of a folder, one on each line.
+_ALL_PASSAGES = "all.txt"
 _find_level = re.compile(rf"({'|'.join(LEVELS)})(\d+\.txt-\d+$|/.)").match
 _is_numbered = re.compile(r"\d+\.txt").fullmatch
 _REMEDY = "training and evaluation need the answers; --predict_file takes questions without"
@@ -83,10 +83,10 @@ def level_of(question_id: str) -> str:
 
 def option_name(index: int) -> str:
   """Returns the name of an option: A to Z for the indices 0 to 25, then 27, 28 and so on."""
-  return chr(_A + index) if index < 26 else str(index + 1)
+  return chr(ord("A") + index) if index < 26 else str(index + 1)
 
 
-def passages_in(folder: str, flag: str) -> list[str]:
+def find_passages(folder: str, flag: str) -> list[str]:
   """Finds the files of passages in a folder such as RACE/train.
 
   Args:
@@ -102,7 +102,9 @@ def passages_in(folder: str, flag: str) -> list[str]:
     except UserError as error:
       if "matches no file" not in str(error):
         raise
-  raise UserError(f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder as of RACE")
+  raise UserError(
+    f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
+  )
 
 
 def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQuestion]:
@@ -133,7 +135,7 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
 
 
 def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  for where, passage_id, passage in _passage_objects(path):
+  for where, passage_id, passage in _parse_passages(path):
     texts, options = passage.questions, passage.options
     answers = passage.answers if with_answers else [None] * len(texts)
     if not isinstance(answers, list):
@@ -145,11 +147,11 @@ def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQ
       )
     for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
       location = f"{where}: question {n + 1}"
-      question = _question(location, f"{passage_id}-{n}", passage.article, text, choices)
+      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, choices)
       if with_answers:
-        # A number is not accepted, because it is not known whether it would count from 0 or from 1.
+        # A number is refused, because RACE does not say whether it would count from 0 or from 1.
         index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
-        question = _with_answer(location, question, answer, index)
+        question = _set_answer(location, question, answer, index)
       yield location, question
 
 
@@ -173,19 +175,19 @@ class _JsonLine(msgspec.Struct):
   id: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def _passage_objects(path: str) -> Iterator[tuple[str, str, _Passage]]:
+def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   """Yields (file and line, id, passage) for each passage of a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
-  is_one = _is_object(content)
-  if not is_one and (len(lines) < 2 or not _is_object(lines[0][1])):
+  is_single_passage = _is_object(content)
+  if not is_single_passage and (len(lines) < 2 or not _is_object(lines[0][1])):
     json_values.parse(path, content, dict[str, Any])  # raises, with the line and the column
-  if is_one and name != _ALL:
+  if is_single_passage and name != _ALL_PASSAGES:
     yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
-  for number, line in [(lines[0][0], content)] if is_one else lines:
+  for number, line in [(lines[0][0], content)] if is_single_passage else lines:
     where = f"{path}, line {number}"
     passage = json_values.parse(where, line.rstrip(), _Passage)
     line_id = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
@@ -216,21 +218,21 @@ def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, Choic
     where = f"{path}, line {number}"
     values = json_values.parse(where, line.rstrip(), _JsonLine)
     question_id = f"{os.path.basename(path)}-{number}" if isinstance(values.id, msgspec.UnsetType) else values.id
-    question = _question(where, question_id, values.article, values.question, values.options)
+    question = _make_question(where, question_id, values.article, values.question, values.options)
     if with_answers:
       if values.answer is msgspec.UNSET:
         raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-      question = _with_answer(where, question, values.answer, _answer_index(values.answer, question.options))
+      question = _set_answer(where, question, values.answer, _answer_index(values.answer, question.options))
     yield where, question
 
 
-def _question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
+def _make_question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:
   """Makes a question without its answer."""
   if len(options) < 2:
     raise UserError(f"{where}: {len(options)} option(s): give two or more")
   question_id = question_id.strip()  # predictions files are read with this id, stripped
   if not question_id:
-    raise UserError(f"{where}: 'id' is empty: give each question one, or none any")
+    raise UserError(f"{where}: 'id' is empty: give each question an id, or leave out all ids")
   tables.check_name(where, "id", question_id)
   return ChoiceQuestion(question_id, article, text, tuple(options))
 
@@ -243,7 +245,8 @@ def _answer_index(answer: Any, options: Sequence[str]) -> int:
   return names.index(answer) if isinstance(answer, str) and answer in names else UNKNOWN
 
 
-def _with_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
+def _set_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -> ChoiceQuestion:
+  """Returns the question with its answer. `answer` is the value in the file, for the error message."""
   if index == UNKNOWN:
     last = option_name(len(question.options) - 1)
     raise UserError(f"{where}: answer {shown(answer)} is not one of the options, which are A to {last}: {_REMEDY}")

@@ -17,6 +17,7 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
 LABEL_IDS = "label_ids"
+_NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)
 _find_blanks = re.compile("_+")
 
@@ -50,20 +51,20 @@ class RaceFeaturizer:
       article_indices.setdefault(question.article, len(article_indices))
     articles, article_offsets = tokenizer.encode_batch_flat(article_indices)
     question_texts = [with_option(question.text, option) for question in questions for option in question.options]
-    pairs, pair_offsets = tokenizer.encode_batch_flat(question_texts)
+    question_ids, question_offsets = tokenizer.encode_batch_flat(question_texts)
     blocks: list[np.ndarray] = []
     lengths: list[int] = []
-    number = 0
+    sequence = 0
     for question in questions:
       start, end = article_offsets[article_indices[question.article] :][:2]
       article = articles[start:end]
       for _ in question.options:
-        pair = pairs[pair_offsets[number] : pair_offsets[number + 1]]
-        number += 1
-        pair = pair[-min(self.max_qa_length, self.max_seq_length - 3) :]
-        part = article[: self.max_seq_length - 3 - len(pair)]
-        blocks += (_CLS, part, _SEP, pair, _SEP)
-        lengths.append(len(part) + len(pair) + 3)
+        with_option_ids = question_ids[question_offsets[sequence] : question_offsets[sequence + 1]]
+        sequence += 1
+        with_option_ids = with_option_ids[-min(self.max_qa_length, self.max_seq_length - _NUM_SPECIAL_TOKENS) :]
+        article_start = article[: self.max_seq_length - _NUM_SPECIAL_TOKENS - len(with_option_ids)]
+        blocks += (_CLS, article_start, _SEP, with_option_ids, _SEP)
+        lengths.append(len(article_start) + len(with_option_ids) + _NUM_SPECIAL_TOKENS)
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
       np.concatenate(blocks),

@@ -21,7 +21,7 @@ from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mea
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
-from albert.tasks.race.data import ChoiceQuestion, RaceConfig, option_name, passages_in, read_questions
+from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_passages, option_name, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 
 # B questions in a batch, K options of a question, S tokens of a sequence.
@@ -47,13 +47,13 @@ class RaceTask(FinetuningTask):
     config, flag = self.config, f"--{_FLAGS[split]}"
     paths = getattr(config, _FLAGS[split])
     if paths:
-      return passages_in(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
+      return find_passages(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
     # In the original code --data_dir is the folder that contains RACE.
     roots = (config.data_dir, files.join(config.data_dir, "RACE"))
     folders = [files.join(root, split) for root in roots]
-    return passages_in(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
+    return find_passages(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
 
   def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
     """Reads the questions of a split."""
@@ -93,7 +93,7 @@ class RaceTask(FinetuningTask):
       outputs: the outputs of forward, for all questions of the split or for some.
     Returns: the probabilities of the options, with labels except for the test set.
     """
-    questions = [self.raw(split)[i] for i in outputs["example_index"]]
+    questions = [self.cached_raw_examples(split)[i] for i in outputs["example_index"]]
     has_option = outputs[OPTION_MASK] > 0
     logits = np.where(has_option, outputs["logits"], -np.inf)
     probabilities = np.where(has_option, predictions.softmax(logits), np.nan)
@@ -113,7 +113,7 @@ class RaceTask(FinetuningTask):
 
   def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
     """The texts that are written beside a mistake, as (name of the column, texts of all questions)."""
-    questions = [self.raw(split)[i] for i in outputs["example_index"]]
+    questions = [self.cached_raw_examples(split)[i] for i in outputs["example_index"]]
     return [
       ("question", [question.text for question in questions]),
       ("options", [" | ".join(question.options) for question in questions]),

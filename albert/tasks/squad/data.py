@@ -15,7 +15,7 @@ from albert.io import files
 from albert.io.json_values import shown
 
 _REMEDY = "give a file in the form of SQuAD"
-_Q = TypeVar("_Q")
+_Entry = TypeVar("_Entry")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,21 +128,21 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
       or a question without an answer; or there are no questions.
   """
   questions: list[SquadQuestion] = []
-  locations: dict[str, str] = {}  # id -> where it is in the files
+  locations: dict[str, str] = {}  # id -> file and JSON path
   for path in paths:
-    first, says_is_impossible = len(questions), False
-    for where, paragraph, entry in _entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
-      question = _question(where, paragraph, entry, len(questions))
+    num_before, has_is_impossible = len(questions), False
+    for where, paragraph, entry in _read_entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
+      question = _make_question(where, paragraph, entry, len(questions))
       if question.id in locations:
         raise UserError(
           f"{where}: id {question.id!r} is already used by {locations[question.id]}: give this question a different id"
         )
       locations[question.id] = where
-      says_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
+      has_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
       if with_answers:
         _check_version(path, question, version_2=version_2)
       questions.append(question)
-    if with_answers and version_2 and len(questions) > first and not says_is_impossible:
+    if with_answers and version_2 and len(questions) > num_before and not has_is_impossible:
       raise UserError(
         f"{path}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
         "or give a v2.0 file"
@@ -171,23 +171,23 @@ class _AnsweredEntry(_QuestionEntry):
   is_impossible: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-class _ParagraphEntry(msgspec.Struct, Generic[_Q]):
+class _ParagraphEntry(msgspec.Struct, Generic[_Entry]):
   context: str
-  qas: list[_Q]
+  qas: list[_Entry]
 
 
-class _Article(msgspec.Struct, Generic[_Q]):
-  paragraphs: list[_ParagraphEntry[_Q]]
+class _Article(msgspec.Struct, Generic[_Entry]):
+  paragraphs: list[_ParagraphEntry[_Entry]]
   title: Any = ""
 
 
-class _File(msgspec.Struct, Generic[_Q]):
-  data: list[_Article[_Q]]
+class _SquadFile(msgspec.Struct, Generic[_Entry]):
+  data: list[_Article[_Entry]]
 
 
-def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+def _read_entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Yields (file and JSON path, paragraph, entry) for every question."""
-  content: _File[_QuestionEntry] = files.read_json(path, _File[kind], _REMEDY)  # type: ignore[valid-type]
+  content: _SquadFile[_QuestionEntry] = files.read_json(path, _SquadFile[kind], _REMEDY)  # type: ignore[valid-type]
   for i, article in enumerate(content.data):
     for j, values in enumerate(article.paragraphs):
       paragraph = SquadParagraph(article.title if isinstance(article.title, str) else "", values.context)
@@ -195,7 +195,7 @@ def _entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, Squad
         yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
-def _question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
+def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
   if not isinstance(entry, _AnsweredEntry):
     return SquadQuestion(entry.id, index, entry.question, paragraph)
   where = f"{where}, question {entry.id}"
@@ -204,11 +204,13 @@ def _question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, inde
     raise UserError(f"{where} lacks 'answers': {_REMEDY}")
   if is_impossible and entry.answers:
     raise UserError(f"{where}: is_impossible is true, but it has answers: correct one of the two")
-  answers = [_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)]
+  answers = [
+    _make_answer(f"{where}: answers[{n}]", paragraph.context, answer) for n, answer in enumerate(entry.answers)
+  ]
   return SquadQuestion(entry.id, index, entry.question, paragraph, tuple(answers), is_impossible)
 
 
-def _answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
+def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
   text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")

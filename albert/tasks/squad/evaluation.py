@@ -1,6 +1,6 @@
-"""Scores and baselines of SQuAD, files to look at after an evaluation, and the average of several runs.
+"""Computes scores and baselines of SQuAD, writes files to look at after an evaluation, and averages several runs.
 
-Needs no TensorFlow.
+This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ _words = re.compile(r"\S+").finditer
 GoldAnswers = dict[str, list[str]]
 
 
-def gold_answers_of(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> GoldAnswers:
+def collect_gold_answers(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> GoldAnswers:
   """Returns the correct answers of those questions that have predictions."""
-  return {q.id: [answer.text for answer in q.answers] for q in questions if q.id in predictions.nbest}
+  return {
+    question.id: [answer.text for answer in question.answers]
+    for question in questions
+    if question.id in predictions.nbest
+  }
 
 
 def compute_scores(answers: GoldAnswers, predictions: SquadPredictions, null_threshold: float) -> dict[str, float]:
@@ -92,8 +96,8 @@ def find_unaligned_answers(
 ) -> list[tuple[SquadQuestion, str | None]]:
   """Finds the questions whose first answer differs from the text of their labels.
 
-  An answer may begin or end inside a token ("six" in "sixth"): the labels then mark the whole token. An answer that is
-  longer than every window has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
+  in no window completely has no labels, so it is not learned. Differences that the scores ignore, such as case and
   punctuation, do not count.
 
   Args:
@@ -115,7 +119,10 @@ def write_unaligned(path: str, unaligned_questions: Sequence[tuple[SquadQuestion
 
   Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
   """
-  rows = [[q.id, str(q.answers[0].start), q.answers[0].text, text or "", q.text] for q, text in unaligned_questions]
+  rows = [
+    [question.id, str(question.answers[0].start), question.answers[0].text, label_text or "", question.text]
+    for question, label_text in unaligned_questions
+  ]
   write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
 
 
@@ -138,15 +145,15 @@ def write_evaluation(
   Returns: the paths of the files.
   """
   paths = squad_predictions.write(directory, _DEV, predictions, null_threshold)
-  answers = gold_answers_of(questions, predictions)
+  answers = collect_gold_answers(questions, predictions)
   answers_path = files.join(directory, "answers_dev.json")
   files.write_json(answers_path, answers)
   rows = []
-  final = predictions.answers(null_threshold)
+  predicted_texts = predictions.answers(null_threshold)
   for question in questions:
-    if question.id not in final:
+    if question.id not in predicted_texts:
       continue
-    text, correct = final[question.id], answers[question.id] or [""]
+    text, correct = predicted_texts[question.id], answers[question.id] or [""]
     if not max(squad.exact_match(answer, text) for answer in correct):
       entries = predictions.nbest[question.id]
       probability = entries[0][PROBABILITY] if entries else 0.0
@@ -155,10 +162,10 @@ def write_evaluation(
         (probability, [question.id, " | ".join(correct), text, f"{f1:.4f}", f"{probability:.4f}", question.text])
       )
   rows.sort(key=lambda row: -row[0])
-  mistakes = files.join(directory, "mistakes_dev.tsv")
+  mistakes_path = files.join(directory, "mistakes_dev.tsv")
   header = ["id", "answers", "prediction", "f1", "probability", "question"]
-  write_table(mistakes, header, [row for _, row in rows[:_MAX_MISTAKES]])
-  return [*paths, answers_path, mistakes]
+  write_table(mistakes_path, header, [row for _, row in rows[:_MAX_MISTAKES]])
+  return [*paths, answers_path, mistakes_path]
 
 
 def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:

@@ -23,13 +23,14 @@ from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, 
 
 # N windows, S tokens of the longest window, T tokens of a window, K starts of the beam search, M ends of each start.
 
+# Output name -> [N, ...]: the model's outputs for all windows, in order.
 WindowOutputs = Mapping[str, np.ndarray]
 # Index of a question -> its candidate answers.
 CandidateLists = dict[int, list["CandidateSpan"]]
 NbestEntry = dict[str, Any]
 
-# Several spans may have the same text. To find n different texts, this number times n spans are kept per window, which
-# makes it likely that n different texts are among them.
+# Several spans may have the same text. For n answers with different texts, this number times n spans are kept per
+# window, which almost always suffices.
 _SPANS_PER_TEXT = 4
 TEXT, PROBABILITY = "text", "probability"
 
@@ -128,14 +129,16 @@ def candidates_v1(
       continue
     first, size = positions[0], len(positions)  # the tokens of the paragraph are contiguous
     tokens = slice(first, first + size)
-    starts = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
-    ends = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
-    later = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)  # row s: scores of the ends s, s + 1, ...
-    totals = (starts[:, None] + later).ravel()
-    for best in _largest(totals, num_spans):
-      start, length = divmod(int(best), max_answer_length)
-      if np.isfinite(totals[best]):
-        spans.append(_candidate(window, first + start, first + start + length, starts[start], ends[start + length]))
+    start_scores = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
+    end_scores = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
+    # Row s has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
+    end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
+    span_scores = (start_scores[:, None] + end_scores_by_start).ravel()
+    for span in _largest(span_scores, num_spans):
+      if np.isfinite(span_scores[span]):
+        start, distance = divmod(int(span), max_answer_length)
+        end = start + distance
+        spans.append(_make_candidate(window, first + start, first + end, start_scores[start], end_scores[end]))
   return candidates
 
 
@@ -159,11 +162,11 @@ def candidates_v2(outputs: WindowOutputs, examples: TokenizedExamples, *, max_an
     lengths = ends - starts[:, None] + 1
     for k, m in np.argwhere(is_start[:, None] & is_end & (lengths >= 1) & (lengths <= max_answer_length)):
       scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
-      spans.append(_candidate(window, starts[k], ends[k, m], *scores))
+      spans.append(_make_candidate(window, starts[k], ends[k, m], *scores))
   return candidates
 
 
-def _candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> CandidateSpan:
+def _make_candidate(window: _Window, start: int, end: int, start_score: float, end_score: float) -> CandidateSpan:
   return CandidateSpan(int(window.char_starts[start]), int(window.char_ends[end]), float(start_score), float(end_score))
 
 
@@ -207,7 +210,7 @@ def predictions_v1(
   """
   num_spans = _SPANS_PER_TEXT * n_best_size
   candidates = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
-  return SquadPredictions(_nbest(questions, candidates, n_best_size, "logit"))
+  return SquadPredictions(_rank_answers(questions, candidates, n_best_size, "logit"))
 
 
 def predictions_v2(
@@ -228,22 +231,23 @@ def predictions_v2(
   candidates = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
   lowest = lowest_null_logits(outputs, examples)
   null_odds = {questions[index].id: lowest[index] for index in sorted(lowest)}
-  return SquadPredictions(_nbest(questions, candidates, n_best_size, "log_prob"), null_odds)
+  return SquadPredictions(_rank_answers(questions, candidates, n_best_size, "log_prob"), null_odds)
 
 
-def _nbest(
-  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, kind: str
+def _rank_answers(
+  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, score_kind: str
 ) -> dict[str, list[NbestEntry]]:
+  """Question id -> its best answers with different texts, best first. `score_kind` becomes part of the scores' keys."""
   nbest = {}
   for index in sorted(candidates):
     question = questions[index]
     entries: list[NbestEntry] = []
     texts: set[str] = set()
-    for candidate in sorted(candidates[index], key=lambda c: -(c.start_score + c.end_score)):
+    for candidate in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
       text = question.paragraph.context[candidate.char_start : candidate.char_end]
       if text and text not in texts:
         texts.add(text)
-        scores = {f"start_{kind}": candidate.start_score, f"end_{kind}": candidate.end_score}
+        scores = {f"start_{score_kind}": candidate.start_score, f"end_{score_kind}": candidate.end_score}
         entries.append({TEXT: text, PROBABILITY: candidate.start_score + candidate.end_score} | scores)
       if len(entries) == n_best_size:
         break
@@ -286,10 +290,11 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
         sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
     best = sorted(sums.items(), key=lambda item: -item[1])
     nbest[question] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best]
-  odds = [member.null_odds for member in members if member.null_odds is not None]
-  if not odds:
+  all_odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not all_odds:
     return SquadPredictions(nbest)
-  return SquadPredictions(nbest, {question: sum(o[question] for o in odds) / len(odds) for question in odds[0]})
+  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
+  return SquadPredictions(nbest, mean_odds)
 
 
 def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:

@@ -30,10 +30,10 @@ from albert.weights.names import heads
 # B windows in a batch, S tokens of a window.
 
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
-# How OffsetTokenizer gives the positions of tokens: raised when the same text gets others, which cached features have.
+# Part of the key of cached features. Raise it when OffsetTokenizer gives other positions for the same text.
 _POSITIONS_VERSION = 2
-# The warning names so many answers. The file has all of them.
-_MAX_NAMED = 3
+# Maximum number of answers that the warning names. A file lists all of them.
+_MAX_NAMED_ANSWERS = 3
 
 
 class SquadTask(FinetuningTask):
@@ -52,6 +52,7 @@ class SquadTask(FinetuningTask):
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
+    # The outputs of the last call of `predictions` and its result, which metrics and files both need.
     self._latest: tuple[DatasetOutputs, SquadPredictions] | None = None
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -98,17 +99,18 @@ class SquadTask(FinetuningTask):
     is_new = split not in self._examples
     examples = super().examples(split)
     if is_new and split != TEST:
-      self._report_unaligned(split, examples)
+      self._warn_of_unaligned_answers(split, examples)
     return examples
 
-  def _report_unaligned(self, split: str, examples: TokenizedExamples) -> None:
-    questions = self.raw(split)
+  def _warn_of_unaligned_answers(self, split: str, examples: TokenizedExamples) -> None:
+    """Prints a warning if labels do not match answers, and writes a list of these answers to the cache directory."""
+    questions = self.cached_raw_examples(split)
     unaligned = squad_evaluation.find_unaligned_answers(questions, examples)
     if not unaligned:
       return
     named = [
       f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
-      for question, text in unaligned[:_MAX_NAMED]
+      for question, text in unaligned[:_MAX_NAMED_ANSWERS]
     ]
     note = ""
     if self.config.cache_dir:
@@ -151,16 +153,16 @@ class SquadTask(FinetuningTask):
   def predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
     """Returns the answers to the questions of a split. `outputs` may have the windows of only some of them."""
     if self._latest is None or self._latest[0] is not outputs:
-      self._latest = outputs, self._predictions(self.raw(split), outputs, self.examples(split))
+      self._latest = outputs, self._predictions(self.cached_raw_examples(split), outputs, self.examples(split))
     return self._latest[1]
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the official scores in percent, and those of simple baselines."""
-    questions = self.raw(split)
+    questions = self.cached_raw_examples(split)
     if self._baselines is None:
       self._baselines = squad_evaluation.baselines(questions, version_2=self.config.version_2_with_negative)
     predictions = self.predictions(split, outputs)
-    answers = squad_evaluation.gold_answers_of(questions, predictions)
+    answers = squad_evaluation.collect_gold_answers(questions, predictions)
     return (
       squad_evaluation.compute_scores(answers, predictions, self.config.null_score_diff_threshold) | self._baselines
     )
@@ -168,7 +170,9 @@ class SquadTask(FinetuningTask):
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes the official files with _dev in their names, the correct answers, and mistakes."""
     predictions = self.predictions(split, outputs)
-    squad_evaluation.write_evaluation(directory, self.raw(split), predictions, self.config.null_score_diff_threshold)
+    squad_evaluation.write_evaluation(
+      directory, self.cached_raw_examples(split), predictions, self.config.null_score_diff_threshold
+    )
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
@@ -255,13 +259,17 @@ class SquadV2Task(SquadTask):
       training=training,
       seed=seed,
     )
-    spans = (
+    span_losses = (
       _cross_entropy(result.start_logits, batch[START_POSITIONS])
       + _cross_entropy(result.end_logits, batch[END_POSITIONS])
     ) / 2
     is_impossible = tf.cast(batch[IS_IMPOSSIBLE], tf.float32)
-    nulls = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
-    losses = {LOSS: spans + nulls / 2, SPAN_LOSS: spans, ANSWERABILITY_LOSS: nulls}
+    answerability_losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=is_impossible, logits=result.null_logits)
+    losses = {
+      LOSS: span_losses + answerability_losses / 2,
+      SPAN_LOSS: span_losses,
+      ANSWERABILITY_LOSS: answerability_losses,
+    }
     outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
     return ForwardResult(
       {name: weighted_mean(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs

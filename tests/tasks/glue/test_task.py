@@ -143,7 +143,7 @@ def test_ranking_takes_candidates_from_the_training_file(
 ) -> None:
   task = make_task(model_config, config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
   assert [Path(path).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
-  examples = task.raw("test")
+  examples = task.cached_raw_examples("test")
   sentences = {
     row[2]
     for name in ("test.tsv", "train.tsv")
@@ -233,7 +233,7 @@ def test_skipped_rows_are_reported(
   write_archive(tmp_path, ["QQP"], num_rows=300)
   edit(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
   task = make_task(model_config, config(spm_model, "QQP", data_dir=str(tmp_path)))
-  assert len(task.raw("train")) == 1199
+  assert len(task.cached_raw_examples("train")) == 1199
   assert "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7" in (
     capsys.readouterr().err
   )

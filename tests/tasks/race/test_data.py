@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.race.data import ChoiceQuestion, level_of, option_name, passages_in, read_questions
+from albert.tasks.race.data import ChoiceQuestion, find_passages, level_of, option_name, read_questions
 from tests.tasks.race.folders import made_up_race
 
 PASSAGE = {
@@ -58,7 +58,7 @@ def test_the_folder_gives_the_level_for_any_file_name(tmp_path: Path) -> None:
   assert [level_of(question.id) for question in questions] == ["high", "middle", "high", ""]
 
 
-def test_all_passages_in_one_file_as_the_original_reads_them(tmp_path: Path) -> None:
+def test_all_find_passages_one_file_as_the_original_reads_them(tmp_path: Path) -> None:
   (tmp_path / "high").mkdir()
   path = tmp_path / "high" / "all.txt"
   passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
@@ -176,14 +176,14 @@ def test_text_that_is_not_json_is_refused_with_line_and_column(tmp_path: Path) -
 
 def test_the_passages_of_a_folder(tmp_path: Path) -> None:
   root = made_up_race(tmp_path, 3, sets=("train",))
-  found = passages_in(f"{root}/train", "--x")
+  found = find_passages(f"{root}/train", "--x")
   assert [Path(p).parts[-2:] for p in found] == [
     (folder, f"{n}.txt") for folder in ("high", "middle") for n in range(3)
   ]
-  assert passages_in(f"{root}/train/high", "--x") == found[:3]
+  assert find_passages(f"{root}/train/high", "--x") == found[:3]
   assert len(read_questions(found, with_answers=True)) == 12
   with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
-    passages_in(root, "--x")
+    find_passages(root, "--x")
 
 
 def test_ids_are_stripped_like_those_of_a_predictions_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.tasks.race.data import ChoiceQuestion, passages_in, read_questions
+from albert.tasks.race.data import ChoiceQuestion, find_passages, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer, with_option
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer
@@ -63,7 +63,7 @@ def test_a_question_that_fills_the_sequence_leaves_no_room_for_the_article(spm_m
 
 
 def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
-  questions = read_questions(passages_in(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
+  questions = read_questions(find_passages(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
   make = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
   whole, parts = make(questions), [make(questions[:5]), make(questions[5:])]
   np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
