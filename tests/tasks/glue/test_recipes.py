@@ -46,8 +46,8 @@ def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
 
 
 def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setitem(specs._BY_KEY, "tone", dataclasses.replace(SPECS["RTE"], name="Tone"))
-  monkeypatch.setitem(SPECS, "Tone", specs._BY_KEY["tone"])
+  monkeypatch.setitem(specs._SPECS_BY_NORMALIZED_NAME, "tone", dataclasses.replace(SPECS["RTE"], name="Tone"))
+  monkeypatch.setitem(SPECS, "Tone", specs._SPECS_BY_NORMALIZED_NAME["tone"])
   assert recipe_name(ClassifierConfig(task_name="tone")) == "glue_custom"
 
 
