@@ -25,7 +25,7 @@ from albert.predict import answers as predict_answers
 from albert.predict.exported_model import ExportedModel
 from albert.predict.requests import AUTO, RequestParser
 from tests.export.pipelines import FORMS, STEP, Run, write_run
-from tests.export.requests import plain_texts, requests_of
+from tests.export.requests import english_like_texts, make_requests
 from tests.file_limits import file_size_limit
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[s
 
 def rectangular(name: str, texts: list[str]) -> list[dict[str, Any]]:
   """Requests with as many options in each."""
-  requests = requests_of(name, texts)
+  requests = make_requests(name, texts)
   for request in requests:
     if "options" in request:
       request["options"] = (request["options"] * 2)[:4]
@@ -127,10 +127,10 @@ def test_bad_input(exported: dict[str, Exported], name: str) -> None:
   """An answer or an error, and the model answers afterwards as before."""
   made = exported[name]
   serve = made.model.signatures["serving_default"]
-  good = rectangular(name, plain_texts(3))
+  good = rectangular(name, english_like_texts(3))
   before = made.ask(good)
   fields = {field: tf.constant([request[field] for request in good]) for field in good[0]}
-  long = " ".join(plain_texts(40)) + " "
+  long = " ".join(english_like_texts(40)) + " "
   long *= MEGABYTE // len(long) + 1
   for strange in ("", " \n\t", "\0", "[MASK]", b"\xff\xfe\x80 caf\xc3 \xed\xa0\x80", "東" * 100_000, long):
     rows = 1 if len(strange) > 1000 else len(good)
@@ -264,7 +264,7 @@ def test_other_formats(tmp_path: Path, spm_model: str, name: str, form: str) -> 
 @pytest.mark.parametrize("name", FORMS)
 def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) -> None:
   made = exported[name]
-  requests = requests_of(name, plain_texts(21))
+  requests = make_requests(name, english_like_texts(21))
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
   model = ExportedModel(str(made.directory.parent))
   parser = RequestParser(model.fields, AUTO, "it", model.description["answers"])
@@ -342,7 +342,7 @@ def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["1", "5", "6"]
   exact, rough = (
     tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"](
-      text=tf.constant(plain_texts(8))
+      text=tf.constant(english_like_texts(8))
     )
     for version in (1, 6)
   )
