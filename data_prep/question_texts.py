@@ -56,7 +56,7 @@ def race_articles(path: str) -> list[list[str]]:
     path: a directory such as RACE/dev, or a glob of files of JSON lines.
   """
   paths = (
-    race_data.passages_in(path, "--race_file") if files.is_dir(path) else files.expand_globs(path, flag="--race_file")
+    race_data.find_passages(path, "--race_file") if files.is_dir(path) else files.expand_globs(path, flag="--race_file")
   )
   questions = race_data.read_questions(paths, with_answers=False)
   return [article.splitlines() for article in dict.fromkeys(question.article for question in questions)]
