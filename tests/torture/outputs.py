@@ -61,9 +61,9 @@ def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
 
   Args:
     a, b: the directories of the runs.
-    stopped_at: the step at which a signal stopped `a`, 0 if none did. `a` may have the checkpoint of this step although
-      `b` has not. If the step lies between two lines of metrics.jsonl, the second line is not compared: it averages
-      the steps after the stop alone.
+    stopped_at: the step at which a signal stopped `a`, 0 if none did. `a` may have the checkpoint of this step, in
+      addition to those of `b` or in place of the oldest of them. If the step lies between two lines of metrics.jsonl,
+      the second line is not compared: it averages the steps after the stop alone.
   """
   if found := leftovers(a):
     return f"left over: {found}"
@@ -72,16 +72,23 @@ def difference_of_runs(a: Path, b: Path, *, stopped_at: int = 0) -> str | None:
 
 def last_step(run: Path) -> int:
   """The step of the newest checkpoint of a run, 0 if there is none."""
-  return max((int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")), default=0)
+  return max((_step_of(path.name) for path in (run / "checkpoints").glob("step-*")), default=0)
+
+
+def _step_of(name: str) -> int:
+  return int(name.removeprefix("step-"))
 
 
 def _difference_of_checkpoints(a: Path, b: Path, stopped_at: int) -> str | None:
   names = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (a, b)]
-  if names[0] not in (names[1], sorted({*names[1], f"step-{stopped_at}"})):
+  steps = [{_step_of(name) for name in run if name.startswith("step-")} for run in names]
+  others = [[name for name in run if not name.startswith("step-")] for run in names]
+  with_stop = steps[1] | {stopped_at}
+  if others[0] != others[1] or steps[0] not in (steps[1], with_stop, with_stop - {min(steps[1], default=0)}):
     return f"checkpoints {names[0]} instead of {names[1]}"
   states = [tensors_of(run) for run in (a, b)]
   for step, tensors in states[1].items():
-    if states[0][step] != tensors:
+    if step in states[0] and states[0][step] != tensors:
       different = [name for name in tensors if states[0][step].get(name) != tensors[name]]
       return f"{step}: tensors that differ: {different[:5]}"
   best = [run / "checkpoints" / "best.json" for run in (a, b)]
