@@ -39,8 +39,8 @@ _MEMORY_FLAGS = (
   "hidden_size",
   "num_processes",
 )
-_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
-_FULL_HELP = {"--helpfull", "-helpfull"}
+_HELP_FLAGS = {"--help", "-help", "-h", "-?", "--helpshort", "-helpshort"}
+_FULL_HELP_FLAGS = {"--helpfull", "-helpfull"}
 
 
 def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
@@ -51,7 +51,15 @@ def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
 def _parse_flags(
   argv: Sequence[str], rest: list[str] | None, operands: list[str] | None, show_help: Callable[[bool], None]
 ) -> list[str]:
-  """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2."""
+  """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2.
+
+  Args:
+    argv: the program's name and its arguments.
+    rest, operands: see `run`; the words are written into these lists.
+    show_help: prints the help; called with whether --helpfull is given.
+  Returns:
+    The program's name and the arguments that are not flags.
+  """
   if rest is not None and "--" in argv:
     separator = list(argv).index("--")
     argv, rest[:] = argv[:separator], argv[separator + 1 :]
@@ -60,10 +68,10 @@ def _parse_flags(
   if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
     print(command_help.version_line())
     sys.exit(0)
-  if set(words) & (_HELP | _FULL_HELP):
+  if set(words) & (_HELP_FLAGS | _FULL_HELP_FLAGS):
     with contextlib.suppress(flags.Error):  # the valid flags determine the defaults that the help shows
-      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP | _FULL_HELP)], known_only=True)
-    show_help(bool(set(words) & _FULL_HELP))
+      flags.FLAGS([argv[0], *(word for word in words if word not in _HELP_FLAGS | _FULL_HELP_FLAGS)], known_only=True)
+    show_help(bool(set(words) & _FULL_HELP_FLAGS))
     sys.exit(0)
   if operands is not None:
     flags.FLAGS.set_gnu_getopt(True)  # flags may come after operands
@@ -85,10 +93,10 @@ def _print_help(
 ) -> None:
   """Prints the help of the command; with `is_full`, also the flags that libraries define."""
   module = sys.modules["__main__" if description is not None else main.__module__]
-  page = help_page() if help_page else HelpPage(command_help.flags_of(sys.argv[0]))
+  page = help_page() if help_page else HelpPage(command_help.flags_of_module(sys.argv[0]))
   if is_full:
-    page = HelpPage([*page.flags, *command_help.other_flags(sys.argv[0])], page.notes)
-  title = command_help.program(module)
+    page = HelpPage([*page.flags, *command_help.flags_of_other_modules(sys.argv[0])], page.notes)
+  title = command_help.program_name(module)
   text = description or module.__doc__ or ""
   text = command_help.named_as_called(text, title, module.__name__.removesuffix(".__main__"))
   print(command_help.render(title, text, page), end="")
@@ -104,10 +112,9 @@ def run(
   """Runs a command and ends the process. The errors of albert.errors are printed as one line on stderr.
 
   Args:
-    main: called when the flags are parsed.
-    rest: list to which the words after "--" are added; None if the command accepts none.
-    operands: list to which the words that are not flags, such as directories, are added; None if the command accepts
-      none.
+    main: the command; called after the flags are parsed.
+    rest: list that receives the words after "--"; None if the command accepts none.
+    operands: list that receives the words that are not flags, such as directories; None if the command accepts none.
     help_page: returns the content of --help; called after the flags before --help are parsed. None for all flags that
       the command defines.
     description: the text at the top of --help; None for the docstring of the module that defines `main`.
@@ -123,8 +130,8 @@ def run(
   startup.begin()
   try:
     _run(lambda: absl_app.run(lambda argv: main(), flags_parser=parse))
-  except KeyboardInterrupt:  # while the command was already ending
-    startup.end_by_signal(startup.interrupted_by() or signal.SIGINT)
+  except KeyboardInterrupt:  # a signal while the command was already ending
+    startup.end_by_signal(startup.interrupting_signal() or signal.SIGINT)
 
 
 def _run(program: Callable[[], None]) -> NoReturn:
@@ -133,18 +140,18 @@ def _run(program: Callable[[], None]) -> NoReturn:
   try:
     try:
       program()
-    except SystemExit as ending:
-      if ending.code in (None, 0):
-        sys.stdout.flush()
+    except SystemExit as system_exit:
+      if system_exit.code in (None, 0):
+        sys.stdout.flush()  # so that output that cannot be written is an error of a successful command
       raise
-  except SystemExit as ending:
+  except SystemExit as system_exit:
     startup.stop_running()
     _discard_output_that_cannot_be_written()
-    sys.exit(ending.code)
+    sys.exit(system_exit.code)
   except BaseException as error:
     startup.stop_running()
-    exit_code, line = _ending(error)
-    if exit_code is None:
+    exit_code, line = _exit_code_and_line(error)
+    if exit_code is None:  # a bug: Python prints a traceback
       raise
     _discard_output_that_cannot_be_written()
     if line:
@@ -153,13 +160,14 @@ def _run(program: Callable[[], None]) -> NoReturn:
   sys.exit(0)
 
 
-def _ending(error: BaseException) -> tuple[int | None, str]:
-  """Returns the exit code for an exception, None if it is a bug, and the line to print."""
-  number = startup.interrupted_by()
+def _exit_code_and_line(error: BaseException) -> tuple[int | None, str]:
+  """Returns the exit code for an exception, or None if it is a bug, and the line to print."""
+  signal_number = startup.interrupting_signal()
   if isinstance(error, Stopped):
     return 128 + error.signal_number, str(error)
-  if number or isinstance(error, KeyboardInterrupt):
-    return 128 + (number or signal.SIGINT), startup.stopped_line(number or signal.SIGINT)
+  if signal_number or isinstance(error, KeyboardInterrupt):
+    signal_number = signal_number or signal.SIGINT
+    return 128 + signal_number, startup.stopped_line(signal_number)
   if isinstance(error, startup.OutputError):
     if isinstance(error.__cause__, BrokenPipeError):
       return _EXIT_CLOSED_PIPE, ""
@@ -168,7 +176,9 @@ def _ending(error: BaseException) -> tuple[int | None, str]:
       f"error: standard output: cannot write it ({error.strerror}): redirect it to where there is space",
     )
   if not isinstance(error, UserError | RunError):
-    known_error = file_errors.fault_of(error) or _memory_error(error) or file_errors.fault_of_temporary_directory(error)
+    known_error = (
+      file_errors.convert_file_error(error) or _memory_error(error) or file_errors.temporary_directory_error(error)
+    )
     if known_error is None:
       return None, ""
     error = known_error
@@ -176,17 +186,20 @@ def _ending(error: BaseException) -> tuple[int | None, str]:
 
 
 def _memory_error(error: BaseException) -> RunError | None:
-  """Makes the error of one line if Python, NumPy or TensorFlow ran out of memory; None for any other exception."""
+  """Makes the error for an exception that means that memory ran out; None for any other exception.
+
+  Python, NumPy and TensorFlow raise such exceptions.
+  """
   if not isinstance(error, MemoryError) and type(error).__name__ != "ResourceExhaustedError":
     return None
   reason = next(iter(str(error).splitlines()), "")[:_MAX_REASON_CHARACTERS]
-  smaller = [f"--{name}" for name in _MEMORY_FLAGS if name in flags.FLAGS]
-  remedy = f"lower {' or '.join(smaller)}, or use" if smaller else "give it less at a time, or use"
+  memory_flags = [f"--{name}" for name in _MEMORY_FLAGS if name in flags.FLAGS]
+  remedy = f"lower {' or '.join(memory_flags)}, or use" if memory_flags else "give it less at a time, or use"
   return RunError(f"out of memory{f' ({reason})' if reason else ''}: {remedy} a machine or device with more memory")
 
 
 def _discard_output_that_cannot_be_written() -> None:
-  """Discards text that cannot be written to standard output, for which Python would print a traceback at its end."""
+  """Discards text that cannot be written to standard output. Otherwise Python prints a traceback when it exits."""
   try:
     sys.stdout.flush()
   except OSError:

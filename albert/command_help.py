@@ -31,7 +31,7 @@ class FlagHelp:
     name: without dashes.
     text: what the flag sets.
     default: its default in words; "" if there is none or `text` contains it.
-    value: placeholder of the value, such as N; "" for a boolean flag.
+    value: placeholder of the value in --name=VALUE, such as N; "" for a boolean flag.
     group: the heading under which it is listed.
   """
 
@@ -55,7 +55,7 @@ class HelpPage:
   notes: Sequence[str] = ()
 
 
-def program(module: ModuleType | None = None) -> str:
+def program_name(module: ModuleType | None = None) -> str:
   """Returns the name of the command as a user types it: run_squad.py, albert-squad, or python -m albert.export.
 
   Args:
@@ -91,7 +91,7 @@ def render(title: str, description: str, page: HelpPage) -> str:
   """Formats the text of --help.
 
   Args:
-    title: the command's name, see `program`.
+    title: the command's name, see `program_name`.
     description: paragraphs that say what it does.
     page: its flags and notes. Flags are listed by group, groups in the order of their first flag.
 
@@ -99,23 +99,24 @@ def render(title: str, description: str, page: HelpPage) -> str:
     The text, in lines of at most WIDTH characters.
   """
   parts = [f"usage: {title} --flag=value ..."]
-  parts += [_filled(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
-  parts += [_filled(note) for note in page.notes]
-  by_group: dict[str, list[FlagHelp]] = {}
+  parts += [_wrap(paragraph) for paragraph in inspect.cleandoc(description).split("\n\n") if paragraph]
+  parts += [_wrap(note) for note in page.notes]
+  flags_by_group: dict[str, list[FlagHelp]] = {}
   for flag in page.flags:
-    by_group.setdefault(flag.group, []).append(flag)
-  for group, members in by_group.items():
-    parts.append("\n".join([f"{group}:", *(_entry(flag) for flag in members)]))
+    flags_by_group.setdefault(flag.group, []).append(flag)
+  for group, group_flags in flags_by_group.items():
+    parts.append("\n".join([f"{group}:", *map(_format_flag_help, group_flags)]))
   return "\n\n".join(parts) + "\n"
 
 
-def _filled(paragraph: str) -> str:
+def _wrap(paragraph: str) -> str:
   """Wraps a paragraph at WIDTH characters. A paragraph with indented lines, such as a command, is kept as it is."""
   is_indented = any(line.startswith(" ") for line in paragraph.splitlines())
   return paragraph if is_indented else textwrap.fill(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _entry(flag: FlagHelp) -> str:
+def _format_flag_help(flag: FlagHelp) -> str:
+  """Formats the help of a flag in two columns: its name, and its text wrapped at WIDTH characters."""
   left, text = f"  --{flag.name}={flag.value}" if flag.value else f"  --[no]{flag.name}", flag.text
   if len(left) > WIDTH:
     left, text = f"  --{flag.name}=NAME", f"{text}; one of {flag.value.replace('|', ', ')}"
@@ -140,12 +141,12 @@ def value_name(kind: str, choices: Iterable[str] | None) -> str:
   return {"int": "N", "float": "X", "bool": ""}.get(kind, "VALUE")
 
 
-def flags_of(module_name: str) -> list[FlagHelp]:
+def flags_of_module(module_name: str) -> list[FlagHelp]:
   """Returns the flags that a module has defined with absl, in the order of definition."""
   return [_absl_help(flag) for flag in flags.FLAGS.flags_by_module_dict().get(module_name, [])]
 
 
-def other_flags(module_name: str) -> list[FlagHelp]:
+def flags_of_other_modules(module_name: str) -> list[FlagHelp]:
   """Returns the flags of all other modules, for --helpfull, grouped by module."""
   by_module = {name: defined for name, defined in flags.FLAGS.flags_by_module_dict().items() if name != module_name}
   return [dataclasses.replace(_absl_help(flag), group=name) for name, defined in by_module.items() for flag in defined]
@@ -158,7 +159,7 @@ def _absl_help(flag: Any) -> FlagHelp:
     text = text.removeprefix(f"<{'|'.join(choices)}>: ")  # absl adds the choices to the help
   if any(_REQUIRED in validator.message for validator in flag.validators):
     text += " (required)"
-  default = "" if "(default" in text else shown(flag.default)
+  default = "" if "(default" in text else format_default(flag.default)
   kind = {"integer": "int", "bool": "bool", "float": "float"}.get(_type_of(flag), "str")
   return FlagHelp(flag.name, text, default, value_name(kind, choices))
 
@@ -170,7 +171,7 @@ def _type_of(flag: Any) -> str:
   return next((kind for parser, kind in kinds.items() if isinstance(flag.parser, parser)), "str")
 
 
-def shown(value: Any) -> str:
+def format_default(value: Any) -> str:
   """Formats a default for the help; "" if there is none, and for a boolean flag that is off."""
   if isinstance(value, list | tuple):
     return ",".join(map(str, value))

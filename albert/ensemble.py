@@ -39,7 +39,10 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   Args:
     run_dirs: the output_dirs of two or more runs of one task on the same data.
     output_dir: where to write. The files have the same names as those of a run, among them eval_results.json.
-  Returns: metric -> value; {} if none of the predictions has labels.
+
+  Returns:
+    Metric -> value; {} if none of the predictions has labels.
+
   Raises:
     UserError: fewer than two runs, a run that is given twice, a directory that is not the output_dir of a run or is
       the output_dir of the ensemble, runs of different tasks or on different data, or a run without predictions.
@@ -62,7 +65,7 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
 
 
 def _check_directories(run_dirs: Sequence[str], output_dir: str) -> None:
-  """UserError if a run is given twice, or if the ensemble would be written to the directory of a run."""
+  """Raises UserError if a run is given twice, or if the ensemble would be written to the directory of a run."""
   real_paths = [_real_path(directory) for directory in run_dirs]
   for index, directory in enumerate(run_dirs):
     if real_paths[index] in real_paths[:index]:
@@ -82,11 +85,14 @@ def _read_config(run_dir: str) -> dict[str, Any]:
   return output_files.read_config(path)
 
 
-def _check_same_task(first_dir: str, first: dict[str, Any], other_dir: str, other: dict[str, Any]) -> None:
-  """UserError if two runs, given by their directories and configs, have different tasks or labels."""
-  values = [("task", first.get("task"), other.get("task"))]
-  values += [(key, first.get("data", {}).get(key), other.get("data", {}).get(key)) for key in _SHARED_SETTINGS]
-  for key, first_value, other_value in values:
+def _check_same_task(
+  first_dir: str, first_config: dict[str, Any], other_dir: str, other_config: dict[str, Any]
+) -> None:
+  """Raises UserError if two runs, given by their directories and configs, have different tasks or labels."""
+  settings = [("task", first_config.get("task"), other_config.get("task"))]
+  first_data, other_data = first_config.get("data", {}), other_config.get("data", {})
+  settings += [(key, first_data.get(key), other_data.get(key)) for key in _SHARED_SETTINGS]
+  for key, first_value, other_value in settings:
     if first_value != other_value:
       raise UserError(
         f"--inputs: {other_dir} has {key} = {other_value!r}, {first_dir} has {first_value!r}: give runs of one task"

@@ -197,7 +197,7 @@ class Estimator:
     if evaluations is not None:
       is_due = first_step > 0 and is_evaluation_due(plan.train, first_step)
       # The run was killed after it saved this step and before it evaluated it.
-      if self.cluster.is_true_in_chief(is_due and not evaluations.has(first_step)):
+      if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(first_step)):
         self._evaluate_during_training(first_step, evaluations)
     if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")

@@ -44,8 +44,8 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     task: the task of all runs.
     config: the settings. The seeds are train.seed, train.seed + 1, and so on.
   Raises:
-    UserError: there is nothing to do, several seeds lack training or evaluation, or a finished run lacks predictions
-      and its checkpoints are deleted. Also all errors of Estimator.
+    UserError: the config asks for nothing, or for several runs without training and evaluating them, or a finished run
+      lacks predictions and its checkpoints are deleted. Also all errors of Estimator.
   """
   if not (config.do_train or config.do_eval or config.do_predict):
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
@@ -67,9 +67,9 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_finished_runs(task, config, seeds)
   results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
-  best = _summarize(task, config, results)
+  best_seed = _summarize(task, config, results)
   for seed in seeds:
-    if seed != best:
+    if seed != best_seed:
       files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
 
 
@@ -110,7 +110,12 @@ def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
 
 
 def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
-  """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics."""
+  """Trains, evaluates and predicts with one seed, unless that is done already. Returns the metrics.
+
+  Args:
+    task: the task.
+    config: the config of this seed's run.
+  """
   path = files.join(config.output_dir, output_files.EVAL_RESULTS)
   keras.backend.clear_session()
   estimator = Estimator(task, config)
@@ -150,20 +155,21 @@ def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float
   names = _common_metrics(task, config, results)
   sign = 1 if task.higher_is_better else -1
   scores = {seed: sign * result[task.best_metric] for seed, result in results.items()}
-  best = max(scores, key=lambda seed: -math.inf if math.isnan(scores[seed]) else scores[seed])
-  summary: dict[str, Any] = {"seeds": list(results), "best_seed": best, "best_run": f"run-{best}", "metrics": {}}
+  best_seed = max(scores, key=lambda seed: -math.inf if math.isnan(scores[seed]) else scores[seed])
+  best_run = f"run-{best_seed}"
+  summary: dict[str, Any] = {"seeds": list(results), "best_seed": best_seed, "best_run": best_run, "metrics": {}}
   for name in names:
     values = [result[name] for result in results.values()]
-    is_finite = all(map(math.isfinite, values))
-    numbers: dict[str, float] = {
-      key: function(values) if is_finite else math.nan for key, function in _STATISTICS.items()
+    all_are_finite = all(map(math.isfinite, values))
+    statistics_of_metric: dict[str, float] = {
+      statistic: function(values) if all_are_finite else math.nan for statistic, function in _STATISTICS.items()
     }
-    summary["metrics"][name] = {**numbers, "values": values}
+    summary["metrics"][name] = {**statistics_of_metric, "values": values}
     print(
-      f"{name}: median {numbers['median']:.6g}, mean {numbers['mean']:.6g}, "
-      f"standard deviation {numbers['standard_deviation']:.3g} over {len(values)} runs",
+      f"{name}: median {statistics_of_metric['median']:.6g}, mean {statistics_of_metric['mean']:.6g}, "
+      f"standard deviation {statistics_of_metric['standard_deviation']:.3g} over {len(values)} runs",
       flush=True,
     )
   files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
-  print(f"best: run-{best} ({task.best_metric} {results[best][task.best_metric]:.6g})", flush=True)
-  return best
+  print(f"best: {best_run} ({task.best_metric} {results[best_seed][task.best_metric]:.6g})", flush=True)
+  return best_seed

@@ -21,7 +21,7 @@ from albert.version import VERSION
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds after which a signal is sent again if its exception was raised in a destructor, which discards it.
-_SECONDS_TO_REPEAT = 0.05
+_SECONDS_UNTIL_SIGNAL_IS_REPEATED = 0.05
 
 
 class OutputError(OSError):
@@ -49,17 +49,17 @@ class _MessageFile(io.FileIO):
 
 
 class _State:
-  """The state of this process.
+  """The state of this process. There is one process, so the class itself holds it.
 
   Attributes:
     has_begun: whether `begin` was called.
     is_running: whether a signal raises Interrupted; otherwise it ends the process at once.
-    requested: the signal that interrupts the command, or 0.
+    interrupting_signal: the signal that interrupts the command, or 0.
   """
 
   has_begun = False
   is_running = False
-  requested = 0
+  interrupting_signal = 0
 
 
 def begin() -> None:
@@ -99,16 +99,16 @@ def stop_running() -> None:
   _State.is_running = False
 
 
-def interrupted_by() -> int:
+def interrupting_signal() -> int:
   """Returns the signal that interrupted the command, or 0.
 
-  Libraries may replace the Interrupted that the signal raised by another exception.
+  It is known even if a library has replaced the exception Interrupted, which the signal raised, by another one.
   """
-  return _State.requested
+  return _State.interrupting_signal
 
 
 def stopped_line(number: int) -> str:
-  """Returns the message of a command that a signal ended."""
+  """Returns the line that a command prints when a signal ends it."""
   return f"stopped by {signal.Signals(number).name}"
 
 
@@ -133,14 +133,14 @@ def _check_package() -> None:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-  if not _State.is_running or _State.requested or _is_importing(frame):
+  if not _State.is_running or _State.interrupting_signal or _is_importing(frame):
     end_by_signal(number)
-  _State.requested = number
+  _State.interrupting_signal = number
   raise Interrupted(number)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-  """Whether the frame is in an import. Many libraries abort there, or treat any exception as a missing package."""
+  """Whether the frame is in an import. There, many libraries abort, or take any exception for a missing package."""
   while frame is not None:
     if frame.f_code.co_filename.startswith("<frozen importlib"):
       return True
@@ -152,9 +152,9 @@ def _on_unraisable(unraisable: Any) -> None:
   """Sends a signal again if its Interrupted was raised in a destructor, where Python discards exceptions."""
   if isinstance(unraisable.exc_value, Interrupted):
     number = unraisable.exc_value.signal_number
-    _State.requested = 0
+    _State.interrupting_signal = 0
     main = threading.main_thread().ident
-    threading.Timer(_SECONDS_TO_REPEAT, signal.pthread_kill, (main, number)).start()
+    threading.Timer(_SECONDS_UNTIL_SIGNAL_IS_REPEATED, signal.pthread_kill, (main, number)).start()
   else:
     sys.__unraisablehook__(unraisable)
 
@@ -169,9 +169,10 @@ def _use_utf8() -> None:
 def _open_closed_descriptors() -> None:
   """Opens /dev/null for each closed standard stream. Otherwise the next opened file would get the stream's descriptor.
 
-  Reading a closed standard input and writing a closed standard output remain errors. Messages to a closed standard
-  error are dropped.
+  Reading from a closed standard input and writing to a closed standard output remain errors. Messages to a closed
+  standard error are dropped.
   """
+  # Descriptor 0 is opened for writing and 1 for reading, so that their normal use is an error.
   for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
     try:
       os.fstat(descriptor)

@@ -38,6 +38,7 @@ from albert.data import masking  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
+from albert.io.globs import expand_globs  # noqa: E402
 from albert.io.workers import Workers  # noqa: E402
 from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
 from data_prep import create_pretraining_data  # noqa: E402
@@ -125,7 +126,7 @@ def statistics() -> None:
   ngram = settings.ngram
   drawn, taken, labels, actions = (np.zeros(size, np.int64) for size in (ngram + 1, ngram + 1, 2, 3))
   examples = tokens = masked = expected_masked = 0
-  for unit in plan_units(files.expand_globs(FLAGS.input_file), with_donors=True):
+  for unit in plan_units(expand_globs(FLAGS.input_file), with_donors=True):
     documents, num_own, _ = maker.load(unit)
     for batch in make_batches(documents, num_own, settings, maker.random_ids):
       spans, hidden = batch.masked.spans, batch.masked
@@ -160,7 +161,7 @@ def profile() -> None:
   """Prints the time that one process spends in each stage."""
   with tempfile.TemporaryDirectory() as directory:
     settings = _settings()
-    inputs = tuple(files.expand_globs(FLAGS.input_file))
+    inputs = tuple(expand_globs(FLAGS.input_file))
     job = Job(inputs=inputs, output_dir=directory, spm_model_file=FLAGS.spm_model_file, settings=settings)
     profiler = cProfile.Profile()
     manifest = profiler.runcall(create_pretraining_data.prepare, job)

@@ -22,11 +22,12 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.base import Config, define_field, option_fields
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.ranges import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
+from albert.io.globs import expand_globs
 from albert.io.workers import Workers
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -60,7 +61,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
   tokenizer = load_tokenizer(TokenizerConfig(job.spm_model_file, job.settings.do_lower_case))
   workspace = Workspace(job, tokenizer.sha256)
   try:
-    with files.naming(job.output_dir, "use"):
+    with files.errors_naming(job.output_dir, "use"):
       return _prepare(job, runner, tokenizer, workspace)
   except UserError as error:
     with contextlib.suppress(OSError, UserError, RunError):
@@ -97,9 +98,9 @@ def _define_flags() -> None:
     "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
   )
   for field in option_fields(PreparationSettings).values():
-    define_field(field, field.default)
+    define_field_flag(field, field.default)
   for field in option_fields(Job).values():
-    define_field(field, default_processes() if field.name == "num_processes" else field.default)
+    define_field_flag(field, default_processes() if field.name == "num_processes" else field.default)
   command_flags.define(
     "str",
     "runner",
@@ -117,7 +118,7 @@ def _job_from_flags() -> Job:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
   return Job(
-    inputs=tuple(files.expand_globs(FLAGS.input_file)),
+    inputs=tuple(expand_globs(FLAGS.input_file)),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
     settings=PreparationSettings(**values(PreparationSettings)),

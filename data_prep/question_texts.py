@@ -27,6 +27,7 @@ from albert import app
 from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
+from albert.io.globs import expand_globs
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from data_prep.sentences import split_sentences
@@ -55,9 +56,7 @@ def race_articles(path: str) -> list[list[str]]:
   Args:
     path: a directory such as RACE/dev, or a glob of files of JSON lines.
   """
-  paths = (
-    race_data.find_passages(path, "--race_file") if files.is_dir(path) else files.expand_globs(path, flag="--race_file")
-  )
+  paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
   questions = race_data.read_questions(paths, with_answers=False)
   return [article.splitlines() for article in dict.fromkeys(question.article for question in questions)]
 
@@ -81,7 +80,7 @@ def _define_flags() -> None:
 def main() -> None:
   articles: list[list[str]] = []
   if FLAGS.squad_file:
-    articles += squad_articles(files.expand_globs(FLAGS.squad_file, flag="--squad_file"))
+    articles += squad_articles(expand_globs(FLAGS.squad_file, flag="--squad_file"))
   if FLAGS.race_file:
     articles += race_articles(FLAGS.race_file)
   if not articles:

@@ -30,6 +30,7 @@ from albert.config import command_flags
 from albert.config.ranges import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files
+from albert.io.globs import expand_globs
 from albert.io.progress import Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
@@ -250,7 +251,7 @@ def _output_prefix() -> str:
 
 
 def main() -> None:
-  paths = files.expand_globs(FLAGS.input_file)
+  paths = expand_globs(FLAGS.input_file)
   text_checks.check_inputs(paths)
   prefix = _output_prefix()
   folder, name = os.path.split(prefix)

@@ -9,7 +9,7 @@ from albert import startup
 
 
 def run(task_name: str, description: str | None) -> None:
-  """Runs a script as the program: handles signals, parses the flags, calls `main`, and exits.
+  """Runs a script from its first line to its exit: handles signals, parses the flags, and calls `main`.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
@@ -23,7 +23,7 @@ def run(task_name: str, description: str | None) -> None:
   script_flags.define_flags(task_name)
   app.run(
     functools.partial(main, task_name),
-    help_page=lambda: script_help.page(task_name, script_flags.given_flags(task_name)),
+    help_page=lambda: script_help.make_page(task_name, script_flags.given_flags(task_name)),
     description=description,
   )
 

@@ -1,4 +1,4 @@
-"""Defines the flags of the run_* scripts, one for each config field, and makes the task and its config from them."""
+"""Defines the flags of the run_* scripts, one for each config field, and makes the task and the config from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from albert.config import command_flags
-from albert.config.base import Config, define_field, option_fields
+from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.settings.resolve import make_task_and_config
@@ -26,12 +26,12 @@ MODEL_FLAGS = {
 
 
 def define_flags(task_name: str) -> None:
-  """Defines the flags of a task's script. The default of each is None, which marks a flag that is not given."""
+  """Defines the flags of a task's script. The default of each is None, which means that the flag is not given."""
   for name, text in MODEL_FLAGS.items():
     command_flags.define("str", name, None, text)
   for config_class in _configs(task_name):
     for field in option_fields(config_class).values():
-      define_field(field, None)
+      define_field_flag(field, None)
   # Data preparation calls its seed --random_seed.
   flags.DEFINE_alias("random_seed", "seed", module_name=sys.argv[0])
 

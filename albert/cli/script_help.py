@@ -20,35 +20,35 @@ from albert.errors import UserError
 from albert.settings.sources import Settings
 
 
-def page(task_name: str, given: Mapping[str, Any]) -> HelpPage:
+def make_page(task_name: str, given_flags: Mapping[str, Any]) -> HelpPage:
   """Makes the help page of a task's script.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
-    given: name -> value of the other flags on the command line.
+    given_flags: name -> value of the other flags on the command line.
   """
   notes = []
   try:
-    settings = Settings(task_name, given)
+    settings = Settings(task_name, given_flags)
   except UserError as error:
     notes.append(f"This help ignores the other flags on the command line, because of an error: {error}")
     settings = Settings(task_name, {})
   notes.append(_describe_defaults(settings))
   sections: list[tuple[type[Config], str]] = [
     (RunConfig, ""),
-    (settings.entry.config_class, "data"),
+    (settings.task_entry.config_class, "data"),
     (TrainConfig, "train"),
     (OptimizerConfig, "optimizer"),
   ]
-  flags = [flag for config_class, section in sections for flag in _flags(settings, config_class, section)]
+  flags = [flag for config_class, section in sections for flag in _config_flags(settings, config_class, section)]
   flags += _model_flags(settings)
   return HelpPage(sorted(flags, key=lambda flag: GROUPS.index(flag.group)), notes)
 
 
-def _recipe_is_open(settings: Settings) -> bool:
-  """Whether the defaults will come from a recipe that the given flags do not determine."""
+def _recipe_is_undecided(settings: Settings) -> bool:
+  """Whether the defaults will come from a recipe, but the given flags do not say from which."""
   return (
-    settings.entry.has_recipes
+    settings.task_entry.has_recipes
     and not settings.recipe.path
     and not settings.existing_run
     and not settings.flags.get("recipe")
@@ -72,7 +72,7 @@ def _describe_defaults(settings: Settings) -> str:
   if settings.existing_run:
     return f"Defaults are the values of the run in {settings.existing_run.directory}."
   names = ", ".join(_recipe_names(settings.task_name))
-  if _recipe_is_open(settings):
+  if _recipe_is_undecided(settings):
     return f"Many defaults depend on the task. To see them, add --task_name=NAME or --recipe=NAME ({names}) to --help."
   if settings.recipe.path:
     return (
@@ -82,38 +82,46 @@ def _describe_defaults(settings: Settings) -> str:
   return f"Defaults are those without a recipe. To see those of a recipe, add --recipe=NAME ({names}) to --help."
 
 
-def _flags(settings: Settings, config_class: type[Config], section: str) -> Iterator[FlagHelp]:
+def _config_flags(settings: Settings, config_class: type[Config], section: str) -> Iterator[FlagHelp]:
   """The help of the flags that are fields of a config; `section` is its section in recipes (see Settings.values)."""
   try:
-    inherited = settings.inherited(config_class, section)
+    inherited = settings.inherited_values(config_class, section)
   except UserError:
     inherited = {}  # a file is damaged; the command without --help reports it
   if config_class is RunConfig:
     inherited["recipe"] = settings.recipe.name
-  in_some_recipe = set()
-  if _recipe_is_open(settings):
+  names_in_recipes = set()  # of which the defaults are not known
+  if _recipe_is_undecided(settings):
     recipes = [read_recipe(name, settings.task_name).sections for name in _recipe_names(settings.task_name)]
-    in_some_recipe = {name for recipe in recipes for name in recipe.get(section, {})} - {"task_name"}
+    names_in_recipes = {name for recipe in recipes for name in recipe.get(section, {})} - {"task_name"}
   for name in option_fields(config_class):
-    is_open = name in in_some_recipe
-    yield _flag(config_class, name, "from the task's recipe" if is_open else _default(config_class, name, inherited))
+    is_in_recipe = name in names_in_recipes
+    default = "from the task's recipe" if is_in_recipe else _describe_default(config_class, name, inherited)
+    yield _flag_help(config_class, name, default)
 
 
-def _flag(config_class: type[Config], name: str, default: str) -> FlagHelp:
+def _flag_help(config_class: type[Config], name: str, default: str) -> FlagHelp:
   field = option_fields(config_class)[name]
-  value = command_help.value_name(str(field.type), field.metadata["choices"])
+  placeholder = command_help.value_name(str(field.type), field.metadata["choices"])
   group = field.metadata["group"] or config_class.help_group
-  return FlagHelp(name, field.metadata["help"], default, value, group)
+  return FlagHelp(name, field.metadata["help"], default, placeholder, group)
 
 
-def _default(config_class: type[Config], name: str, inherited: Mapping[str, Any]) -> str:
-  """The default of a field as --help shows it."""
+def _describe_default(config_class: type[Config], name: str, inherited: Mapping[str, Any]) -> str:
+  """The default of a field as --help shows it.
+
+  Args:
+    config_class: the config of the field.
+    name: the field.
+    inherited: field name -> value of the run or the recipe.
+  """
   fields = option_fields(config_class)
-  other = alternatives(config_class).get(name, "")
-  other_replaces_it = other and fields[other].metadata["instead_of"] == name
-  if other_replaces_it and not is_unset(fields[other], inherited.get(other, fields[other].default)):
-    return f"from --{other}"
-  return command_help.shown(inherited.get(name, fields[name].default))
+  replacement = alternatives(config_class).get(name, "")
+  if replacement and fields[replacement].metadata["instead_of"] == name:
+    replacement_value = inherited.get(replacement, fields[replacement].default)
+    if not is_unset(fields[replacement], replacement_value):
+      return f"from --{replacement}"  # for example, --num_train_epochs determines --num_train_steps
+  return command_help.format_default(inherited.get(name, fields[name].default))
 
 
 def _model_flags(settings: Settings) -> list[FlagHelp]:
@@ -121,28 +129,38 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
 
   The defaults are those of the model that the command would use, if it is known without reading --init_checkpoint.
   """
-  is_finetuning = issubclass(settings.entry.config_class, FinetuningConfig)
-  is_named = settings.existing_run or settings.flags.get("model") or settings.flags.get("albert_config_file")
+  is_finetuning = issubclass(settings.task_entry.config_class, FinetuningConfig)
+  is_chosen = settings.existing_run or settings.flags.get("model") or settings.flags.get("albert_config_file")
   recipe_model = settings.recipe.sections.get("model")  # the name of a model, or fields
-  model: dict[str, Any] = dict(recipe_model) if isinstance(recipe_model, dict) else {}
-  default_name = recipe_model if isinstance(recipe_model, str) else "albert_base"
-  if is_named or model:
+  recipe_fields: dict[str, Any] = recipe_model if isinstance(recipe_model, dict) else {}
+  if is_chosen:
     default_name = ""
-  if is_finetuning and not is_named:
+  elif is_finetuning:
     default_name = "that beside --init_checkpoint"
-  if is_named or not is_finetuning:
-    try:
-      without_fields = {name: value for name, value in settings.flags.items() if name not in option_fields(ModelConfig)}
-      model = Settings(settings.task_name, without_fields).model_config().to_dict()
-    except UserError:
-      model = {}
+  elif recipe_fields:
+    default_name = ""
+  else:
+    default_name = recipe_model or "albert_base"
+  known_fields = _model_fields(settings) if is_chosen or not is_finetuning else recipe_fields
   flags = [
     FlagHelp("model", MODEL_FLAGS["model"], default_name, "NAME", MODEL),
     FlagHelp("albert_config_file", MODEL_FLAGS["albert_config_file"], "", "FILE", MODEL),
   ]
   for name in option_fields(ModelConfig):
-    default = command_help.shown(model[name]) if name in model else "the model's"
-    if _recipe_is_open(settings) and name in REGULARIZATION and name not in model:
+    if name in known_fields:
+      default = command_help.format_default(known_fields[name])
+    elif _recipe_is_undecided(settings) and name in REGULARIZATION:
       default = "from the task's recipe, or the model's"
-    flags.append(_flag(ModelConfig, name, default))
+    else:
+      default = "the model's"
+    flags.append(_flag_help(ModelConfig, name, default))
   return flags
+
+
+def _model_fields(settings: Settings) -> dict[str, Any]:
+  """The fields of the model that the command would use without flags for single fields; {} if a flag is wrong."""
+  flags = {name: value for name, value in settings.flags.items() if name not in option_fields(ModelConfig)}
+  try:
+    return Settings(settings.task_name, flags).model_config().to_dict()
+  except UserError:
+    return {}

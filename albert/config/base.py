@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from albert.config import command_flags
 from albert.config.ranges import Range, text_violation
 from albert.errors import UserError
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 
 # The headings of --help, in the order in which it prints them.
 COMMAND, DATA, MODEL = "What to do", "Data", "Model and initial weights"
@@ -103,17 +103,19 @@ class Config:
       if not field.metadata:
         continue
       value = getattr(self, field.name)
-      allowed = _violation(value, field.metadata)
-      if allowed:
-        raise UserError(f"{field.name} must be {allowed}, got {shown(value)}")
+      violation = _violation(value, field.metadata)
+      if violation:
+        raise UserError(f"{field.name} must be {violation}, got {format_value(value)}")
 
   def training_settings(self) -> dict[str, Any]:
     """Name -> value of the fields that affect training; a resumed run must have the same. The values are plain JSON."""
-    return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("affects_training", True)}
+    fields = dataclasses.fields(self)
+    return {field.name: getattr(self, field.name) for field in fields if field.metadata.get("affects_training", True)}
 
-  def recorded(self) -> dict[str, Any]:
+  def reusable_values(self) -> dict[str, Any]:
     """Name -> value of the fields that later commands on the run's output_dir reuse. The values are plain JSON."""
-    return {name: getattr(self, name) for name, f in option_fields(type(self)).items() if not f.metadata["per_command"]}
+    fields = option_fields(type(self))
+    return {name: getattr(self, name) for name, field in fields.items() if not field.metadata["per_command"]}
 
   def to_dict(self) -> dict[str, Any]:
     """Name -> value of all fields. The values are plain JSON."""
@@ -161,7 +163,8 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
   return checked
 
 
-def _check_type(value: Any, type_name: str, where: str) -> Any:
+def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
+  """Returns a JSON value as the type that a field has, such as "float"; UserError if it has another type."""
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
     return _as_float(value)
@@ -169,7 +172,7 @@ def _check_type(value: Any, type_name: str, where: str) -> Any:
     return int(value)
   if (type_name == "str" and isinstance(value, str)) or (type_name == "bool" and isinstance(value, bool)):
     return value
-  raise UserError(f"{where} must be of type {type_name}, got {shown(value)}")
+  raise UserError(f"{source_and_key} must be of type {type_name}, got {format_value(value)}")
 
 
 def _as_float(value: float) -> float:
@@ -184,7 +187,7 @@ def option_fields(cls: type[Config]) -> dict[str, dataclasses.Field[Any]]:
   return {field.name: field for field in dataclasses.fields(cls) if field.metadata}
 
 
-def define_field(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
+def define_field_flag(field: dataclasses.Field[Any], default: Any, help_text: str = "") -> None:
   """Defines the absl flag of a field.
 
   Args:
@@ -210,8 +213,8 @@ def is_unset(field: dataclasses.Field[Any], value: Any) -> bool:
 
 def alternatives(cls: type[Config]) -> dict[str, str]:
   """Field -> its alternative (see `instead_of` in `option`). Each pair is listed in both directions."""
-  all_fields = {name: field.metadata["instead_of"] for name, field in option_fields(cls).items()}
-  pairs = {name: other for name, other in all_fields.items() if other}
+  fields = option_fields(cls)
+  pairs = {name: field.metadata["instead_of"] for name, field in fields.items() if field.metadata["instead_of"]}
   return pairs | {other: name for name, other in pairs.items()}
 
 
@@ -230,11 +233,11 @@ def merge(cls: type[Config], *sources: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in source.items():
       if name not in fields or is_unset(fields[name], value):
         continue
-      dropped = [alternative_of[name]] if name in alternative_of else []
+      overridden = [alternative_of[name]] if name in alternative_of else []
       if name in merged and merged[name] != value:
-        dropped += fields[name].metadata["resets"]
-      for other in dropped:
-        if other not in source:
-          merged.pop(other, None)
+        overridden += fields[name].metadata["resets"]
+      for other_name in overridden:
+        if other_name not in source:
+          merged.pop(other_name, None)
     merged |= source
   return merged

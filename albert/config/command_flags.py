@@ -17,9 +17,9 @@ from albert.config.ranges import Range, text_violation
 from albert.errors import UserError
 
 # An error message is cut to this many characters at its start and at its end.
-_NUM_SHOWN = 200
+_MAX_SHOWN_CHARACTERS = 200
 # absl's message for a required flag that is missing.
-_MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
+_MISSING_FLAG = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 class _NumberParser(flags.ArgumentParser):
@@ -51,7 +51,7 @@ class _FloatParser(_NumberParser, flags.FloatParser):
 
 
 class _SwitchParser(flags.BooleanParser):
-  """Parses a boolean, as absl does, with an error in our words."""
+  """Parses a boolean, as absl does, but with a shorter error message."""
 
   def parse(self, argument: str | int | bool) -> bool:
     try:
@@ -124,19 +124,21 @@ def parse(argv: Sequence[str]) -> list[str]:
   try:
     return list(flags.FLAGS(list(argv)))
   except UnicodeDecodeError as error:  # only flag files are decoded
-    flag = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
-    raise UserError(f"{flag}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
+    flag_file = next((word for word in argv if word.lstrip("-").startswith("flagfile")), "--flagfile")
+    raise UserError(f"{flag_file}: not UTF-8 ({error.reason} at byte {error.start + 1}): give a text file") from error
   except RecursionError as error:
-    raise UserError("--flagfile: the flag files name each other too deeply: give all flags in one file") from error
+    raise UserError("--flagfile: the flag files include each other too deeply: give all flags in one file") from error
   except (flags.Error, ValueError) as error:
-    message = shortened(_MISSING.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: ")))
+    message = shorten(_MISSING_FLAG.sub(r"--\1 is missing", str(error).removeprefix("ERROR:: ")))
     raise UserError(f"{message} (--help lists the flags)") from error
 
 
-def shortened(message: str) -> str:
+def shorten(message: str) -> str:
   """Joins an error message of absl into one line, and leaves out the middle if it is very long."""
   line = " ".join(message.split())
-  return line if len(line) <= 2 * _NUM_SHOWN else f"{line[:_NUM_SHOWN]} ... {line[-_NUM_SHOWN:]}"
+  if len(line) <= 2 * _MAX_SHOWN_CHARACTERS:
+    return line
+  return f"{line[:_MAX_SHOWN_CHARACTERS]} ... {line[-_MAX_SHOWN_CHARACTERS:]}"
 
 
 def repetition_warnings(argv: Sequence[str]) -> list[str]:

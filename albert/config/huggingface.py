@@ -9,10 +9,10 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 
 # The defaults of transformers' AlbertConfig that differ from those of ModelConfig.
-_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
+_HUGGINGFACE_DEFAULTS = {"hidden_size": 4096, "num_attention_heads": 64, "intermediate_size": 16384}
 # hidden_act of ModelConfig -> the name in transformers. Both use the name "gelu", for different functions: in the
 # original it is the tanh approximation, in transformers the exact GELU.
 ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
@@ -20,11 +20,11 @@ ACTIVATION_NAMES = {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 _ACTIVATION_SYNONYMS = {"gelu_python": "gelu_erf", "gelu_fast": "gelu"}
 _OUR_ACTIVATION_NAMES = {theirs: ours for ours, theirs in ACTIVATION_NAMES.items()} | _ACTIVATION_SYNONYMS
 # Settings of transformers that have only one possible value here.
-_FIXED = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
+_REQUIRED_VALUES = {"layer_norm_eps": 1e-12, "position_embedding_type": "absolute"}
 
 
 class _Config(msgspec.Struct):
-  """The keys of a config.json whose type is checked here; the others are checked by ModelConfig."""
+  """The keys of a config.json whose types are checked here; ModelConfig checks the others."""
 
   model_type: str
   hidden_act: str = "gelu_new"
@@ -42,16 +42,23 @@ def from_huggingface_config(values: Mapping[str, Any], *, source: str) -> dict[s
     values: the content of a config.json.
     source: its path, for errors.
   Returns:
-    The content of an albert_config.json for the same model, with the keys of `values` that ModelConfig does not have.
+    The content of an albert_config.json for the same model. Keys that ModelConfig does not have are kept.
   Raises:
     UserError: the model is not an ALBERT, or has a setting that cannot be represented here.
   """
   checked = json_values.convert(source, values, _Config)
   if checked.model_type != "albert":
-    raise UserError(f"{source}: model_type is {shown(checked.model_type)}, not 'albert': give the config of an ALBERT")
-  for key, value in _FIXED.items():
+    raise UserError(
+      f"{source}: model_type is {format_value(checked.model_type)}, not 'albert': give the config of an ALBERT"
+    )
+  for key, value in _REQUIRED_VALUES.items():
     if values.get(key, value) != value:
       raise UserError(
-        f"{source}: {key} is {shown(values[key])}, but ALBERT's is {value!r}: this model cannot be represented here"
+        f"{source}: {key} is {format_value(values[key])}, but ALBERT's is {value!r}: this model cannot be represented "
+        "here"
       )
-  return {**_DEFAULTS, **values, "hidden_act": _OUR_ACTIVATION_NAMES.get(checked.hidden_act, checked.hidden_act)}
+  return {
+    **_HUGGINGFACE_DEFAULTS,
+    **values,
+    "hidden_act": _OUR_ACTIVATION_NAMES.get(checked.hidden_act, checked.hidden_act),
+  }

@@ -44,21 +44,21 @@ class Range:
     dropout of 0.999999999 is rounded to 1.
     """
     if isinstance(value, bool) or not isinstance(value, float):
-      return self._bound(value) or self._int32(value)
+      return self._violated_bound(value) or self._violated_int32_limit(value)
     if not math.isfinite(value):
       return "a finite number"
     rounded = as_float32(value)
     if math.isinf(rounded):
       return "a finite number in float32"
-    unrounded_violation, rounded_violation = self._bound(value), self._bound(rounded)
-    return unrounded_violation or (rounded_violation and f"{rounded_violation} in float32")
+    violation, float32_violation = self._violated_bound(value), self._violated_bound(rounded)
+    return violation or (float32_violation and f"{float32_violation} in float32")
 
-  def _int32(self, value: int) -> str | None:
+  def _violated_int32_limit(self, value: int) -> str | None:
     if self.maximum is not None or self.below is not None or abs(value) <= INT32_MAX:
       return None
     return f"at most {INT32_MAX}" if value > 0 else f"at least {-INT32_MAX}"
 
-  def _bound(self, value: float) -> str | None:
+  def _violated_bound(self, value: float) -> str | None:
     if self.minimum is not None and value < self.minimum:
       return f"at least {self.minimum}"
     if self.above is not None and value <= self.above:

@@ -14,9 +14,9 @@ from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 
-# The sections of a recipe, and the config that each one holds. A recipe may also have `task` and `data`.
+# Section of a recipe -> the config that it holds. A recipe may also have the keys `task` and `data`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
 _FOLDER = "configs"
@@ -29,12 +29,17 @@ def configs_directory() -> str:
   In a checkout of the source it is configs/ beside albert/. setup.py installs it as configs/ in albert/.
   """
   package_dir = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-  built_dir = os.path.join(package_dir, _FOLDER)
-  return built_dir if os.path.isdir(built_dir) else os.path.join(os.path.dirname(package_dir), _FOLDER)
+  in_package = os.path.join(package_dir, _FOLDER)
+  in_checkout = os.path.join(os.path.dirname(package_dir), _FOLDER)
+  return in_package if os.path.isdir(in_package) else in_checkout
 
 
 def config_names(folder: str = "") -> list[str]:
-  """Returns the names, without .json, of the files in a folder of configs_directory(), or in the directory itself."""
+  """Returns the names, without .json, of the recipes or experiments.
+
+  Args:
+    folder: a folder of configs_directory(), such as "experiments"; "" for the directory itself, which has the recipes.
+  """
   names = files.listdir(os.path.join(configs_directory(), folder))
   return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
@@ -90,7 +95,7 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   json_values.convert(path, sections, _Sections, _REMEDY)
   model = sections.get("model")
   if isinstance(model, str) and model not in MODELS:
-    raise UserError(f"{path}: model: unknown model {shown(model)}; known: {', '.join(MODELS)}")
+    raise UserError(f"{path}: model: unknown model {format_value(model)}; known: {', '.join(MODELS)}")
   for section, config_class in SECTIONS.items():
     values = sections.get(section)
     if isinstance(values, dict):

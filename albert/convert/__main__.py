@@ -20,7 +20,7 @@ from albert.io import files
 
 
 def define_flags() -> None:
-  """The flags of this command."""
+  """Defines the flags of this command."""
   command_flags.define(
     "str",
     "init_checkpoint",
@@ -49,12 +49,12 @@ def define_flags() -> None:
 
 
 def main() -> None:
-  """Reads, checks, writes to a staging directory, renames, and reports."""
+  """Runs the command: converts the weights, and prints the list of them."""
   values = flags.FLAGS
   for name in ("init_checkpoint", "output_dir", "format"):
     if not getattr(values, name):
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.convert.convert_checkpoint import convert  # TensorFlow: late, so that --help is quick
+  from albert.convert.convert_checkpoint import convert  # imports TensorFlow, which takes seconds
 
   report = convert(
     values.init_checkpoint,

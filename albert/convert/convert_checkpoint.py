@@ -16,7 +16,7 @@ from albert.runs.output_files import VOCABULARY
 def convert(
   path: str,
   output_dir: str,
-  target: str,
+  target_format: str,
   *,
   albert_config_file: str = "",
   spm_model_file: str = "",
@@ -27,17 +27,17 @@ def convert(
   Args:
     path, albert_config_file, spm_model_file: see albert.convert.model.read_model.
     output_dir: a directory that does not exist or is empty.
-    target: the format, one of FORMATS.
-    architecture: for the format huggingface: the transformers class that config.json names, one of ARCHITECTURES; empty
-      for the class with the model's head.
+    target_format: one of FORMATS.
+    architecture: the transformers class that config.json names, one of ARCHITECTURES; empty for the class with the
+      model's head. Only for the format huggingface.
   Returns:
     The report: a header and a line per weight, with source, target, shape and SHA-256, separated by tabs.
   Raises:
     UserError: bad input, output_dir is not empty, or the format cannot express the model.
   """
-  if target not in FORMATS:
-    raise UserError(f"--format={target}: must be one of {', '.join(FORMATS)}")
-  if architecture and (target != "huggingface" or architecture not in ARCHITECTURES):
+  if target_format not in FORMATS:
+    raise UserError(f"--format={target_format}: must be one of {', '.join(FORMATS)}")
+  if architecture and (target_format != "huggingface" or architecture not in ARCHITECTURES):
     raise UserError(f"--architecture={architecture}: is for --format=huggingface, one of {', '.join(ARCHITECTURES)}")
   output_dir = output_dir.rstrip("/")
   _check_empty(output_dir)
@@ -46,8 +46,8 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
-    with files.naming(output_dir):  # errors of TensorFlow, which writes here, name output_dir
-      report = _report(_write(model, staging, target, architecture))
+    with files.errors_naming(output_dir):  # errors of TensorFlow, which writes here, name output_dir
+      report = _format_report(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, REPORT), report)
     if model.vocabulary:
       with files.open_file(model.vocabulary) as file:
@@ -56,7 +56,7 @@ def convert(
     try:
       files.replace(staging, output_dir)
     except (UserError, RunError):
-      _check_empty(output_dir)  # another process may have written to it meanwhile
+      _check_empty(output_dir)  # a clearer error if another process has written to it meanwhile
       raise
   except BaseException:
     files.discard(staging)
@@ -69,13 +69,13 @@ def _check_empty(output_dir: str) -> None:
     raise UserError(f"--output_dir={output_dir}: exists and is not empty; give another one")
 
 
-def _write(model: ConvertedModel, directory: str, target: str, architecture: str) -> list[ReportLine]:
-  if target == "huggingface":
+def _write(model: ConvertedModel, directory: str, target_format: str, architecture: str) -> list[ReportLine]:
+  if target_format == "huggingface":
     return write_huggingface(model, directory, architecture)
-  return write_tf1(model, directory) if target == "tf1" else write_albert(model, directory)
+  return write_tf1(model, directory) if target_format == "tf1" else write_albert(model, directory)
 
 
-def _report(lines: list[ReportLine]) -> str:
+def _format_report(lines: list[ReportLine]) -> str:
   rows = ["source\ttarget\tshape\tsha256"]
-  rows += [f"{row.source}\t{row.target}\t{'x'.join(map(str, row.shape))}\t{row.sha256}" for row in lines]
+  rows += [f"{line.source}\t{line.target}\t{'x'.join(map(str, line.shape))}\t{line.sha256}" for line in lines]
   return "\n".join(rows) + "\n"

@@ -50,7 +50,7 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   from safetensors.numpy import save
 
   model = expand_sharing(model, for_huggingface=True)
-  architecture = architecture or _architecture(model)
+  architecture = architecture or _choose_architecture(model)
   if architecture in POOLED and POOLER[0] not in model.weights:
     raise UserError(f"--architecture={architecture}: the weights have {NO_POOLER}")
   tensors: dict[str, np.ndarray] = {}
@@ -58,12 +58,12 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
   for name, value in model.weights.items():
     translated = to_huggingface(name)
     assert translated is not None, name  # read_model accepts no other names
-    tensors[translated.name] = np.ascontiguousarray(value.T if translated.transposed else value)
+    tensors[translated.name] = np.ascontiguousarray(value.T if translated.is_transposed else value)
     report.append(report_line(model.sources[name], translated.name, tensors[translated.name]))
   if model.config.embedding_size == model.config.hidden_size:
     report += _add_identity(tensors, model.config.hidden_size)
   files.write_atomically(files.join(directory, SAFETENSORS), save(tensors, metadata={"format": "pt"}))
-  files.write_json(files.join(directory, "config.json"), _config(model, architecture))
+  files.write_json(files.join(directory, "config.json"), _transformers_config(model, architecture))
   return report
 
 
@@ -78,22 +78,23 @@ def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]
   return report
 
 
-def _architecture(model: ConvertedModel) -> str:
-  found = model.heads
+def _choose_architecture(model: ConvertedModel) -> str:
+  """Returns the transformers class that has the model's heads."""
   has_pooler = POOLER[0] in model.weights
-  if found == ("classifier",) and not has_pooler:
+  if model.heads == ("classifier",) and not has_pooler:
     return "AlbertForTokenClassification"
-  if "masked_lm" in found:
-    return "AlbertForPreTraining" if "sentence" in found and has_pooler else "AlbertForMaskedLM"
-  if found == ("classifier",) and len(model.weights["output_weights"]) == 1:
+  if "masked_lm" in model.heads:
+    return "AlbertForPreTraining" if "sentence" in model.heads and has_pooler else "AlbertForMaskedLM"
+  if model.heads == ("classifier",) and len(model.weights["output_weights"]) == 1:
     raise UserError(
       "the classifier head has one output: say with --architecture whether it is AlbertForMultipleChoice or "
       "AlbertForSequenceClassification (a regression)"
     )
-  return heads(model.config)[found[0]].huggingface if found else "AlbertModel"
+  return heads(model.config)[model.heads[0]].huggingface if model.heads else "AlbertModel"
 
 
-def _config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
+def _transformers_config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
+  """Returns the content of config.json."""
   values = model.config.to_dict()
   config: dict[str, Any] = {"architectures": [architecture], "model_type": "albert"}
   config |= {name: values[name] for name in _FIELDS}
@@ -104,7 +105,7 @@ def _config(model: ConvertedModel, architecture: str) -> dict[str, Any]:
   }
   config |= {"pad_token_id": PAD_ID, "bos_token_id": CLS_ID, "eos_token_id": SEP_ID, "dtype": "float32"}
   if "classifier" in model.heads:
-    classes = len(model.weights["output_weights"])
-    config["id2label"] = {str(index): f"LABEL_{index}" for index in range(classes)}
-    config["label2id"] = {f"LABEL_{index}": index for index in range(classes)}
+    num_classes = len(model.weights["output_weights"])
+    config["id2label"] = {str(index): f"LABEL_{index}" for index in range(num_classes)}
+    config["label2id"] = {f"LABEL_{index}": index for index in range(num_classes)}
   return config

@@ -1,4 +1,4 @@
-"""The model that a conversion reads and writes, and its form with one group of layers per layer."""
+"""The model that a conversion reads and writes, and a copy of it in which every layer is a group of its own."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
 
   Args:
     path: see albert.weights.files.open_weights.
-    albert_config_file: the model's config; empty: the albert_config.json or config.json beside the weights.
-    spm_model_file: the vocabulary; empty: the spiece.model beside the weights, if there is one.
+    albert_config_file: the model's config; empty for the albert_config.json or config.json beside the weights.
+    spm_model_file: the vocabulary; empty for the spiece.model beside the weights, if there is one.
   Raises:
     UserError: there is no config, or a weight is missing, not used, or of another shape than the config says.
   """
@@ -75,28 +75,28 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   if spm_model_file:
     file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
   config = load_model_config(config_file)
-  found_heads = _check(file, config, config_file)
+  head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}
   sources = {name: file.entries[name].source for name in weights}
-  model = ConvertedModel(config, weights, sources, found_heads, spm_model_file or file.vocabulary)
+  model = ConvertedModel(config, weights, sources, head_names, spm_model_file or file.vocabulary)
   if file.is_huggingface and not huggingface_groups_agree(config):
 
-    def group(layer: int) -> int:
+    def group_of(layer: int) -> int:
       return huggingface_group(layer, config)
 
-    return _regrouped(model, group, group)
+    return _ungroup(model, group_of, group_of)
   return model
 
 
-def _check(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
-  """The names of the heads in the file. It must have exactly the weights of the config and of these heads."""
+def _check_weights(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str, ...]:
+  """Checks that a file has exactly the weights of a config and of some heads, and returns the names of these heads."""
   expected: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   if not any(name in file.entries for name in POOLER):
     expected = {name: shape for name, shape in expected.items() if name not in POOLER}  # some transformers classes
-  found = []
+  head_names = []
   for name, head in heads(config).items():
     if any(weight in file.entries for weight in head.shapes):
-      found.append(name)
+      head_names.append(name)
       expected |= head.shapes
   missing = sorted(set(expected) - set(file.entries))
   unmatched = sorted(file.entries[name].source for name in set(file.entries) - set(expected))
@@ -112,38 +112,48 @@ def _check(file: WeightFile, config: ModelConfig, config_file: str) -> tuple[str
         f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(names[:4])}"
         f"{', ...' if len(names) > 4 else ''}; {config_file} is not its config, or it is not an ALBERT model"
       )
-  return tuple(found)
+  return tuple(head_names)
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-  return len(shape) == len(wanted) and all(b is None or a == b for a, b in zip(shape, wanted, strict=True))
+def _fits(shape: tuple[int, ...], expected_shape: tuple[int | None, ...]) -> bool:
+  """Whether a shape is the expected one, in which None stands for any length."""
+  return len(shape) == len(expected_shape) and all(
+    expected is None or length == expected for length, expected in zip(shape, expected_shape, strict=True)
+  )
 
 
 def expand_sharing(model: ConvertedModel, *, for_huggingface: bool = False) -> ConvertedModel:
   """Makes a model that the original and transformers can express, and that computes the same.
 
-  They have the same groups of layers for attention and feed-forward weights. If `model` has different ones (`sharing`
-  is not "all"), every layer becomes a group, with copies of the shared weights.
+  In both, attention and feed-forward weights have the same groups of layers. If they have different groups in `model`
+  (`sharing` is not "all"), every layer becomes a group of its own, with copies of the shared weights.
 
   Args:
     model: the model.
-    for_huggingface: whether the groups must also be those that transformers computes.
+    for_huggingface: whether the layers of each group must be those that transformers assigns to it.
+  Returns:
+    `model` itself if nothing has to change.
   """
   config = model.config
   layers = config.num_hidden_layers
   if config.sharing == "all" and (not for_huggingface or huggingface_groups_agree(config)):
     return model
-  return _regrouped(
+  return _ungroup(
     model,
     lambda layer: layer * config.num_attention_groups // layers,
     lambda layer: layer * config.num_ffn_groups // layers,
   )
 
 
-def _regrouped(
+def _ungroup(
   model: ConvertedModel, attention_group: Callable[[int], int], ffn_group: Callable[[int], int]
 ) -> ConvertedModel:
-  """Makes every layer a group, with copies of the weights of the groups that the functions give for it."""
+  """Makes every layer a group of its own, with copies of the weights that it shares in `model`.
+
+  Args:
+    model: the model.
+    attention_group, ffn_group: return the group of a layer in `model`, for attention and feed-forward weights.
+  """
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
   origins = {name: name for name in model.weights if not _GROUP.search(name)}
   for name in encoder_shapes(config):

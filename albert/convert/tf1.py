@@ -12,22 +12,22 @@ PREFIX = "model.ckpt"
 
 
 def write_albert(model: ConvertedModel, directory: str) -> list[ReportLine]:
-  """Writes `directory`/step-0, a checkpoint for --init_checkpoint; returns the lines of the report."""
+  """Writes a checkpoint for --init_checkpoint to `directory`/step-0, and returns the lines of the report."""
   CheckpointManager(directory, keep=1, model_config=model.config).save(0, model.weights)
   return [report_line(model.sources[name], name, value) for name, value in model.weights.items()]
 
 
 def write_tf1(model: ConvertedModel, directory: str) -> list[ReportLine]:
-  """Writes model.ckpt.* and albert_config.json for the original's code; returns the lines of the report.
+  """Writes model.ckpt.* and albert_config.json for the original's code, and returns the lines of the report.
 
   Raises:
     UserError: the original does not have the activation.
   """
   model = expand_sharing(model)
   if model.config.hidden_act == "gelu_erf":
-    raise UserError("hidden_act gelu_erf: the original has the tanh approximation alone; give another --format")
+    raise UserError("hidden_act gelu_erf: the original has only the tanh approximation; give another --format")
   write_bundle(files.join(directory, PREFIX), model.weights)
   config = model.config.to_dict()
-  del config["sharing"]  # not the original's
+  del config["sharing"]  # the original has no such key
   files.write_json(files.join(directory, "albert_config.json"), config)
   return [report_line(model.sources[name], name, value) for name, value in model.weights.items()]

@@ -7,7 +7,7 @@ is seen once in an epoch, and batches contain little padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,61 +21,61 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 _WINDOW_BATCHES = 64
 # The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
-# Part of the seed: generators for the permutation of an epoch and for the order of batches in a window.
-_EPOCH, _WINDOW = 0, 1
+# Parts of seeds: one for the permutation of an epoch, one for the order of the batches of a window.
+_EPOCH_STREAM, _WINDOW_STREAM = 0, 1
 
 
 class BatchPlan:
-  """Determines which examples are in the batch of each step.
-
-  The plan is a function of the arguments.
+  """Determines which examples are in the batch of each step. Equal arguments give the same plan.
 
   Args:
     lengths: int [N], number of tokens of each example.
     batch_size: number of examples in a batch.
     seed: seed of the permutations.
-    sort: whether batches consist of examples of similar length. If False, they follow the permutation of the epoch.
+    sort_by_length: whether batches consist of examples of similar length. If False, they follow the permutation of the
+      epoch.
   """
 
-  def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, *, sort: bool = True):
+  def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, *, sort_by_length: bool = True):
     self._lengths = lengths
     self._batch_size = batch_size
     self._seed = seed
     # A window with more examples than an epoch would put two copies of an example into one batch.
-    self._window_batches = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort else 1
+    self._window_batches = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort_by_length else 1
+    # The permutations of the epochs that the last window was cut from, and the last window: (its number, its batches).
     self._permutations: dict[int, np.ndarray] = {}
-    self._batches: tuple[int, np.ndarray] | None = None
+    self._last_window: tuple[int, np.ndarray] | None = None
 
   def batch(self, step: int) -> np.ndarray:
     """Returns the indices of the examples in the batch of a step, int64 [batch_size]."""
     window, index = divmod(step, self._window_batches)
-    if self._batches is None or self._batches[0] != window:
-      self._batches = (window, self._sorted_window(window))
-    return self._batches[1][index]
+    if self._last_window is None or self._last_window[0] != window:
+      self._last_window = (window, self._make_window(window))
+    return self._last_window[1][index]
 
-  def _sorted_window(self, window: int) -> np.ndarray:
+  def _make_window(self, window: int) -> np.ndarray:
     """Returns the examples of all batches of a window, int64 [batches, batch_size]."""
-    size = self._window_batches * self._batch_size
-    indices = self._stream(window * size, size)
+    num_examples = self._window_batches * self._batch_size
+    indices = self._slice_stream(window * num_examples, num_examples)
     if self._window_batches == 1:
       return indices[None]
-    by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
-    order = np.random.default_rng([self._seed, _WINDOW, window]).permutation(self._window_batches)
-    return by_length.reshape(self._window_batches, self._batch_size)[order]
+    sorted_indices = indices[np.argsort(self._lengths[indices], kind="stable")]
+    order = np.random.default_rng([self._seed, _WINDOW_STREAM, window]).permutation(self._window_batches)
+    return sorted_indices.reshape(self._window_batches, self._batch_size)[order]
 
-  def _stream(self, start: int, size: int) -> np.ndarray:
-    """Returns `size` examples of the concatenated epochs, from number `start` on."""
+  def _slice_stream(self, start: int, size: int) -> np.ndarray:
+    """Returns `size` examples of the concatenated epochs, from number `start` on, int64 [size]."""
     num_examples = len(self._lengths)
     epochs = range(start // num_examples, (start + size - 1) // num_examples + 1)
-    self._permutations = {
-      epoch: self._permutations[epoch]
-      if epoch in self._permutations
-      else np.random.default_rng([self._seed, _EPOCH, epoch]).permutation(num_examples)
-      for epoch in epochs
-    }
-    stream = np.concatenate([self._permutations[epoch] for epoch in epochs])
-    first = start - epochs[0] * num_examples
-    return stream[first : first + size]
+    earlier_permutations, self._permutations = self._permutations, {}
+    for epoch in epochs:
+      permutation = earlier_permutations.get(epoch)
+      if permutation is None:
+        permutation = np.random.default_rng([self._seed, _EPOCH_STREAM, epoch]).permutation(num_examples)
+      self._permutations[epoch] = permutation
+    stream = np.concatenate(list(self._permutations.values()))
+    offset = start - epochs[0] * num_examples
+    return stream[offset : offset + size]
 
 
 class ExampleDataset(Dataset):
@@ -116,27 +116,26 @@ class ExampleDataset(Dataset):
 
   def describe(self) -> str:
     """Returns the number of examples and their mean and largest length."""
-    mean = self.examples.longest_sequences.mean()
-    return f"{self.num_examples:,} examples of {self._name}, {mean:.0f} tokens long (at most {self._longest})"
+    mean_length = self.examples.longest_sequences.mean()
+    return f"{self.num_examples:,} examples of {self._name}, {mean_length:.0f} tokens long (at most {self._longest})"
 
   def training_batches(self, *, batch_size: int, first_step: int, seed: int, context: InputContext) -> tf.data.Dataset:
-    """See Dataset. The shares of one global batch are padded to the same length, on all replicas."""
-    plan = BatchPlan(self.examples.longest_sequences, batch_size, seed, sort=self._length is None)
-    replica_batch = batch_size // context.num_replicas
-    host_replicas = context.num_replicas // context.num_hosts
-    replicas = range(context.host_index * host_replicas, (context.host_index + 1) * host_replicas)
+    """See Dataset. All replicas pad their shares of a global batch to the same length."""
+    plan = BatchPlan(self.examples.longest_sequences, batch_size, seed, sort_by_length=self._length is None)
+    replica_batch_size = batch_size // context.num_replicas
+    replicas_per_host = context.num_replicas // context.num_hosts
+    replicas = range(context.host_index * replicas_per_host, (context.host_index + 1) * replicas_per_host)
 
     def generate() -> Iterator[dict[str, np.ndarray]]:
       step = first_step
       while True:
-        indices = plan.batch(step)
-        batch = self._batch(indices)
+        batch = self._make_batch(plan.batch(step))
         for replica in replicas:
-          rows = slice(replica * replica_batch, (replica + 1) * replica_batch)
+          rows = slice(replica * replica_batch_size, (replica + 1) * replica_batch_size)
           yield {name: values[rows] for name, values in batch.items()}
         step += 1
 
-    return self._dataset(generate, replica_batch)
+    return self._wrap_generator(generate, replica_batch_size)
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset. The longest examples come first, so that a batch too large for the memory fails at once."""
@@ -145,14 +144,14 @@ class ExampleDataset(Dataset):
     def generate() -> Iterator[dict[str, np.ndarray]]:
       for start in range(0, self.num_examples, batch_size):
         indices = order[start : start + batch_size]
-        missing = batch_size - len(indices)
-        batch = self._batch(np.concatenate([indices, np.repeat(indices[-1:], missing)]))
+        padding = np.repeat(indices[-1:], batch_size - len(indices))  # copies of the last example, with weight 0
+        batch = self._make_batch(np.concatenate([indices, padding]))
         batch[EXAMPLE_WEIGHT][len(indices) :] = 0.0
         yield batch
 
-    return self._dataset(generate, batch_size)
+    return self._wrap_generator(generate, batch_size)
 
-  def _batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+  def _make_batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
     length = self._length
     if length is None:
       longest = int(self.examples.longest_sequences[indices].max())
@@ -162,17 +161,20 @@ class ExampleDataset(Dataset):
     )
     return batch | {EXAMPLE_WEIGHT: np.ones(len(indices), np.float32)}
 
-  def _dataset(self, generate: object, rows: int) -> tf.data.Dataset:
-    """Wraps a generator of batches of `rows` examples in a tf.data.Dataset."""
-    shape: list[int | None] = [rows, self._length]
-    if self._num_sequences is not None:
-      shape = [rows, self._num_sequences, self._length]
-    sample = self._batch(np.zeros(1, np.int64))
-    features_of_rows = {EXAMPLE_WEIGHT, EXAMPLE_INDEX, *self.examples.labels}
+  def _wrap_generator(
+    self, generate: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int
+  ) -> tf.data.Dataset:
+    """Wraps a generator of batches of `batch_size` examples in a tf.data.Dataset."""
+    sequence_axes = [] if self._num_sequences is None else [self._num_sequences]
+    shapes: dict[str, list[int | None]] = {
+      EXAMPLE_WEIGHT: [batch_size],
+      EXAMPLE_INDEX: [batch_size],
+      OPTION_MASK: [batch_size, *sequence_axes],
+      **{label: [batch_size] for label in self.examples.labels},
+    }
+    token_shape = [batch_size, *sequence_axes, self._length]  # of all other features
+    sample = self._make_batch(np.zeros(1, np.int64))  # for the names and types of the features
     signature = {
-      name: tf.TensorSpec(
-        [rows] if name in features_of_rows else shape[:2] if name == OPTION_MASK else shape, tf.as_dtype(values.dtype)
-      )
-      for name, values in sample.items()
+      name: tf.TensorSpec(shapes.get(name, token_shape), tf.as_dtype(values.dtype)) for name, values in sample.items()
     }
     return tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(tf.data.AUTOTUNE)

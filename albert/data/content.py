@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-# Number of characters of a SHA-256 that messages show.
+# Messages show this number of characters of a SHA-256.
 _SHOWN_SHA256_CHARS = 12
 
 
@@ -67,25 +67,25 @@ class DataContent:
     Args:
       expected: a content with another sha256.
     """
-    found_hashes = {file.sha256 for file in self.files}
+    actual_hashes = {file.sha256 for file in self.files}
     expected_hashes = {file.sha256 for file in expected.files}
-    missing = [file for file in expected.files if file.sha256 not in found_hashes]
+    missing = [file for file in expected.files if file.sha256 not in actual_hashes]
     added = [file for file in self.files if file.sha256 not in expected_hashes]
     if missing and not added:
-      return f"{len(missing)} of its {len(expected.files)} files missing: {_first(missing)}"
+      return f"{len(missing)} of its {len(expected.files)} files missing: {_name_first(missing)}"
     if added and not missing:
-      return f"{len(added)} more than its {len(expected.files)} files: {_first(added)}"
-    index = next(
-      (i for i, pair in enumerate(zip(self.files, expected.files, strict=False)) if pair[0].sha256 != pair[1].sha256),
-      min(len(self.files), len(expected.files)) - 1,
-    )
-    differs = f"file {index + 1} is {self.files[index]}, it was {expected.files[index]}"
+      return f"{len(added)} more than its {len(expected.files)} files: {_name_first(added)}"
+    pairs = list(zip(self.files, expected.files, strict=False))
+    differing = (index for index, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256)
+    first_differing = next(differing, len(pairs) - 1)  # the last pair if only the number of examples or copies differs
+    file, expected_file = pairs[first_differing]
+    change = f"file {first_differing + 1} is {file}, it was {expected_file}"
     if not missing and not added:
-      return f"the same files in another order: {differs}"
+      return f"the same files in another order: {change}"
     if len(self.files) != len(expected.files):
-      return f"{len(self.files)} files instead of {len(expected.files)}: {differs}"
-    return f"{len(missing)} of its {len(expected.files)} files changed: {differs}"
+      return f"{len(self.files)} files instead of {len(expected.files)}: {change}"
+    return f"{len(missing)} of its {len(expected.files)} files changed: {change}"
 
 
-def _first(files: Sequence[FileContent]) -> str:
+def _name_first(files: Sequence[FileContent]) -> str:
   return str(files[0]) + (", ..." if len(files) > 1 else "")

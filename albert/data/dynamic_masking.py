@@ -17,18 +17,19 @@ import tensorflow as tf
 from albert.data import masking, random_streams, schema
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 
-_CHANGED = (schema.INPUT_IDS, schema.MASKED_LM_POSITIONS, schema.MASKED_LM_IDS, schema.MASKED_LM_WEIGHTS)
-_READ = (*_CHANGED, schema.INPUT_MASK)
+# The features that masking changes, and those that it reads.
+_CHANGED_FEATURES = (schema.INPUT_IDS, schema.MASKED_LM_POSITIONS, schema.MASKED_LM_IDS, schema.MASKED_LM_WEIGHTS)
+_READ_FEATURES = (*_CHANGED_FEATURES, schema.INPUT_MASK)
 
 
 @dataclasses.dataclass(frozen=True)
 class DynamicMasking:
-  """Masks examples anew.
+  """Draws new masks for examples.
 
   Attributes:
     word_starts: bool [V], True for pieces that start a word.
     random_ids: int [number of ids], the ids that random replacements are drawn from.
-    masked_lm_prob: share of tokens to mask.
+    masked_lm_prob: fraction of the tokens to mask.
     ngram: largest number of words in a masked span.
   """
 
@@ -57,30 +58,31 @@ class DynamicMasking:
     """
     ids = unmasked_ids(features)  # [B, S]
     is_token = features[schema.INPUT_MASK] > 0  # [B, S]
-    flat = ids[is_token]  # [T]
+    tokens = ids[is_token]  # [T]
     lengths = is_token.sum(axis=1)
     row_splits = np.concatenate([[0], np.cumsum(lengths)])
-    num_predictions = features[schema.MASKED_LM_IDS].shape[1]
+    max_predictions = features[schema.MASKED_LM_IDS].shape[1]
     masked = masking.mask_tokens(
-      flat,
-      self.word_starts[flat],
-      (flat != CLS_ID) & (flat != SEP_ID),
+      tokens,
+      self.word_starts[tokens],
+      (tokens != CLS_ID) & (tokens != SEP_ID),
       row_splits,
-      budgets=masking.num_predictions(lengths, self.masked_lm_prob, num_predictions),
+      budgets=masking.num_predictions(lengths, self.masked_lm_prob, max_predictions),
       keys=random_streams.draw(random_streams.draw(seed, 0), numbers),
       ngram=self.ngram,
       mask_id=MASK_ID,
       random_ids=self.random_ids,
     )
     ids[is_token] = masked.ids
+    # Prediction number i of the whole batch belongs to rows[i], where it is prediction number slots[i].
     rows = np.searchsorted(row_splits, masked.positions, side="right") - 1
-    slots = np.arange(rows.size) - np.searchsorted(rows, rows)  # 0, 1, ... in each row
+    slots = np.arange(rows.size) - np.searchsorted(rows, rows)
     positions, labels = np.zeros((2, *features[schema.MASKED_LM_IDS].shape), np.int64)
     weights = np.zeros(positions.shape, np.float32)
     positions[rows, slots] = masked.positions - row_splits[rows]
     labels[rows, slots] = masked.labels
     weights[rows, slots] = 1
-    return dict(zip(_CHANGED, (ids, positions, labels, weights), strict=True))
+    return dict(zip(_CHANGED_FEATURES, (ids, positions, labels, weights), strict=True))
 
   def mask_tensors(self, features: dict[str, tf.Tensor], numbers: tf.Tensor, seed: int) -> dict[str, tf.Tensor]:
     """Applies `mask` to a batch of tensors in a tf.data pipeline, on the host's CPU.
@@ -89,16 +91,15 @@ class DynamicMasking:
     """
 
     def mask_arrays(numbers: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-      changed = self.mask(dict(zip(_READ, values, strict=True)), numbers, seed)
-      return [changed[name] for name in _CHANGED]
+      changed = self.mask(dict(zip(_READ_FEATURES, values, strict=True)), numbers, seed)
+      return [changed[name] for name in _CHANGED_FEATURES]
 
-    read = [features[name] for name in _READ]
-    changed = tf.numpy_function(
-      mask_arrays, [numbers, *read], [features[name].dtype for name in _CHANGED], stateful=False
-    )
-    for name, value in zip(_CHANGED, changed, strict=True):
+    inputs = [numbers, *(features[name] for name in _READ_FEATURES)]
+    output_types = [features[name].dtype for name in _CHANGED_FEATURES]
+    changed = tf.numpy_function(mask_arrays, inputs, output_types, stateful=False)
+    for name, value in zip(_CHANGED_FEATURES, changed, strict=True):
       value.set_shape(features[name].shape)
-    return features | dict(zip(_CHANGED, changed, strict=True))
+    return features | dict(zip(_CHANGED_FEATURES, changed, strict=True))
 
 
 def unmasked_ids(features: dict[str, np.ndarray]) -> np.ndarray:

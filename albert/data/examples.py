@@ -31,7 +31,7 @@ EXAMPLE_INDEX = "example_index"
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedExamples:
-  """N examples, each of one or several sequences (for example one sequence for each option of a question).
+  """N examples, each of which has one or several sequences, such as one for each option of a question.
 
   Attributes:
     input_ids: int32 [T], the ids of all sequences, concatenated, with [CLS] and [SEP].
@@ -116,16 +116,17 @@ class TokenizedExamples:
       The labels: [B].
       example_index: int32 [B], the indices.
     """
-    columns = np.arange(num_sequences or 1)
-    is_sequence = columns < self.sequence_counts[indices][:, None]  # [B, K]
-    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + columns, 0)
+    # Indices into the concatenated arrays; 0 for padding, whose values are replaced afterwards.
+    option_numbers = np.arange(num_sequences or 1)
+    is_sequence = option_numbers < self.sequence_counts[indices][:, None]  # [B, K]
+    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + option_numbers, 0)
     lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)
     mask = np.arange(length) < lengths[..., None]  # [B, K, S]
     tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
     is_separator = input_ids == SEP_ID
-    seen = np.cumsum(is_separator, axis=-1) - is_separator
-    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: (seen > 0) & mask}
+    num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
+    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: (num_separators_before > 0) & mask}
     batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
     batch = {name: values.astype(np.int32) for name, values in batch.items()}
     if num_sequences is None:
@@ -136,7 +137,7 @@ class TokenizedExamples:
     return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
 
   def to_records(self) -> Iterator[bytes]:
-    """Yields the examples as serialized tf.train.Example messages, each with a block of examples."""
+    """Yields serialized tf.train.Example messages, each of which holds a block of consecutive examples."""
     for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
       end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
       first, last = self.sequence_offsets[start], self.sequence_offsets[end]
@@ -168,13 +169,14 @@ class TokenizedExamples:
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
+  """Returns where each of some concatenated arrays starts, and where the last one ends."""
   offsets = np.zeros(len(lengths) + 1, np.int64)
   np.cumsum(lengths, out=offsets[1:])
   return offsets
 
 
 def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
-  """Concatenates examples. All parts must have the same labels and token features."""
+  """Concatenates the examples of several parts, which must have the same labels and token features."""
   if not parts:
     return TokenizedExamples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
   first = parts[0]

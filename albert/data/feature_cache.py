@@ -23,7 +23,7 @@ from albert.io import files, json_values, records
 from albert.io.progress import Progress
 from albert.io.workers import Workers
 
-# Must be increased when a change of the code gives other examples for the same key.
+# To be increased when a change of the code gives other examples for the same key.
 _FORMAT_VERSION = 2
 # The last record of a file starts with this.
 _FOOTER = b"albert features "
@@ -62,15 +62,15 @@ def make_examples(
   if path and files.exists(path):
     try:
       return _read(path)
-    except Exception as error:  # whatever is wrong with the file, the examples can be made again
+    except Exception as error:  # a damaged file may raise any exception; the examples can always be made again
       _warn(f"{path}: the cached features cannot be used ({_in_one_line(error)}): they are made again")
-  examples = _make(raw, featurize, num_processes or os.cpu_count() or 1, name)
+  examples = _make_in_chunks(raw, featurize, num_processes or os.cpu_count() or 1, name)
   if path:
     try:
       files.makedirs(cache_dir)
       files.remove_leftovers(cache_dir)
       _write(path, examples)
-    except Exception as error:  # such as a full disk or a read-only directory; the examples are in memory all the same
+    except Exception as error:  # such as a full disk or a read-only directory; the examples in memory can be used
       _warn(
         f"{path}: the features cannot be cached ({_in_one_line(error)}): the next start makes them again; free space "
         "or give another --cache_dir"
@@ -96,22 +96,26 @@ def _write(path: str, examples: TokenizedExamples) -> None:
 
 
 def _read(path: str) -> TokenizedExamples:
-  """Reads the examples that _write wrote. Raises a UserError if the file is damaged in any way."""
+  """Reads the examples that _write wrote.
+
+  Raises:
+    UserError: the file is damaged. Its message says how; the caller names the file.
+  """
   try:
     *content, footer = [*records.read_records(path)] or [b""]
   except UserError as error:  # its message has a remedy for shards, which does not apply here
     raise UserError("a record is damaged, or the file cannot be read") from error
   if not footer.startswith(_FOOTER):
     raise UserError("its end is missing")
-  values = json_values.parse("its end", footer.removeprefix(_FOOTER), _Footer)
+  expected = json_values.parse("its end", footer.removeprefix(_FOOTER), _Footer)
   digest = hashlib.sha256()
   for record in content:
     digest.update(record)
-  if digest.hexdigest() != values.sha256:
-    raise UserError("records are missing, doubled or changed")
+  if digest.hexdigest() != expected.sha256:
+    raise UserError("records are missing, repeated or changed")
   examples = concatenate([TokenizedExamples.from_record(record) for record in content])
-  if examples.num_examples != values.num_examples:
-    raise UserError(f"it holds {examples.num_examples} examples, not {values.num_examples}")
+  if examples.num_examples != expected.num_examples:
+    raise UserError(f"it holds {examples.num_examples} examples, not {expected.num_examples}")
   return examples
 
 
@@ -123,25 +127,27 @@ def _warn(line: str) -> None:
   print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
-def _make(
+def _make_in_chunks(
   raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
+  """Makes the examples of all raw examples, in worker processes if one process would need too long."""
   chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
-  done: dict[int, TokenizedExamples] = {}
+  examples_by_start: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
-    started = time.monotonic()
-    done[0] = featurize(chunks[0][1])
-    seconds = (time.monotonic() - started) * (len(chunks) - 1)
+    start_time = time.monotonic()
+    examples_by_start[0] = featurize(chunks[0][1])
+    remaining_seconds = (time.monotonic() - start_time) * (len(chunks) - 1)
     progress.update(len(chunks[0][1]))
-    num_processes = 1 if seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, len(chunks) - 1)
+    num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, len(chunks) - 1)
     with Workers(num_processes, _set_featurize, (featurize,)) as workers:
-      for (start, chunk), examples in workers.map(_featurize, chunks[1:]):
-        done[start] = examples
+      for (start, chunk), examples in workers.map(_featurize_chunk, chunks[1:]):
+        examples_by_start[start] = examples
         progress.update(len(chunk))
-  return concatenate([done[start] for start, _ in chunks])
+  return concatenate([examples_by_start[start] for start, _ in chunks])
 
 
+# The state of a worker process: the function that makes examples, which is sent to it once.
 _state: dict[str, Callable[[Any], TokenizedExamples]] = {}
 
 
@@ -149,5 +155,5 @@ def _set_featurize(featurize: Callable[[Any], TokenizedExamples]) -> None:
   _state["featurize"] = featurize
 
 
-def _featurize(task: tuple[int, Any]) -> TokenizedExamples:
-  return _state["featurize"](task[1])
+def _featurize_chunk(start_and_chunk: tuple[int, Any]) -> TokenizedExamples:
+  return _state["featurize"](start_and_chunk[1])

@@ -81,7 +81,7 @@ class Manifest:
     num_cut_documents: number of documents that were too long for one unit of work and were cut into several documents.
     num_unknown_tokens: how many of num_tokens are <unk>; None in manifests of earlier versions.
     label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
-    shards: the files, in order of their index.
+    shards: the files, in the order of their numbers.
   """
 
   kind: str
@@ -103,7 +103,7 @@ class Manifest:
 
   @property
   def unknown_share(self) -> float | None:
-    """Share of the tokens that are <unk>, 0 to 1; None if they were not counted."""
+    """Fraction of the tokens that are <unk>, 0 to 1; None if they were not counted."""
     return None if self.num_unknown_tokens is None else self.num_unknown_tokens / max(self.num_tokens, 1)
 
   @classmethod
@@ -127,7 +127,8 @@ class Manifest:
     num_examples = values.get("num_examples", manifest.num_examples)
     if num_examples != manifest.num_examples:
       raise UserError(
-        f"{path}: its shards have {manifest.num_examples} examples, not {json_values.shown(num_examples)}: {_REMEDY}"
+        f"{path}: its shards have {manifest.num_examples} examples, not {json_values.format_value(num_examples)}: "
+        f"{_REMEDY}"
       )
     checksum = values.pop(_CHECKSUM, None)  # manifests of earlier versions have none
     if checksum not in (None, checksum_of(values)):
@@ -159,14 +160,14 @@ def file_sha256(path: str) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def cached_sha256(path: str, status: files.Stat) -> str:
+def cached_sha256(path: str, metadata: files.Stat) -> str:
   """Returns the SHA-256 of a file, in hex, and caches it.
 
   Args:
     path: the file.
-    status: its size and modification time, `files.stat(path)`. A file that has changed is read again.
+    metadata: its size and modification time, `files.stat(path)`. A file that has changed is read again.
   """
-  del status  # a part of the cache key
+  del metadata  # a part of the cache key
   return file_sha256(path)
 
 

@@ -83,7 +83,7 @@ def num_predictions(lengths: np.ndarray, masked_lm_prob: float, max_predictions_
 
   Args:
     lengths: int [B], tokens of each sequence, [CLS] and [SEP] included.
-    masked_lm_prob: share of the tokens to mask.
+    masked_lm_prob: fraction of the tokens to mask.
     max_predictions_per_seq: the largest number allowed.
 
   Returns:
@@ -200,10 +200,10 @@ def _choose_among_all_spans(
     num_possible = np.bincount(owners[possible], minlength=unfinished.size)
     first_possible = np.cumsum(num_possible) - num_possible
     has_span = num_possible > 0
-    found = unfinished[has_span]
-    offsets = random_streams.to_int_below(bits[found], num_possible[has_span])
-    chosen = possible[first_possible[has_span] + offsets]
-    first_words[found], num_words[found] = candidates[chosen], candidate_words[chosen]
+    finished = unfinished[has_span]
+    offsets = random_streams.to_int_below(bits[finished], num_possible[has_span])
+    selected = possible[first_possible[has_span] + offsets]
+    first_words[finished], num_words[finished] = candidates[selected], candidate_words[selected]
     n[unfinished] -= 1
     unfinished = unfinished[~has_span & (n[unfinished] > 0)]
   return first_words, num_words
@@ -248,12 +248,13 @@ class _SpanSelection:
     row_words = row_splits[rows + 1] - row_splits[rows]
     candidates = row_splits[rows, None] + random_streams.to_int_below(bits[:, :-1], row_words[:, None])  # [R, C]
     candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
+    # In each row, the first candidate at which a span can start; candidate 0, with 0 words, if there is none.
     first_possible = (np.arange(rows.size), (candidate_words > 0).argmax(axis=1))
     first_words, num_words = candidates[first_possible], candidate_words[first_possible]
     self.tries[rows] += 1
-    left = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))  # no tries are left
-    first_words[left], num_words[left] = _choose_among_all_spans(
-      self._words, rows[left], n[left], room[left], bits[left, -1]
+    exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))
+    first_words[exhausted], num_words[exhausted] = _choose_among_all_spans(
+      self._words, rows[exhausted], n[exhausted], room[exhausted], bits[exhausted, -1]
     )
     return first_words, num_words
 
@@ -284,10 +285,9 @@ def select_spans(
   """Selects non-overlapping n-grams of whole words in each row, until the row's budget of tokens is used up.
 
   For each span, n is drawn with p(n) proportional to 1/n, then the first word uniformly. If the span would overlap
-  another one or leave its run, n is kept and another first word is drawn. The n of all spans, before any change below,
-  therefore follow p(n) exactly. (The original ALBERT draws n again in this case, so it selects more short spans.) If n
-  words have more tokens than the budget has left, the span is shortened. If no span of n words is possible in the row,
-  n is lowered.
+  another one or leave its run of words, n is kept and another first word is drawn. The drawn n therefore follow p(n)
+  exactly. (The original ALBERT draws n again in this case, so it selects more short spans.) A span has fewer than n
+  words in two cases: n words have more tokens than the budget has left, or no span of n words is possible in the row.
 
   Args:
     word_starts: bool [T], True for tokens that start a word. A token that follows a special token, or that is the first
@@ -297,6 +297,9 @@ def select_spans(
     budgets: int [B], largest number of tokens to select in each row.
     keys: uint64 [B], key of each row's random stream.
     ngram: largest number of words in a span.
+
+  Returns:
+    The spans, in no particular order.
   """
   words = _Words(word_starts, maskable, row_splits, ngram)
   selection = _SpanSelection(words, budgets)
@@ -367,8 +370,12 @@ def mask_tokens(
     ids: int [T].
     word_starts, maskable, row_splits, budgets, keys, ngram: see select_spans.
     mask_id, random_ids: see replace_tokens.
+
+  Returns:
+    The ids after masking, and the positions, labels and spans of the masked tokens.
   """
   spans = select_spans(word_starts, maskable, row_splits, budgets, keys, ngram=ngram)
+  # +1 at the start of each span and -1 at its end; the cumulative sum is 1 inside spans and 0 outside.
   coverage_changes = np.zeros(ids.size + 1, np.int64)
   coverage_changes[spans.starts] += 1
   coverage_changes[spans.ends] -= 1

@@ -18,7 +18,7 @@ Ragged = tuple[np.ndarray, np.ndarray]
 
 
 def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Makes the sequence `[CLS] text [SEP]` of each text. The end of a text that is too long is cut off.
+  """Makes the sequence `[CLS] text [SEP]` of each text. A text that is too long is truncated at its end.
 
   Args:
     texts: see Ragged; `Tokenizer.encode_batch_flat` returns it.
@@ -32,13 +32,13 @@ def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]
     UserError: max_length leaves no room for a text.
   """
   ids, offsets = texts
-  kept = np.minimum(np.diff(offsets), _budget(max_length, 1))
+  kept = np.minimum(np.diff(offsets), _text_budget(max_length, 1))
   lengths = kept + 2
   starts = np.cumsum(lengths) - lengths
   packed = np.empty(int(lengths.sum()), np.int32)
   packed[starts] = CLS_ID
   packed[starts + lengths - 1] = SEP_ID
-  _copy(packed, starts + 1, ids, offsets[:-1], kept)
+  _copy_ranges(packed, starts + 1, ids, offsets[:-1], kept)
   return packed, lengths.astype(np.int32)
 
 
@@ -55,7 +55,9 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   """
   (ids_a, offsets_a), (ids_b, offsets_b) = first, second
   length_a, length_b = np.diff(offsets_a), np.diff(offsets_b)
-  budget = _budget(max_length, 2)
+  budget = _text_budget(max_length, 2)
+  # If both texts are longer than half of the budget, each keeps half of it, and a keeps one more if the budget is odd.
+  # Otherwise the shorter one is kept whole, and the other one gets the rest.
   kept_a = np.minimum(length_a, np.maximum(budget - length_b, (budget + 1) // 2))
   kept_b = np.minimum(length_b, budget - kept_a)
   lengths = kept_a + kept_b + 3
@@ -64,20 +66,24 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   packed[starts] = CLS_ID
   packed[starts + 1 + kept_a] = SEP_ID
   packed[starts + lengths - 1] = SEP_ID
-  _copy(packed, starts + 1, ids_a, offsets_a[:-1], kept_a)
-  _copy(packed, starts + 2 + kept_a, ids_b, offsets_b[:-1], kept_b)
+  _copy_ranges(packed, starts + 1, ids_a, offsets_a[:-1], kept_a)
+  _copy_ranges(packed, starts + 2 + kept_a, ids_b, offsets_b[:-1], kept_b)
   return packed, lengths.astype(np.int32)
 
 
-def _budget(max_length: int, num_segments: int) -> int:
-  """Returns how many tokens of text a sequence has room for."""
+def _text_budget(max_length: int, num_segments: int) -> int:
+  """Returns how many tokens of text a sequence can hold besides [CLS] and one [SEP] for each segment.
+
+  Raises:
+    UserError: there is no room for one token of each segment.
+  """
   budget = max_length - 1 - num_segments
   if budget < num_segments:
     raise UserError(f"max_seq_length={max_length}: too short for [CLS], {num_segments} texts and [SEP] after each")
   return budget
 
 
-def _copy(
+def _copy_ranges(
   target: np.ndarray, target_starts: np.ndarray, source: np.ndarray, source_starts: np.ndarray, lengths: np.ndarray
 ) -> None:
   """Copies N ranges: `lengths[n]` values from source[source_starts[n]:] to target[target_starts[n]:]."""

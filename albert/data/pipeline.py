@@ -24,9 +24,9 @@ from albert.io import records
 INTERLEAVED_SHARDS = 16
 WINDOW = 4096
 
-# Number of examples that are masked in one call; small batches are joined. A call with 128 examples takes about 5 ms,
-# and most of that time does not depend on the number of examples.
-_MASKED_TOGETHER = 128
+# Number of examples that are masked in one call, for which small batches are joined. A call with 128 examples takes
+# about 5 ms, and most of that time does not depend on the number of examples.
+_EXAMPLES_PER_MASKING = 128
 
 # Feature of every batch: 1 for an example, 0 for the padding that fills up the last batch of an evaluation.
 EXAMPLE_WEIGHT = "example_weight"
@@ -48,8 +48,8 @@ def training_records(
   """
   epoch, offset = divmod(first_example, shards.num_examples)
   stream = _epoch(shards, tf.constant(epoch, tf.int64), offset, seed, interleaved, window)
-  later = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max)
-  return stream.concatenate(later.flat_map(lambda e: _epoch(shards, e, 0, seed, interleaved, window)))
+  later_epochs = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max)
+  return stream.concatenate(later_epochs.flat_map(lambda later: _epoch(shards, later, 0, seed, interleaved, window)))
 
 
 def training_batches(
@@ -84,38 +84,43 @@ def training_batches(
   """
   num_parts = context.input_parts or context.num_hosts
   parts_per_host = num_parts // context.num_hosts
-  part_batch, replica_batch = batch_size // num_parts, batch_size // context.num_replicas
-  first_example = first_step * part_batch
+  examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
+  first_example = first_step * examples_per_part
   streams = []
   for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
-    part_of_shards = shards.part(part, num_parts)
-    stream = training_records(part_of_shards, first_example=first_example, seed=seed)
-    streams.append(_numbered(stream, first_example, part, num_parts) if masking else stream)
-  stream = streams[0]
-  if len(streams) > 1:
-    part_batches = tf.data.Dataset.zip(tuple(stream.batch(part_batch, drop_remainder=True) for stream in streams))
-    stream = part_batches.map(
-      lambda *batches: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
-    ).unbatch()
+    stream = training_records(shards.part(part, num_parts), first_example=first_example, seed=seed)
+    streams.append(_add_numbers(stream, first_example, part, num_parts) if masking else stream)
+  stream = _alternate(streams, examples_per_part)
   if masking is None:
-    return _parse_batches(stream.batch(replica_batch, drop_remainder=True), features, replica_batch)
-  masked_together = max(1, _MASKED_TOGETHER // replica_batch) * replica_batch
-  masked = _parse_batches(
-    stream.batch(masked_together, drop_remainder=True),
+    return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
+  num_masked_together = max(1, _EXAMPLES_PER_MASKING // replica_batch_size) * replica_batch_size
+  masked_batches = _parse_batches(
+    stream.batch(num_masked_together, drop_remainder=True),
     features,
-    masked_together,
+    num_masked_together,
     lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
   )
-  return masked.rebatch(replica_batch, drop_remainder=True)
+  return masked_batches.rebatch(replica_batch_size, drop_remainder=True)
 
 
-def _numbered(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """Adds a number to each record that is unique over all parts and epochs; returns pairs (record, number)."""
+def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data.Dataset:
+  """Joins streams to one, which takes `num_examples` elements from each of them in turn."""
+  if len(streams) == 1:
+    return streams[0]
+  part_batches = tf.data.Dataset.zip(tuple(stream.batch(num_examples, drop_remainder=True) for stream in streams))
+  # An element of a stream is a record, or a pair of a record and its number.
+  return part_batches.map(
+    lambda *batches: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
+  ).unbatch()
 
-  def number(example: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return record, example * num_parts + part
 
-  return stream.enumerate(first_example).map(number)
+def _add_numbers(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
+  """Pairs each record with a number that no other record has, in any part and epoch: (record, number)."""
+
+  def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return record, index * num_parts + part
+
+  return stream.enumerate(first_example).map(pair)
 
 
 def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
@@ -129,43 +134,48 @@ def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch
   Returns:
     As training_batches.
   """
-  stream = _read(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
+  stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
   return _parse_batches(stream.batch(batch_size), features, batch_size)
 
 
 def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
+  """Returns the indices of the shards in the order of an epoch, int32 [num_shards]."""
   return tf.random.experimental.stateless_shuffle(tf.range(num_shards), seed=tf.stack([np.int64(seed), epoch]))
 
 
 def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved: int, window: int) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`.
 
-  The offset is 0 except in the first epoch after a run is resumed. Groups of shards before it are not read.
+  The shards are read in groups of `interleaved` shards, and the resulting records are shuffled in windows. The offset
+  is 0 except in the first epoch after a run is resumed. Groups of shards that end before it are not read.
   """
   order = _shard_order(len(shards.paths), seed, epoch)
-  first_window, within_window = divmod(offset, window)
-  first_group, within_group = 0, first_window * window
+  first_window, offset_in_window = divmod(offset, window)
+  # The start of the window, not the offset itself: a window is shuffled as a whole.
+  first_group, offset_in_group = 0, first_window * window
   if offset:
     counts = np.asarray(shards.counts)[order.numpy()]
-    ends = np.cumsum(np.add.reduceat(counts, np.arange(0, len(counts), interleaved)))
-    first_group = int(np.searchsorted(ends, within_group, side="right"))
-    within_group -= int(ends[first_group - 1]) if first_group else 0
+    group_ends = np.cumsum(np.add.reduceat(counts, np.arange(0, len(counts), interleaved)))
+    first_group = int(np.searchsorted(group_ends, offset_in_group, side="right"))
+    offset_in_group -= int(group_ends[first_group - 1]) if first_group else 0
   order = order[first_group * interleaved :]
 
   def read_group(group: tf.Tensor) -> tf.data.Dataset:
-    return _read(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), interleaved)
+    return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), interleaved)
 
-  stream = tf.data.Dataset.from_tensor_slices(order).batch(interleaved).flat_map(read_group).skip(within_group)
+  stream = tf.data.Dataset.from_tensor_slices(order).batch(interleaved).flat_map(read_group).skip(offset_in_group)
 
   def permute(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     # Each window of each epoch has its own permutation, whose seed is derived from the seed, the epoch and the index.
     key = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), index)
     return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=key))
 
-  return stream.batch(window).enumerate(first_window).map(permute).prefetch(1).unbatch().skip(within_window)
+  return stream.batch(window).enumerate(first_window).map(permute).prefetch(1).unbatch().skip(offset_in_window)
 
 
-def _read(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.Dataset:
+def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.Dataset:
+  """Returns the records of shards. Records of `interleaved` shards at a time take turns."""
+
   def open_shard(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path, compression_type=tf.where(is_compressed, "GZIP", ""))
 
@@ -187,38 +197,38 @@ def _parse_batches(
       int64 [examples].
     features: the features of the records.
     batch_size: number of examples to which a smaller batch is padded.
-    transform: changes the parsed features; it gets the features and the numbers.
+    transform: called with the parsed features and the numbers; returns the features with some of them changed.
   """
   dtypes = {"int64": tf.int64, "float32": tf.float32}
-  parser = {f.name: tf.io.FixedLenFeature([f.length], dtypes[f.dtype]) for f in features}
+  schema = {feature.name: tf.io.FixedLenFeature([feature.length], dtypes[feature.dtype]) for feature in features}
 
   def parse(serialized: tf.Tensor, numbers: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-    parsed = _checked(tf.io.parse_example(serialized, parser), features)
+    parsed = _check_ranges(tf.io.parse_example(serialized, schema), features)
     if transform is not None:
       parsed = transform(parsed, numbers)
-    missing = batch_size - tf.shape(serialized)[0]
+    num_padding = batch_size - tf.shape(serialized)[0]
     batch = {}
     for name, value in parsed.items():
-      narrowed = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-      batch[name] = tf.ensure_shape(tf.pad(narrowed, [[0, missing], [0, 0]]), [batch_size, value.shape[1]])
-    weight = tf.pad(tf.ones([batch_size - missing], tf.float32), [[0, missing]])
+      narrow_value = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+      batch[name] = tf.ensure_shape(tf.pad(narrow_value, [[0, num_padding], [0, 0]]), [batch_size, value.shape[1]])
+    weight = tf.pad(tf.ones([batch_size - num_padding], tf.float32), [[0, num_padding]])
     return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
 
   return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
 
-def _checked(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
+def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
   """Returns the same batch, with an assertion that all values are in their ranges (see FeatureSpec).
 
   The assertion is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros,
   and a TPU the last row of the table. After a failure, explain_failure finds the file and the record.
   """
-  in_range = []
+  is_in_range = []
   for feature in features:
     values, (low, high) = batch[feature.name], feature.bounds
-    in_range.append(tf.reduce_all((values >= low) & (values <= high)))  # false for NaN
-  check = tf.debugging.Assert(tf.reduce_all(tf.stack(in_range)), ["a value of a record is out of its range"])
-  with tf.control_dependencies([check]):
+    is_in_range.append(tf.reduce_all((values >= low) & (values <= high)))  # false for NaN
+  assertion = tf.debugging.Assert(tf.reduce_all(tf.stack(is_in_range)), ["a value of a record is out of its range"])
+  with tf.control_dependencies([assertion]):
     return {name: tf.identity(values) for name, values in batch.items()}
 
 
@@ -261,30 +271,30 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
   Raises:
     UserError: the record differs. The message names the file, the record and the feature.
   """
-  where = f"{path}, record {number} (counted from 0)"
-  example = records.decode_example(record, where)
+  location = f"{path}, record {number} (counted from 0)"
+  example = records.decode_example(record, location)
   for feature in features:
     length = len(example[feature.name]) if feature.name in example else 0
     if length != feature.length:
       raise UserError(
-        f"{where}: {feature.name} has {length} values, expected {feature.length}; "
+        f"{location}: {feature.name} has {length} values, expected {feature.length}; "
         "give the lengths that the shards were written with"
       )
-    _check_range(where, feature, example[feature.name])
+    _check_values(location, feature, example[feature.name])
 
 
-def _check_range(where: str, feature: FeatureSpec, values: np.ndarray) -> None:
+def _check_values(location: str, feature: FeatureSpec, values: np.ndarray) -> None:
   """Raises a UserError if a feature has another type, or a value out of its range."""
   dtype = "texts" if values.dtype == object else values.dtype.name
   if feature.dtype != dtype:
-    raise UserError(f"{where}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
+    raise UserError(f"{location}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
   low, high = feature.bounds
   is_wrong = ~((values >= low) & (values <= high))  # true for NaN
   if is_wrong.any():
     index = int(is_wrong.argmax())
     raise UserError(
-      f"{where}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of this "
-      "model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
+      f"{location}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of "
+      "this model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
     )
 
 

@@ -23,6 +23,7 @@ from albert.data.manifest import FILE_NAME as MANIFEST_NAME
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, records
+from albert.io.globs import stat_globs
 from albert.io.progress import Progress
 from albert.io.workers import Workers
 
@@ -83,23 +84,23 @@ class Shards:
         "so that every host has shards of its own"
       )
     parts: list[list[int]] = [[] for _ in range(num_parts)]
-    examples = [0] * num_parts
+    part_sizes = [0] * num_parts
     for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
-      smallest = examples.index(min(examples))
-      parts[smallest].append(shard)
-      examples[smallest] += self.counts[shard]
-    if max(examples) > _MAX_SIZE_RATIO * min(examples):
+      smallest_part = part_sizes.index(min(part_sizes))
+      parts[smallest_part].append(shard)
+      part_sizes[smallest_part] += self.counts[shard]
+    if max(part_sizes) > _MAX_SIZE_RATIO * min(part_sizes):
       raise UserError(
-        f"{len(self.paths)} shards cannot be shared evenly by {num_parts} hosts: one host would read {max(examples)} "
-        f"examples, and another one {min(examples)}, which would be seen more often; write a multiple of {num_parts} "
+        f"{len(self.paths)} shards cannot be shared evenly by {num_parts} hosts: one host would read {max(part_sizes)} "
+        f"examples, and another one {min(part_sizes)}, which would be seen more often; write a multiple of {num_parts} "
         "(--num_shards)"
       )
-    files_of_part = sorted(parts[index])
+    shards_of_part = sorted(parts[index])
     return Shards(
-      tuple(self.paths[i] for i in files_of_part),
-      tuple(self.counts[i] for i in files_of_part),
-      tuple(self.compressed[i] for i in files_of_part),
-      tuple(self.sha256[i] for i in files_of_part),
+      tuple(self.paths[shard] for shard in shards_of_part),
+      tuple(self.counts[shard] for shard in shards_of_part),
+      tuple(self.compressed[shard] for shard in shards_of_part),
+      tuple(self.sha256[shard] for shard in shards_of_part),
     )
 
 
@@ -113,18 +114,19 @@ def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
     globs: comma-separated globs.
     flag: the flag that gave them, for messages.
 
+  Returns:
+    Path -> size and modification time, sorted by path.
+
   Raises:
-    UserError: a glob matches no file (see files.stat_globs), or only files that are not shards match.
+    UserError: a glob matches no file (see globs.stat_globs), or only files that are not shards match.
   """
-  matches = files.stat_globs(globs, flag=flag)
-  shards = {
-    path: status for path, status in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)
-  }
+  matches = stat_globs(globs, flag=flag)
+  shards = {path: stat for path, stat in matches.items() if os.path.basename(path) not in (MANIFEST_NAME, CACHE_NAME)}
   if not shards:
-    first = next(iter(matches))
-    example = files.join(os.path.dirname(first), "*.tfrecord*")
+    first_path = next(iter(matches))
+    example = files.join(os.path.dirname(first_path), "*.tfrecord*")
     raise UserError(
-      f"{flag}: {first} is a manifest or a cache of hashes, not a shard: pass the shards, for example {example!r}"
+      f"{flag}: {first_path} is a manifest or a cache of hashes, not a shard: pass the shards, for example {example!r}"
     )
   return shards
 
@@ -136,11 +138,11 @@ def count_and_hash_shards(
   globs: str = "",
   cache_dir: str = "",
 ) -> Shards:
-  """Finds the number of examples and the hash of each file: in its manifest, or else by reading the file.
+  """Determines the number of examples and the hash of each file: from its manifest, or else by reading the file.
 
   Args:
     paths: the files, in the order in which they are read.
-    stats: sizes and modification times of all paths, as files.stat_globs returns them; None to look them up.
+    stats: sizes and modification times of all paths, as globs.stat_globs returns them; None to look them up.
     globs: the comma-separated globs that the paths come from. A shard that a manifest lists is missing if a glob
       matches it but it is not in `paths`. A shard that no glob matches was left out on purpose.
     cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
@@ -152,11 +154,12 @@ def count_and_hash_shards(
   stats = stats or files.stats(paths)
   listed, is_gzip = _read_manifests(paths, globs)
   _check_sizes(listed, stats)
-  scanned = _scan([path for path in paths if path not in listed or not listed[path].sha256], stats, cache_dir)
+  unhashed = [path for path in paths if path not in listed or not listed[path].sha256]
+  scanned = _scan_or_look_up(unhashed, stats, cache_dir)
   _check_counts(listed, scanned)
   is_gzip |= {path: info.is_gzip for path, info in scanned.items()}
-  compression_unknown = [path for path in paths if path not in is_gzip]
-  is_gzip |= dict(zip(compression_unknown, files.in_threads(records.is_gzip, compression_unknown), strict=True))
+  unopened = [path for path in paths if path not in is_gzip]
+  is_gzip |= dict(zip(unopened, files.in_threads(records.is_gzip, unopened), strict=True))
   counts = [scanned[path].num_records if path in scanned else listed[path].examples for path in paths]
   hashes = [scanned[path].sha256 if path in scanned else listed[path].sha256 for path in paths]
   for path, count in zip(paths, counts, strict=True):
@@ -197,9 +200,17 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
 
 
 def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> None:
-  """Raises a UserError if a glob matches one of the files that the manifest lists but that are not in the input."""
-  stripped = [glob.strip() for glob in globs.split(",") if glob.strip()]
-  missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in stripped)]
+  """Checks that no glob matches a shard that does not exist.
+
+  Args:
+    directory: the directory of the manifest.
+    absent: names of the files that the manifest lists but that are not in the input.
+    globs: the comma-separated globs of the input.
+  Raises:
+    UserError: a glob matches one of them, so it was not left out on purpose.
+  """
+  patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
+  missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in patterns)]
   if missing:
     others = f" and {len(missing) - 1} more" if missing[1:] else ""
     verb = "do" if missing[1:] else "does"
@@ -260,16 +271,18 @@ def _manifest_of(path: str) -> str:
   return files.join(os.path.dirname(path), MANIFEST_NAME)
 
 
-# ---- files without a manifest ----------------------------------------------------------------------
+# Files without a manifest:
 
 
-def _scan(paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str) -> dict[str, records.RecordFileInfo]:
-  """Counts and hashes the records of files. Files in the cache that have not changed are not read again."""
+def _scan_or_look_up(
+  paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str
+) -> dict[str, records.RecordFileInfo]:
+  """Counts the records of files and hashes them. Files in the cache that have not changed are not read again."""
   if not paths:
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
   cache = _read_cache(cache_file)
-  infos = {path: info for path in paths if (info := _cached(cache, path, stats[path])) is not None}
+  infos = {path: info for path in paths if (info := _look_up(cache, path, stats[path])) is not None}
   unread = [path for path in paths if path not in infos]
   if not unread:
     return infos
@@ -280,7 +293,7 @@ def _scan(paths: Sequence[str], stats: Mapping[str, files.Stat], cache_dir: str)
     with Progress(len(unread), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
       for path, info in workers.map(records.scan, unread):
         infos[path] = info
-        cache[_cache_key(path)] = _cache_entry(path, stats[path], info)
+        cache[_cache_key(path)] = _make_cache_entry(path, stats[path], info)
         progress.update(1)
         if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
           _write_cache(cache_file, cache)
@@ -298,18 +311,18 @@ def _cache_key(path: str) -> str:
   return path if files.is_remote(path) else os.path.abspath(path)
 
 
-def _cached(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
+def _look_up(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> records.RecordFileInfo | None:
   """Returns the cached information about a file; None if there is none, or if the file has changed since."""
   entry = cache.get(_cache_key(path))
   if entry is None:
     return None
   info = records.RecordFileInfo(*entry[2:6])
-  same_size = info.num_bytes == stat.num_bytes
-  # A damaged entry differs from the one computed here too, because its checksum is wrong.
-  return info if same_size and entry == _cache_entry(path, stat, info) else None
+  has_same_size = info.num_bytes == stat.num_bytes
+  # The entry also differs from a new one if it is damaged, because its checksum is wrong then.
+  return info if has_same_size and entry == _make_cache_entry(path, stat, info) else None
 
 
-def _cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
+def _make_cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
   values = (stat.num_bytes, stat.mtime_ns, *info)
   return (*values, hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16])
 

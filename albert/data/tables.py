@@ -21,14 +21,14 @@ import numpy as np
 from albert.config.ranges import as_float32
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
 
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
 
-# A row: the number of its first line, from 1, and its fields.
+# A row of a TSV or CSV file: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
 
 
@@ -39,8 +39,8 @@ class Table:
   Attributes:
     path: the file.
     line_numbers: the number of each row's first line, from 1.
-    columns: name of a column -> its fields, unchanged.
-    damaged_lines: line numbers of rows that were left out, because they have another number of fields than the header.
+    columns: name of a column -> its fields, as they are in the file.
+    damaged_lines: line numbers of the rows that were left out because they do not have as many fields as the header.
   """
 
   path: str
@@ -109,10 +109,10 @@ class Table:
       except ValueError:
         number = math.nan
       if math.isnan(number):
-        raise UserError(f"{self.location(row)}: {name} {shown(value.strip())} is not a number")
+        raise UserError(f"{self.location(row)}: {name} {format_value(value.strip())} is not a number")
       if not math.isfinite(as_float32(number * number)):
         raise UserError(
-          f"{self.location(row)}: {name} {shown(value.strip())} is too large: its square overflows float32"
+          f"{self.location(row)}: {name} {format_value(value.strip())} is too large: its square overflows float32"
         )
       if not low <= number <= high:
         raise UserError(f"{self.location(row)}: {name} {number:g} is not between {low:g} and {high:g}")
@@ -138,7 +138,7 @@ class Table:
       index = index_of.get(value.strip())
       if index is None:
         raise UserError(
-          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {_listed(labels)}"
+          f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {_join_names(labels)}"
         )
       indices[row] = index
     return indices
@@ -156,7 +156,7 @@ def check_name(location: str, kind: str, value: str) -> None:
     UserError: the value contains a tab or a line end.
   """
   if any(character in value for character in "\t\r\n"):
-    raise UserError(f"{location}: {kind} {shown(value)} has a tab or a line end: remove it")
+    raise UserError(f"{location}: {kind} {format_value(value)} has a tab or a line end: remove it")
 
 
 def read_header(path: str) -> list[str]:
@@ -167,7 +167,7 @@ def read_header(path: str) -> list[str]:
   """
   if _is_json(path):
     return next((list(values) for _, values in _json_objects(path)), [])
-  return next((_names(fields) for _, fields in _rows(path)), [])
+  return next((_strip_all(fields) for _, fields in _rows(path)), [])
 
 
 def read_table(
@@ -184,8 +184,8 @@ def read_table(
       other extension for tab-separated fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
-    tolerated_damage: a damaged row has another number of fields than the header. Damaged rows are left out and listed
-      in damaged_lines, if their number is at most this fraction of the number of undamaged rows.
+    tolerated_damage: a row is damaged if it has another number of fields than the header. If there are at most
+      `tolerated_damage` damaged rows for each undamaged one, they are left out and listed in damaged_lines.
 
   Returns:
     The table. It may have no rows.
@@ -198,14 +198,14 @@ def read_table(
     return _read_json_lines(path, names)
   rows = _rows(path)
   if header is None:
-    header = next((_names(fields) for _, fields in rows), None)
+    header = next((_strip_all(fields) for _, fields in rows), None)
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
   indices = [_column_index(path, header, name) for name in names]
   columns: list[list[str]] = [[] for _ in names]
   line_numbers: list[int] = []
   damaged: list[_Row] = []
-  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]
+  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]  # looked up once: faster
   num_fields = len(header)
   for number, fields in rows:
     if len(fields) != num_fields:
@@ -219,7 +219,7 @@ def read_table(
   if len(damaged) > tolerated_damage * len(line_numbers):
     number, fields = damaged[0]
     raise UserError(
-      f"{path}, line {number}: {len(fields)} columns instead of {num_fields} ({_listed(header)}): "
+      f"{path}, line {number}: {len(fields)} columns instead of {num_fields} ({_join_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
   return Table(path, line_numbers, dict(zip(names, columns, strict=True)), [number for number, _ in damaged])
@@ -237,13 +237,13 @@ def _is_csv(path: str) -> bool:
   return _extension(path) == ".csv"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
   """Returns the first 20 names, each shortened to 40 characters, for a message."""
   listed = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
   return ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
 
 
-def _names(fields: Sequence[str]) -> list[str]:
+def _strip_all(fields: Sequence[str]) -> list[str]:
   return [field.strip() for field in fields]
 
 
@@ -252,7 +252,7 @@ def _column_index(path: str, header: Sequence[str], name: str) -> int:
     return header.index(name)
   if name in header:
     raise UserError(f"{path}, line 1: {header.count(name)} columns are called {name!r}: rename all but one")
-  raise UserError(f"{path}, line 1: no column {name!r}; there are: {_listed(header)}")
+  raise UserError(f"{path}, line 1: no column {name!r}; there are: {_join_names(header)}")
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
@@ -273,14 +273,14 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
 
 def _rows(path: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
-  blank: list[_Row] = []
+  blank_rows: list[_Row] = []  # yielded only if another row follows
   for number, fields in _csv_rows(path) if _is_csv(path) else _tsv_rows(path):
     if fields in ([], [""]):
-      blank.append((number, fields))
+      blank_rows.append((number, fields))
       continue
-    if blank:
-      yield from blank
-      blank = []
+    if blank_rows:
+      yield from blank_rows
+      blank_rows = []
     yield number, fields
 
 
@@ -306,6 +306,7 @@ def _csv_rows(path: str) -> Iterator[_Row]:
 
 
 def _json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+  """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
   for number, line in _lines(path):
     if not line.strip():
       continue
@@ -319,12 +320,13 @@ def _read_json_lines(path: str, names: Sequence[str]) -> Table:
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in values:
-        raise UserError(f"{path}, line {number}: no {name!r}; there are: {_listed(values)}")
+        raise UserError(f"{path}, line {number}: no {name!r}; there are: {_join_names(values)}")
       column.append(_json_text(values[name], path, number, name))
   return Table(path, line_numbers, columns)
 
 
-def _json_text(value: Any, path: str, number: int, name: str) -> str:
+def _json_text(value: Any, path: str, line_number: int, name: str) -> str:
+  """Returns a JSON value as the text that it would be in a TSV file; UserError for a list or an object."""
   if isinstance(value, str):
     return value
   if value is None:
@@ -333,7 +335,7 @@ def _json_text(value: Any, path: str, number: int, name: str) -> str:
     return "true" if value else "false"
   if isinstance(value, int | float):
     return str(value)
-  raise UserError(f"{path}, line {number}: {name!r} must be a text or a number, is a {type(value).__name__}")
+  raise UserError(f"{path}, line {line_number}: {name!r} must be a text or a number, is a {type(value).__name__}")
 
 
 def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from albert.config.model import MODELS, named_model
 from albert.config.recipes import config_names, configs_directory
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 
 _FOLDER = "experiments"
 # Values of Variant.corpus and of Experiment.figure.
@@ -151,7 +151,7 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
     *(("intrinsic", task, _PRETRAINING_TASKS) for task in experiment.intrinsic),
   ):
     if value not in allowed:
-      raise UserError(f"{path}: {key} {shown(value)} is not one of {', '.join(filter(None, allowed))}")
+      raise UserError(f"{path}: {key} {format_value(value)} is not one of {', '.join(filter(None, allowed))}")
   return experiment
 
 
@@ -176,9 +176,9 @@ def _parse_variant(
     known = f"earlier variants: {', '.join(earlier_names)}" if earlier_names else "there are no earlier variants"
     raise UserError(f"{where}: starts_from {variant.starts_from!r} does not name an earlier variant; {known}")
   if variant.corpus not in (MAIN, ADDITIONAL):
-    raise UserError(f"{where}: corpus {shown(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
+    raise UserError(f"{where}: corpus {format_value(variant.corpus)} is not one of {MAIN}, {ADDITIONAL}")
   if variant.model not in MODELS:
-    raise UserError(f"{where}: unknown model {shown(variant.model)}; known: {', '.join(MODELS)}")
+    raise UserError(f"{where}: unknown model {format_value(variant.model)}; known: {', '.join(MODELS)}")
   model = named_model(variant.model)
   from_dict(type(model), model.to_dict() | dict(variant.fields), source=where)
   # Values that equal the default are left out, so that the variant uses the same shards and runs as the others.

@@ -17,6 +17,7 @@ from absl import flags
 from albert import app
 from albert.config import command_flags
 from albert.io import files
+from albert.io.globs import expand_globs
 
 FILE_NAME = "layers.json"
 _NUM_EXAMPLES = 64
@@ -74,7 +75,7 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
     raise UserError(f"--checkpoint={checkpoint}: its directory has no model config (albert_config.json)")
   encoder = Encoder(load_model_config(file.config_file))
   names = ("input_ids", "input_mask", "segment_ids")
-  all_records = itertools.chain.from_iterable(map(records.read_records, files.expand_globs(input_file)))
+  all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(input_file)))
   examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
   batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
   encoder(batch)

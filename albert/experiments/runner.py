@@ -85,7 +85,7 @@ class _Rows:
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
-    lines = enumerate(log_lines.read(self._path, key="digest", kind=str), start=1)
+    lines = enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1)
     rows = [json_values.convert(f"{self._path}, line {n}", line, ResultRow, "delete the line") for n, line in lines]
     self.by_digest = {row.digest: row.to_dict() for row in rows}
 

@@ -17,7 +17,7 @@ from absl import flags
 
 from albert import app
 from albert.config import command_flags
-from albert.config.base import Config, define_field
+from albert.config.base import Config, define_field_flag
 from albert.config.ranges import INT64_MAX, Range
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
@@ -67,7 +67,7 @@ def define_flags() -> None:
   define_text("albert_config_file", "the model's config (default: the config file beside the weights)")
   define_text("spm_model_file", "the vocabulary (default: the spiece.model beside the weights or in the run)")
   for field in _setting_fields().values():
-    define_field(field, None, f"{field.metadata['help']} (default: the value of the run)")
+    define_field_flag(field, None, f"{field.metadata['help']} (default: the value of the run)")
 
 
 def main() -> None:

@@ -108,4 +108,4 @@ def _make_column(values: Sequence[Any], field: RequestField) -> np.ndarray:
 
 
 def _to_bytes(text: str | bytes) -> bytes:
-  return text if isinstance(text, bytes) else json_values.encoded(text)
+  return text if isinstance(text, bytes) else json_values.encode_utf8(text)

@@ -1,4 +1,4 @@
-"""Turns file errors that libraries or TensorFlow raise into errors of one line.
+"""Turns file errors that libraries or TensorFlow raise into UserError and RunError, whose messages are one line.
 
 albert.io.files does this for the files that it opens.
 """
@@ -16,52 +16,52 @@ _LONGEST_REASON = 300
 # Surrogates, with which Python represents bytes of file names that are not UTF-8.
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _BYTES_TO_TRY = 64 << 10
-_LATER = "run the same command again once the cause is fixed; finished work is kept"
+_RUN_AGAIN = "run the same command again once the cause is fixed; finished work is kept"
 
 
-def fault_of(error: BaseException) -> UserError | RunError | None:
-  """Converts an error of a local or remote file system to an error of one line.
+def convert_file_error(error: BaseException) -> UserError | RunError | None:
+  """Converts an error of a local or remote file system to an error whose message is one line.
 
   Args:
     error: any exception.
 
   Returns:
-    UserError for a wrong path, RunError for a failure of the system, None if `error` is not a file system's. A file
-    system's errors are OSErrors, some errors of TensorFlow, and those for file names that are not UTF-8.
+    UserError for a wrong path, RunError for a failure of the system, None if `error` does not come from a file system.
+    OSErrors do, some errors of TensorFlow, and encoding errors for file names that are not UTF-8.
   """
   if isinstance(error, OSError):
-    return _fault_of_system(error)
+    return _convert_system_error(error)
   if isinstance(error, UnicodeEncodeError) and _NOT_UTF8.search(error.object):
     return UserError(
       f"{error.object[:_LONGEST_REASON]}: this name or text has bytes that are not UTF-8, which TensorFlow refuses: "
       "rename the file, or write the text as UTF-8"
     )
-  names = [kind.__name__ for kind in type(error).__mro__]
+  class_names = [base.__name__ for base in type(error).__mro__]  # names, because TensorFlow may not be imported
   reason = " ".join(str(error).split())[:_LONGEST_REASON]
-  if "OpError" not in names:
+  if "OpError" not in class_names:
     return None
   if "File system scheme" in reason and "not implemented" in reason:
     return UserError(f"{reason}: give a path of this machine, or of gs://")
-  if "HTTP request" not in reason and local_files.system_error(error) is None:
+  if "HTTP request" not in reason and local_files.find_system_error(error) is None:
     return None
-  if names[0] in ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError"):
+  if class_names[0] in ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError"):
     return UserError(f"{reason}: check the path, its rights and your credentials")
-  return RunError(f"{reason}: {_LATER}")
+  return RunError(f"{reason}: {_RUN_AGAIN}")
 
 
-def _fault_of_system(error: OSError) -> UserError | RunError:
-  path = error.filename if error.filename2 is None else error.filename2
+def _convert_system_error(error: OSError) -> UserError | RunError:
+  path = error.filename if error.filename2 is None else error.filename2  # filename2 is the target of a rename
   if not isinstance(path, str | bytes) or error.strerror is None:
-    return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_LATER}")
+    return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_RUN_AGAIN}")
   try:
-    with files.naming(os.fsdecode(path), "use"):
+    with files.errors_naming(os.fsdecode(path), "use"):
       raise OSError(error.errno, error.strerror, os.fsdecode(path))
   except (UserError, RunError) as fault:
     return fault
 
 
-def fault_of_temporary_directory(error: BaseException) -> RunError | None:
-  """Checks whether an error of TensorFlow has its cause in a temporary directory that cannot be written.
+def temporary_directory_error(error: BaseException) -> RunError | None:
+  """Makes the error for a temporary directory that cannot be written, if TensorFlow failed because of it.
 
   tf.function writes the code that it generates to the temporary directory. If that fails, TensorFlow continues and
   later raises an error that does not name the cause.
@@ -79,9 +79,9 @@ def fault_of_temporary_directory(error: BaseException) -> RunError | None:
       file.write(bytes(_BYTES_TO_TRY))
       file.flush()
   except OSError as reason:
-    where = tempfile.tempdir or "TMPDIR"  # None if Python found no writable directory
+    directory = tempfile.tempdir or "TMPDIR"  # None if Python found no writable directory
     return RunError(
-      f"{where}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space there, or set "
-      "TMPDIR"
+      f"{directory}: cannot write temporary files ({reason.strerror}), which TensorFlow needs: make space there, or "
+      "set TMPDIR"
     )
   return None

@@ -7,7 +7,8 @@ import stat
 
 from albert.errors import UserError
 
-_KINDS = {
+# File type -> its name in error messages.
+_KIND_NAMES = {
   stat.S_IFDIR: "a directory",
   stat.S_IFIFO: "a pipe",
   stat.S_IFSOCK: "a socket",
@@ -34,9 +35,13 @@ def is_special(path: str) -> bool:
   return _kind(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
-def kind_name(path: str) -> str:
-  """The kind of a path that exists and is not a regular file, for error messages: for example "a pipe"."""
-  return _KINDS[_kind(path)]
+def describe_kind(path: str) -> str:
+  """Says in words what a path that is not a regular file is, for error messages: for example "a pipe".
+
+  Raises:
+    KeyError: the path is a regular file or does not exist.
+  """
+  return _KIND_NAMES[_kind(path)]
 
 
 def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
@@ -52,6 +57,7 @@ def check_is_regular(path: str, *, or_pipe: bool = False) -> None:
     UserError: the path is a directory, a pipe, a socket or a device.
   """
   kind = _kind(path)
-  if kind in _KINDS and not (or_pipe and kind == stat.S_IFIFO):
-    remedy = "save its output as a file, because it may be read more than once" if kind == stat.S_IFIFO else ""
-    raise UserError(f"{path} is {_KINDS[kind]}, not a regular file: {remedy or 'give a file'}")
+  if kind in _KIND_NAMES and not (or_pipe and kind == stat.S_IFIFO):
+    is_pipe = kind == stat.S_IFIFO
+    remedy = "save its output as a file, because it may be read more than once" if is_pipe else "give a file"
+    raise UserError(f"{path} is {_KIND_NAMES[kind]}, not a regular file: {remedy}")

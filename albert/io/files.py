@@ -1,4 +1,4 @@
-"""Local and remote files: opening, listing, globs, atomic writing.
+"""Local and remote files: opening, listing, removing and atomic writing; globs.py expands globs.
 
 Remote paths, which contain "://" (gs://, s3://, ...), are handled by tf.io.gfile. TensorFlow is imported only for them.
 """
@@ -16,7 +16,7 @@ from concurrent import futures
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
 
 from albert.errors import UserError
-from albert.io import file_kinds, globs, json_values, local_files, processes
+from albert.io import file_kinds, json_values, local_files, processes
 
 # Maximum number of simultaneous requests to a remote file system. The threads mostly wait for answers.
 _THREADS = 64
@@ -51,7 +51,7 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
-naming = local_files.naming
+errors_naming = local_files.errors_naming
 
 
 def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO:
@@ -80,7 +80,7 @@ def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO
 
 
 def exists(path: str) -> bool:
-  """Whether there is a file or directory; False for a link whose target does not exist."""
+  """Whether the path is a file or directory; False for a link whose target does not exist."""
   return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
 
 
@@ -100,7 +100,7 @@ def is_regular(path: str) -> bool:
 
 
 def check_not_special(path: str, *, name: str, remedy: str) -> None:
-  """Checks that a path is not a pipe, a socket or a device, which would be waited for without end.
+  """Checks that a path is not a pipe, a socket or a device, from which a reader may wait forever.
 
   Args:
     path: local or remote.
@@ -110,7 +110,7 @@ def check_not_special(path: str, *, name: str, remedy: str) -> None:
     UserError: the path is a pipe, a socket or a device.
   """
   if is_special(path):
-    raise UserError(f"{name}: is {file_kinds.kind_name(path)}, not a file: {remedy}")
+    raise UserError(f"{name}: is {file_kinds.describe_kind(path)}, not a file: {remedy}")
 
 
 def check_is_regular(path: str) -> None:
@@ -133,8 +133,8 @@ def stat(path: str) -> Stat:
   if is_remote(path):
     remote = _gfile().stat(path)
     return Stat(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
-  status = local_files.stat(path)
-  return Stat(status.st_size, status.st_mtime_ns, os.path.isdir(path))
+  local = local_files.stat(path)
+  return Stat(local.st_size, local.st_mtime_ns, os.path.isdir(path))
 
 
 def stats(paths: Iterable[str]) -> dict[str, Stat]:
@@ -148,7 +148,7 @@ def stats(paths: Iterable[str]) -> dict[str, Stat]:
 
 
 def in_threads(function: Callable[[Argument], Result], arguments: Sequence[Argument]) -> list[Result]:
-  """Calls a function with each argument, in up to 64 threads, for functions that wait for a file system.
+  """Calls a function with each argument, in up to 64 threads. For functions that wait for a file system.
 
   Args:
     function: called with one argument at a time.
@@ -177,7 +177,7 @@ def makedirs(path: str) -> None:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
     problem = f"{local_files.final_path(path)}: cannot make this directory"
-    raise local_files.explained(error, problem, "choose one that can be written to") from error
+    raise local_files.one_line_error(error, problem, "choose one that can be written to") from error
 
 
 def replace(source: str, target: str) -> None:
@@ -202,7 +202,7 @@ def remove(path: str) -> None:
 
 
 def discard(path: str) -> None:
-  """Removes a staging file or directory after a failure. Errors are ignored, so that the failure is reported."""
+  """Removes a staging file or directory after a failure. Errors are ignored, so that the first failure is reported."""
   with contextlib.suppress(Exception):
     remove_tree(path) if is_dir(path) else remove(path)
 
@@ -222,6 +222,11 @@ def listdir(path: str) -> list[str]:
   """Lists the names in a directory, sorted."""
   names: Iterable[str] = _gfile().listdir(path) if is_remote(path) else os.listdir(path)
   return sorted(name.rstrip("/") for name in names)
+
+
+def glob_remote(pattern: str) -> list[str]:
+  """Lists the remote paths that match a glob, sorted. See globs.py for local paths."""
+  return sorted(_gfile().glob(pattern))
 
 
 def join(path: str, *parts: str) -> str:
@@ -274,32 +279,33 @@ def remove_leftovers(directory: str) -> None:
     if match:
       path = join(directory, name)
       key, pid = match["key"], int(match["pid"])
+      is_of_another_host = key != processes.host_key()
       try:
-        if processes.has_ended(key, pid) or (key != processes.host_key() and _is_abandoned(path)):
+        if processes.has_ended(key, pid) or (is_of_another_host and _is_abandoned(path)):
           remove_tree(path) if is_dir(path) else remove(path)
-      except Exception:  # another process removed it, or it is another user's: a leftover does no harm
+      except Exception:  # another process removed it, or it belongs to another user; a leftover does no harm
         continue
 
 
 def _is_abandoned(path: str) -> bool:
   """Whether the file, or the directory with all files in it, has not changed for a day."""
   if is_remote(path):
-    inside = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
+    paths = [join(path, name) for name in listdir(path)] if is_dir(path) else [path]
   else:
-    inside = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names] + [path]
-  changed = max((status.mtime_ns / 1e9 for status in stats(inside).values()), default=0.0)
-  return time.time() - changed > _SECONDS_UNTIL_ABANDONED
+    paths = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names] + [path]
+  last_change = max((metadata.mtime_ns / 1e9 for metadata in stats(paths).values()), default=0.0)
+  return time.time() - last_change > _SECONDS_UNTIL_ABANDONED
 
 
 # Directories whose leftovers this process has deleted.
-_cleaned: set[str] = set()
+_cleaned_directories: set[str] = set()
 
 
 def _remove_leftovers_once(path: str) -> None:
   """Calls remove_leftovers for the directory of `path` once in this process. Remote directories are not cleaned up."""
   directory = os.path.abspath(os.path.dirname(path))
-  if not is_remote(path) and directory not in _cleaned:
-    _cleaned.add(directory)
+  if not is_remote(path) and directory not in _cleaned_directories:
+    _cleaned_directories.add(directory)
     with contextlib.suppress(Exception):  # if the directory cannot be listed, writing `path` reports the error
       remove_leftovers(directory)
 
@@ -330,70 +336,25 @@ def write_atomically(path: str, data: bytes | str) -> None:
     raise
 
 
-def _matches(pattern: str) -> list[str]:
-  if is_remote(pattern):
-    return sorted(_gfile().glob(pattern))
-  # An existing file whose name contains brackets is not interpreted as a pattern.
-  return [pattern] if os.path.exists(pattern) else sorted(globs.find(pattern))
-
-
-def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
-  """Lists the files that match comma-separated globs, sorted, each one once; see stat_globs."""
-  return list(stat_globs(spec, flag=flag))
-
-
-def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, Stat]:
-  """Lists the files that match comma-separated globs, with their metadata.
-
-  Args:
-    spec: globs or paths, separated by commas.
-    flag: the flag that `spec` is the value of, for errors.
-
-  Returns:
-    Path -> metadata, sorted by path.
-
-  Raises:
-    UserError: a pattern matches nothing, or a file is empty, unreadable, or not a regular file.
-  """
-  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
-  if not patterns:
-    raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
-  paths: set[str] = set()
-  for pattern in patterns:
-    matches = _matches(pattern)
-    if not matches:
-      raise UserError(f"{flag}: {pattern!r} matches no file: check the path (globs are quoted from the shell)")
-    paths.update(matches)
-  stats_by_path = stats(sorted(paths))
-  for path, status in stats_by_path.items():
-    if status.is_dir:
-      raise UserError(f"{flag}: {path} is a directory: give its files, for example {join(path, '*')!r}")
-    if not is_remote(path):
-      open_file(path).close()
-    if status.num_bytes == 0:
-      raise UserError(f"{flag}: {path} is empty: remove it from the input")
-  return stats_by_path
-
-
 @overload
 def read_json(path: str, *, remedy: str = "", nan_is_null: bool = False) -> dict[str, Any]: ...
 
 
 @overload
-def read_json(path: str, kind: type[Schema], remedy: str = "", *, nan_is_null: bool = False) -> Schema: ...
+def read_json(path: str, schema: type[Schema], remedy: str = "", *, nan_is_null: bool = False) -> Schema: ...
 
 
-def read_json(path: str, kind: Any = dict[str, Any], remedy: str = "", *, nan_is_null: bool = False) -> Any:
+def read_json(path: str, schema: Any = dict[str, Any], remedy: str = "", *, nan_is_null: bool = False) -> Any:
   """Reads a JSON file and checks it against a schema.
 
   Args:
     path: local or remote.
-    kind: the schema, see json_values.parse; by default any object.
+    schema: see json_values.parse; by default any object.
     remedy: end of error messages: what the user can do.
     nan_is_null: whether NaN and Infinity are read as null, see json_values.parse.
 
   Returns:
-    The value, of type `kind`.
+    The value, of type `schema`.
 
   Raises:
     UserError: there is no such file, or its content is refused, see json_values.parse.
@@ -402,7 +363,7 @@ def read_json(path: str, kind: Any = dict[str, Any], remedy: str = "", *, nan_is
     raise UserError(f"{path}: no such file")
   with open_file(path) as file:
     data = file.read()
-  return json_values.parse(path, data, kind, remedy, nan_is_null=nan_is_null)
+  return json_values.parse(path, data, schema, remedy, nan_is_null=nan_is_null)
 
 
 def write_json(path: str, values: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Globs of local files. Unlike glob.glob, `**` follows links without endless loops."""
+"""Lists the files that match globs. Unlike glob.glob, `**` follows links, without endless loops."""
 
 from __future__ import annotations
 
@@ -7,16 +7,63 @@ import itertools
 import os
 
 from albert.errors import UserError
+from albert.io import files
 
 
-def find(pattern: str) -> list[str]:
-  """Finds the paths that match a glob.
+def expand_globs(spec: str, *, flag: str = "--input_file") -> list[str]:
+  """Lists the files that match comma-separated globs, sorted, each one once.
+
+  Args, Raises: see `stat_globs`.
+  """
+  return list(stat_globs(spec, flag=flag))
+
+
+def stat_globs(spec: str, *, flag: str = "--input_file") -> dict[str, files.Stat]:
+  """Lists the files that match comma-separated globs, with their metadata.
+
+  Args:
+    spec: globs or paths, separated by commas.
+    flag: the flag that `spec` is the value of, for errors.
+
+  Returns:
+    Path -> metadata, sorted by path.
+
+  Raises:
+    UserError: a pattern matches nothing, or a file is empty, unreadable, or not a regular file.
+  """
+  patterns = [pattern.strip() for pattern in spec.split(",") if pattern.strip()]
+  if not patterns:
+    raise UserError(f"{flag} is empty: give one or more files or globs, separated by commas")
+  paths: set[str] = set()
+  for pattern in patterns:
+    matches = _matches(pattern)
+    if not matches:
+      raise UserError(f"{flag}: {pattern!r} matches no file: check the path, and put globs in quotes")
+    paths.update(matches)
+  stats = files.stats(sorted(paths))
+  for path, stat in stats.items():
+    if stat.is_dir:
+      raise UserError(f"{flag}: {path} is a directory: give its files, for example {files.join(path, '*')!r}")
+    if not files.is_remote(path):
+      files.open_file(path).close()  # reports a file that cannot be read
+    if stat.num_bytes == 0:
+      raise UserError(f"{flag}: {path} is empty: remove it from the input")
+  return stats
+
+
+def _matches(pattern: str) -> list[str]:
+  """Lists the paths that match one glob, sorted."""
+  if files.is_remote(pattern):
+    return files.glob_remote(pattern)
+  # An existing file whose name contains brackets is not interpreted as a pattern.
+  return [pattern] if os.path.exists(pattern) else sorted(_find_local(pattern))
+
+
+def _find_local(pattern: str) -> list[str]:
+  """Finds the local paths that match a glob.
 
   `**` matches any number of directories that are not hidden. A directory that can be reached by several paths, through
   links, is visited once, so that no file is found twice.
-
-  Args:
-    pattern: a glob of local files.
 
   Returns:
     The paths, in no particular order.
@@ -28,31 +75,35 @@ def find(pattern: str) -> list[str]:
   if "**" not in parts:
     return glob.glob(pattern)
   index = parts.index("**")
-  base, rest = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
-  roots = glob.glob(f"{base}/") if base else ["/" if index else ""]
-  directories = itertools.chain.from_iterable(map(_directories, roots))
-  return list({path for directory in directories for path in find(os.path.join(glob.escape(directory), rest))})
+  before, after = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
+  # Without a directory before it, the pattern is "/**" or "**", which begins in the current directory.
+  roots = glob.glob(f"{before}/") if before else ["/" if index else ""]
+  directories = itertools.chain.from_iterable(map(_visible_directories, roots))
+  return list({path for directory in directories for path in _find_local(os.path.join(glob.escape(directory), after))})
 
 
-def _directories(root: str) -> list[str]:
+def _visible_directories(root: str) -> list[str]:
   """Lists `root` and the directories below it that are not hidden, following links; each directory once.
 
-  If a directory can be reached by several paths, a path without links is preferred.
+  If a directory can be reached by several paths, a path without links is preferred: links are visited after the whole
+  tree in which they are. With root "", the current directory, the paths are relative.
   """
 
-  def fail(error: OSError) -> None:
+  def refuse_unreadable(error: OSError) -> None:
     raise UserError(f"{error.filename}: cannot list it ({error.strerror}): check its rights") from error
 
   directories: list[str] = []
   visited: set[str] = set()
   pending = [root or os.curdir]
   while pending:
-    for directory, names, _ in os.walk(pending.pop(0), onerror=fail):
-      real = os.path.realpath(directory)
-      names[:] = [] if real in visited else sorted(name for name in names if not name.startswith("."))
-      if real not in visited:
-        visited.add(real)
-        directories.append(directory)
+    for directory, names, _ in os.walk(pending.pop(0), onerror=refuse_unreadable):
+      real_path = os.path.realpath(directory)
+      if real_path in visited:
+        names.clear()  # os.walk descends into the directories that remain in this list
+        continue
+      visited.add(real_path)
+      directories.append(directory)
+      names[:] = sorted(name for name in names if not name.startswith("."))
       paths = [os.path.join(directory, name) for name in names]
       pending += filter(os.path.islink, paths)  # os.walk does not follow links
   if root:

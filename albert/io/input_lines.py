@@ -1,4 +1,4 @@
-"""Reads the lines of a file or a pipe in batches: as many lines as are available, in bounded memory."""
+"""Reads the lines of a file or a pipe in batches of the lines that have already arrived, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from albert.errors import RunError, UserError
 
 # Longer lines are refused. A model needs about 1 GB of memory for a text of this size.
 MAX_LINE_BYTES = 16 << 20
-# Reading ahead stops when the lines that wait have this many bytes.
+# Reading ahead stops when the lines that were read but not taken have this many bytes.
 _MAX_AHEAD_BYTES = 32 << 20
 # Seconds to wait for another line before a batch that is not full is returned.
 _SECONDS_TO_WAIT = 0.05
 
 
 class _LineReader:
-  """Reads lines in a thread of its own.
+  """Reads lines ahead in a thread of its own.
 
   Args:
     file: an open binary file or pipe.
@@ -31,8 +31,8 @@ class _LineReader:
     self._file, self._source, self._max_lines = file, source, max_lines
     self._lines: collections.deque[bytes] = collections.deque()
     self._num_bytes = 0
-    self._changed = threading.Condition()
-    self._at_end = False
+    self._changed = threading.Condition()  # the lock of all these fields, notified after each change
+    self._is_at_end = False
     self._error: Exception | None = None
     threading.Thread(target=self._read, daemon=True).start()
 
@@ -48,7 +48,7 @@ class _LineReader:
     except Exception as error:  # raised again in the thread that takes the lines
       self._error = error
     with self._changed:
-      self._at_end = True
+      self._is_at_end = True
       self._changed.notify_all()
 
   def _next_line(self, number: int) -> bytes:
@@ -72,17 +72,17 @@ class _LineReader:
 
   def _take(self, seconds: float | None) -> bytes | None:
     with self._changed:
-      self._changed.wait_for(lambda: self._lines or self._at_end, seconds)
+      self._changed.wait_for(lambda: self._lines or self._is_at_end, seconds)
       if self._lines:
         line = self._lines.popleft()
         self._num_bytes -= len(line)
         self._changed.notify_all()
         return line
     if seconds is None and self._error is not None:
-      raise self._error_to_raise(self._error)
+      raise self._as_user_error(self._error)
     return None
 
-  def _error_to_raise(self, error: Exception) -> Exception:
+  def _as_user_error(self, error: Exception) -> Exception:
     if isinstance(error, UserError | RunError):
       return error
     reason = getattr(error, "strerror", None) or error
@@ -91,13 +91,13 @@ class _LineReader:
     return wrapped
 
 
-def windows(file: BinaryIO, size: int, source: str = "the input") -> Iterator[list[bytes]]:
-  """Yields lists of lines that are available together. Lines that arrive slowly come one by one.
+def read_line_batches(file: BinaryIO, max_lines: int, source: str = "the input") -> Iterator[list[bytes]]:
+  """Yields lists of lines that arrived together. Lines that arrive slowly are yielded one by one.
 
   Args:
     file: an open binary file or pipe.
-    size: maximum number of lines in a list. Lists of long lines are shorter: a list has at most 48 MiB.
-    source: the file's name in errors.
+    max_lines: maximum number of lines in a list. Lists of long lines are shorter: a list has at most 48 MiB.
+    source: the file's name, for errors.
 
   Yields:
     Lists of lines with their line ends.
@@ -105,10 +105,10 @@ def windows(file: BinaryIO, size: int, source: str = "the input") -> Iterator[li
   Raises:
     UserError: a line has more than MAX_LINE_BYTES, or the file cannot be read. The lines before are yielded first.
   """
-  reader = _LineReader(file, source, 2 * size)
+  reader = _LineReader(file, source, 2 * max_lines)
   while (line := reader.take()) is not None:
-    window, num_bytes = [line], len(line)
-    while len(window) < size and num_bytes < _MAX_AHEAD_BYTES and (line := reader.take_soon()) is not None:
-      window.append(line)
+    batch, num_bytes = [line], len(line)
+    while len(batch) < max_lines and num_bytes < _MAX_AHEAD_BYTES and (line := reader.take_soon()) is not None:
+      batch.append(line)
       num_bytes += len(line)
-    yield window
+    yield batch

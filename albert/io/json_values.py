@@ -18,9 +18,9 @@ import msgspec
 from albert.errors import UserError
 from albert.io.text_encoding import check_encoding
 
-T = TypeVar("T")
+Schema = TypeVar("Schema")
 
-# Types for schemas. A FileName has no directory.
+# Types for schemas. A FileName has no directory; a Count fits into an int64.
 _FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -33,7 +33,8 @@ _MAX_SHOWN_CHARACTERS = 60
 _LITERALS = {None: "null", True: "true", False: "false"}
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_KINDS: dict[str, str] = {
+# Type in a message of msgspec -> its name in our messages.
+_TYPE_NAMES: dict[str, str] = {
   "str": "a text",
   "int": "a whole number",
   "float": "a number",
@@ -42,28 +43,30 @@ _KINDS: dict[str, str] = {
   "object": "an object",
   "null": "null",
 }
-_EXPECTED = re.compile(r"^Expected `(?P<kinds>[^`]+)`(?P<bounds>.*?)(?:, got .*)?$")
-_PLACE = re.compile(r" - at (?:`(?:key|value)` in )?`(?P<place>\$[^`]*)`$")
-_STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+# Parts of msgspec's messages, such as "Expected `int`, got `str` - at `$.runs[0].seed`". In the path, [...] is a key or
+# an index that msgspec does not name.
+_EXPECTED = re.compile(r"^Expected `(?P<types>[^`]+)`(?P<bounds>.*?)(?:, got .*)?$")
+_PATH = re.compile(r" - at (?:`(?:key|value)` in )?`(?P<path>\$[^`]*)`$")
+_PATH_STEP = re.compile(r"\.(?P<key>\w+)|\[(?P<index>\d+)\]|(?P<unnamed>\[\.\.\.\])")
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
   """Formats a value for an error message. Only the beginning of a long value is shown."""
   text = _LITERALS[value] if value is None or isinstance(value, bool) else repr(value)
   return text if len(text) <= _MAX_SHOWN_CHARACTERS else text[: _MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
-def without_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
   """Replaces each lone surrogate in a text by U+FFFD. JSON can contain them ("\\ud800"), UTF-8 cannot."""
   return _SURROGATES.sub("\ufffd", text)
 
 
-def encoded(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
   """Encodes a text as UTF-8, with U+FFFD for each lone surrogate."""
   try:
     return text.encode("utf-8")
   except UnicodeEncodeError:
-    return without_surrogates(text).encode("utf-8")
+    return replace_surrogates(text).encode("utf-8")
 
 
 def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) -> str:
@@ -77,93 +80,95 @@ def dumps(values: Any, *, indent: int | None = None, ensure_ascii: bool = True) 
   try:
     return json.dumps(values, indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
   except ValueError:
-    return json.dumps(_with_null(values), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
+    return json.dumps(_replace_non_finite(values), indent=indent, ensure_ascii=ensure_ascii, allow_nan=False)
 
 
-def _with_null(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
+  """Copies a value, with None for each number that is not finite."""
   if isinstance(value, dict):
-    return {key: _with_null(inner) for key, inner in value.items()}
+    return {key: _replace_non_finite(inner) for key, inner in value.items()}
   if isinstance(value, list | tuple):
-    return [_with_null(inner) for inner in value]
+    return [_replace_non_finite(inner) for inner in value]
   return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def parse(
-  where: str,
+  source: str,
   data: bytes | str,
-  kind: type[T],
+  schema: type[Schema],
   remedy: str = "",
   *,
   nan_is_null: bool = False,
   keep_surrogates: bool = False,
-) -> T:
+) -> Schema:
   """Parses JSON and checks it against a schema.
 
   Args:
-    where: the file, and the line if `data` is one line of it; errors begin with it.
+    source: the file, and the line if `data` is one line of it; errors begin with it.
     data: UTF-8 bytes with or without a byte order mark; or a text, such as an environment variable.
-    kind: the schema: any type that `msgspec.convert` accepts. Strings are not converted to numbers, nor 0 and 1 to
+    schema: any type that `msgspec.convert` accepts. Strings are not converted to numbers, nor 0 and 1 to
       booleans; an integer is accepted as a float.
     remedy: what the user can do about a fault; errors end with it.
     nan_is_null: whether NaN and Infinity are read as null. Logs and results of earlier versions contain them.
     keep_surrogates: whether lone surrogates in strings are kept; otherwise each is replaced by U+FFFD.
 
   Returns:
-    The value, of type `kind`.
+    The value, of type `schema`.
 
   Raises:
     UserError: `data` is not UTF-8 or not JSON (the error names line and column), or contains NaN, infinity, a number
       that overflows, an integer of more than 64 bits, more than 100 levels of nesting, an object with a duplicate key,
       or a value that does not fit the schema (the error names its path, such as $.runs[0].seed).
   """
-  end = f": {remedy}" if remedy else ""
-  text = _decoded(where, data, end)
+  remedy_suffix = f": {remedy}" if remedy else ""
+  text = _decode_utf8(source, data, remedy_suffix)
   try:
     values = (_LENIENT if nan_is_null else _STRICT).decode(text)
     if not keep_surrogates and _ESCAPED_SURROGATE.search(text):
-      values = _cleaned(values)
+      values = _replace_surrogates_inside(values)
   except json.JSONDecodeError as error:
-    raise UserError(_syntax_error(where, text, error) + end) from error
+    raise UserError(_describe_syntax_error(source, text, error) + remedy_suffix) from error
   except RecursionError as error:
-    raise UserError(f"{where}: lists or objects are nested too deeply{end}") from error
+    raise UserError(f"{source}: lists or objects are nested too deeply{remedy_suffix}") from error
   except _RefusedError as error:
     marking = _LENIENT_MARKING if nan_is_null else _MARKING
-    place, reason = next(_refused(marking.decode(text)), ("$", str(error)))
-    raise UserError(f"{where}: {_at(place)}{reason}{end}") from error
+    path, reason = next(_find_refused(marking.decode(text)), ("$", str(error)))
+    raise UserError(f"{source}: {_path_prefix(path)}{reason}{remedy_suffix}") from error
   if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(values) > _MAX_DEPTH:
-    raise UserError(f"{where}: lists or objects are nested too deeply (more than {_MAX_DEPTH} levels){end}")
-  return convert(where, values, kind, remedy)
+    raise UserError(f"{source}: lists or objects are nested too deeply (more than {_MAX_DEPTH} levels){remedy_suffix}")
+  return convert(source, values, schema, remedy)
 
 
-def convert(where: str, values: Any, kind: type[T], remedy: str = "") -> T:
+def convert(source: str, values: Any, schema: type[Schema], remedy: str = "") -> Schema:
   """Checks values that were parsed from JSON against a schema.
 
   Args:
-    where: the file; errors begin with it.
+    source: the file; errors begin with it.
     values: the parsed values or a part of them.
-    kind: the schema, see `parse`.
+    schema: see `parse`.
     remedy: what the user can do about a fault; errors end with it.
 
   Returns:
-    The value, of type `kind`.
+    The value, of type `schema`.
 
   Raises:
     UserError: a value does not fit the schema.
   """
   try:
-    return msgspec.convert(values, kind, strict=True)
+    return msgspec.convert(values, schema, strict=True)
   except (msgspec.ValidationError, UnicodeEncodeError) as error:
-    place, problem = _located(str(error), values, kind)
-    message = f"{where}: {place} {problem}" if place != "$" else f"{where} {problem}"
-    if place == "$" and not problem.startswith("lacks"):
-      message = f"{where}: {problem}"
+    path, problem = _explain_mismatch(str(error), values, schema)
+    if path != "$":
+      message = f"{source}: {path} {problem}"
+    else:  # "FILE lacks 'key'", but "FILE: must hold a JSON object"
+      message = f"{source} {problem}" if problem.startswith("lacks") else f"{source}: {problem}"
     raise UserError(message + (f": {remedy}" if remedy else "")) from error
 
 
-def _decoded(where: str, data: bytes | str, end: str) -> str:
+def _decode_utf8(source: str, data: bytes | str, remedy_suffix: str) -> str:
   if isinstance(data, str):
-    return without_surrogates(data.removeprefix("\ufeff"))
-  check_encoding(where, data)
+    return replace_surrogates(data.removeprefix("\ufeff"))
+  check_encoding(source, data)
   try:
     return data.decode("utf-8-sig")
   except UnicodeDecodeError as error:
@@ -172,19 +177,19 @@ def _decoded(where: str, data: bytes | str, end: str) -> str:
     start = content.rfind(b"\n", 0, error.start) + 1
     line = f", line {content.count(10, 0, error.start) + 1}" if b"\n" in content else ""
     raise UserError(
-      f"{where}{line}: not UTF-8 (byte {error.start - start + 1} of the line is 0x{content[error.start]:02x})"
-      + (end or ": save the file as UTF-8")
+      f"{source}{line}: not UTF-8 (byte {error.start - start + 1} of the line is 0x{content[error.start]:02x})"
+      + (remedy_suffix or ": save the file as UTF-8")
     ) from error
 
 
-def _syntax_error(where: str, text: str, error: json.JSONDecodeError) -> str:
+def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) -> str:
   if not text.strip():
-    return f"{where}: not JSON (it is empty)"
+    return f"{source}: not JSON (it is empty)"
   line = f", line {error.lineno}" if "\n" in text else ""
-  return f"{where}{line}: not JSON ({error.msg}, column {error.colno})"
+  return f"{source}{line}: not JSON ({error.msg}, column {error.colno})"
 
 
-# Decoders that refuse what Python's json module accepts but JSON does not have, or what NumPy cannot represent:
+# The decoders refuse what Python's json module accepts but JSON does not have, or what NumPy cannot represent.
 
 
 class _RefusedError(Exception):
@@ -192,7 +197,7 @@ class _RefusedError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Refused:
+class _RefusedValue:
   """Placeholder for a refused value in the second pass."""
 
   reason: str
@@ -202,63 +207,73 @@ def _raise(reason: str) -> Any:
   raise _RefusedError(reason)
 
 
-def _decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) -> json.JSONDecoder:
+def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) -> json.JSONDecoder:
+  """Makes a decoder that refuses some numbers and objects.
+
+  Args:
+    refuse: called with the reason; it raises an exception, or returns what replaces the refused value.
+    constant: called for NaN, Infinity and -Infinity with their spelling; returns the value.
+  """
+
   def integer(text: str) -> Any:
     # Python itself refuses to convert integers of thousands of digits.
     value = int(text) if len(text) <= len(str(_MAX_INTEGER)) else _MAX_INTEGER
-    return value if abs(value) < _MAX_INTEGER else refuse(f"holds a number that is too long: {shown(text)}")
+    return value if abs(value) < _MAX_INTEGER else refuse(f"holds a number that is too long: {format_value(text)}")
 
   def real(text: str) -> Any:
     value = float(text)
     return value if math.isfinite(value) else refuse(f"must be a finite number, it is {text[:_MAX_SHOWN_CHARACTERS]}")
 
-  def pairs(items: list[tuple[str, Any]]) -> Any:
-    values = dict(items)
-    if len(values) == len(items):
+  def json_object(pairs: list[tuple[str, Any]]) -> Any:
+    values = dict(pairs)
+    if len(values) == len(pairs):
       return values
-    keys = [key for key, _ in items]
-    return refuse(f"has the key {shown(next(key for key in keys if keys.count(key) > 1))} twice")
+    keys = [key for key, _ in pairs]
+    duplicate_key = next(key for key in keys if keys.count(key) > 1)
+    return refuse(f"has the key {format_value(duplicate_key)} twice")
 
-  return json.JSONDecoder(parse_int=integer, parse_float=real, parse_constant=constant, object_pairs_hook=pairs)
+  return json.JSONDecoder(parse_int=integer, parse_float=real, parse_constant=constant, object_pairs_hook=json_object)
 
 
-def _constant_reason(text: str) -> str:
+def _non_finite_reason(text: str) -> str:
   return f"must be a finite number, it is {text}"
 
 
-_STRICT = _decoder(_raise, lambda text: _raise(_constant_reason(text)))
-_LENIENT = _decoder(_raise, lambda text: None)
+# The decoders of the first pass, which stop at the first refused value:
+_STRICT = _make_decoder(_raise, lambda text: _raise(_non_finite_reason(text)))
+_LENIENT = _make_decoder(_raise, lambda text: None)
 _TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
-# The decoders of the second pass:
-_MARKING = _decoder(_Refused, lambda text: _Refused(_constant_reason(text)))
-_LENIENT_MARKING = _decoder(_Refused, lambda text: None)
+# The decoders of the second pass, which mark refused values so that their paths can be found:
+_MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_non_finite_reason(text)))
+_LENIENT_MARKING = _make_decoder(_RefusedValue, lambda text: None)
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
-  """Yields (step of the path, value) for each element of a list or an object."""
+  """Yields (last step of the path, value) for each element of a list or an object."""
   if isinstance(value, dict):
-    yield from ((_step(key), inner) for key, inner in value.items())
+    yield from ((_path_step(key), inner) for key, inner in value.items())
   elif isinstance(value, list):
-    yield from ((_step(n), inner) for n, inner in enumerate(value))
+    yield from ((_path_step(n), inner) for n, inner in enumerate(value))
 
 
-def _step(key: str | int) -> str:
+def _path_step(key: str | int) -> str:
   if isinstance(key, int):
     return f"[{key}]"
-  return f".{key}" if key.isidentifier() and len(key) <= _MAX_SHOWN_CHARACTERS else f"[{shown(key)}]"
+  return f".{key}" if key.isidentifier() and len(key) <= _MAX_SHOWN_CHARACTERS else f"[{format_value(key)}]"
 
 
-def _refused(values: Any) -> Iterator[tuple[str, str]]:
+def _find_refused(values: Any) -> Iterator[tuple[str, str]]:
   """Yields (path, reason) of each refused value, in the order of the text."""
   stack = [("$", values)]
   while stack:
-    place, value = stack.pop()
-    if isinstance(value, _Refused):
-      yield place, value.reason
-    stack.extend((place + step, inner) for step, inner in reversed(list(_children(value))))
+    path, value = stack.pop()
+    if isinstance(value, _RefusedValue):
+      yield path, value.reason
+    stack.extend((path + step, inner) for step, inner in reversed(list(_children(value))))
 
 
 def _depth(values: Any) -> int:
+  """Counts the levels of nested lists and objects, up to _MAX_DEPTH + 1. Not recursive, because of Python's limit."""
   depth, level = 0, [values]
   while level and depth <= _MAX_DEPTH:
     containers = [value for value in level if isinstance(value, list | dict)]
@@ -267,47 +282,53 @@ def _depth(values: Any) -> int:
   return depth
 
 
-def _cleaned(value: Any) -> Any:
+def _replace_surrogates_inside(value: Any) -> Any:
+  """Copies a value, with surrogates replaced in all its strings and keys."""
   if isinstance(value, str):
-    return without_surrogates(value)
+    return replace_surrogates(value)
   if isinstance(value, list):
-    return [_cleaned(inner) for inner in value]
+    return [_replace_surrogates_inside(inner) for inner in value]
   if isinstance(value, dict):
-    return {without_surrogates(key): _cleaned(inner) for key, inner in value.items()}
+    return {replace_surrogates(key): _replace_surrogates_inside(inner) for key, inner in value.items()}
   return value
 
 
-# Rewrites msgspec's messages so that they name the key and the value:
+def _path_prefix(path: str) -> str:
+  return "" if path == "$" else f"{path} "
 
 
-def _at(place: str) -> str:
-  return "" if place == "$" else f"{place} "
+def _explain_mismatch(message: str, values: Any, schema: Any) -> tuple[str, str]:
+  """Rewrites a message of msgspec so that it names the key and the value.
 
-
-def _located(message: str, values: Any, kind: Any) -> tuple[str, str]:
-  """Returns (path, problem) of the value that does not fit the schema."""
-  found = _PLACE.search(message)
-  problem = message[: found.start()] if found else message
-  place, value = "$", values
-  for step in _STEP.finditer(found["place"] if found else ""):
-    key = step["key"] or (_invalid_key(value, values, kind) if step["any"] else int(step["index"]))
-    place += _step(key)
+  Returns:
+    The path of the value that does not fit the schema, such as $.runs[0].seed, and what is wrong with it.
+  """
+  path_match = _PATH.search(message)
+  problem = message[: path_match.start()] if path_match else message
+  path, value = "$", values
+  for step in _PATH_STEP.finditer(path_match["path"] if path_match else ""):
+    key = step["key"] or (_find_invalid_key(value, values, schema) if step["unnamed"] else int(step["index"]))
+    path += _path_step(key)
     value = value[key]
   if "at `key` in" in message:
-    key = _invalid_key(value, values, kind)
-    return place, f"has the key {shown(key)}, which must be {_expected(problem)}"
-  return place, _problem(problem, value, is_top=place == "$")
+    key = _find_invalid_key(value, values, schema)
+    return path, f"has the key {format_value(key)}, which must be {_describe_expected(problem)}"
+  return path, _describe_problem(problem, value, is_top=path == "$")
 
 
-def _invalid_key(container: Any, values: Any, kind: Any) -> Any:
-  """Finds the key or index of the value that does not fit; msgspec's message does not contain it."""
+def _find_invalid_key(container: Any, values: Any, schema: Any) -> Any:
+  """Finds the first key or index of a container whose value does not fit; msgspec's message does not contain it.
+
+  Each element is tried alone: the container, which is a part of `values`, is emptied and gets this element only, and
+  all of `values` is checked against the schema. At the end the container is as before.
+  """
   children = list(container.items()) if isinstance(container, dict) else list(enumerate(container))
   try:
     for key, value in children:
       container.clear()
       container.update({key: value}) if isinstance(container, dict) else container.append(value)
       try:
-        msgspec.convert(values, kind, strict=True)
+        msgspec.convert(values, schema, strict=True)
       except (msgspec.ValidationError, UnicodeEncodeError):
         return key
   finally:
@@ -316,16 +337,18 @@ def _invalid_key(container: Any, values: Any, kind: Any) -> Any:
   return children[0][0]
 
 
-def _expected(problem: str) -> str:
-  """Describes the types that msgspec expects; "" if the problem is not a wrong type."""
-  found = _EXPECTED.match(problem)
-  if not found:
+def _describe_expected(problem: str) -> str:
+  """Returns the types that a message of msgspec expects, in words; "" if the problem is not a wrong type."""
+  match = _EXPECTED.match(problem)
+  if not match:
     return ""
-  kinds = " or ".join(_KINDS.get(kind, kind) for kind in found["kinds"].split(" | "))
-  return kinds + (" that names a file of this directory" if repr(_FILE_NAME) in found["bounds"] else found["bounds"])
+  types = " or ".join(_TYPE_NAMES.get(name, name) for name in match["types"].split(" | "))
+  is_file_name = repr(_FILE_NAME) in match["bounds"]  # msgspec shows the pattern of FileName
+  return types + (" that names a file of this directory" if is_file_name else match["bounds"])
 
 
-def _problem(problem: str, value: Any, *, is_top: bool) -> str:
+def _describe_problem(problem: str, value: Any, *, is_top: bool) -> str:
+  """Rewrites a message of msgspec, without its path, in words that follow the path; `is_top` if the path is "$"."""
   missing = re.match(r"Object missing required field `(.+)`", problem)
   if missing:
     return f"lacks {missing[1]!r}"
@@ -333,13 +356,13 @@ def _problem(problem: str, value: Any, *, is_top: bool) -> str:
   if unknown:
     return f"has the unknown key {unknown[1]!r}"
   if problem.startswith("Invalid enum value"):
-    return f"is {shown(value)}, which is not one of its possible values"
-  expected = _expected(problem)
+    return f"is {format_value(value)}, which is not one of its possible values"
+  expected = _describe_expected(problem)
   if not expected:
-    return f"is {shown(value)} ({problem})"
+    return f"is {format_value(value)} ({problem})"
   if is_top:
-    return f"must hold {expected.replace('an object', 'a JSON object')}, holds {shown(value)}"
-  return f"must be {expected}, it is {shown(value)}"
+    return f"must hold {expected.replace('an object', 'a JSON object')}, holds {format_value(value)}"
+  return f"must be {expected}, it is {format_value(value)}"
 
 
 def decode_start(text: str, start: int) -> tuple[Any, int]:
@@ -355,10 +378,10 @@ def decode_start(text: str, start: int) -> tuple[Any, int]:
   return _TEXT_NUMBERS.raw_decode(text, start)
 
 
-def parse_object(where: str, line: bytes) -> dict[str, Any]:
+def parse_object(source: str, line: bytes) -> dict[str, Any]:
   """Parses a line of a file that must be a JSON object. Lone surrogates in its strings are kept.
 
   Raises:
     UserError: see `parse`.
   """
-  return parse(where, line, dict[str, Any], "give an object a line", keep_surrogates=True)
+  return parse(source, line, dict[str, Any], "give an object a line", keep_surrogates=True)

@@ -16,7 +16,7 @@ from albert.errors import RunError, UserError
 STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 _BUFFER_BYTES = 64 << 10
 # Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
-_ERRORS_OF_PATHS = {
+_WRONG_PATH_ERRORS = {
   errno.EACCES,
   errno.EEXIST,
   errno.EINVAL,
@@ -29,6 +29,7 @@ _ERRORS_OF_PATHS = {
   errno.EPERM,
   errno.EROFS,
 }
+# "No such file or directory" -> errno.ENOENT, and so on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 # TensorFlow's messages contain "PATH; REASON", followed by details of the operation.
 _TENSORFLOW_REASON = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
@@ -40,7 +41,7 @@ def final_path(path: str) -> str:
   return "/".join(match["name"] if match else name for match, name in matches)
 
 
-def system_error(error: BaseException) -> OSError | None:
+def find_system_error(error: BaseException) -> OSError | None:
   """Finds the system error behind an exception.
 
   Args:
@@ -58,7 +59,7 @@ def system_error(error: BaseException) -> OSError | None:
   return None
 
 
-def explained(error: OSError, problem: str, remedy: str) -> UserError | RunError:
+def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | RunError:
   """Makes the error of one line for a system error.
 
   Args:
@@ -69,17 +70,17 @@ def explained(error: OSError, problem: str, remedy: str) -> UserError | RunError
   Returns:
     UserError for a wrong path, RunError for any other error.
   """
-  if error.errno in _ERRORS_OF_PATHS:
+  if error.errno in _WRONG_PATH_ERRORS:
     return UserError(f"{problem} ({error.strerror}): {remedy}")
   return RunError(f"{problem} ({error.strerror or error}): run the same command again once the cause is fixed")
 
 
 @contextlib.contextmanager
-def naming(path: str, verb: str = "write") -> Iterator[None]:
-  """Context manager that turns system errors, also those that TensorFlow reports, into one line that names the file.
+def errors_naming(path: str, verb: str = "write") -> Iterator[None]:
+  """Context manager that turns system errors into one line that names the file, also if TensorFlow reports them.
 
   Args:
-    path: the file or directory, for errors that name none. A staging file is called by its final name.
+    path: the file or directory, for errors that name none. For a staging file, the error gives its final name.
     verb: what could not be done with the file, such as "read".
 
   Raises:
@@ -89,26 +90,28 @@ def naming(path: str, verb: str = "write") -> Iterator[None]:
   try:
     yield
   except Exception as error:
-    cause = system_error(error)
+    cause = find_system_error(error)
     if cause is None:
       raise
-    name = final_path(os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path)
-    raise explained(cause, f"{name}: cannot {verb} it", "check the path and its rights") from error
+    failed_path = os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path
+    raise one_line_error(
+      cause, f"{final_path(failed_path)}: cannot {verb} it", "check the path and its rights"
+    ) from error
 
 
 class _LocalFile(io.FileIO):
-  """A local file whose errors while it is read or written name the file, which Python's do not."""
+  """A local file whose read and write errors name the file, which Python's do not."""
 
   def readinto(self, buffer: Any) -> int | None:
-    with naming(str(self.name), "read"):
+    with errors_naming(str(self.name), "read"):
       return super().readinto(buffer)
 
   def readall(self) -> bytes:
-    with naming(str(self.name), "read"):
+    with errors_naming(str(self.name), "read"):
       return super().readall()
 
   def write(self, data: Any) -> int | None:  # type: ignore[override]
-    with naming(str(self.name)):
+    with errors_naming(str(self.name)):
       return super().write(data)
 
 
@@ -120,16 +123,16 @@ def open_local(path: str, mode: str) -> BinaryIO:
     mode: as of `open`; contains "b".
 
   Returns:
-    The open file. Reading and writing it raise the same errors.
+    The open file. Its methods that read and write raise the same errors.
 
   Raises:
     UserError: the path or its permissions are wrong.
     RunError: the disk or the system failed.
   """
-  with naming(path, "read" if "r" in mode else "write"):
+  with errors_naming(path, "read" if "r" in mode else "write"):
     raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
-    buffered = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
-    return cast("BinaryIO", buffered(raw, _BUFFER_BYTES))
+    buffer_class = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
+    return cast("BinaryIO", buffer_class(raw, _BUFFER_BYTES))
 
 
 def sync(file: BinaryIO) -> None:
@@ -143,7 +146,7 @@ def sync(file: BinaryIO) -> None:
     descriptor = file.fileno()
   except (AttributeError, OSError):
     return
-  with naming(str(file.name)):
+  with errors_naming(str(file.name)):
     os.fsync(descriptor)
 
 
@@ -153,7 +156,8 @@ def sync_tree(directory: str) -> None:
   Raises:
     RunError: the disk failed.
   """
-  for folder, _, names in os.walk(directory):  # finds nothing at a remote path; remote files are flushed when closed
+  # os.walk finds nothing at a remote path, whose files are flushed when they are closed.
+  for folder, _, names in os.walk(directory):
     for name in names:
       with open_local(os.path.join(folder, name), "rb") as file:
         sync(file)
@@ -184,7 +188,7 @@ def replace(source: str, target: str) -> None:
   try:
     os.replace(source, target)
   except OSError as error:  # it names both paths; only the target is of interest
-    raise explained(error, f"{target}: cannot write it", "check the path and its rights") from error
+    raise one_line_error(error, f"{target}: cannot write it", "check the path and its rights") from error
   sync_directory(os.path.dirname(target) or ".")
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import tensorflow as tf
 
 # The errors that TensorFlow raises if another process or the host of a TPU does not answer.
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+LOST_PROCESS_ERRORS = (
+  tf.errors.UnavailableError,
+  tf.errors.AbortedError,
+  tf.errors.DeadlineExceededError,
+  tf.errors.CancelledError,
+)
 # A worker or TPU that was restarted answers but has lost its state. TensorFlow then raises other errors, which contain
 # one of these texts (see tensorflow/python/distribute/coordinator/cluster_coordinator.py).
 _RESTARTED = (
@@ -27,10 +32,10 @@ _LONGEST_REASON = 200
 
 def is_lost_process(error: tf.errors.OpError) -> bool:
   """Whether TensorFlow raised this error because another process or a TPU stopped or was restarted."""
-  return isinstance(error, LOST) or any(text in str(error).lower() for text in _RESTARTED)
+  return isinstance(error, LOST_PROCESS_ERRORS) or any(text in str(error).lower() for text in _RESTARTED)
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
   """The error's type and the first line of its message, at most 200 characters of it."""
   line = next(iter(str(error).splitlines()), "")[:_LONGEST_REASON]
   return f"{type(error).__name__}: {line}" if line else type(error).__name__

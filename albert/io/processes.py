@@ -46,6 +46,6 @@ def has_ended(key: str, pid: int) -> bool:
     os.kill(pid, 0)  # signal 0 only checks that the process exists
   except ProcessLookupError:
     return True
-  except (OSError, OverflowError):  # another user's process
+  except (OSError, OverflowError):  # another user's process, or a number that is no process id
     return False
   return False

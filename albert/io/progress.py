@@ -11,13 +11,13 @@ from tqdm import tqdm
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
   minutes, seconds = divmod(round(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes:02d}:{seconds:02d}"
 
 
-def _amount(value: float) -> str:
+def _format_amount(value: float) -> str:
   return str(tqdm.format_sizeof(value)) if value >= 1000 else f"{value:.4g}"
 
 
@@ -27,17 +27,19 @@ class Progress:
   Args:
     total: the amount of work, in units.
     unit: name of the unit, such as "B" or " examples"; it is printed directly after a number.
-    desc: description of the work.
+    description: what is done; lines and the bar begin with it.
     interval: seconds between lines if stderr is not a terminal.
   """
 
-  def __init__(self, total: int, unit: str, desc: str, *, interval: float = _SECONDS_BETWEEN_LINES):
-    self.total, self.unit, self.desc = total, unit, desc
+  def __init__(self, total: int, unit: str, description: str, *, interval: float = _SECONDS_BETWEEN_LINES):
+    self.total, self.unit, self.description = total, unit, description
     self.done = 0
     self._interval = interval
     self._start = self._last_line = time.monotonic()
     self._bar = (
-      tqdm(total=total, unit=unit, desc=desc, unit_scale=True, dynamic_ncols=True) if sys.stderr.isatty() else None
+      tqdm(total=total, unit=unit, desc=description, unit_scale=True, dynamic_ncols=True)
+      if sys.stderr.isatty()
+      else None
     )
 
   def update(self, amount: int) -> None:
@@ -46,17 +48,19 @@ class Progress:
     if self._bar is not None:
       self._bar.update(amount)
     elif time.monotonic() - self._last_line >= self._interval:
-      self._line()
+      self._print_line()
 
-  def _line(self) -> None:
+  def _print_line(self) -> None:
     now = self._last_line = time.monotonic()
     elapsed = max(now - self._start, 1e-9)
     rate = self.done / elapsed
-    left = f", {_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
-    share = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
+    duration = _format_duration(elapsed)
+    amount, total = _format_amount(self.done), _format_amount(self.total)
+    percent = f"{100 * self.done / self.total:.0f}%" if self.total else "100%"
+    remaining = f", {_format_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
     print(
-      f"{self.desc}: {share}, {_amount(self.done)} of {_amount(self.total)}{self.unit} in {_duration(elapsed)} "
-      f"({_amount(rate)}{self.unit}/s){left}",
+      f"{self.description}: {percent}, {amount} of {total}{self.unit} in {duration} "
+      f"({_format_amount(rate)}{self.unit}/s){remaining}",
       file=sys.stderr,
       flush=True,
     )
@@ -66,7 +70,7 @@ class Progress:
     if self._bar is not None:
       self._bar.close()
     else:
-      self._line()
+      self._print_line()
 
   def __enter__(self) -> Progress:
     return self

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as the project reads and writes it without generated classes.
+"""The wire format of protocol buffers: the parts that the project reads and writes without generated classes.
 
 See https://protobuf.dev/programming-guides/encoding.
 """
@@ -17,7 +17,7 @@ class Field(NamedTuple):
 
   Attributes:
     number: the field's number in the message definition.
-    value: its bytes without key and length; of a varint, the varint itself.
+    value: its bytes without key and length; for a number, its encoded bytes.
     encoded: the whole field, key and length included.
   """
 
@@ -47,9 +47,9 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     The concatenated varints, uint8 [bytes], and the offset at which each one ends, int64 [N].
   """
   sizes: np.ndarray = np.ones(values.size, np.int64)
-  max_size, limit = 1, 128
-  greatest = int(values.max(initial=0))
-  while greatest >= limit:
+  max_size, limit = 1, 128  # values below `limit` need at most `max_size` bytes
+  max_value = int(values.max(initial=0))
+  while max_value >= limit:
     sizes += values >= limit
     max_size, limit = max_size + 1, limit << 7
   ends = np.cumsum(sizes)

@@ -108,12 +108,12 @@ def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
   return cast("bytes", example.SerializeToString(deterministic=True))
 
 
-def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
+def decode_example(record: bytes, source: str = "") -> dict[str, np.ndarray]:
   """Parses one tf.train.Example.
 
   Args:
     record: a serialized message.
-    where: the file and the number of the record, for errors.
+    source: the file and the number of the record, for errors.
 
   Returns:
     Name -> array [L] of int64, float32 or bytes (dtype object).
@@ -125,7 +125,7 @@ def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
   try:
     example.ParseFromString(record)
   except DecodeError as error:
-    problem = f"{where or 'a record'}: its {len(record)} bytes are not a tf.train.Example"
+    problem = f"{source or 'a record'}: its {len(record)} bytes are not a tf.train.Example"
     raise UserError(f"{problem}: give files that data preparation made") from error
   types = {"int64_list": np.int64, "float_list": np.float32, "bytes_list": object}
   features = {}
@@ -138,6 +138,7 @@ def decode_example(record: bytes, where: str = "") -> dict[str, np.ndarray]:
 @functools.lru_cache(maxsize=65536)
 def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
   """The bytes before the packed values of a feature: keys and lengths of the messages that contain them."""
+  # 0x0a, 0x12 and 0x1a are the keys of the fields 1, 2 and 3; a length follows each.
   packed = b"\x0a" + encode_varint(num_bytes)
   values = (b"\x12" if kind == "f" else b"\x1a") + encode_varint(len(packed) + num_bytes) + packed
   key = name.encode("utf-8")
@@ -191,11 +192,11 @@ def _masked_crc(data: bytes) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _header(length: int) -> bytes:
+def _encode_header(length: int) -> bytes:
   return _HEADER.pack(length, _masked_crc(struct.pack("<Q", length)))
 
 
-class _HashingFile:
+class _HashingWriter:
   """Writes to a file, and counts and hashes the written bytes."""
 
   def __init__(self, file: BinaryIO):
@@ -240,7 +241,7 @@ class RecordWriter:
     self.sha256 = ""
     self._staging = files.staging_path(path)
     self._file = files.open_file(self._staging, "wb")
-    self._hashing = _HashingFile(self._file)
+    self._hashing = _HashingWriter(self._file)
     self._gzip = (
       gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=cast("Any", self._hashing), mtime=0)
       if compress
@@ -251,7 +252,7 @@ class RecordWriter:
 
   def write(self, record: bytes) -> None:
     """Adds one record."""
-    self._pending += (_header(len(record)), record, _FOOTER.pack(_masked_crc(record)))
+    self._pending += (_encode_header(len(record)), record, _FOOTER.pack(_masked_crc(record)))
     self._pending_bytes += len(record)
     self.num_records += 1
     if self._pending_bytes >= _FLUSH_BYTES:
@@ -285,9 +286,9 @@ class RecordWriter:
 
 
 def _is_gzip(start: bytes) -> bool:
-  # The first two bytes of an uncompressed file are part of a record's length and may equal GZIP's magic number. It is
-  # uncompressed if the checksum of the length is right.
-  is_plain = len(start) == _HEADER.size and start == _header(_HEADER.unpack(start)[0])
+  # The first bytes of an uncompressed file are the length of a record, which may happen to equal GZIP's magic number.
+  # Then a correct checksum of the length shows that the file is uncompressed.
+  is_plain = len(start) == _HEADER.size and start == _encode_header(_HEADER.unpack(start)[0])
   return start.startswith(_GZIP_MAGIC) and not is_plain
 
 
@@ -297,9 +298,9 @@ def is_gzip(path: str) -> bool:
     return _is_gzip(file.read(_HEADER.size))
 
 
-def _damaged(path: str, record: int, reason: str) -> UserError:
+def _damage_error(path: str, index: int, reason: str) -> UserError:
   return UserError(
-    f"{path}: record {record} (counted from 0) is damaged: {reason}: "
+    f"{path}: record {index} (counted from 0) is damaged: {reason}: "
     "make this file again (rerun data preparation) or restore it from a copy"
   )
 
@@ -316,35 +317,35 @@ def read_records(path: str) -> Iterator[bytes]:
   with files.open_file(path) as file:
     start = file.read(_HEADER.size)
     file.seek(0)
-    yield from _records_of(gzip.GzipFile(fileobj=file) if _is_gzip(start) else file, path)
+    yield from _iterate_records(gzip.GzipFile(fileobj=file) if _is_gzip(start) else file, path)
 
 
-def _records_of(stream: Any, path: str) -> Iterator[bytes]:
+def _iterate_records(stream: Any, path: str) -> Iterator[bytes]:
   """Yields the records of an open file. `path` is used in errors."""
-  record = 0
+  index = 0
   while True:
     try:
       header = stream.read(_HEADER.size)
       if not header:
         return
-      yield _read_body(cast("BinaryIO", stream), header, path, record)
+      yield _read_body(cast("BinaryIO", stream), header, path, index)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-      raise _damaged(path, record, f"its GZIP stream is broken ({error})") from error
-    record += 1
+      raise _damage_error(path, index, f"its GZIP stream is broken ({error})") from error
+    index += 1
 
 
-def _read_body(stream: BinaryIO, header: bytes, path: str, record: int) -> bytes:
+def _read_body(stream: BinaryIO, header: bytes, path: str, index: int) -> bytes:
   if len(header) < _HEADER.size:
-    raise _damaged(path, record, "the file ends inside its header")
+    raise _damage_error(path, index, "the file ends inside its header")
   length = _HEADER.unpack(header)[0]
-  if header != _header(length):
-    raise _damaged(path, record, "the checksum of its length does not hold")
+  if header != _encode_header(length):
+    raise _damage_error(path, index, "the checksum of its length is wrong")
   body = stream.read(length + _FOOTER.size)
   if len(body) < length + _FOOTER.size:
-    raise _damaged(path, record, f"the file ends after {len(body)} of its {length + _FOOTER.size} bytes")
+    raise _damage_error(path, index, f"the file ends after {len(body)} of its {length + _FOOTER.size} bytes")
   data = body[:length]
   if _FOOTER.unpack(body[length:])[0] != _masked_crc(data):
-    raise _damaged(path, record, "the checksum of its data does not hold")
+    raise _damage_error(path, index, "the checksum of its data is wrong")
   return data
 
 
@@ -394,5 +395,5 @@ def scan(path: str) -> RecordFileInfo:
     buffered = io.BufferedReader(hashing, _FLUSH_BYTES)
     is_gzip = _is_gzip(buffered.peek(_HEADER.size)[: _HEADER.size])
     stream = gzip.GzipFile(fileobj=buffered, mode="rb") if is_gzip else buffered
-    num_records = sum(1 for _ in _records_of(stream, path))
+    num_records = sum(1 for _ in _iterate_records(stream, path))
   return RecordFileInfo(num_records, hashing.num_bytes, hashing.sha256.hexdigest(), is_gzip)

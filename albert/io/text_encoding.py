@@ -18,7 +18,7 @@ _MAX_BYTES = 64
 _MIN_BYTES = 4
 
 
-def other_encoding(start: bytes) -> str:
+def detect_utf16_or_utf32(start: bytes) -> str:
   """Recognizes UTF-16 and UTF-32.
 
   A text without a byte order mark is recognized if it begins with Latin letters, whose other bytes are all zero.
@@ -44,31 +44,31 @@ def other_encoding(start: bytes) -> str:
   return ""
 
 
-def check_encoding(where: str, start: bytes) -> None:
+def check_encoding(source: str, start: bytes) -> None:
   """Checks that a file is not in UTF-16 or UTF-32.
 
   Args:
-    where: the file's name; the error begins with it.
+    source: the file's name; the error begins with it.
     start: the first bytes of the file.
 
   Raises:
     UserError: it is in UTF-16 or UTF-32.
   """
-  name = other_encoding(start)
+  name = detect_utf16_or_utf32(start)
   if name:
-    raise UserError(f"{where} is {name}: save it as UTF-8")
+    raise UserError(f"{source} is {name}: save it as UTF-8")
 
 
-def check_first_line(where: str, line: bytes) -> None:
+def check_first_line(source: str, line: bytes) -> None:
   """Checks the encoding and the line ends of a file.
 
   Args:
-    where: the file's name; the error begins with it.
+    source: the file's name; the error begins with it.
     line: the first line of the file with its line end.
 
   Raises:
     UserError: the file is in UTF-16 or UTF-32, or its lines end in CR without LF.
   """
-  check_encoding(where, line)
+  check_encoding(source, line)
   if not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
-    raise UserError(f"{where}: its lines end in CR alone (as on Mac OS 9): save it with the line ends LF or CRLF")
+    raise UserError(f"{source}: its lines end in CR alone (as on Mac OS 9): save it with the line ends LF or CRLF")

@@ -1,4 +1,4 @@
-"""A pool of worker processes: bounded memory, no orphaned processes, and a clear error if a worker dies."""
+"""A pool of worker processes with bounded memory, which leaves no process behind and reports a worker that died."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from typing import Any, TypeVar
 
 from albert.errors import RunError
 
-# Tasks are submitted ahead until their data has this many bytes.
-_MAX_WAITING_BYTES = 128 << 20
+# Items are submitted ahead of their results until their data has this many bytes.
+_MAX_SUBMITTED_BYTES = 128 << 20
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
 
 
-def _enter_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _start_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:
   # Ctrl-C sends SIGINT to all processes of the terminal; only the parent process handles it.
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
   parent = multiprocessing.parent_process()
   if parent is not None:
     # If the parent is killed, it cannot stop its workers, which would wait forever.
-    threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
   initializer(*arguments)
 
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-  """Processes that are started in this context ignore Ctrl-C even before `_enter_worker` runs.
+  """Blocks Ctrl-C, so that processes started in this context ignore it even before `_start_worker` runs.
 
   This process receives a Ctrl-C when the context ends.
   """
@@ -48,7 +48,7 @@ def _sigint_blocked() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _end_after(parent: BaseProcess) -> None:
+def _exit_after(parent: BaseProcess) -> None:
   parent.join()
   os._exit(1)
 
@@ -71,7 +71,7 @@ class Workers:
       self._earlier_pids = {process.pid for process in multiprocessing.active_children()}
       # Spawned, not forked: forking a process with threads is unsafe, and a fork shares the parent's memory.
       self._executor = futures.ProcessPoolExecutor(
-        num_processes, multiprocessing.get_context("spawn"), _enter_worker, (initializer, arguments)
+        num_processes, multiprocessing.get_context("spawn"), _start_worker, (initializer, arguments)
       )
 
   def map(
@@ -82,12 +82,12 @@ class Workers:
   ) -> Iterator[tuple[WorkItem, Result]]:
     """Calls a function for each item in the worker processes.
 
-    Items are taken from their iterator only while few items wait.
+    The next item is taken from `items` only when few submitted items have no result yet.
 
     Args:
       function: a function of a module, so that it can be pickled.
       items: arguments of the calls; picklable.
-      num_bytes: returns the size of an item's data. It limits the total size of the items that wait.
+      num_bytes: returns the size of an item's data. It limits the total size of the submitted items.
 
     Yields:
       (item, function(item)), in the order in which the calls finish.
@@ -99,24 +99,24 @@ class Workers:
       for item in items:
         yield item, function(item)
       return
-    waiting: dict[futures.Future[Result], WorkItem] = {}
+    submitted: dict[futures.Future[Result], WorkItem] = {}
     remaining = iter(items)
     try:
       while True:
-        waiting_bytes = sum(map(num_bytes, waiting.values()))
-        while len(waiting) < self._num_processes + 2 and waiting_bytes < _MAX_WAITING_BYTES:
-          next_items = list(itertools.islice(remaining, 1))
-          if not next_items:
+        submitted_bytes = sum(map(num_bytes, submitted.values()))
+        while len(submitted) < self._num_processes + 2 and submitted_bytes < _MAX_SUBMITTED_BYTES:
+          next_item = list(itertools.islice(remaining, 1))  # empty at the end
+          if not next_item:
             break
           with _sigint_blocked():
-            future = self._executor.submit(function, next_items[0])
-          waiting[future] = next_items[0]
-          waiting_bytes += num_bytes(next_items[0])
-        if not waiting:
+            future = self._executor.submit(function, next_item[0])
+          submitted[future] = next_item[0]
+          submitted_bytes += num_bytes(next_item[0])
+        if not submitted:
           return
-        done, _ = futures.wait(waiting, return_when=futures.FIRST_COMPLETED)
+        done, _ = futures.wait(submitted, return_when=futures.FIRST_COMPLETED)
         for future in done:
-          yield waiting.pop(future), future.result()
+          yield submitted.pop(future), future.result()
     except BrokenProcessPool as error:
       raise RunError(
         "a worker process died, perhaps because memory ran out: run the same command again with fewer "

@@ -1,1 +1,1 @@
-"""`python -m albert.predict`: answers of a model that `python -m albert.export` wrote to lines of text."""
+"""`python -m albert.predict`: answers lines of text with a model that `python -m albert.export` wrote."""

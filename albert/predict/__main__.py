@@ -1,4 +1,4 @@
-"""Answers from a model that albert.export wrote, for lines of standard input."""
+"""Reads lines of text, and prints the answers of a model that albert.export wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from albert.predict.requests import AUTO, JSON, LINES, TSV, RequestParser
 
 def define_flags() -> None:
   """Defines the flags of this command."""
-  command_flags.define("str", "model", "", "directory that albert.export wrote: of a version, or of all versions")
+  command_flags.define(
+    "str", "model", "", "directory that albert.export wrote: one version, or the directory that holds all versions"
+  )
   command_flags.define("str", "input_file", "", "file to read instead of standard input")
   command_flags.define(
     "str",
@@ -53,11 +55,11 @@ def main() -> None:
     raise UserError(f"--input_file={path}: no such file")
   model = ExportedModel(values.model)
   parser = RequestParser(model.fields, values.format, path or "standard input", model.description["answers"])
-  print(f"answers from {model.origin()}", file=sys.stderr, flush=True)
+  print(f"answers from {model.describe_origin()}", file=sys.stderr, flush=True)
   with files.open_file(path, or_pipe=True) if path else nullcontext(_standard_input()) as file:
-    size = _regular_size(file)
-    show_progress = size is not None and not sys.stdout.isatty()
-    with Progress(size or 0, "B", "answering") if show_progress else nullcontext() as progress:
+    num_bytes = _regular_size(file)
+    show_progress = num_bytes is not None and not sys.stdout.isatty()
+    with Progress(num_bytes or 0, "B", "answering") if show_progress else nullcontext() as progress:
       for answers in answer_batches(model, parser, file, batch_size=values.batch_size, progress=progress):
         sys.stdout.write("".join(map(format_answer, answers)))
         sys.stdout.flush()
@@ -72,10 +74,10 @@ def _standard_input() -> BinaryIO:
 def _regular_size(file: BinaryIO) -> int | None:
   """The size of a regular file in bytes; None for a pipe, a terminal or a remote file."""
   try:
-    status = os.fstat(file.fileno())
+    file_status = os.fstat(file.fileno())
   except (AttributeError, OSError):
     return None
-  return status.st_size if stat.S_ISREG(status.st_mode) else None
+  return file_status.st_size if stat.S_ISREG(file_status.st_mode) else None
 
 
 def run_command() -> None:

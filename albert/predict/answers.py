@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from albert.errors import UserError
 from albert.io import json_values
-from albert.io.input_lines import windows
+from albert.io.input_lines import read_line_batches
 from albert.io.progress import Progress
 from albert.io.text_encoding import check_first_line
 from albert.predict.exported_model import ExportedModel
@@ -40,12 +40,15 @@ def answer_batches(
     file: the input, opened in binary mode.
     batch_size: maximum number of lines in a batch.
     progress: advanced by the number of bytes that were answered.
-  Yields: the answers to lines that arrived together. Each answer also has the extra fields of its line.
+  Yields:
+    The answers to lines that arrived together. Each answer also has the extra fields of its line.
   Raises:
-    UserError: a line is wrong. The lines before it have been answered.
+    UserError: a line is not a valid request. The answers to the lines before it are yielded first.
   """
   line_number = 0
-  for lines in _first_with_known_format(parser, windows(file, batch_size * _WINDOW_BATCHES, parser.source)):
+  for lines in _merge_until_format_is_known(
+    parser, read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
+  ):
     requests: list[PredictRequest] = []
     error: UserError | None = None
     for line in lines:
@@ -59,22 +62,24 @@ def answer_batches(
         break
       if request is not None:
         requests.append(request)
-    by_length = sorted(range(len(requests)), key=lambda i: requests[i].num_bytes)
+    sorted_indices = sorted(range(len(requests)), key=lambda index: requests[index].num_bytes)
     answers: dict[int, dict[str, Any]] = {}
-    for batch in _batches(by_length, requests, batch_size):
-      answers |= zip(batch, model.answer([requests[i] for i in batch]), strict=True)
-    yield [{**requests[i].extra_fields, **answers[i]} for i in range(len(requests))]
+    for indices in _cut_into_batches(sorted_indices, requests, batch_size):
+      answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
+    yield [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
     if progress:
       progress.update(sum(map(len, lines)))
-    if error:
+    if error:  # raised only now, so that the lines before it are answered
       raise error
 
 
-def _batches(order: Sequence[int], requests: Sequence[PredictRequest], batch_size: int) -> Iterator[list[int]]:
-  """Cuts the indices `order` of requests into batches of at most batch_size requests and _MAX_BATCH_BYTES."""
+def _cut_into_batches(
+  indices: Sequence[int], requests: Sequence[PredictRequest], batch_size: int
+) -> Iterator[list[int]]:
+  """Cuts indices of requests into batches of at most batch_size requests and _MAX_BATCH_BYTES."""
   batch: list[int] = []
   num_bytes = 0
-  for index in order:
+  for index in indices:
     if batch and (len(batch) == batch_size or num_bytes + requests[index].num_bytes > _MAX_BATCH_BYTES):
       yield batch
       batch, num_bytes = [], 0
@@ -84,8 +89,8 @@ def _batches(order: Sequence[int], requests: Sequence[PredictRequest], batch_siz
     yield batch
 
 
-def _first_with_known_format(parser: RequestParser, line_groups: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-  """The same lines, with the first groups merged until the parser can tell the format of the input."""
+def _merge_until_format_is_known(parser: RequestParser, line_groups: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+  """Yields the groups of lines, the first ones merged until the parser can tell the format of the input."""
   pending: list[bytes] = []
   for lines in line_groups:
     pending += lines
@@ -98,5 +103,5 @@ def _first_with_known_format(parser: RequestParser, line_groups: Iterator[list[b
 
 
 def format_answer(answer: Mapping[str, Any]) -> str:
-  """An answer as one line of JSON. No reader of lines takes a character inside it for the end of a line."""
+  """Formats an answer as one line of JSON. Characters that some programs take for the end of a line are escaped."""
   return json_values.dumps(answer, ensure_ascii=False).translate(_LINE_ENDS) + "\n"

@@ -12,7 +12,7 @@ from albert.errors import RunError, UserError
 from albert.export import file_hashes
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.io import files, json_values
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 from albert.predict.requests import PredictRequest
 
 _PROBABILITIES = "probabilities"
@@ -33,7 +33,10 @@ class _Checkpoint(msgspec.Struct):
 
 
 class _Description(msgspec.Struct):
-  """Schema of the keys of servable.json that this command reads. See `albert.export.description.Description`."""
+  """The keys of servable.json that this command reads, see `albert.export.description.Description`.
+
+  `counted_by` names the answer or the field that says how many entries of a request's answers are not padding.
+  """
 
   task: str
   fields: Annotated[list[_RequestField], msgspec.Meta(min_length=1)]
@@ -47,8 +50,9 @@ def read_description(path: str) -> dict[str, Any]:
   """Reads servable.json, the description of an exported model.
 
   Args:
-    path: of the file.
-  Returns: its values, with the keys of `albert.export.description.Description`.
+    path: path of the file.
+  Returns:
+    Its values, with the keys of `albert.export.description.Description`.
   Raises:
     UserError: the file is not valid JSON or does not have these keys.
   """
@@ -57,7 +61,7 @@ def read_description(path: str) -> dict[str, Any]:
   possible_counters = {"", *description.answers, *(field.name for field in description.fields)}
   if description.counted_by not in possible_counters:
     raise UserError(
-      f"{path}: counted_by {shown(description.counted_by)} is neither an answer nor a field: {_EXPORT_AGAIN}"
+      f"{path}: counted_by {format_value(description.counted_by)} is neither an answer nor a field: {_EXPORT_AGAIN}"
     )
   return values
 
@@ -66,11 +70,13 @@ class ExportedModel:
   """A SavedModel with its description.
 
   Args:
-    path: directory of a version, or the directory that holds the versions of a model (then the newest is loaded).
+    path: the directory of a version, or the directory that holds the versions of a model, whose newest is loaded.
+
   Attributes:
-    directory: of the version that was loaded.
+    directory: the directory of the version that was loaded.
     description: the values of its servable.json.
     fields: name, meaning and is_list of each field of a request.
+
   Raises:
     UserError: `albert.export` did not write this directory, a file is damaged, or the model cannot be loaded.
   """
@@ -100,35 +106,37 @@ class ExportedModel:
 
   def _check_description(self, path: str) -> None:
     """Raises UserError if the description does not match the signature of the model."""
-    inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
-    fields = {field["name"]: field["is_list"] for field in self.fields}
-    if fields != inputs or not self.fields:
-      input_names, field_names = (", ".join(names) or "nothing" for names in (inputs, fields))
+    # Name -> whether the input is a list of texts [B, n] instead of one text [B].
+    described_inputs = {field["name"]: field["is_list"] for field in self.fields}
+    actual_inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
+    if described_inputs != actual_inputs or not self.fields:
+      described_names, actual_names = (", ".join(names) or "nothing" for names in (described_inputs, actual_inputs))
       raise UserError(
-        f"{path} describes a model that takes {field_names}, this one takes {input_names}: {_EXPORT_AGAIN}"
+        f"{path} describes a model that takes {described_names}, this one takes {actual_names}: {_EXPORT_AGAIN}"
       )
     outputs = self._signature.structured_outputs
     missing = [name for name in self.description["answers"] if name not in outputs]
     counter = self.description["counted_by"]
-    if counter and counter not in outputs and not fields.get(counter):
+    if counter and counter not in outputs and not described_inputs.get(counter):
       missing.append(counter)
     if missing:
       raise UserError(f"{path} describes the answer {missing[0]!r}, which the model does not give: {_EXPORT_AGAIN}")
 
-  def origin(self) -> str:
-    """The directory and form of the model, and the path and step of its checkpoint where the export recorded them."""
+  def describe_origin(self) -> str:
+    """Names the directory and the task of the model, and its checkpoint and step if the export recorded them."""
     checkpoint = self.description.get("checkpoint") or {}
-    step = checkpoint.get("step")
     path = f", made from {checkpoint['path']}" if checkpoint.get("path") else ""
-    return f"{self.directory}: {self.description['task']}{path}" + ("" if step is None else f" (step {step})")
+    step = "" if checkpoint.get("step") is None else f" (step {checkpoint['step']})"
+    return f"{self.directory}: {self.description['task']}{path}{step}"
 
   def answer(self, requests: Sequence[PredictRequest]) -> list[dict[str, Any]]:
     """Answers requests in one batch.
 
     Args:
       requests: at least one.
-    Returns: for each request, in order, its answers by name as plain JSON values. Entries that only pad an answer to
-      the size of the batch are left out; probabilities of labels are a dict by label.
+    Returns:
+      For each request, in order: name of an answer -> its value as plain JSON. Entries that only pad an answer to the
+      longest one of the batch are left out. Probabilities of labels are a dict: label -> probability.
     Raises:
       RunError: the model fails, or an answer is not finite.
     """
@@ -136,8 +144,8 @@ class ExportedModel:
     for field in self.fields:
       values = [request.texts[field["name"]] for request in requests]
       if field["is_list"]:
-        longest = max(1, *map(len, values))
-        values = [[*texts, *[b""] * (longest - len(texts))] for texts in values]
+        num_columns = max(1, *map(len, values))
+        values = [[*texts, *[b""] * (num_columns - len(texts))] for texts in values]
       inputs[field["name"]] = self._tf.constant(values, self._tf.string)
     try:
       arrays = {name: tensor.numpy() for name, tensor in self._signature(**inputs).items()}
@@ -149,19 +157,22 @@ class ExportedModel:
     for name in names:
       if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all():
         raise RunError(f"{_line_numbers(requests)}: {name!r} is not finite; do the weights of the model hold NaN?")
-    return [self._row({name: arrays[name][i] for name in names}, request) for i, request in enumerate(requests)]
+    return [
+      self._plain_answers({name: arrays[name][index] for name in names}, request)
+      for index, request in enumerate(requests)
+    ]
 
-  def _row(self, arrays: Mapping[str, Any], request: PredictRequest) -> dict[str, Any]:
+  def _plain_answers(self, arrays: Mapping[str, Any], request: PredictRequest) -> dict[str, Any]:
     """The answers to one request as plain values, without padding."""
     counter = self.description["counted_by"]
-    count = None
+    num_entries = None  # of each answer; None for all
     if counter:
-      count = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
-    row = {name: _plain_value(array[:count] if np.ndim(array) else array) for name, array in arrays.items()}
+      num_entries = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
+    answers = {name: _plain_value(array[:num_entries] if np.ndim(array) else array) for name, array in arrays.items()}
     labels = self.description["labels"]
-    if labels and len(row.get(_PROBABILITIES, ())) == len(labels):
-      row[_PROBABILITIES] = dict(zip(labels, row[_PROBABILITIES], strict=True))
-    return row
+    if labels and len(answers.get(_PROBABILITIES, ())) == len(labels):
+      answers[_PROBABILITIES] = dict(zip(labels, answers[_PROBABILITIES], strict=True))
+    return answers
 
 
 def _one_line(error: Exception) -> str:
@@ -169,11 +180,12 @@ def _one_line(error: Exception) -> str:
 
 
 def _line_numbers(requests: Sequence[PredictRequest]) -> str:
-  numbers = [request.line for request in requests]
+  numbers = [request.line_number for request in requests]
   return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {min(numbers)} to {max(numbers)} (some of them)"
 
 
 def _newest_version(path: str) -> str:
+  """Returns the directory of the newest version in a directory of versions; `path` itself if it is a version."""
   if files.exists(files.join(path, "saved_model.pb")):
     return path
   names = files.listdir(path) if files.is_dir(path) else []
@@ -184,7 +196,7 @@ def _newest_version(path: str) -> str:
 
 
 def _plain_value(value: Any) -> Any:
-  """A list, str, float (6 significant digits) or int that JSON can hold."""
+  """Converts a value to a list, str, float or int for JSON. Floats are rounded to six significant digits."""
   if isinstance(value, np.ndarray):
     return [_plain_value(item) for item in value]
   if isinstance(value, bytes):

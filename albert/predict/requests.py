@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from albert.errors import UserError
-from albert.io.json_values import encoded, parse_object, shown
+from albert.io.json_values import encode_utf8, format_value, parse_object
 
 AUTO, LINES, TSV, JSON = "auto", "lines", "tsv", "json"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -20,30 +20,30 @@ class PredictRequest:
   """A request, parsed from one line.
 
   Attributes:
-    line: number of the line, from 1.
-    texts: by the name of each field of the model, a text (bytes) or a list of texts.
-    extra_fields: the other fields of a JSON object, under the names that they have in the answer.
+    line_number: number of the line, from 1.
+    texts: name of a field of the model -> a text (bytes) or a list of texts.
+    extra_fields: name in the answer -> value, for the other fields of a JSON object. They are copied to the answer.
   """
 
-  line: int
+  line_number: int
   texts: Mapping[str, Any]
   extra_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
   def num_bytes(self) -> int:
-    """Size of all texts in bytes. The time to answer grows with it."""
+    """Size of all texts in bytes, which determines about how long the answer takes."""
     return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
 
 
 def extra_field_name(name: str, answers: Collection[str]) -> str:
   """The name under which an extra field of the input is copied to the answer.
 
-  A field called like an answer gets the prefix `input_`. A field called like that prefixed name gets one more prefix,
-  so that two fields never get the same name. The new name depends only on the names of the answers, so it is the same
-  for every line of every file.
+  A field with the name of an answer gets the prefix `input_`: score becomes input_score. A field that is already called
+  input_score becomes input_input_score, so that two fields never get the same name. The new name depends only on the
+  names of the answers, so it is the same for every line of every file.
 
   Args:
-    name: of the field in the input.
+    name: name of the field in the input.
     answers: names of the model's answers.
   """
   unprefixed = name
@@ -57,8 +57,8 @@ class RequestParser:
 
   Args:
     fields: the fields of the model: name, meaning and is_list of each (`albert.export.description`).
-    input_format: auto, lines, tsv or json. The first line that is not blank decides what auto stands for: json if it
-      begins with "{", else lines for a model with one text field, else tsv.
+    input_format: auto, lines, tsv or json. auto stands for json if the first line that is not blank begins with "{",
+      else for lines if the model has one text field, else for tsv.
     source: name of the input, for error messages.
     answers: names of the model's answers, see extra_field_name.
   Raises:
@@ -83,44 +83,48 @@ class RequestParser:
     Args:
       lines: all lines of the input so far.
       at_end: whether the input ends here.
-    Returns: False if all lines so far are blank and the input goes on, so that the format is still unknown.
+    Returns:
+      False if all lines so far are blank and the input goes on, so that the format is still unknown.
     """
     if self._format == AUTO:
-      stripped = (line.removeprefix(_BYTE_ORDER_MARK if i == 0 else b"").strip() for i, line in enumerate(lines))
-      first = next(filter(None, stripped), b"")
-      if not first and not at_end:
+      first_line, *later_lines = lines or [b""]
+      lines = [first_line.removeprefix(_BYTE_ORDER_MARK), *later_lines]
+      first_text = next(filter(None, map(bytes.strip, lines)), b"")
+      if not first_text and not at_end:
         return False
-      self._format = JSON if first.startswith(b"{") else LINES if self._has_one_text else TSV
+      self._format = JSON if first_text.startswith(b"{") else LINES if self._has_one_text else TSV
     return True
 
-  def parse(self, number: int, line: bytes) -> PredictRequest | None:
+  def parse(self, line_number: int, line: bytes) -> PredictRequest | None:
     """Parses a line.
 
     Args:
-      number: of the line, from 1.
-      line: without its line end.
-    Returns: the request, or None for a blank line. Where a line is a text, a blank line is the request of an empty
-      text.
+      line_number: number of the line, from 1.
+      line: the line without its line end.
+    Returns:
+      The request, or None for a blank line. If each line is a text, a blank line is a request with an empty text.
     Raises:
       UserError: the line does not have the fields of the model. The message names the input and the line.
     """
-    location = f"{self.source}, line {number}"
-    if number == 1:
+    location = f"{self.source}, line {line_number}"
+    if line_number == 1:
       line = line.removeprefix(_BYTE_ORDER_MARK)
     self.detect_format([line], at_end=True)
     if self._format == LINES:
-      return PredictRequest(number, {self._fields[0]["name"]: line})
-    is_blank = not line.strip() if self._format == JSON else not line.strip(b" ") and not self._has_one_text
+      return PredictRequest(line_number, {self._fields[0]["name"]: line})
+    is_json = self._format == JSON
+    # In TSV, a line of tabs has empty columns, and a single column may be an empty text.
+    is_blank = not line.strip() if is_json else not line.strip(b" ") and not self._has_one_text
     if is_blank:
       return None
-    parse_fields = self._parse_json if self._format == JSON else self._parse_tsv
-    request = parse_fields(number, location, line)
+    parse_fields = self._parse_json if is_json else self._parse_tsv
+    request = parse_fields(line_number, location, line)
     for field in self._fields:
       if field["is_list"] and not any(request.texts[field["name"]]):
         raise UserError(f"{location}: {field['name']!r} has no text ({field['meaning']}): give at least one")
     return request
 
-  def _parse_tsv(self, number: int, location: str, line: bytes) -> PredictRequest:
+  def _parse_tsv(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     columns = line.split(b"\t")
     names = [field["name"] for field in self._fields]
     ends_in_list = self._fields[-1]["is_list"]
@@ -129,20 +133,21 @@ class RequestParser:
       list_note = f" (each further column is one more of {names[-1]})" if ends_in_list else ""
       raise UserError(f"{location}: has {len(columns)} columns; give {', '.join(names)}{list_note}, separated by tabs")
     if ends_in_list:
-      columns = [*columns[: len(names) - 1], columns[len(names) - 1 :]]  # type: ignore[list-item]
-    return PredictRequest(number, dict(zip(names, columns, strict=True)))
+      num_single = len(names) - 1  # columns before those of the list
+      columns = [*columns[:num_single], columns[num_single:]]  # type: ignore[list-item]
+    return PredictRequest(line_number, dict(zip(names, columns, strict=True)))
 
-  def _parse_json(self, number: int, location: str, line: bytes) -> PredictRequest:
+  def _parse_json(self, line_number: int, location: str, line: bytes) -> PredictRequest:
     values = parse_object(location, line)
     texts = {}
     for field in self._fields:
-      name, kind = field["name"], "a list of texts" if field["is_list"] else "a text"
+      name, expected_type = field["name"], "a list of texts" if field["is_list"] else "a text"
       if name not in values:
-        raise UserError(f"{location}: lacks {name!r} ({kind}: {field['meaning']})")
+        raise UserError(f"{location}: lacks {name!r} ({expected_type}: {field['meaning']})")
       value = values.pop(name)
       is_valid = isinstance(value, list) if field["is_list"] else isinstance(value, str)
       if not is_valid or (field["is_list"] and not all(isinstance(text, str) for text in value)):
-        raise UserError(f"{location}: {name!r} must be {kind}, it is {shown(value)}")
-      texts[name] = [encoded(text) for text in value] if field["is_list"] else encoded(value)
+        raise UserError(f"{location}: {name!r} must be {expected_type}, it is {format_value(value)}")
+      texts[name] = [encode_utf8(text) for text in value] if field["is_list"] else encode_utf8(value)
     extra_fields = {extra_field_name(name, self._answers): value for name, value in values.items()}
-    return PredictRequest(number, texts, extra_fields)
+    return PredictRequest(line_number, texts, extra_fields)

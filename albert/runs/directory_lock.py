@@ -1,10 +1,10 @@
 """A lock on a directory, for work that only one process may do there at a time, such as training.
 
-On a local file system the lock is flock on a hidden file. The kernel releases it when the owner ends, for whatever
-reason. Where flock is not supported (object stores such as gs://, some network file systems), the lock is a heartbeat:
+On a local file system the lock is flock on a hidden file. The kernel releases it when the owner ends, even if it is
+killed. Where flock is not supported (object stores such as gs://, some network file systems), the lock is a heartbeat:
 a file that the owner rewrites every RENEWAL_SECONDS. Another process that wants the lock watches this file first. If
-the file changes, its owner is alive. If it does not change for STALE_SECONDS, its owner is taken to be dead. The clocks
-of two hosts are never compared.
+the file changes, its owner is alive. If it does not change for STALE_SECONDS, its owner is assumed to be dead. The
+clocks of two hosts are never compared.
 
 Object stores offer no atomic operation for this, so two processes that start within SETTLE_SECONDS may both write the
 file. The process that writes last keeps the lock. The other one finds this out when it reads the file back, at its next
@@ -37,7 +37,7 @@ STALE_SECONDS = 150.0
 SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 2.0
 # Error numbers of flock on a file system that does not support it.
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class DirectoryLock:
@@ -63,7 +63,8 @@ class DirectoryLock:
     self._renewals = 0
     self._thread: threading.Thread | None = None
     self._released = threading.Event()
-    self._lost_to: bytes | None = None  # content of the lock file of the process that has taken over this heartbeat
+    # The content of the lock file after another process has taken the heartbeat's lock; None while it is held.
+    self._content_of_next_owner: bytes | None = None
 
   def acquire(self) -> None:
     """Takes the lock.
@@ -73,7 +74,7 @@ class DirectoryLock:
       RunError: the system cannot lock the file, for example because the disk is full.
     """
     files.makedirs(self.directory)
-    if files.is_remote(self.path) or not self._flock():
+    if files.is_remote(self.path) or not self._take_flock():
       self._take_heartbeat()
 
   def release(self) -> None:
@@ -114,11 +115,12 @@ class DirectoryLock:
       )
     if self._thread is None:
       return
-    if self._lost_to is None and read and not self._is_own(content := self._read()):
-      self._lost_to = content
-    if self._lost_to is not None:
+    if self._content_of_next_owner is None and read and not self._is_own(content := self._read()):
+      self._content_of_next_owner = content
+    if self._content_of_next_owner is not None:
+      next_owner = _describe_owner(self._content_of_next_owner, self.activity)
       raise RunError(
-        f"{self.directory}: {_describe(self._lost_to, self.activity)}, because this process did not renew {self.path} "
+        f"{self.directory}: {next_owner}, because this process did not renew {self.path} "
         f"for {STALE_SECONDS:.0f} seconds (a machine that was suspended, or lost its network) or somebody removed that "
         "file: stopped without saving"
       )
@@ -133,6 +135,7 @@ class DirectoryLock:
     self.release()
 
   def _content(self, **heartbeat: int) -> bytes:
+    """Returns what this process writes into the lock file. `heartbeat` adds values that change at each renewal."""
     values: dict[str, Any] = {
       "host": platform.node(),
       "pid": os.getpid(),
@@ -144,18 +147,23 @@ class DirectoryLock:
     return json.dumps(values | heartbeat).encode()
 
   def _taken_error(self, content: bytes) -> UserError:
+    """Makes the error for a lock that another process has; `content` is that of its lock file."""
     return UserError(
-      f"{self.directory}: {_describe(content, self.activity)}: wait for it, stop it, or give another --output_dir"
+      f"{self.directory}: {_describe_owner(content, self.activity)}: wait for it, stop it, or give another --output_dir"
     )
 
-  def _flock(self) -> bool:
-    """Takes the lock with flock. Returns False if the file system does not support it."""
+  def _take_flock(self) -> bool:
+    """Takes the lock with flock. Returns False if the file system does not support it.
+
+    Between opening and locking the file, its previous owner may have removed it. Then the lock is on a file without a
+    path, which no other process would see, and the loop opens the file that the path now names.
+    """
     try:
       import fcntl
     except ImportError:  # Windows
       return False
     while True:
-      with files.naming(self.path):
+      with files.errors_naming(self.path):
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
       is_locked = False
       try:
@@ -169,7 +177,7 @@ class DirectoryLock:
       except BlockingIOError as error:
         raise self._taken_error(os.pread(descriptor, 1 << 16, 0)) from error
       except OSError as error:
-        if error.errno in _UNSUPPORTED:
+        if error.errno in _UNSUPPORTED_ERRORS:
           return False
         if is_locked:  # writing failed, for example on a full disk: the empty file is removed
           with contextlib.suppress(OSError):
@@ -184,30 +192,30 @@ class DirectoryLock:
   def _take_heartbeat(self) -> None:
     """Takes the lock with a heartbeat file and starts the thread that renews it."""
     content = self._read()
-    if content and not _has_ended(content):
-      self._watch(content)
+    if content and not _owner_has_ended(content):
+      self._wait_until_stale(content)
     self._write()
-    time.sleep(SETTLE_SECONDS)
+    time.sleep(SETTLE_SECONDS)  # another process may have written at the same time: the last writer has the lock
     content = self._read()
     if not self._is_own(content):
       raise self._taken_error(content)
     self._released.clear()
-    self._lost_to = None
+    self._content_of_next_owner = None
     self._thread = threading.Thread(target=self._renew, name="directory lock", daemon=True)
     self._thread.start()
 
-  def _watch(self, content: bytes) -> None:
-    """Waits until the file is removed or stale.
+  def _wait_until_stale(self, content: bytes) -> None:
+    """Waits until the lock file is removed, or has not changed for STALE_SECONDS.
 
     Raises:
       UserError: the file has changed from `content`, so its owner is alive.
     """
     _warn(
-      f"{self.directory}: {_describe(content, self.activity)}, unless it has died; waiting up to "
+      f"{self.directory}: {_describe_owner(content, self.activity)}, unless it has died; waiting up to "
       f"{STALE_SECONDS:.0f} seconds to see whether it renews {self.path}"
     )
-    started = time.monotonic()
-    while time.monotonic() - started < STALE_SECONDS:
+    start_time = time.monotonic()
+    while time.monotonic() - start_time < STALE_SECONDS:
       time.sleep(_POLL_SECONDS)
       new_content = self._read()
       if not new_content:
@@ -221,7 +229,7 @@ class DirectoryLock:
       try:
         content = self._read()
         if not self._is_own(content):
-          self._lost_to = content
+          self._content_of_next_owner = content
           return
         self._renewals += 1
         self._write()
@@ -237,7 +245,7 @@ class DirectoryLock:
         with files.open_file(self.path) as file:
           return file.read()
       except Exception:
-        if files.exists(self.path):  # if not, it was removed after the first check
+        if files.exists(self.path):  # otherwise it was removed after the first check, which is no error
           raise
     return b""
 
@@ -245,7 +253,7 @@ class DirectoryLock:
     files.write_atomically(self.path, self._content(renewals=self._renewals))
 
   def _is_own(self, content: bytes) -> bool:
-    owner = _owner(content)
+    owner = _parse_owner(content)
     return owner is not None and owner.token == self._token
 
 
@@ -271,7 +279,7 @@ class _Owner(msgspec.Struct):
   token: str = ""
 
 
-def _owner(content: bytes) -> _Owner | None:
+def _parse_owner(content: bytes) -> _Owner | None:
   """Parses the content of a lock file; None if no process has written it in this form."""
   try:
     return json_values.parse("lock", content, _Owner)
@@ -279,15 +287,15 @@ def _owner(content: bytes) -> _Owner | None:
     return None
 
 
-def _has_ended(content: bytes) -> bool:
+def _owner_has_ended(content: bytes) -> bool:
   """Whether the owner ran on this host and has ended."""
-  owner = _owner(content)
+  owner = _parse_owner(content)
   return owner is not None and processes.has_ended(owner.host_key, owner.pid)
 
 
-def _describe(content: bytes, activity: str) -> str:
-  """Names the owner of a lock and its activity, for a message."""
-  owner = _owner(content)
+def _describe_owner(content: bytes, activity: str) -> str:
+  """Describes the owner of a lock and its activity, for a message."""
+  owner = _parse_owner(content)
   if owner is None:
     return f"another process is {activity} there"
   return f"process {owner.pid} on host {owner.host} is {activity} there since {owner.since} ({owner.command})"

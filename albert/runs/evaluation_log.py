@@ -28,25 +28,25 @@ class EvaluationLog:
     self._lines = [line for line in log_lines.read(self._path) if line["step"] <= first_step]
     files.write_atomically(self._path, "".join(json_values.dumps(line) + "\n" for line in self._lines))
 
-  def has(self, step: int) -> bool:
-    """Whether `step` has been evaluated."""
+  def has_step(self, step: int) -> bool:
+    """Whether the log has the evaluation of a step."""
     return any(line["step"] == step for line in self._lines)
 
   def add(self, step: int, metrics: dict[str, float]) -> None:
     """Appends the metrics of an evaluation after `step` updates."""
     line = {"step": step, **metrics}
     self._lines.append(line)
-    with files.open_file(self._path, "ab") as f:
-      f.write((json_values.dumps(line) + "\n").encode("utf-8"))
+    with files.open_file(self._path, "ab") as file:
+      file.write((json_values.dumps(line) + "\n").encode("utf-8"))
 
   @property
   def evaluations_since_best(self) -> int:
     """Number of evaluations after the best one. Among equally good ones the first counts as the best."""
-    values = [self._value(line) for line in self._lines]
-    return len(values) - 1 - values.index(max(values)) if values else 0
+    scores = [self._score(line) for line in self._lines]
+    return len(scores) - 1 - scores.index(max(scores)) if scores else 0
 
-  def _value(self, line: dict[str, Any]) -> float:
-    """The metric with the sign that makes higher better. A line without a number gets -infinity."""
+  def _score(self, line: dict[str, Any]) -> float:
+    """The metric of a line, negated if lower is better. A line without a number has the score -infinity."""
     value = line.get(self._metric)
     if not isinstance(value, int | float) or math.isnan(value):
       return -math.inf

@@ -1,4 +1,4 @@
-"""Reads the logs of a run, one JSON object per line. It imports no TensorFlow, so that a report starts quickly."""
+"""Reads the logs of a run, which have one JSON object per line. Imports no TensorFlow, so that a report starts fast."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import msgspec
 from albert.errors import UserError
 from albert.io import files, json_values
 
-# A whole number from 0 on, as an annotated type of msgspec.
+# An integer that is at least 0, as a type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-def read(path: str, *, key: str = "step", kind: Any = Step) -> list[dict[str, Any]]:
+def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
   """Reads the lines of a log.
 
   Args:
     path: path of the log.
     key: a key that every line must have.
-    kind: the type of its value, for msgspec.
-  Returns: a dict for each line; an empty list if the file does not exist. Numbers that are not finite, which a run that
+    key_type: the type of its value, for msgspec.
+  Returns:
+    A dict for each line; an empty list if the file does not exist. Numbers that are not finite, which a run that
     diverges may log, are None. A last line that is incomplete, because the process was killed, is left out.
   Raises:
     UserError: a line is not a JSON object with this key. The message names file and line.
   """
   if not files.exists(path):
     return []
-  with files.open_file(path) as f:
-    lines = f.read().split(b"\n")
-  schema = msgspec.defstruct("Line", [(key, kind)])
+  with files.open_file(path) as file:
+    lines = file.read().split(b"\n")
+  schema = msgspec.defstruct("Line", [(key, key_type)])
   read_lines = []
   for number, line in enumerate(lines, start=1):
-    is_incomplete = number == len(lines)  # no newline follows: the process was killed, or the line is empty
+    is_incomplete = number == len(lines)  # no newline follows it: it is empty, or the process was killed
     try:
       values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
       json_values.convert(f"{path}, line {number}", values, schema, "delete the line")

@@ -20,8 +20,9 @@ def read_metrics(output_dir: str) -> list[dict[str, Any]]:
 
   Args:
     output_dir: the directory of the run.
-  Returns: a dict for each line. Numbers that are not finite are None. A last line that is incomplete, because the run
-    was killed, is left out.
+  Returns:
+    A dict for each line. Numbers that are not finite are None. A last line that is incomplete, because the run was
+    killed, is left out.
   Raises:
     UserError: a line is damaged.
   """
@@ -41,9 +42,9 @@ class MetricsLog:
 
   def __init__(self, output_dir: str, *, first_step: int, total_steps: int):
     self._path = files.join(output_dir, output_files.METRICS)
-    self._events = _Events(files.join(output_dir, "tensorboard"))
+    self._events = _TensorBoardEvents(files.join(output_dir, "tensorboard"))
     self._total_steps = total_steps
-    self._started = time.monotonic()
+    self._start_time = time.monotonic()
     self._first_step = first_step
     self._bar = tqdm(total=total_steps, initial=first_step, unit="step", disable=not sys.stderr.isatty())
     earlier_lines = [line for line in read_metrics(output_dir) if line["step"] <= first_step]
@@ -51,8 +52,8 @@ class MetricsLog:
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     """Writes and logs the metrics of a step."""
-    with files.open_file(self._path, "ab") as f:
-      f.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
+    with files.open_file(self._path, "ab") as file:
+      file.write((json_values.dumps({"step": step, **metrics}) + "\n").encode("utf-8"))
     self._events.write(step, metrics)
     log(f"step {step}/{self._total_steps}  {format_metrics(metrics)}  {self._time_left(step)}")
 
@@ -62,10 +63,10 @@ class MetricsLog:
 
   def _time_left(self, step: int) -> str:
     """The estimated time until the last step; empty if the progress bar shows it."""
-    done = step - self._first_step
-    if not self._bar.disable or done <= 0 or step >= self._total_steps:
+    num_steps_done = step - self._first_step
+    if not self._bar.disable or num_steps_done <= 0 or step >= self._total_steps:
       return ""
-    seconds = (time.monotonic() - self._started) / done * (self._total_steps - step)
+    seconds = (time.monotonic() - self._start_time) / num_steps_done * (self._total_steps - step)
     return f"left {int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
 
   def close(self) -> None:
@@ -74,25 +75,22 @@ class MetricsLog:
     self._events.close()
 
 
-class _Events:
-  """Writes TensorBoard's events.
-
-  An error is only a warning, because metrics.jsonl holds the same numbers.
-  """
+class _TensorBoardEvents:
+  """Writes TensorBoard's events. An error becomes a warning, because metrics.jsonl has the same numbers."""
 
   def __init__(self, directory: str):
     self._directory = directory
     self._writer: tf.summary.SummaryWriter | None = None
-    with self._warning():
+    with self._errors_as_warnings():
       self._writer = tf.summary.create_file_writer(directory)
 
   @contextlib.contextmanager
-  def _warning(self) -> Iterator[None]:
+  def _errors_as_warnings(self) -> Iterator[None]:
     """Turns an error into a warning and stops writing: TensorBoard cannot read events that follow an incomplete one."""
     try:
       yield
     except (OSError, tf.errors.OpError) as error:
-      os_error = local_files.system_error(error)
+      os_error = local_files.find_system_error(error)
       reason = (os_error and os_error.strerror) or " ".join(str(error).split())[:300]
       self._writer = None
       log(
@@ -102,18 +100,18 @@ class _Events:
 
   def write(self, step: int, metrics: dict[str, float]) -> None:
     if self._writer is not None:
-      # as_default flushes on exit, so that an error of the disk is raised here and not in a later call.
-      with self._warning(), self._writer.as_default(step=step):
+      # as_default flushes the events at its end, so that an error of the disk is raised here and not in a later call.
+      with self._errors_as_warnings(), self._writer.as_default(step=step):
         for name, value in metrics.items():
           tf.summary.scalar(name, value)
 
   def close(self) -> None:
     if self._writer is not None:
-      with self._warning():
+      with self._errors_as_warnings():
         self._writer.close()
 
 
-_SHORT = {
+_SHORT_NAMES = {
   "masked_lm_loss": "mlm_loss",
   "masked_lm_accuracy": "mlm_acc",
   "sentence_order_loss": "sop_loss",
@@ -125,7 +123,7 @@ _SHORT = {
 
 def format_metrics(metrics: dict[str, float]) -> str:
   """Returns `name value` pairs with four digits and short names, for a line on the terminal."""
-  return "  ".join(f"{_SHORT.get(name, name)} {value:.4g}" for name, value in metrics.items())
+  return "  ".join(f"{_SHORT_NAMES.get(name, name)} {value:.4g}" for name, value in metrics.items())
 
 
 def log(line: str) -> None:

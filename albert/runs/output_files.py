@@ -12,7 +12,7 @@ from albert.io import files, json_values
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"  # a directory
-# The directory of a checkpoint in it; the group is the number of updates.
+# The name of a checkpoint's directory in CHECKPOINTS; its group is the number of updates.
 STEP_DIRECTORY = re.compile(r"^step-(\d+)$")
 ENVIRONMENT = "environment.json"
 # Hashes of the files that the run was trained on, in the order in which they were read.
@@ -22,11 +22,11 @@ EVALUATIONS = "eval_metrics.jsonl"
 EVAL_RESULTS = "eval_results.json"
 # The checkpoint and the input files that each predictions file was made from.
 PREDICTION_SOURCES = "prediction_sources.json"
-# Seeds and metrics of several runs (--num_runs), and the best of them.
+# The seeds and metrics of several runs (--num_runs), and which of them is the best.
 RUNS = "runs.json"
 # A file of this name is also in the folder of a converted checkpoint, and in the assets of an export.
 VOCABULARY = "spiece.model"
-# In the folder of a converted checkpoint: name, shape and SHA-256 of each weight.
+# In the folder of a converted checkpoint: the names, the shape and the SHA-256 of each weight.
 CONVERSION = "conversion.tsv"
 
 _REMEDY = "restore this file, or give another --output_dir"
@@ -50,7 +50,7 @@ class _TrainSection(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-  """The values of config.json that are read. A missing one was not recorded by an earlier version."""
+  """The values of config.json that are read. Earlier versions did not record all of them."""
 
   task: str = ""
   recipe: str | None = None

@@ -20,7 +20,7 @@ from albert.runs import output_files
 from albert.runs.metrics_log import log
 
 
-def claim(
+def claim_directory(
   directory: str,
   training_settings: Mapping[str, Any],
   recorded_sections: Mapping[str, Any],
@@ -57,7 +57,7 @@ def claim(
       )
     if content is not None:
       _check_content(directory, path, recorded, content)
-    # Values that this command does not know stay recorded, such as the vocabulary of shards without a manifest.
+    # Values that this command does not know, such as the vocabulary of shards without a manifest, stay recorded.
     values["data"] = recorded.get("data", {}) | values.get("data", {})
   if content is not None:
     values["training_data"] = content.summary()
@@ -87,15 +87,15 @@ def _check_content(directory: str, path: str, config: Mapping[str, Any], content
     return
   if recorded_sha256 == content.sha256:
     return
-  detail = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
+  difference = f"SHA-256 of all is {content.sha256[:12]}..., it was {recorded_sha256[:12]}..."
   list_path = files.join(directory, output_files.TRAINING_DATA)
   if files.exists(list_path):
     expected = _read_content(list_path)
     if expected is not None and expected.sha256 == recorded_sha256:
-      detail = content.difference(expected)
+      difference = content.difference(expected)
   raise UserError(
-    f"{path}: this run was trained on other data than this command gives ({detail}): give the same data (folders and "
-    "names may differ) or another --output_dir"
+    f"{path}: this run was trained on other data than this command gives ({difference}): give the same data (folders "
+    "and names may differ) or another --output_dir"
   )
 
 
@@ -116,23 +116,23 @@ def check_writable(directory: str) -> None:
     UserError: the directory, or its nearest existing parent, is a file or cannot be written to.
   """
   if files.is_remote(directory):
-    probe = files.join(directory, f".writable-{uuid.uuid4().hex}")
+    test_file = files.join(directory, f".writable-{uuid.uuid4().hex}")
     try:
-      files.write_atomically(probe, b"")
-      files.remove(probe)
+      files.write_atomically(test_file, b"")
+      files.remove(test_file)
     except tf.errors.OpError as error:
       raise UserError(
         f"{directory}: cannot write there ({str(error).splitlines()[0]}): check the path and its permissions"
       ) from error
     return
-  existing = os.path.abspath(directory)
-  while not os.path.lexists(existing):
-    existing = os.path.dirname(existing)
-  if not os.path.isdir(existing):
-    raise UserError(f"{directory}: cannot be made, since {existing} is not a directory: choose another one")
-  if not os.access(existing, os.W_OK | os.X_OK):
+  existing_parent = os.path.abspath(directory)
+  while not os.path.lexists(existing_parent):
+    existing_parent = os.path.dirname(existing_parent)
+  if not os.path.isdir(existing_parent):
+    raise UserError(f"{directory}: cannot be made, since {existing_parent} is not a directory: choose another one")
+  if not os.access(existing_parent, os.W_OK | os.X_OK):
     raise UserError(
-      f"{directory}: {existing} cannot be written to: choose another directory, or change its permissions"
+      f"{directory}: {existing_parent} cannot be written to: choose another directory, or change its permissions"
     )
 
 

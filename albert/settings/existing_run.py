@@ -21,7 +21,7 @@ class ExistingRun:
   Attributes:
     directory: its output_dir.
     values: the content of its config.json.
-    seed: for a run of a command with --num_runs: its seed, which other runs of that command do not share. None for a
+    seed: the seed of a run that belongs to a command with --num_runs, each of whose runs has another seed; None for a
       single run.
   """
 
@@ -34,21 +34,21 @@ class ExistingRun:
     """The path of its config.json."""
     return files.join(self.directory, output_files.CONFIG)
 
-  def recorded(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
+  def reusable_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
     """The recorded values that later commands reuse.
 
     Args:
       config_class: the config whose fields are looked up.
       section: the section of config.json that holds the config; "" for RunConfig, whose fields are at the top level.
     Returns:
-      Field name -> value, without fields that depend on the command.
+      Field name -> value, without fields that depend on the command (`per_command` in `option`).
     """
     values = self.values.get(section, {}) if section else self.values
     fields = option_fields(config_class)
-    reused = {key: value for key, value in values.items() if key in fields and not fields[key].metadata["per_command"]}
+    reusable = {name for name, field in fields.items() if not field.metadata["per_command"]}
     if self.seed is not None:
-      reused.pop("seed", None)
-    return reused
+      reusable.discard("seed")
+    return {name: value for name, value in values.items() if name in reusable}
 
 
 def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
@@ -68,11 +68,15 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   if num_runs == 1:
     return _read_run(output_dir)
   seeds = [int(match[1]) for match in map(_SEED_DIRECTORY.match, _list_directory(output_dir)) if match]
-  runs = ((_read_run(files.join(output_dir, f"run-{seed}")), seed) for seed in sorted(seeds))
-  return next((dataclasses.replace(run, seed=seed) for run, seed in runs if run), None)
+  for seed in sorted(seeds):
+    run = _read_run(files.join(output_dir, f"run-{seed}"))
+    if run:
+      return dataclasses.replace(run, seed=seed)
+  return None
 
 
 def _read_run(directory: str) -> ExistingRun | None:
+  """Reads the run in a directory; None if there is none, or if it failed before it saved anything."""
   path = files.join(directory, output_files.CONFIG)
   if not files.exists(path):
     return None

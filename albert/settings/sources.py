@@ -1,8 +1,8 @@
 """Decides the value of each setting of a command. Imports no TensorFlow.
 
 A value comes from the first of these sources that gives it: a flag, the run that output_dir already holds, the recipe,
-the default of the field. Because of the second one, `--do_predict --output_dir=RUN` uses the model, the data, the
-vocabulary and the checkpoint selection with which the run was trained. A flag that contradicts that run is an error.
+the default of the field. So `--do_predict --output_dir=RUN` uses the model, the data, the vocabulary and the checkpoint
+selection of the run in RUN. A flag that contradicts that run is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Settings:
     flags: name -> value of the flags on the command line, without those that are left out.
 
   Attributes:
-    entry: the task's entry in the registry.
+    flags: name -> value of the flags on the command line, without those that are left out.
+    task_entry: the task's entry in the registry.
     existing_run: the run that output_dir already holds; None if there is none.
     recipe: the recipe of the command or of that run.
 
@@ -48,7 +49,7 @@ class Settings:
 
   def __init__(self, task_name: str, flags: Mapping[str, Any]):
     self.task_name = task_name
-    self.entry = registry.TASKS[task_name]
+    self.task_entry = registry.TASKS[task_name]
     self.flags = dict(flags)
     self._check_alternatives()
     self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self.flags.get("num_runs", 1))
@@ -62,8 +63,8 @@ class Settings:
     self.recipe = self._find_recipe()
 
   @property
-  def trains(self) -> bool:
-    """Whether the command trains."""
+  def does_training(self) -> bool:
+    """Whether the command trains (--do_train)."""
     return bool(self.flags.get("do_train"))
 
   def _flags_of(self, config_class: type[Config]) -> dict[str, Any]:
@@ -73,21 +74,21 @@ class Settings:
   def _check_alternatives(self) -> None:
     """Refuses two flags that express the same setting, such as --num_train_steps and --num_train_epochs."""
     pairs = [("model", "albert_config_file")]
-    for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.entry.config_class):
+    for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.task_entry.config_class):
       fields = option_fields(config_class)
-      set_flags = {name for name in fields if name in self.flags and not is_unset(fields[name], self.flags[name])}
-      pairs += [(name, other) for name, other in alternatives(config_class).items() if {name, other} <= set_flags]
+      effective = {name for name in fields if name in self.flags and not is_unset(fields[name], self.flags[name])}
+      pairs += [(name, other) for name, other in alternatives(config_class).items() if {name, other} <= effective]
     for name, other in pairs:
       if name in self.flags and other in self.flags:
-        first, second = _format_flag(name, self.flags[name]), _format_flag(other, self.flags[other])
-        raise UserError(f"{first} and {second} are both given: give one")
+        flag, other_flag = _format_flag(name, self.flags[name]), _format_flag(other, self.flags[other])
+        raise UserError(f"{flag} and {other_flag} are both given: give one")
 
   def _check_several_runs(self) -> None:
     """Refuses to evaluate or predict with the directory of several runs, which itself has no checkpoints."""
     directory = self.flags.get("output_dir", "")
     path = files.join(directory, output_files.RUNS)
-    uses_a_run = self.flags.get("do_eval") or self.flags.get("do_predict")
-    if self.trains or not uses_a_run or self.flags.get("init_checkpoint") or not files.exists(path):
+    evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
+    if self.does_training or not evaluates_or_predicts or self.flags.get("init_checkpoint") or not files.exists(path):
       return
     if self.flags.get("num_runs", 1) == 1:
       best = files.join(directory, output_files.read_runs(path)["best_run"])
@@ -96,22 +97,25 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
+    """Reads the recipe: that of --recipe, else that of the existing run, else the one that the task chooses."""
     name = self.flags.get("recipe")
     if name is not None:
       recipe = read_recipe(name, self.task_name)
       if self.existing_run:
         self._check_recipe(recipe, self.existing_run)
       return recipe
-    config_class = self.entry.config_class
-    if self.existing_run is None:
-      return read_recipe(self.entry.recipe(config_class(**self._flags_of(config_class))), self.task_name)
-    # The run recorded the values of all fields that existed then; its recipe gives the values of newer fields.
-    name = self.existing_run.values.get("recipe")
-    if name is None:
-      data = from_dict(
-        config_class, self.existing_run.recorded(config_class, "data"), source=self.existing_run.config_file
-      )
-      name = self.entry.recipe(data)
+    if self.existing_run:
+      return self._recipe_of_run(self.existing_run)
+    config_class = self.task_entry.config_class
+    return read_recipe(self.task_entry.recipe(config_class(**self._flags_of(config_class))), self.task_name)
+
+  def _recipe_of_run(self, run: ExistingRun) -> Recipe:
+    """Reads the recipe of an existing run. It gives the values of fields that are newer than the run's config.json."""
+    config_class = self.task_entry.config_class
+    name = run.values.get("recipe")
+    if name is None:  # recorded by an earlier version
+      data = from_dict(config_class, run.reusable_values(config_class, "data"), source=run.config_file)
+      name = self.task_entry.recipe(data)
     try:
       return read_recipe(name, self.task_name)
     except UserError:
@@ -121,10 +125,12 @@ class Settings:
     """Refuses --recipe if one of its values differs from that of the run, for a field that affects training."""
     if recipe.name == run.values.get("recipe"):
       return
-    for section, config_class in {**SECTIONS, "data": self.entry.config_class}.items():
+    for section, config_class in {**SECTIONS, "data": self.task_entry.config_class}.items():
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
-      recorded = run.recorded(config_class, section)
-      for name in set(values) & set(fields) & set(recorded) - set(self.flags) if isinstance(values, dict) else ():
+      if not isinstance(values, dict):
+        continue  # the name of a model, for which any recipe may be used
+      recorded = run.reusable_values(config_class, section)
+      for name in set(values) & set(fields) & set(recorded) - set(self.flags):
         if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
           raise self._contradiction(f"--recipe={recipe.name}, with {name} = {values[name]!r}", name, recorded)
 
@@ -143,36 +149,46 @@ class Settings:
     """
     flags = self._flags_of(config_class)
     if self.existing_run:
-      recorded = self._recorded(self.existing_run, config_class, section)
+      recorded = self._recorded_values(self.existing_run, config_class, section)
       # The task may still replace a flag of its data, such as "auto" or a path: check_data compares those values later.
       is_final = section != "data"
-      flags = {name: value for name, value in flags.items() if not self._agrees(config_class, recorded, name, is_final)}
-    return merge(config_class, self.inherited(config_class, section), flags)
+      flags = {
+        name: value
+        for name, value in flags.items()
+        if not self._equals_recorded_value(config_class, recorded, name, is_final)
+      }
+    return merge(config_class, self.inherited_values(config_class, section), flags)
 
-  def inherited(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
+  def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
     """The values without the flags: those of the run, and those of the recipe for fields that the run lacks.
 
     Args, Returns, Raises: see `values`.
     """
     sources = [_check_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
     if self.existing_run:
-      sources.append(
-        _check_values(
-          config_class, self._recorded(self.existing_run, config_class, section), self.existing_run.config_file
-        )
-      )
+      recorded = self._recorded_values(self.existing_run, config_class, section)
+      sources.append(_check_values(config_class, recorded, self.existing_run.config_file))
     return merge(config_class, *sources)
 
   @staticmethod
-  def _recorded(run: ExistingRun, config_class: type[Config], section: str) -> dict[str, Any]:
-    recorded = run.recorded(config_class, section)
+  def _recorded_values(run: ExistingRun, config_class: type[Config], section: str) -> dict[str, Any]:
+    """The values that a run recorded and that later commands reuse; see `values` for `section`."""
+    recorded = run.reusable_values(config_class, section)
     if config_class is RunConfig:
+      # A run without initial weights starts from random ones, also if --from_scratch is not given (pretraining).
       recorded["from_scratch"] = not recorded.get("init_checkpoint")
     return recorded
 
-  def _agrees(self, config_class: type[Config], recorded: Mapping[str, Any], name: str, is_final: bool) -> bool:
+  def _equals_recorded_value(
+    self, config_class: type[Config], recorded: Mapping[str, Any], name: str, is_final: bool
+  ) -> bool:
     """Whether a flag has the value that the run recorded.
 
+    Args:
+      config_class: the config that the flag is a field of.
+      recorded: field name -> value of the run.
+      name: the name of the flag.
+      is_final: whether the value is the one that the command will use, so that a difference can be judged here.
     Raises:
       UserError: the values differ, and the field does not allow that.
     """
@@ -183,16 +199,17 @@ class Settings:
       return True
     may_differ = not metadata["affects_training"] or metadata["evaluation_may_differ"] or not is_final
     # When a run is resumed, the Estimator compares the content of the initial weights instead of their path.
-    if may_differ or (name == "init_checkpoint" and self.trains):
+    if may_differ or (name == "init_checkpoint" and self.does_training):
       return False
-    other = alternatives(config_class).get(name, "")
-    raise self._contradiction(_format_flag(name, value), other if recorded.get(other) else name, recorded)
+    alternative = alternatives(config_class).get(name, "")
+    recorded_name = alternative if recorded.get(alternative) else name  # the run gave epochs, the flag gives steps
+    raise self._contradiction(_format_flag(name, value), recorded_name, recorded)
 
   def _contradiction(self, flag: str, name: str, recorded: Mapping[str, Any]) -> UserError:
     """The error for a flag that contradicts the recorded value of the field `name`."""
     assert self.existing_run is not None
     remedy = "give another --output_dir"
-    if name == "select_checkpoint" or not self.trains:
+    if name == "select_checkpoint" or not self.does_training:  # the command uses a checkpoint of the run
       remedy += f" and --init_checkpoint={files.join(self.existing_run.directory, 'checkpoints', 'step-N')}"
     return UserError(
       f"{flag}: the run in {self.existing_run.directory} has {name} = {recorded[name]!r} "
@@ -207,8 +224,8 @@ class Settings:
     """
     values = self.values(RunConfig) | {"recipe": self.recipe.name}
     train = self.values(TrainConfig, "train")
-    if self.existing_run and not self.trains:
-      # If the checkpoints were deleted, the initial weights must not be evaluated instead of them.
+    if self.existing_run and not self.does_training:
+      # Otherwise the initial weights would be evaluated if the checkpoints were deleted.
       values |= {"init_checkpoint": "", "from_scratch": False}
     if self.existing_run and self.existing_run.seed is not None:
       train.setdefault("seed", self.existing_run.seed)
@@ -222,9 +239,9 @@ class Settings:
     """The config of the model.
 
     It comes from the first of these sources: the run in output_dir, --albert_config_file or --model, the config file
-    beside --init_checkpoint, the recipe. Flags such as --num_hidden_layers then replace single fields. If the recipe
-    is not the source, its fields are ignored except for REGULARIZATION (dropout and the initializer), which describe
-    the training and replace those of the source.
+    beside --init_checkpoint, the recipe. Flags such as --num_hidden_layers then replace single fields. With any source
+    but the run, the fields in REGULARIZATION (dropout and the initializer) come from the recipe, because they describe
+    the training. The other fields of a recipe count only if the recipe is the source.
 
     Args:
       beside_weights: path of the config file beside --init_checkpoint, if there is one.
@@ -232,7 +249,7 @@ class Settings:
       UserError: an unknown model, a value out of range, or a flag that contradicts the run.
     """
     if self.existing_run:
-      return self._model_of(self.existing_run)
+      return self._model_of_run(self.existing_run)
     recipe_model = self.recipe.sections.get("model")  # the name of a model, or fields
     fields = recipe_model if isinstance(recipe_model, dict) else {}
     base = self._model_of_flags() or (load_model_config(beside_weights) if beside_weights else None)
@@ -250,15 +267,18 @@ class Settings:
       return load_model_config(self.flags["albert_config_file"])
     return named_model(self.flags["model"]) if self.flags.get("model") else None
 
-  def _model_of(self, run: ExistingRun) -> ModelConfig:
+  def _model_of_run(self, run: ExistingRun) -> ModelConfig:
     """The model of an existing run, after comparing it with the flags."""
-    recorded = run.recorded(ModelConfig, "model")
+    recorded = run.reusable_values(ModelConfig, "model")
     model = from_dict(ModelConfig, recorded, source=run.config_file)
     flags, model_of_flags = self._flags_of(ModelConfig), self._model_of_flags()
     for name, value in flags.items():
+      # The second condition allows another name of the same activation, which only the constructor replaces.
       if value != getattr(model, name) and dataclasses.replace(model, **flags) != model:
         raise self._contradiction(_format_flag(name, value), name, model.to_dict())
-    for name in set(option_fields(ModelConfig)) - set(REGULARIZATION) - set(flags) if model_of_flags else ():
+    if model_of_flags is None:
+      return model
+    for name in set(option_fields(ModelConfig)) - set(REGULARIZATION) - set(flags):
       if getattr(model_of_flags, name) != getattr(model, name):
         flag = "albert_config_file" if self.flags.get("albert_config_file") else "model"
         raise self._contradiction(_format_flag(flag, self.flags[flag]), name, model.to_dict())
@@ -272,17 +292,18 @@ class Settings:
     Raises:
       UserError: see `values`; or a value is out of range, or --spm_model_file is not the vocabulary of the run.
     """
-    config_class = self.entry.config_class
+    config_class = self.task_entry.config_class
     values = self.values(config_class, "data")
-    if self.existing_run and not self.trains and "input_file" not in self.flags:
-      values.pop("input_file", None)  # the training shards, which may have been deleted after the training
-    directory = self.existing_run.directory if self.existing_run else self.flags.get("output_dir", "")
-    run_vocabulary = files.join(directory, output_files.VOCABULARY)
+    if self.existing_run and not self.does_training and "input_file" not in self.flags:
+      values.pop("input_file", None)  # the training shards are not needed, and may have been deleted
+    output_dir = self.flags.get("output_dir", "")
+    vocabulary_copy = files.join(
+      self.existing_run.directory if self.existing_run else output_dir, output_files.VOCABULARY
+    )
     values["spm_model_file"] = self._vocabulary(
-      values.get("spm_model_file", ""), run_vocabulary if files.exists(run_vocabulary) else "", beside_weights or ""
+      values.get("spm_model_file", ""), vocabulary_copy if files.exists(vocabulary_copy) else "", beside_weights or ""
     )
     if not values.get("cache_dir"):
-      output_dir = self.flags.get("output_dir", "")
       is_finetuning = issubclass(config_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
     return config_class(**values)
@@ -296,7 +317,7 @@ class Settings:
       beside_weights: the vocabulary beside --init_checkpoint; "" if there is none.
     """
     if self.existing_run is None:
-      is_finetuning = issubclass(self.entry.config_class, FinetuningConfig)
+      is_finetuning = issubclass(self.task_entry.config_class, FinetuningConfig)
       return configured or (beside_weights or in_output_dir if is_finetuning else "")
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
@@ -309,12 +330,12 @@ class Settings:
     """Refuses flags of the task's config that contradict the run.
 
     Args:
-      task_settings: the value of the task's settings(), in which "auto" and alternative spellings are replaced.
+      task_settings: what the task's settings() returns: "auto" and other spellings are replaced by the value in use.
     Raises:
       UserError: a flag contradicts the run.
     """
-    config_class = self.entry.config_class
-    recorded = self.existing_run.recorded(config_class, "data") if self.existing_run else {}
+    config_class = self.task_entry.config_class
+    recorded = self.existing_run.reusable_values(config_class, "data") if self.existing_run else {}
     for name in self._flags_of(config_class):
       metadata = option_fields(config_class)[name].metadata
       is_fixed = metadata["affects_training"] and not metadata["evaluation_may_differ"]
@@ -323,8 +344,8 @@ class Settings:
 
 
 def _check_values(config_class: type[Config], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-  """Checks the types and ranges of a file's values (of RunConfig only the types, since output_dir is missing)."""
-  if values and config_class is not RunConfig:
+  """Checks the types and ranges of the values in a file, and returns them with the types of the fields."""
+  if values and config_class is not RunConfig:  # which cannot be made without output_dir
     from_dict(config_class, values, source=source)
   return check_types(config_class, values, source=source)
 

@@ -118,7 +118,7 @@ class FinetuningTask(Task):
 
   def all_settings(self) -> dict[str, Any]:
     """Adds the settings that later commands reuse but may change."""
-    return self.config.recorded() | self.settings()
+    return self.config.reusable_values() | self.settings()
 
   def vocabulary(self) -> VocabularyId:
     """Returns the vocabulary of --spm_model_file."""

@@ -19,7 +19,7 @@ import numpy as np
 from albert.data import tables
 from albert.errors import UserError
 from albert.io import figures, files
-from albert.io.json_values import without_surrogates
+from albert.io.json_values import replace_surrogates
 from albert.runs import output_files
 
 _ID, _LABEL, _PREDICTION, _PROBABILITY = "id", "label", "prediction", "probability_"
@@ -98,7 +98,7 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
 
 def _cell(text: str) -> str:
   """Replaces tabs and line ends by spaces, and lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
-  return without_surrogates(" ".join(text.split("\t")).replace("\r", " ").replace("\n", " "))
+  return replace_surrogates(" ".join(text.split("\t")).replace("\r", " ").replace("\n", " "))
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:

@@ -22,6 +22,7 @@ from albert.data.schema import FeatureSpec, pretraining_features
 from albert.data.shards import count_and_hash_shards, stat_shards
 from albert.errors import UserError
 from albert.io import files, records
+from albert.io.globs import expand_globs
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
 from albert.tasks import fill_mask
@@ -203,7 +204,7 @@ class PretrainingTask(Task):
 
   def all_settings(self) -> dict[str, Any]:
     """Adds the settings that later commands reuse but may change."""
-    return self.config.recorded() | self.settings()
+    return self.config.reusable_values() | self.settings()
 
   def files_to_keep(self) -> dict[str, str]:
     """Returns the vocabulary, if it is given. Fine-tuning then finds it beside the checkpoints."""
@@ -316,7 +317,7 @@ class PretrainingTask(Task):
 
   def prediction_inputs(self) -> Sequence[str]:
     """Returns the files of --predict_file."""
-    return files.expand_globs(self.config.predict_file, flag="--predict_file")
+    return expand_globs(self.config.predict_file, flag="--predict_file")
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of predictions.tsv."""

@@ -31,7 +31,7 @@ def claim_output_dir(
   """
   directory = plan.config.output_dir
   is_started = bool(checkpoints.steps()) or _is_finished(directory)
-  weights_settings = initial_weights.claim(
+  weights_settings = initial_weights.claim_initial_weights(
     directory,
     plan.config.init_checkpoint,
     task.vocabulary(),
@@ -39,7 +39,7 @@ def claim_output_dir(
     is_started=is_started,
     is_chief=is_chief,
   )
-  run_directory.claim(
+  run_directory.claim_directory(
     directory,
     _settings_that_affect_training(task, plan.config, train, plan.precision),
     {

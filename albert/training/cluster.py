@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.io import json_values
-from albert.io.lost_processes import is_lost_process, reason
+from albert.io.lost_processes import describe_error, is_lost_process
 
 _TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
 
@@ -50,7 +50,7 @@ def process_addresses() -> list[str]:
   jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
   job, index = values.task.type, int(values.task.index)
   if job not in jobs or not 0 <= index < len(jobs[job]):
-    raise UserError(f"TF_CONFIG={json_values.shown(text)}: this process, {job} {index}, is not in its cluster")
+    raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
   return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
 
 
@@ -117,7 +117,7 @@ class Cluster:
       if self.num_processes > 1:
         problem = f"another of the {self.num_processes} processes is gone ({type(error).__name__}), so this one stops"
       elif isinstance(self._strategy, tf.distribute.TPUStrategy):
-        problem = f"the TPU was preempted or restarted, or the connection to it is lost ({reason(error)})"
+        problem = f"the TPU was preempted or restarted, or the connection to it is lost ({describe_error(error)})"
       else:
-        problem = f"a service that this run uses does not answer ({reason(error)})"
+        problem = f"a service that this run uses does not answer ({describe_error(error)})"
       raise RunError(f"{problem}; {make_advice()}") from error

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert.config.model import ModelConfig
 from albert.config.run import TrainConfig
 from albert.errors import RunError, UserError
-from albert.io.lost_processes import LOST, reason
+from albert.io.lost_processes import LOST_PROCESS_ERRORS, describe_error
 from albert.runs.metrics_log import log
 from albert.training import cluster
 from albert.weights.names import encoder_shapes, num_parameters
@@ -151,9 +151,9 @@ def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
   log(f"waiting until all {len(cluster.process_addresses())} processes of TF_CONFIG have started")
   try:
     return tf.distribute.MultiWorkerMirroredStrategy()
-  except LOST as error:
+  except LOST_PROCESS_ERRORS as error:
     raise RunError(
-      f"the processes of TF_CONFIG cannot reach each other ({reason(error)}): check that all of them run and "
+      f"the processes of TF_CONFIG cannot reach each other ({describe_error(error)}): check that all of them run and "
       "that their ports are open, then start all of them again"
     ) from error
 
@@ -195,7 +195,7 @@ def _make_tpu(config: TrainConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
   except Exception as error:  # raised by the resolver's clients (urllib, Google's), sockets or TensorFlow
     raise UserError(
-      f"--tpu={config.tpu}: cannot reach that TPU ({reason(error)}); give its name or grpc:// address, or "
+      f"--tpu={config.tpu}: cannot reach that TPU ({describe_error(error)}); give its name or grpc:// address, or "
       "--tpu=local on its own machine with the packages of constraints/tpu.txt"
     ) from error
   return tf.distribute.TPUStrategy(resolver)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping
@@ -28,19 +29,19 @@ INDEX = SAFETENSORS + ".index.json"
 # Weights of these types are accepted, and converted to float32.
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-# Compression makes trained weights smaller by a few percent. An array of more than this many bytes that is compressed
-# by more than this factor is meant to exhaust memory, and is refused.
-_LARGE_SIZE, _LARGEST_COMPRESSION = 256 << 20, 100
+# Compression makes trained weights smaller by a few percent only. An array that has more than this many bytes and is
+# compressed by more than this factor was made to exhaust memory, and is refused.
+_LARGE_SIZE, _MAX_COMPRESSION = 256 << 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-  """An array in a file, which is read later.
+  """An array in a file, whose values are read later.
 
   Attributes:
     file: path of the file; for a TensorFlow checkpoint its prefix.
     shape: shape of the array.
-    dtype: NumPy's name of its type, or the file's name for a type that is not accepted.
+    dtype: NumPy's name of its type; for a type that is not accepted, its name in the file.
     read_raw: reads the array without any check.
     sha256: SHA-256 of its float32 values, if conversion.tsv lists it; else empty.
   """
@@ -130,7 +131,16 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
 
 
 def open_npz(path: str, flag: str) -> dict[str, Array]:
-  """Opens an .npz file; returns name -> array. Arrays of Python objects are an error, because they are pickles."""
+  """Opens an .npz file.
+
+  Args:
+    path: the file.
+    flag: the flag with which the user gave it, for errors.
+  Returns:
+    Name -> array.
+  Raises:
+    UserError: the file is missing or damaged, or holds Python objects, which are pickles.
+  """
   check_is_file(path, flag)
   file = files.open_file(path)
   arrays: dict[str, Array] = {}
@@ -141,7 +151,7 @@ def open_npz(path: str, flag: str) -> dict[str, Array]:
       name = member.filename.removesuffix(".npy")
       if name in arrays:
         raise ValueError(f"has {name!r} twice")
-      arrays[name] = _npy(archive, member, path, flag)
+      arrays[name] = _open_npz_member(archive, member, path, flag)
     if sum(member.compress_size for member in members) > files.size(path):
       raise ValueError("its arrays overlap")
   except UserError:
@@ -157,26 +167,24 @@ def _npz_error(path: str, flag: str, error: Exception) -> UserError:
   )
 
 
-def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str) -> Array:
+def _open_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str) -> Array:
   """Opens one array of an .npz file: reads its header now, and its values when they are needed."""
-  headers: dict[tuple[int, int], Callable[[Any], tuple[Any, ...]]] = {
+  header_readers: dict[tuple[int, int], Callable[[Any], tuple[Any, ...]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
   }
   with archive.open(member) as file:
     version = np.lib.format.read_magic(file)
-    if version not in headers:
+    if version not in header_readers:
       raise ValueError(f"{member.filename} has version {version} of the format")
-    shape, _, dtype = headers[version](file)
+    shape, _, dtype = header_readers[version](file)
     start = file.tell()
   if dtype.hasobject:
     raise ValueError(f"{member.filename} holds Python objects, which are pickles")
-  size = dtype.itemsize
-  for length in shape:
-    size *= length
-  if start + size != member.file_size:
-    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {start + size}")
-  if member.file_size > max(_LARGE_SIZE, _LARGEST_COMPRESSION * member.compress_size):
+  num_bytes = dtype.itemsize * math.prod(shape)
+  if start + num_bytes != member.file_size:
+    raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {start + num_bytes}")
+  if member.file_size > max(_LARGE_SIZE, _MAX_COMPRESSION * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
       "weights do: it is not read"
@@ -195,12 +203,12 @@ def _npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: str, flag: str
 
 
 class _Index(msgspec.Struct):
-  """The content of model.safetensors.index.json: the name of each tensor -> the name of its file."""
+  """The content of model.safetensors.index.json. weight_map: name of a tensor -> name of its file."""
 
   weight_map: dict[str, json_values.FileName]
 
 
-def safetensors_in(directory: str, names: list[str], flag: str) -> dict[str, Array] | None:
+def open_safetensors_directory(directory: str, names: list[str], flag: str) -> dict[str, Array] | None:
   """Opens the safetensors files of a Hugging Face directory: model.safetensors, or the files that the index lists.
 
   Args:
@@ -247,31 +255,40 @@ class _Tensor(msgspec.Struct):
 
 
 def open_safetensors(path: str, flag: str) -> dict[str, Array]:
-  """Opens a .safetensors file; returns name -> array. Arrays of a local file are read when they are needed."""
+  """Opens a .safetensors file. Arrays of a local file are read when they are needed.
+
+  Args:
+    path: the file.
+    flag: the flag with which the user gave it, for errors.
+  Returns:
+    Name -> array.
+  Raises:
+    UserError: the file is missing or damaged.
+  """
   from safetensors import SafetensorError, deserialize, safe_open
 
   check_is_file(path, flag)
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   try:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and cannot read bfloat16 into
-    # NumPy. Therefore the header is also read here.
-    local = None if files.is_remote(path) else safe_open(path, framework="np")
+    # NumPy. Therefore the header is also read here. The library opens local files only; a remote one is read at once.
+    local_file = None if files.is_remote(path) else safe_open(path, framework="np")
     with files.open_file(path) as file:
-      remote = dict(deserialize(file.read())) if local is None else {}
-      header, start = _header(file, path, flag)
+      remote_tensors = dict(deserialize(file.read())) if local_file is None else {}
+      header, data_start = _read_header(file, path, flag)
   except (SafetensorError, OSError) as error:
     raise UserError(f"{flag}={path}: is not a safetensors file, or is damaged ({error}); download it again") from error
 
   def read(name: str, tensor: _Tensor) -> np.ndarray:
-    if tensor.dtype != "BF16" and local is not None:
-      return local.get_tensor(name)
-    if local is None:
-      data = bytes(remote[name]["data"])
+    if tensor.dtype != "BF16" and local_file is not None:
+      return local_file.get_tensor(name)
+    if local_file is None:
+      data = bytes(remote_tensors[name]["data"])
     else:
       with files.open_file(path) as file:
-        file.seek(start + tensor.data_offsets[0])
+        file.seek(data_start + tensor.data_offsets[0])
         data = file.read(tensor.data_offsets[1] - tensor.data_offsets[0])
-    return _decoded(data, tensor)
+    return _decode_tensor(data, tensor)
 
   return {
     name: Array(
@@ -297,17 +314,21 @@ def _recorded_hashes(directory: str) -> dict[str, str]:
   return {target: sha256 for _, target, _, sha256 in rows[1:]}
 
 
-def _header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Tensor], int]:
-  """Reads the header of a file that the library has checked: name -> entry, and the offset of the data in bytes."""
+def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Tensor], int]:
+  """Reads the header of a safetensors file whose sizes the library has checked.
+
+  Returns:
+    Name -> entry, and the offset in bytes at which the data begins.
+  """
   file.seek(0)
-  size = int.from_bytes(file.read(8), "little")
-  where = f"{flag}={path}: its header"
-  values = json_values.parse(where, file.read(size), dict[str, Any], "download it again")
+  header_bytes = int.from_bytes(file.read(8), "little")
+  source = f"{flag}={path}: its header"
+  values = json_values.parse(source, file.read(header_bytes), dict[str, Any], "download it again")
   values.pop("__metadata__", None)
-  return json_values.convert(where, values, dict[str, _Tensor], "download it again"), 8 + size
+  return json_values.convert(source, values, dict[str, _Tensor], "download it again"), 8 + header_bytes
 
 
-def _decoded(data: bytes, tensor: _Tensor) -> np.ndarray:
+def _decode_tensor(data: bytes, tensor: _Tensor) -> np.ndarray:
   """Converts a tensor's bytes to an array. The bits of a bfloat16 are the upper half of those of a float32."""
   if tensor.dtype == "BF16":
     return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)

@@ -47,19 +47,20 @@ def find_damage(path: str, step: int | None = None) -> str | None:
   if not files.is_dir(path):
     return "it is not a directory"
   try:
-    with files.naming(path, "read"):
+    with files.errors_naming(path, "read"):
       names = files.listdir(path)
     if MANIFEST not in names:
       return f"no {MANIFEST}, so it was never finished"
-    return _compare(path, step)
+    return _compare_with_manifest(path, step)
   except (UserError, RunError) as error:
     raise type(error)(
       f"{error}; if it cannot be made readable, move {path} away, and an older checkpoint is used"
     ) from error
 
 
-def _compare(path: str, step: int | None) -> str | None:
-  manifest = _read(path)
+def _compare_with_manifest(path: str, step: int | None) -> str | None:
+  """Compares the files of a checkpoint directory with its manifest, and returns their damage; see find_damage."""
+  manifest = _read_manifest(path)
   if isinstance(manifest, str):
     return manifest
   if step is not None and manifest.step != step:
@@ -77,27 +78,29 @@ def _compare(path: str, step: int | None) -> str | None:
   return None
 
 
-def _read(path: str) -> _Manifest | str:
-  """The manifest, or a description of its damage."""
-  where = files.join(path, MANIFEST)
-  if not files.is_regular(where):
+def _read_manifest(path: str) -> _Manifest | str:
+  """Reads the manifest of a checkpoint directory; returns a description of its damage if it is damaged."""
+  manifest_path = files.join(path, MANIFEST)
+  if not files.is_regular(manifest_path):
     return f"{MANIFEST} is not a regular file"
-  with files.open_file(where) as file:
+  with files.open_file(manifest_path) as file:
     data = file.read()
   try:
     manifest = json_values.parse(MANIFEST, data, _Manifest)
   except UserError as error:
     return f"{MANIFEST} is damaged ({error})"
-  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
-  needed = [f"{PREFIX}.data-{part:05d}-of-{counts[0]:05d}" for part in range(counts[0])] if counts else []
-  for name in (f"{PREFIX}.index", *(needed or [f"{PREFIX}.data-00000-of-00001"]), MODEL_CONFIG):
+  # The name of any data file says how many there must be.
+  part_counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
+  num_parts = part_counts[0] if part_counts and part_counts[0] else 1
+  data_files = [f"{PREFIX}.data-{part:05d}-of-{num_parts:05d}" for part in range(num_parts)]
+  for name in (f"{PREFIX}.index", *data_files, MODEL_CONFIG):
     if name not in manifest.files:
       return f"{MANIFEST} is damaged (it does not list {name})"
   return manifest
 
 
 def describe_damage(path: str) -> str | None:
-  """As find_damage, but returns the message of an error instead of raising it."""
+  """Like find_damage, but returns the message of an error instead of raising it."""
   try:
     return find_damage(path)
   except (UserError, RunError) as error:

@@ -32,7 +32,7 @@ class Checkpoint:
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-  """Writes a TensorFlow checkpoint of plain names, as the original code and tf.train.load_checkpoint read it.
+  """Writes a TensorFlow checkpoint that has just these names, so that the original code can read it.
 
   Args:
     prefix: the path of the files without .index and .data-*.
@@ -55,8 +55,8 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
     checkpoint: the checkpoint.
     variables: name in the checkpoint -> variable. Other tensors of the checkpoint are ignored.
   Raises:
-    UserError: a variable is missing, has another shape or type, or holds a value that is not finite. No run saves such
-      a checkpoint.
+    UserError: a variable is missing, has another shape or type, or holds a value that is not finite. Runs do not save
+      such values.
   """
   reader = tf.train.load_checkpoint(checkpoint.prefix)
   shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()

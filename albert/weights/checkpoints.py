@@ -35,13 +35,13 @@ from albert.weights.checkpoint_files import Checkpoint, write_bundle
 
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
-# Older versions wrote the name without the id of the process.
+# In earlier versions the name has no id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # A file that marks a remote directory while its files are written or deleted.
 _UPLOADING = ".uploading"
 _UPLOAD_BLOCK = 8 << 20  # bytes
 # The largest number of damaged checkpoints that an error message describes.
-_NUM_SHOWN = 3
+_MAX_SHOWN_DAMAGES = 3
 
 
 class BestEvaluation(msgspec.Struct):
@@ -58,7 +58,7 @@ class BestEvaluation(msgspec.Struct):
   metric: str = ""
 
   @property
-  def number(self) -> float:
+  def value_or_nan(self) -> float:
     """The value of the metric, with NaN instead of None."""
     return math.nan if self.value is None else self.value
 
@@ -102,8 +102,8 @@ class CheckpointManager:
     # Step -> damage of the checkpoint, or None if it is undamaged, for checkpoints that this process has saved or
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
-    self._unreadable: dict[int, str] = {}  # step -> error
-    self._warned: set[int] = set()  # steps of damaged checkpoints that a warning has named
+    self._read_errors: dict[int, str] = {}  # step -> error, for checkpoints that could not be read
+    self._warned_steps: set[int] = set()  # damaged checkpoints that a warning has named
 
   def path(self, step: int) -> str:
     """The directory of the checkpoint of a step."""
@@ -127,25 +127,25 @@ class CheckpointManager:
     is_remote = files.is_remote(final)
     staging = files.staging_path(os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final)
     files.makedirs(self.directory)
-    is_copied = False
+    is_copied_from_device = False
     try:
       os.mkdir(staging, 0o700 if is_remote else 0o777)
       write_bundle(os.path.join(staging, PREFIX), tensors)
-      is_copied = True
+      is_copied_from_device = True
       files.write_json(os.path.join(staging, MODEL_CONFIG), self.model_config.to_dict())
       if is_remote:
         self._upload(staging, step)
       else:
         self._rename(staging, step)
     except (OSError, tf.errors.OpError) as error:
-      if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied:
+      if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied_from_device:
         raise  # the error comes from a lost device, not from a disk
-      found = local_files.system_error(error)
-      reason = (found and found.strerror) or " ".join(str(error).split())[:300] or type(error).__name__
-      where = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
+      system_error = local_files.find_system_error(error)
+      reason = (system_error and system_error.strerror) or " ".join(str(error).split())[:300] or type(error).__name__
+      places = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
-        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {where}, and run the same "
-        "command again; older checkpoints are kept"
+        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {places}, and run the "
+        "same command again; older checkpoints are kept"
       ) from error
     finally:
       files.discard(staging)
@@ -193,27 +193,31 @@ class CheckpointManager:
     path = self.path(step)
     if files.exists(path):
       damage = describe_damage(path)
-      kept = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
-      files.replace(path, kept)
-      log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {kept}")
+      new_path = files.unused_path(f"{path}.{'replaced' if damage is None else 'damaged'}")
+      files.replace(path, new_path)
+      log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """The newest undamaged checkpoint (None if there is none), and a message about each newer one that was skipped."""
+    """Finds the newest undamaged checkpoint, and reads all of it and of newer ones to verify them.
+
+    Returns:
+      The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
+    """
     skipped: list[str] = []
     for step in reversed(self.steps()):
       damage = self._verify(step)
       if damage is None:
         return Checkpoint(step, self.path(step)), skipped
-      self._warned.add(step)
+      self._warned_steps.add(step)
       skipped.append(f"skipped {self.path(step)}: {damage}")
     return None, skipped
 
   def latest_to_resume(self, *, start_over: bool) -> tuple[Checkpoint | None, list[str]]:
-    """The checkpoint from which training is resumed, as `latest` finds it.
+    """Finds the checkpoint from which training is resumed, as `latest` does.
 
     Args:
-      start_over: what happens if there are checkpoints and all are damaged: False: an error. True: None is returned;
-        the caller then calls `rename_damaged` before the first save.
+      start_over: whether training starts from the beginning if there are checkpoints and all are damaged; otherwise
+        this is an error. The caller then calls `rename_damaged` before the first save.
     Returns:
       See `latest`. The checkpoint is None if training starts from the beginning.
     Raises:
@@ -226,24 +230,28 @@ class CheckpointManager:
       if not steps:
         return None, skipped
       damages = [f"step-{step}: {self._damage[step]}" for step in steps]
-      more = f"; and {len(damages) - _NUM_SHOWN} more" if len(damages) > _NUM_SHOWN else ""
+      more = f"; and {len(damages) - _MAX_SHOWN_DAMAGES} more" if len(damages) > _MAX_SHOWN_DAMAGES else ""
       raise UserError(
         f"{self.directory}: all of its {len(damages)} checkpoints are damaged "
-        f"({'; '.join(damages[:_NUM_SHOWN])}{more}): restore one from a copy, or give --start_over to rename them "
-        "and train from the start"
+        f"({'; '.join(damages[:_MAX_SHOWN_DAMAGES])}{more}): restore one from a copy, or give --start_over to rename "
+        "them and train from the start"
       )
     return newest, skipped
 
   def rename_damaged(self) -> None:
     """Renames the directory of the checkpoints, all of which are damaged, so that training can start over."""
     if self.steps():
-      kept = files.unused_path(f"{self.directory}.damaged")
-      files.replace(self.directory, kept)
+      new_path = files.unused_path(f"{self.directory}.damaged")
+      files.replace(self.directory, new_path)
       self._damage.clear()
-      log(f"warning: training starts over; the damaged checkpoints are kept in {kept}")
+      log(f"warning: training starts over; the damaged checkpoints are kept in {new_path}")
 
   def best_or_latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """The best checkpoint, or the newest if the best one is damaged; and a message about each that was skipped."""
+    """Finds the best checkpoint, or the newest undamaged one if the best is damaged or none was evaluated.
+
+    Returns:
+      The checkpoint, or None if there is none; and a message about each one that was skipped because of damage.
+    """
     best = self.best()
     if best is None:
       return self.latest()
@@ -263,7 +271,7 @@ class CheckpointManager:
       return []
     if not files.is_dir(self.directory):
       raise UserError(f"{self.directory}: must be a directory of checkpoints, but is not a directory: move it away")
-    with files.naming(self.directory, "read"):
+    with files.errors_naming(self.directory, "read"):
       matches = [STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)
 
@@ -279,7 +287,7 @@ class CheckpointManager:
     return files.read_json(path, BestEvaluation, "restore or delete this file", nan_is_null=True)
 
   def record_evaluation(self, step: int, metric: str, value: float, *, higher_is_better: bool) -> bool:
-    """Records an evaluation in best.json if it is the best so far. Old checkpoints are deleted, but not the best one.
+    """Records an evaluation in best.json if it is the best so far. `prune` does not delete the best checkpoint.
 
     Args:
       step: the step of the evaluated checkpoint.
@@ -287,13 +295,14 @@ class CheckpointManager:
       value: its value.
       higher_is_better: whether the metric is a score, and not a loss.
     Returns:
-      Whether it is the best. If the previous best checkpoint is missing or damaged, every evaluation is better.
+      Whether it is the best so far. If the previous best checkpoint is missing or damaged, any evaluation is the best.
     """
     best = self.best()
     if best is not None:
       problem, is_damage = self._damage_or_error(best.step)
       damage = problem if is_damage else None
-      is_better = math.isnan(best.number) or (value > best.number if higher_is_better else value < best.number)
+      best_value = best.value_or_nan
+      is_better = math.isnan(best_value) or (value > best_value if higher_is_better else value < best_value)
       if not is_better and damage is None:
         return False
       if damage is not None:
@@ -320,43 +329,44 @@ class CheckpointManager:
     return self._damage[step]
 
   def _damage_of(self, step: int) -> str | None:
-    """As `_verify`, without reading a checkpoint again that this process has saved or verified."""
+    """Like `_verify`, but does not read a checkpoint again that this process has saved or verified."""
     return self._damage[step] if step in self._damage else self._verify(step)
 
   def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
-    """As `_damage_of`, for use during training, in which an unreadable checkpoint is not an error.
+    """Like `_damage_of`, but returns the error of an unreadable checkpoint, which must not end the training.
 
     Returns:
-      (problem, is_damage): the damage or the error of reading, None if there is neither; and False if it is an error of
-      reading, since such a checkpoint may be undamaged. This process does not try to read it again.
+      problem: the damage, or the error of reading; None if there is neither.
+      is_damage: False for an error of reading, after which the checkpoint may be undamaged. This process does not try
+        to read it again.
     """
-    if step not in self._unreadable:
+    if step not in self._read_errors:
       try:
         return self._damage_of(step), True
       except (UserError, RunError) as error:
-        self._unreadable[step] = str(error)
-    return self._unreadable[step], False
+        self._read_errors[step] = str(error)
+    return self._read_errors[step], False
 
-  def prune(self, saved: int) -> None:
-    """Deletes undamaged checkpoints except the newest `keep` of them, the best one, and the one of step `saved`.
+  def prune(self, saved_step: int) -> None:
+    """Deletes undamaged checkpoints except the newest `keep` of them, the best one, and that of step `saved_step`.
 
     Damaged checkpoints are neither counted nor deleted; a warning names each of them once.
     """
     steps = self.steps()
     if len(steps) <= self.keep:
-      return  # nothing to hash
+      return  # so that no checkpoint is hashed without need
     best = self.best()
-    spared = {saved, best.step} if best else {saved}
+    never_deleted = {saved_step, best.step} if best else {saved_step}
     num_undamaged = 0
     for step in reversed(steps):
       problem, _ = self._damage_or_error(step)
       if problem is None:
         num_undamaged += 1
-        if num_undamaged > self.keep and step not in spared:
-          with files.naming(self.path(step), "remove"):
+        if num_undamaged > self.keep and step not in never_deleted:
+          with files.errors_naming(self.path(step), "remove"):
             self._delete(step)
-      elif step not in self._warned:
-        self._warned.add(step)
+      elif step not in self._warned_steps:
+        self._warned_steps.add(step)
         log(f"warning: {self.path(step)} is not deleted: {problem}")
 
   def _delete(self, step: int) -> None:

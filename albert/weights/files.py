@@ -28,24 +28,26 @@ CONFIG_NAMES = ("albert_config.json", "config.json")
 _VOCABULARY_NAMES = (output_files.VOCABULARY, "30k-clean.model")
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
+# The directory of one checkpoint, or of all checkpoints of a run.
+_CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-# transformers may save a second copy of a tied weight. Name of the copy -> name of the weight.
-_TIED = {"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"}
+# transformers may save a second copy of a tied weight. (Name of the copy, name of the weight.)
+_TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
 
 
 class WeightEntry(NamedTuple):
-  """Where a weight is found in a file.
+  """How a weight is stored in a file.
 
   Attributes:
     source: its name in the file.
     shape: its shape in the original's layout.
-    transposed: whether the file has the transposed matrix.
+    is_transposed: whether the file has the transposed matrix.
   """
 
   source: str
   shape: tuple[int, ...]
-  transposed: bool
+  is_transposed: bool
 
 
 class WeightFile:
@@ -54,7 +56,7 @@ class WeightFile:
   Args:
     path: the path as the user gave it, for errors.
     arrays: name in the file -> array.
-    entries: name in the original -> where the weight is found in the file.
+    entries: name in the original -> how the weight is stored in the file.
     directory: the directory of the weights, in which a config and a vocabulary are looked for.
     is_huggingface: whether the names in the file are those of transformers.
     flag: the flag with which the user gave the path, for errors.
@@ -101,7 +103,7 @@ class WeightFile:
     value = self._arrays[entry.source].read(entry.source, self._flag)
     if not value.size:
       raise UserError(f"{self._flag}={self._arrays[entry.source].file}: {entry.source} is empty: {list(value.shape)}")
-    return np.ascontiguousarray(value.T if entry.transposed else value)
+    return np.ascontiguousarray(value.T if entry.is_transposed else value)
 
   @property
   def config_file(self) -> str | None:
@@ -120,7 +122,7 @@ class WeightFile:
     candidates = [files.join(directory, name) for directory in directories for name in _VOCABULARY_NAMES]
     return next((path for path in candidates if files.exists(path)), None)
 
-  def check_vocabulary(self, sha256: str, given: str, *, flag: str = FLAG) -> None:
+  def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
     """Refuses a vocabulary that differs from that of the weights, if the latter is known.
 
     It is known if a vocabulary lies beside the weights, or if their run recorded its hash. The size is not compared
@@ -128,7 +130,7 @@ class WeightFile:
 
     Args:
       sha256: SHA-256 of the SentencePiece model that is to be used.
-      given: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
+      vocabulary_name: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
       flag: the flag with which the user gave the weights, for errors.
     Raises:
       UserError: the vocabularies differ.
@@ -139,7 +141,7 @@ class WeightFile:
       expected = file_sha256(self.vocabulary)
     if expected and expected != sha256:
       raise UserError(
-        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), but {given} is a "
+        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), but {vocabulary_name} is a "
         f"different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
         "weights, or weights that were trained with this vocabulary"
       )
@@ -151,7 +153,7 @@ class WeightFile:
     return next((path for path in candidates if files.exists(path)), None)
 
   def _parent_directories(self) -> list[str]:
-    """For a step-N directory of a run: the directory above it, and the one above that (output_dir). Else empty."""
+    """The two directories above a step-N directory, checkpoints/ and the output_dir; [] for any other directory."""
     if not re.search(r"(^|/)step-\d+$", self.directory):
       return []
     parent = self.directory.rpartition("/")[0]
@@ -176,22 +178,20 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   if path.endswith(_PICKLES):
     raise _pickle_error(path, flag)
   if path.endswith(".npz"):
-    return _weight_file(path, weight_arrays.open_npz(path, flag), flag)
+    return _name_weights(path, weight_arrays.open_npz(path, flag), flag)
   if path.endswith(".safetensors") and not files.is_dir(path):
-    return _weight_file(path, weight_arrays.open_safetensors(path, flag), flag)
+    return _name_weights(path, weight_arrays.open_safetensors(path, flag), flag)
   if files.is_dir(path):
     names = files.listdir(path)
-    tensors = weight_arrays.safetensors_in(path, names, flag)
-    if tensors is not None:
-      return _weight_file(path, tensors, flag, directory=path)
-    is_run = checkpoint_damage.PREFIX + ".index" in names or any(
-      re.match(r"^(step-\d+|checkpoints)$", n) for n in names
-    )
+    arrays = weight_arrays.open_safetensors_directory(path, names, flag)
+    if arrays is not None:
+      return _name_weights(path, arrays, flag, directory=path)
+    has_checkpoint = checkpoint_damage.PREFIX + ".index" in names or any(map(_CHECKPOINT_DIRECTORY.match, names))
     pickles = [name for name in names if name.endswith(_PICKLES)]
-    if pickles and not is_run:
+    if pickles and not has_checkpoint:
       raise _pickle_error(files.join(path, pickles[0]), flag)
   prefix = find_prefix(path, flag=flag)
-  return _weight_file(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
+  return _name_weights(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
 
 
 def _pickle_error(path: str, flag: str) -> UserError:
@@ -203,6 +203,7 @@ def _pickle_error(path: str, flag: str) -> UserError:
 
 
 def _refuse_damaged(directory: str, flag_and_path: str) -> None:
+  """Raises UserError if a checkpoint directory is damaged."""
   damage = checkpoint_damage.find_damage(directory)
   if damage:
     raise UserError(f"{flag_and_path}: {damage}; give another checkpoint")
@@ -231,7 +232,7 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
     return files.join(path, checkpoint_damage.PREFIX)
   for directory in (path, files.join(path, output_files.CHECKPOINTS)):
     names = files.listdir(directory) if files.is_dir(directory) else []
-    matches = [match for match in map(output_files.STEP_DIRECTORY.match, names) if match]
+    matches = filter(None, map(output_files.STEP_DIRECTORY.match, names))
     for name in (match.string for match in sorted(matches, key=lambda match: int(match[1]), reverse=True)):
       damage = checkpoint_damage.find_damage(files.join(directory, name))
       if damage is None:
@@ -243,8 +244,15 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   )
 
 
-def _weight_file(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
-  """Translates the names of arrays, which are those of the original or of transformers."""
+def _name_weights(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
+  """Gives the weights among the arrays of a file the names of the original.
+
+  Args:
+    path: the path as the user gave it.
+    arrays: name in the file -> array. The names are those of the original or of transformers.
+    flag: the flag with which the user gave the path.
+    directory: the directory of the weights; "" for the one that `path` is in.
+  """
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
     raise UserError(f"{flag}={path}: holds no weights; give another file")
@@ -252,9 +260,12 @@ def _weight_file(path: str, arrays: dict[str, Array], flag: str, directory: str 
   if is_huggingface:
     entries = _huggingface_entries(path, weights, flag)
   else:
-    entries = {n.removeprefix("module/"): WeightEntry(n, a.shape, False) for n, a in weights.items()}
+    entries = {
+      name.removeprefix("module/"): WeightEntry(name, array.shape, is_transposed=False)
+      for name, array in weights.items()
+    }
     if len(entries) < len(weights):
-      duplicate = next(n for n in weights if not n.startswith("module/") and f"module/{n}" in weights)
+      duplicate = next(name for name in weights if not name.startswith("module/") and f"module/{name}" in weights)
       raise UserError(f"{flag}={path}: has both {duplicate} and module/{duplicate}; give a file with one of them")
   _drop_untrained_pooler(entries, weights, flag)
   directory = directory or path.rpartition("/")[0] or "."
@@ -267,65 +278,78 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
   Returns:
     Name in the original -> entry. A weight that the original does not have keeps its name.
   """
-  # Name with the prefix "albert." -> name in the file.
-  full = {n if n.startswith("albert.") or not _is_of_encoder(n) else f"albert.{n}": n for n in weights}
-  if len(full) < len(weights):
-    duplicate = next(n for n in weights if f"albert.{n}" in weights)
+  # Name in a class with a head, where weights of the encoder have the prefix "albert." -> name in the file.
+  sources = {f"albert.{name}" if _lacks_prefix(name) else name: name for name in weights}
+  if len(sources) < len(weights):
+    duplicate = next(name for name in weights if f"albert.{name}" in weights)
     raise UserError(f"{flag}={path}: has both {duplicate} and albert.{duplicate}; give a file with one of them")
-  _drop_tied(path, full, weights, flag)
-  if not any(from_huggingface(name) for name in full):
+  _drop_tied(path, sources, weights, flag)
+  if not any(from_huggingface(name) for name in sources):
     raise UserError(
       f"{flag}={path}: none of its {len(weights)} arrays has a name of ALBERT's (one is named "
       f"{min(weights, default='')!r}); "
       "give another file"
     )
   entries: dict[str, WeightEntry] = {}
-  for name, source in full.items():
+  for name, source in sources.items():
     original = from_huggingface(name)
     shape = weights[source].shape
     if original is None:
-      entries[source] = WeightEntry(source, shape, False)  # the callers report it as an unused weight
+      entries[source] = WeightEntry(source, shape, is_transposed=False)  # the callers report it as an unused weight
     else:
-      entries[original.name] = WeightEntry(source, shape[::-1] if original.transposed else shape, original.transposed)
+      original_shape = shape[::-1] if original.is_transposed else shape
+      entries[original.name] = WeightEntry(source, original_shape, original.is_transposed)
   _drop_identity_projection(path, entries, weights, flag)
   return entries
 
 
 def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes a pooler of zeros, which marks one that was never trained (see `unused` in warm_start)."""
+  """Removes the pooler if all its weights are zero, which marks one that was never trained (`unused` in warm_start)."""
   kernel = entries.get(POOLER[0])
   if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:
       entries.pop(name, None)
 
 
-def _is_of_encoder(name: str) -> bool:
+def _lacks_prefix(name: str) -> bool:
+  """Whether a name is that of an encoder weight in AlbertModel, which leaves out the prefix "albert."."""
   return name.startswith(("embeddings.", "encoder.", "pooler."))
 
 
-def _drop_tied(path: str, full: dict[str, str], weights: dict[str, Array], flag: str) -> None:
-  """Removes the second copies of tied weights from `full`, after checking that both copies are equal."""
-  copy, bias = _TIED_BIAS
-  if copy in full and bias not in full:
-    full[bias] = full.pop(copy)
-  for name, tied in (*_TIED.items(), _TIED_BIAS):
-    if name in full:
-      values = [weights[full[n]].read(full[n], flag) for n in (name, tied) if n in full]
+def _drop_tied(path: str, sources: dict[str, str], weights: dict[str, Array], flag: str) -> None:
+  """Removes the second copies of tied weights, after checking that both copies are equal.
+
+  Args:
+    path: the path as the user gave it.
+    sources: name in transformers -> name in the file. The copies are removed from this dict.
+    weights: name in the file -> array.
+    flag: the flag with which the user gave the path.
+  """
+  bias_copy, bias = _TIED_BIAS
+  if bias_copy in sources and bias not in sources:
+    sources[bias] = sources.pop(bias_copy)
+  for copy, weight in (_TIED_KERNEL, _TIED_BIAS):
+    if copy in sources:
+      values = [weights[sources[name]].read(sources[name], flag) for name in (copy, weight) if name in sources]
       if len(values) < 2 or not np.array_equal(values[0], values[1]):
         raise UserError(
-          f"{flag}={path}: {full[name]} differs from {tied}, to which ALBERT ties it (tie_word_embeddings); such a "
-          "model cannot be represented here"
+          f"{flag}={path}: {sources[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such "
+          "a model cannot be represented here"
         )
-      del full[name]
+      del sources[copy]
 
 
 def _drop_identity_projection(path: str, entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the projection of the embeddings if E = H, where the original has none. It must be the identity then."""
+  """Removes the projection of the embeddings if E = H, for which the original has none.
+
+  Raises:
+    UserError: the projection is not the identity, so a model without it would compute something else.
+  """
   kernel, bias = (entries.get(name) for name in PROJECTION)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
-  projection, offset = (weights[entry.source].read(entry.source, flag) for entry in (kernel, bias))
-  if not np.array_equal(projection, np.eye(kernel.shape[0])) or np.any(offset):
+  kernel_value, bias_value = (weights[entry.source].read(entry.source, flag) for entry in (kernel, bias))
+  if not np.array_equal(kernel_value, np.eye(kernel.shape[0])) or np.any(bias_value):
     raise UserError(
       f"{flag}={path}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "
       "identity; ALBERT has no projection where E = H, so such a model cannot be represented here"

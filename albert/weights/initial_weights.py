@@ -1,4 +1,4 @@
-"""The weights that a run starts from, in its config.json: known by content, so that their files may move."""
+"""Records in config.json which weights a run starts from. Their content identifies them, so their files may move."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATH, _SHA256 = "init_checkpoint", "init_checkpoint_sha256"
 
 
 def content_sha256(weights: WeightFile) -> str:
-  """SHA-256 of all weights under the original's names: the same for every file format and place."""
+  """SHA-256 of the names in the original and the values of all weights. It does not depend on file format or path."""
   digest = hashlib.sha256()
   for name in sorted(weights.names):
     value = weights.read(name)
@@ -27,7 +27,7 @@ def content_sha256(weights: WeightFile) -> str:
   return digest.hexdigest()
 
 
-def claim(
+def claim_initial_weights(
   output_dir: str,
   init_checkpoint: str,
   vocabulary: VocabularyId | None,
@@ -39,51 +39,52 @@ def claim(
   """Compares the weights that a command gives with those that the run in output_dir started from.
 
   Args:
-    output_dir: of the run.
-    init_checkpoint: what the command gives; empty for nothing.
-    vocabulary: that of the task, which the weights of a new run must have, too; None where it is not known.
+    output_dir: the directory of the run.
+    init_checkpoint: the weights that the command gives, see open_weights; empty if it gives none.
+    vocabulary: the vocabulary of the task, which the weights of a new run must also have; None if it is not known.
     from_scratch: whether the command asks for random weights.
-    is_started: whether the run has already saved something. Its weights are then not needed, and need not be there.
-    is_chief: false in a process that leaves the writing to another one, and so the hashing.
-  Returns: the entries of config.json.
+    is_started: whether the run has already saved something. Then its initial weights are not needed and may be deleted.
+    is_chief: whether this process writes config.json. Only this process hashes the weights of a new run.
+  Returns:
+    The entries of config.json that describe the initial weights.
   Raises:
     UserError: the run started from other weights, or the weights have another vocabulary.
   """
   path = files.join(output_dir, output_files.CONFIG)
   if not is_started or not files.exists(path):
-    return _of_new_run(init_checkpoint, vocabulary, is_chief=is_chief)
-  there = output_files.read_config(path)
-  recorded, expected = there.get(_PATH, ""), there.get(_SHA256, "")
-  entries = {key: there[key] for key in (_PATH, _SHA256) if key in there}
-  if from_scratch and recorded:
+    return _entries_of_new_run(init_checkpoint, vocabulary, is_chief=is_chief)
+  config = output_files.read_config(path)
+  recorded_path, recorded_sha256 = config.get(_PATH, ""), config.get(_SHA256, "")
+  if from_scratch and recorded_path:
     raise UserError(
-      f"{path}: this run started from {recorded}, not from random weights: leave --from_scratch out to resume it, or "
-      "give another --output_dir"
+      f"{path}: this run started from {recorded_path}, not from random weights: leave --from_scratch out to resume it, "
+      "or give another --output_dir"
     )
-  if init_checkpoint in ("", recorded):
-    return entries
-  if not recorded:
+  if init_checkpoint in ("", recorded_path):
+    return {key: config[key] for key in (_PATH, _SHA256) if key in config}
+  if not recorded_path:
     raise UserError(
       f"{path}: this run started from random weights, not from --init_checkpoint={init_checkpoint}: leave the flag out "
       "to resume it, or give another --output_dir"
     )
-  found = content_sha256(open_weights(init_checkpoint))
-  expected = expected or _content_if_there(recorded)
-  if not expected:
+  sha256 = content_sha256(open_weights(init_checkpoint))
+  expected_sha256 = recorded_sha256 or _sha256_if_readable(recorded_path)  # earlier versions recorded no hash
+  if not expected_sha256:
     log(
-      f"warning: {path} has no hash of {recorded}, which the run started from and which is gone: it cannot be compared "
-      f"with {init_checkpoint}"
+      f"warning: {path} has no hash of {recorded_path}, which the run started from and which is gone: it cannot be "
+      f"compared with {init_checkpoint}"
     )
-  elif found != expected:
+  elif sha256 != expected_sha256:
     raise UserError(
-      f"{path}: this run started from {recorded} (SHA-256 of the weights {expected[:12]}...), but --init_checkpoint="
-      f"{init_checkpoint} holds different weights ({found[:12]}...): leave the flag out to resume the run, or give "
-      "another --output_dir"
+      f"{path}: this run started from {recorded_path} (SHA-256 of the weights {expected_sha256[:12]}...), but "
+      f"--init_checkpoint={init_checkpoint} holds different weights ({sha256[:12]}...): leave the flag out to resume "
+      "the run, or give another --output_dir"
     )
-  return {_PATH: init_checkpoint, _SHA256: found}
+  return {_PATH: init_checkpoint, _SHA256: sha256}
 
 
-def _of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *, is_chief: bool) -> dict[str, Any]:
+def _entries_of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *, is_chief: bool) -> dict[str, Any]:
+  """Makes the entries of config.json for a run that has saved nothing, after checking its vocabulary."""
   if not init_checkpoint:
     return {_PATH: ""}
   weights = open_weights(init_checkpoint)
@@ -92,7 +93,8 @@ def _of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *, is_chi
   return {_PATH: init_checkpoint, **({_SHA256: content_sha256(weights)} if is_chief else {})}
 
 
-def _content_if_there(path: str) -> str:
+def _sha256_if_readable(path: str) -> str:
+  """As content_sha256 of the weights at a path; "" if they cannot be read."""
   try:
     return content_sha256(open_weights(path))
   except UserError:

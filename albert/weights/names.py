@@ -5,12 +5,11 @@ Weights have the names of the original everywhere in this project.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
 from albert.config.model import ModelConfig
-
-# V vocabulary, E embedding, H hidden, I intermediate, C classes.
 
 _TRANSFORMER = "bert/encoder/transformer"
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
@@ -32,50 +31,48 @@ def _layer_norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
 
 
 def encoder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-  """Original name -> shape of every weight of the embeddings, the layers and the pooler."""
-  width, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+  """Name in the original -> shape of every weight of the embeddings, the layers and the pooler."""
+  embedding, hidden, intermediate = config.embedding_size, config.hidden_size, config.intermediate_size
   shapes: dict[str, tuple[int, ...]] = {
-    WORD_EMBEDDINGS: (config.vocab_size, width),
-    "bert/embeddings/token_type_embeddings": (config.type_vocab_size, width),
-    "bert/embeddings/position_embeddings": (config.max_position_embeddings, width),
-    **_layer_norm("bert/embeddings/LayerNorm", width),
+    WORD_EMBEDDINGS: (config.vocab_size, embedding),
+    "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
+    "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
+    **_layer_norm("bert/embeddings/LayerNorm", embedding),
   }
-  if width != hidden:
-    shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", width, hidden)
-  for i in range(config.inner_group_num):
-    for g in range(config.num_attention_groups):
-      block = f"{_TRANSFORMER}/group_{g}/inner_group_{i}"
+  if embedding != hidden:
+    shapes |= _dense("bert/encoder/embedding_hidden_mapping_in", embedding, hidden)
+  for inner_group in range(config.inner_group_num):
+    for group in range(config.num_attention_groups):
+      block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
       for part in ("self/query", "self/key", "self/value", "output/dense"):
         shapes |= _dense(f"{block}/attention_1/{part}", hidden, hidden)
       shapes |= _layer_norm(f"{block}/LayerNorm", hidden)
-    for g in range(config.num_ffn_groups):
-      block = f"{_TRANSFORMER}/group_{g}/inner_group_{i}"
-      shapes |= _dense(f"{block}/ffn_1/intermediate/dense", hidden, inner)
-      shapes |= _dense(f"{block}/ffn_1/intermediate/output/dense", inner, hidden)
+    for group in range(config.num_ffn_groups):
+      block = f"{_TRANSFORMER}/group_{group}/inner_group_{inner_group}"
+      shapes |= _dense(f"{block}/ffn_1/intermediate/dense", hidden, intermediate)
+      shapes |= _dense(f"{block}/ffn_1/intermediate/output/dense", intermediate, hidden)
       shapes |= _layer_norm(f"{block}/LayerNorm_1", hidden)
   return shapes | _dense("bert/pooler/dense", hidden, hidden)
 
 
 def huggingface_group(layer: int, config: ModelConfig) -> int:
-  """The group of a layer in transformers. Its division of floats differs from floor(i * G / L) for a few L and G."""
+  """The group of a layer in transformers.
+
+  Layer i of L belongs to group floor(i * G / L) of G in the original. transformers divides floats instead, whose
+  rounding gives another group for a few L and G.
+  """
   return int(layer / (config.num_hidden_layers / config.num_hidden_groups))
 
 
 def huggingface_groups_agree(config: ModelConfig) -> bool:
   """Whether transformers assigns all layers to the same groups as the original."""
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
-  return all(huggingface_group(i, config) == i * groups // layers for i in range(layers))
+  return all(huggingface_group(layer, config) == layer * groups // layers for layer in range(layers))
 
 
 def num_parameters(shapes: dict[str, tuple[int, ...]]) -> int:
   """The number of parameters in weights of these shapes."""
-  total = 0
-  for shape in shapes.values():
-    size = 1
-    for length in shape:
-      size *= length
-    total += size
-  return total
+  return sum(map(math.prod, shapes.values()))
 
 
 class Head(NamedTuple):
@@ -91,12 +88,12 @@ class Head(NamedTuple):
 
 
 def heads(config: ModelConfig) -> dict[str, Head]:
-  """All heads of the original, by the names that this project gives them."""
-  vocab, width, hidden = config.vocab_size, config.embedding_size, config.hidden_size
+  """Name of a head in this project -> its weights, for all heads of the original."""
+  vocab, embedding, hidden = config.vocab_size, config.embedding_size, config.hidden_size
   masked_lm: dict[str, tuple[int | None, ...]] = {
     "cls/predictions/output_bias": (vocab,),
-    **_dense("cls/predictions/transform/dense", hidden, width),
-    **_layer_norm("cls/predictions/transform/LayerNorm", width),
+    **_dense("cls/predictions/transform/dense", hidden, embedding),
+    **_layer_norm("cls/predictions/transform/LayerNorm", embedding),
   }
   span: dict[str, tuple[int | None, ...]] = {
     **_dense("start_logits/dense", hidden, 1),
@@ -120,7 +117,7 @@ def _linear(prefix: str, classes: int | None, hidden: int) -> dict[str, tuple[in
   return {f"{prefix}output_weights": (classes, hidden), f"{prefix}output_bias": (classes,)}
 
 
-# Modules in the original -> in transformers. Their parameters are kernel and bias, or gamma and beta.
+# Module in the original -> module in transformers. Their parameters are kernel and bias, or gamma and beta.
 _MODULES = {
   "bert/embeddings/LayerNorm": "albert.embeddings.LayerNorm",
   "bert/encoder/embedding_hidden_mapping_in": "albert.encoder.embedding_hidden_mapping_in",
@@ -170,17 +167,17 @@ _BLOCK = re.compile(rf"^{_TRANSFORMER}/group_(\d+)/inner_group_(\d+)/(.+)$")
 _BLOCK_BACK = re.compile(r"^albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.(.+)$")
 
 
-class Translated(NamedTuple):
+class TranslatedName(NamedTuple):
   """A weight's name in the other library, and whether the other library has the transposed matrix."""
 
   name: str
-  transposed: bool
+  is_transposed: bool
 
 
-def to_huggingface(name: str) -> Translated | None:
+def to_huggingface(name: str) -> TranslatedName | None:
   """Translates a name of the original to transformers; None if transformers has no such weight."""
   if name in _ARRAYS:
-    return Translated(_ARRAYS[name], False)
+    return TranslatedName(_ARRAYS[name], False)
   module, _, parameter = name.rpartition("/")
   if parameter not in ("kernel", "bias", "gamma", "beta"):
     return None
@@ -192,13 +189,13 @@ def to_huggingface(name: str) -> Translated | None:
     translated = block_module and f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}.{block_module}"
   else:
     translated = _MODULES.get(module)
-  return Translated(f"{translated}.{suffix}", parameter == "kernel") if translated else None
+  return TranslatedName(f"{translated}.{suffix}", parameter == "kernel") if translated else None
 
 
-def from_huggingface(name: str) -> Translated | None:
+def from_huggingface(name: str) -> TranslatedName | None:
   """Translates a name of transformers (for encoder weights with the prefix `albert.`); None for an unknown name."""
   if name in _ARRAYS_BACK:
-    return Translated(_ARRAYS_BACK[name], False)
+    return TranslatedName(_ARRAYS_BACK[name], False)
   module, _, parameter = name.rpartition(".")
   if parameter not in ("weight", "bias"):
     return None
@@ -212,5 +209,5 @@ def from_huggingface(name: str) -> Translated | None:
     return None
   is_norm = "LayerNorm" in translated.rpartition("/")[2]
   if parameter == "weight":
-    return Translated(f"{translated}/{'gamma' if is_norm else 'kernel'}", not is_norm)
-  return Translated(f"{translated}/{'beta' if is_norm else 'bias'}", False)
+    return TranslatedName(f"{translated}/{'gamma' if is_norm else 'kernel'}", not is_norm)
+  return TranslatedName(f"{translated}/{'beta' if is_norm else 'bias'}", False)

@@ -21,7 +21,10 @@ _GROUP = re.compile(r"/group_(\d+)/")
 
 
 def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
-  """The name that a weight of a deeper network has in a shallower one: group g of n is group floor(g * m / n) of m."""
+  """The name of the weight in a shallower network that initializes a weight of a deeper one.
+
+  Group g of the deeper network's n groups is initialized from group floor(g * m / n) of the shallower network's m.
+  """
 
   def replace_group(match: re.Match[str]) -> str:
     return f"/group_{int(match.group(1)) * num_source_groups // num_groups}/"
@@ -75,8 +78,8 @@ def warm_start(
       read them as missing (see albert.weights.files.open_weights).
     from_shallower: whether a model with more groups of layers may be initialized from a checkpoint with fewer groups
       (ALBERT, appendix A.1: deeper networks start from shallower ones).
-    config: the model's config. It is compared with the config beside the weights in the fields that do not show in the
-      shapes of the weights. None: not compared.
+    config: the model's config, or None. If there is a config beside the weights, the fields that the shapes of the
+      weights do not determine are compared with it.
     head_settings: settings that must match before the head in the checkpoint is reused (see Task.head_settings); they
       are compared with those of the run that the weights come from.
     vocabulary: the model's vocabulary, which must be that of the weights; None if it is not known.
@@ -92,29 +95,30 @@ def warm_start(
     file.check_vocabulary(vocabulary.sha256, vocabulary.name)
   _check_config(path, file, config, from_shallower=from_shallower)
   source_names = _source_names(list(variables), list(source), from_shallower=from_shallower)
-  zeros = [
-    n for prefix in unused if not any(s.startswith(prefix) for s in source) for n in variables if n.startswith(prefix)
-  ]
+  zero_prefixes = tuple(prefix for prefix in unused if not any(name.startswith(prefix) for name in source))
+  zeros = {name for name in variables if name.startswith(zero_prefixes)}
   missing: list[str] = []
   misshapen: list[str] = []
-  kept: list[str] = []
+  not_assigned: list[str] = []
   for name, variable in variables.items():
     if name in zeros:
       continue
     if source_names[name] not in source:
-      (kept if name.startswith(tuple(newly_initialized)) else missing).append(name)
+      may_be_missing = name.startswith(tuple(newly_initialized))
+      (not_assigned if may_be_missing else missing).append(name)
     elif source[source_names[name]].shape != tuple(variable.shape):
       misshapen.append(f"{name} {list(source[source_names[name]].shape)} instead of {list(variable.shape)}")
-  not_used = [n for n in source if n not in set(source_names.values()) and not n.startswith(tuple(ignored))]
+  used = set(source_names.values())
+  not_used = [name for name in source if name not in used and not name.startswith(tuple(ignored))]
   _check_all_match(path, newly_initialized, missing, misshapen, not_used)
-  if any(name.startswith(tuple(newly_initialized)) and name not in kept for name in variables):
+  if any(name.startswith(tuple(newly_initialized)) and name not in not_assigned for name in variables):
     _check_head(path, file, head_settings or {})
   for name, variable in variables.items():
     if name in zeros:
       variable.assign(tf.zeros_like(variable))
-    elif name not in kept:
+    elif name not in not_assigned:
       variable.assign(file.read(source_names[name]))
-  return kept
+  return not_assigned
 
 
 def _check_all_match(
@@ -128,15 +132,17 @@ def _check_all_match(
     missing: names of variables that the checkpoint lacks.
     misshapen: names of variables with another shape in the checkpoint, each followed by both shapes.
     not_used: names of weights in the checkpoint that the model lacks.
+  Raises:
+    UserError: one of the three lists is not empty.
   """
   if missing and set(POOLER) <= set(missing) and _use_only_the_pooler(missing):
     raise UserError(_missing_pooler_message(path, missing))
   for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", not_used)):
     if names:
-      is_head = names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names)
+      only_head_differs = names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names)
       remedy = (
         "--fresh_head to initialize the head anew"
-        if is_head
+        if only_head_differs
         else "the --albert_config_file or --model of these weights"
       )
       raise UserError(
@@ -158,7 +164,7 @@ def _missing_pooler_message(path: str, missing: Sequence[str]) -> str:
 
 
 def _check_config(path: str, file: WeightFile, config: ModelConfig | None, *, from_shallower: bool) -> None:
-  """Refuses weights whose config differs from the model's in a field that the shapes do not show."""
+  """Refuses weights whose config differs from the model's in a field that does not affect the shapes of weights."""
   file_config = file.config()
   if file_config is None or file.config_file is None:
     return
@@ -180,14 +186,14 @@ def _check_config(path: str, file: WeightFile, config: ModelConfig | None, *, fr
 
 
 def _check_head(path: str, file: WeightFile, head_settings: Mapping[str, Any]) -> None:
-  """Refuses a head that was trained for another task or other labels, which the shapes may not show."""
+  """Refuses a head that was trained for another task or other labels, even if its weights have the right shapes."""
   if file.run_file is None:
     return
   run = output_files.read_config(file.run_file)
-  trained_with = {"task": run.get("task"), **run.get("data", {})}
+  run_settings = {"task": run.get("task"), **run.get("data", {})}
   for key, value in head_settings.items():
-    if key in trained_with and trained_with[key] != value:
+    if key in run_settings and run_settings[key] != value:
       raise UserError(
-        f"--init_checkpoint={path}: its head was trained with {key} {trained_with[key]!r}, this run has {value!r}; "
+        f"--init_checkpoint={path}: its head was trained with {key} {run_settings[key]!r}, this run has {value!r}; "
         "give --fresh_head to initialize the head anew"
       )

@@ -53,7 +53,7 @@ def test_the_papers_pretraining_recipe_has_the_papers_numbers():
 
 def defaults(task: str, **given: object) -> dict[str, str]:
   """Flag -> the default that --help shows if these flags are on the command line, too."""
-  return {flag.name: flag.default for flag in script_help.page(task, given).flags}
+  return {flag.name: flag.default for flag in script_help.make_page(task, given).flags}
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_help_shows_the_settings_of_the_run_in_output_dir(tmp_path):
   values = {"task": "race", "optimizer": {"learning_rate": 0.25}, "train": {"num_train_steps": 7}}
   (tmp_path / "config.json").write_text(json.dumps(values))
   assert defaults("race", output_dir=str(tmp_path))["learning_rate"] == "0.25"
-  page = script_help.page("race", {"output_dir": str(tmp_path)})
+  page = script_help.make_page("race", {"output_dir": str(tmp_path)})
   assert f"Defaults are the values of the run in {tmp_path}." in page.notes
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
 def test_every_flag_is_listed_once_and_under_a_heading(task):
-  page = script_help.page(task, {})
+  page = script_help.make_page(task, {})
   assert len({flag.name for flag in page.flags}) == len(page.flags)
   shown = render("run_x.py", "", page)
   assert [line[:-1] for line in shown.splitlines() if line[:-1] in GROUPS] == list(GROUPS)

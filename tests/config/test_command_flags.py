@@ -56,7 +56,7 @@ def parse(*words: str) -> None:
 def test_a_value_out_of_range_is_an_error(word: str, message: str):
   with pytest.raises(flags.IllegalFlagValueError) as caught:
     parse(word)
-  assert command_flags.shortened(str(caught.value)).endswith(message)
+  assert command_flags.shorten(str(caught.value)).endswith(message)
 
 
 @pytest.mark.usefixtures("defined")

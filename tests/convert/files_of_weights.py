@@ -64,7 +64,7 @@ def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) 
     there = to_huggingface(name)
     assert there is not None
     key = there.name if prefix else there.name.removeprefix("albert.")
-    tensors[key] = np.ascontiguousarray(value.T) if there.transposed else value
+    tensors[key] = np.ascontiguousarray(value.T) if there.is_transposed else value
   return tensors
 
 

@@ -318,7 +318,7 @@ def test_another_process_may_convert_to_the_same_place(tmp_path, monkeypatch):
 def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
   source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
-  with pytest.raises(UserError, match="tanh approximation alone"):
+  with pytest.raises(UserError, match="only the tanh approximation"):
     convert(source, str(tmp_path / "out"), "tf1")
 
 

@@ -18,7 +18,7 @@ from albert.data.dataset import InputContext
 from albert.data.dynamic_masking import DynamicMasking, unmasked_ids
 from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
-from albert.io import files
+from albert.io.globs import expand_globs
 from albert.tasks.pretraining import PretrainingTask
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
 from data_prep.create_pretraining_data import prepare
@@ -256,7 +256,7 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
 
 
 def test_shards_without_masks_hold_none(shards: dict[str, str]):
-  paths = files.expand_globs(shards["none"])
+  paths = expand_globs(shards["none"])
   features = schema.pretraining_features(LENGTH, PREDICTED)
   for batch in pipeline.evaluation_batches(count_and_hash_shards(paths), features, batch_size=64).as_numpy_iterator():
     assert not batch[schema.MASKED_LM_WEIGHTS].any()

@@ -35,7 +35,7 @@ from albert.predict.exported_model import read_description
 from albert.predict.requests import JSON, RequestParser
 from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
-from albert.runs.directory_lock import _owner
+from albert.runs.directory_lock import _parse_owner
 from albert.settings.sources import Settings
 from albert.tasks.glue.specs import parse_labels
 from albert.tasks.race import data as race_data
@@ -321,7 +321,7 @@ PLACES = {
   "experiment": Place("e.json", EXPERIMENT, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
   "feature cache": Place("footer", {"num_examples": 3, "sha256": "ab"}, _read_cached_features, named="its end"),
   "lock": Place(
-    "lock", {"pid": 3, "host": "h", "token": "t"}, lambda d: _owner((d / "lock").read_bytes()), damage=None
+    "lock", {"pid": 3, "host": "h", "token": "t"}, lambda d: _parse_owner((d / "lock").read_bytes()), damage=None
   ),
   "TF_CONFIG": Place(
     "value",

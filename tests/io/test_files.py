@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.io import file_errors, files, processes
+from albert.io.globs import expand_globs
 from tests.file_limits import file_size_limit
 
 
@@ -28,7 +29,7 @@ def test_expand_globs(tmp_path: Path) -> None:
     (tmp_path / name).write_text("x")
   (tmp_path / "sub").mkdir()
   (tmp_path / "sub" / "d.txt").write_text("x")
-  paths = files.expand_globs(f"{tmp_path}/b.txt, {tmp_path}/*.txt,{tmp_path}/**/d.txt,{tmp_path}/odd[1].txt")
+  paths = expand_globs(f"{tmp_path}/b.txt, {tmp_path}/*.txt,{tmp_path}/**/d.txt,{tmp_path}/odd[1].txt")
   assert [os.path.relpath(path, tmp_path) for path in paths] == ["a.txt", "b.txt", "odd[1].txt", "sub/d.txt"]
 
 
@@ -36,13 +37,13 @@ def test_expand_globs_errors(tmp_path: Path) -> None:
   (tmp_path / "empty").touch()
   (tmp_path / "full").write_text("x")
   with pytest.raises(UserError, match="--train_file is empty"):
-    files.expand_globs(" , ", flag="--train_file")
+    expand_globs(" , ", flag="--train_file")
   with pytest.raises(UserError, match=re.escape(f"--input_file: '{tmp_path}/absent*' matches no file")):
-    files.expand_globs(f"{tmp_path}/full,{tmp_path}/absent*")
+    expand_globs(f"{tmp_path}/full,{tmp_path}/absent*")
   with pytest.raises(UserError, match=f"{tmp_path}/empty is empty"):
-    files.expand_globs(f"{tmp_path}/*")
+    expand_globs(f"{tmp_path}/*")
   with pytest.raises(UserError, match=f"{tmp_path} is a directory"):
-    files.expand_globs(str(tmp_path))
+    expand_globs(str(tmp_path))
 
 
 def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
   (tmp_path / "outside").symlink_to(outside)
 
   def found(pattern: str) -> list[str]:
-    return [os.path.relpath(path, tmp_path) for path in files.expand_globs(f"{tmp_path}/{pattern}")]
+    return [os.path.relpath(path, tmp_path) for path in expand_globs(f"{tmp_path}/{pattern}")]
 
   assert found("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
   assert found("b/**/c/*.txt") == ["b/c/c.txt"]
@@ -71,9 +72,9 @@ def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
   assert found("*/d.txt") == ["outside/d.txt"]
   (tmp_path / "gone.txt").symlink_to(tmp_path / "target")
   with pytest.raises(UserError, match=r"gone.txt: is a link to .*target, which cannot be read \(No such file"):
-    files.expand_globs(f"{tmp_path}/*.txt")
+    expand_globs(f"{tmp_path}/*.txt")
   with pytest.raises(UserError, match=r"b/loop: is a link to loop, which cannot be read \(Too many levels"):
-    files.expand_globs(f"{tmp_path}/b/lo*")
+    expand_globs(f"{tmp_path}/b/lo*")
 
 
 def test_pipes_sockets_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -81,11 +82,11 @@ def test_pipes_sockets_and_devices_are_refused_and_not_waited_for(tmp_path: Path
   with socket.socket(socket.AF_UNIX) as server:
     server.bind(str(tmp_path / "socket.txt"))
   for path, kind in ((tmp_path / "pipe.txt", "pipe"), (tmp_path / "socket.txt", "socket"), ("/dev/null", "device")):
-    for attempt in (files.open_file, files.expand_globs, files.read_json):
+    for attempt in (files.open_file, expand_globs, files.read_json):
       with pytest.raises(UserError, match=f"{path} is a {kind}, not a regular file: "):
         attempt(str(path))
   with pytest.raises(UserError, match=r"pipe.txt is a pipe"):
-    files.expand_globs(f"{tmp_path}/*.txt")
+    expand_globs(f"{tmp_path}/*.txt")
   writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_bytes(b"text"))
   writer.start()
   with files.open_file(str(tmp_path / "pipe.txt"), or_pipe=True) as file:
@@ -230,7 +231,7 @@ def test_local_and_remote_alike(tmp_path: Path, scheme: str) -> None:
   assert not files.is_dir(path)
   assert files.size(path) == 10
   assert files.listdir(root) == ["sub"]
-  assert files.expand_globs(files.join(root, "sub", "f*")) == [path]
+  assert expand_globs(files.join(root, "sub", "f*")) == [path]
   with files.open_file(path) as file:
     file.seek(5)
     assert file.read(3) == b"byt"
@@ -279,34 +280,38 @@ def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: 
 def test_a_remote_file_system_that_does_not_answer(path: str, kind: type, message: str) -> None:
   with pytest.raises(tf.errors.OpError) as caught:
     files.exists(path)
-  fault = file_errors.fault_of(caught.value)
+  fault = file_errors.convert_file_error(caught.value)
   assert type(fault) is kind
   assert str(fault).startswith(message)
 
 
 def test_faults_of_tensorflow_and_of_the_system() -> None:
-  assert file_errors.fault_of(ValueError("No space left on device")) is None
-  assert file_errors.fault_of(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
+  assert file_errors.convert_file_error(ValueError("No space left on device")) is None
+  assert file_errors.convert_file_error(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
   full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
-  assert type(file_errors.fault_of(full)) is RunError
+  assert type(file_errors.convert_file_error(full)) is RunError
   absent = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
-  assert type(file_errors.fault_of(absent)) is UserError
+  assert type(file_errors.convert_file_error(absent)) is UserError
   renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
-  assert str(file_errors.fault_of(renamed)).startswith("b: cannot use it (No space left on device): run the same")
-  assert str(file_errors.fault_of(OSError("odd"))).startswith("odd: run the same command again")
+  assert str(file_errors.convert_file_error(renamed)).startswith(
+    "b: cannot use it (No space left on device): run the same"
+  )
+  assert str(file_errors.convert_file_error(OSError("odd"))).startswith("odd: run the same command again")
   with pytest.raises(UnicodeEncodeError) as caught:
     tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
-  assert "caf\udce9: this name or text has bytes that are not UTF-8" in str(file_errors.fault_of(caught.value))
+  assert "caf\udce9: this name or text has bytes that are not UTF-8" in str(
+    file_errors.convert_file_error(caught.value)
+  )
 
 
 def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
   error = tf.errors.InvalidArgumentError(None, None, "iterating over a symbolic tf.Tensor is not allowed")
-  assert file_errors.fault_of_temporary_directory(error) is None
+  assert file_errors.temporary_directory_error(error) is None
   broken = mock.Mock(side_effect=OSError(errno.EIO, "Input/output error"))
   monkeypatch.setattr(file_errors.tempfile, "TemporaryFile", broken)
-  fault = file_errors.fault_of_temporary_directory(error)
+  fault = file_errors.temporary_directory_error(error)
   assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", str(fault))
-  assert file_errors.fault_of_temporary_directory(ValueError("not TensorFlow's")) is None
+  assert file_errors.temporary_directory_error(ValueError("not TensorFlow's")) is None
 
 
 def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):

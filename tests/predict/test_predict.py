@@ -156,7 +156,7 @@ def test_blank_lines() -> None:
   parser = RequestParser(PAIR, AUTO, "file")
   assert parser.detect_format([b"", b" "]) is False
   found = [parser.parse(i, line) for i, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
-  assert [request.line if request else None for request in found] == [None, 2, None, 4]
+  assert [request.line_number if request else None for request in found] == [None, 2, None, 4]
   with pytest.raises(UserError, match="file, line 6: has 1 columns"):
     RequestParser(PAIR, AUTO, "file").parse(6, b"a")
   windows = answers.answer_batches(
@@ -251,7 +251,7 @@ def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch
   monkeypatch.setattr(input_lines, "_MAX_AHEAD_BYTES", 2000)
   monkeypatch.setattr(answers, "_MAX_BATCH_BYTES", 3000)
   file = io.BytesIO(b"".join(b"x" * 999 + b"\n" for _ in range(100)))
-  reader = answers.windows(file, 64)
+  reader = answers.read_line_batches(file, 64)
   assert [len(line) for line in next(reader)] == [1000] * 2
   assert file.tell() <= 6000
   model = Lengths()

@@ -94,7 +94,7 @@ _OWNER = """
 import sys, time
 from albert.runs import directory_lock
 if sys.argv[2] == "no flock":
-  directory_lock.DirectoryLock._flock = lambda self: False
+  directory_lock.DirectoryLock._take_flock = lambda self: False
   directory_lock.SETTLE_SECONDS = 0.01
 directory_lock.DirectoryLock(sys.argv[1], "training").acquire()
 print("locked", flush=True)
@@ -112,7 +112,7 @@ def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, 
     with pytest.raises(UserError, match=f"process {owner.pid} on host"):
       DirectoryLock(path, "training").acquire()
   else:
-    monkeypatch.setattr(DirectoryLock, "_flock", lambda self: False)
+    monkeypatch.setattr(DirectoryLock, "_take_flock", lambda self: False)
     monkeypatch.setattr(directory_lock, "SETTLE_SECONDS", 0.01)
   owner.send_signal(signal.SIGKILL)
   owner.wait()

@@ -92,7 +92,9 @@ def test_training_is_resumed_with_no_other_flag_than_output_dir(tmp_path: Path, 
   assert (config.init_checkpoint, config.from_scratch) == ("/weights", False)
   assert (config.train.num_train_steps, config.train.input_parts) == (7, 2)
   data = Settings(task, {"output_dir": str(run), "do_train": True}).data_config()
-  assert data.recorded().items() >= {name: v for name, v in DATA[task].items() if name != "spm_model_file"}.items()
+  assert (
+    data.reusable_values().items() >= {name: v for name, v in DATA[task].items() if name != "spm_model_file"}.items()
+  )
   scratch = write_run(tmp_path / "scratch", task, init_checkpoint="")
   assert Settings(task, {"output_dir": str(scratch), "do_train": True}).run_config().from_scratch
 

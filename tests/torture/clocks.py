@@ -47,7 +47,7 @@ def heartbeat(context: Context) -> str | None:
   """A lock that is renewed keeps others out, whatever the clock says; one that is not renewed can be taken."""
   directory = str(context.new_directory("lock"))
   with (
-    mock.patch.object(directory_lock.DirectoryLock, "_flock", _no_flock),
+    mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _no_flock),
     mock.patch.multiple(
       directory_lock, RENEWAL_SECONDS=0.05, SETTLE_SECONDS=0.1, _POLL_SECONDS=0.1, STALE_SECONDS=1.0,
       _has_ended=lambda content: False,

@@ -132,7 +132,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
   FileReader(output_files.EVAL_RESULTS, lambda path: output_files.read_results(str(path))),
   FileReader(output_files.METRICS, lambda path: log_lines.read(str(path))),
-  FileReader(ROWS, lambda path: log_lines.read(str(path), key="digest", kind=str)),
+  FileReader(ROWS, lambda path: log_lines.read(str(path), key="digest", key_type=str)),
   FileReader(output_files.PREDICTION_SOURCES, lambda path: PredictionSources(str(path.parent), [], {}).are_complete()),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(

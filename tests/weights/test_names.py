@@ -41,7 +41,7 @@ def test_names_come_back_from_hugging_face():
   assert None not in there.values()
   assert len({translated.name for translated in there.values()}) == len(names)
   for name, translated in there.items():
-    assert from_huggingface(translated.name) == (name, translated.transposed)
+    assert from_huggingface(translated.name) == (name, translated.is_transposed)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from albert.config.run import FinetuningConfig
 from albert.data import tables
 from albert.errors import UserError
 from albert.io import files, json_values
-from albert.io.json_values import shown
+from albert.io.globs import expand_globs
+from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
 
 LEVELS = ("middle", "high")
@@ -98,7 +99,7 @@ def find_passages(folder: str, flag: str) -> list[str]:
   for layout in (files.join("*", "*.txt"), "*.txt"):
     pattern = files.join(folder, layout)
     try:
-      return files.expand_globs(pattern, flag=flag)
+      return expand_globs(pattern, flag=flag)
     except UserError as error:
       if "matches no file" not in str(error):
         raise
@@ -139,7 +140,9 @@ def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQ
     texts, options = passage.questions, passage.options
     answers = passage.answers if with_answers else [None] * len(texts)
     if not isinstance(answers, list):
-      problem = "lacks 'answers'" if answers is msgspec.UNSET else f"'answers' must be a list, it is {shown(answers)}"
+      problem = (
+        "lacks 'answers'" if answers is msgspec.UNSET else f"'answers' must be a list, it is {format_value(answers)}"
+      )
       raise UserError(f"{where} {problem}: {_REMEDY}")
     if not len(texts) == len(options) == len(answers):
       raise UserError(
@@ -249,5 +252,7 @@ def _set_answer(where: str, question: ChoiceQuestion, answer: Any, index: int) -
   """Returns the question with its answer. `answer` is the value in the file, for the error message."""
   if index == UNKNOWN:
     last = option_name(len(question.options) - 1)
-    raise UserError(f"{where}: answer {shown(answer)} is not one of the options, which are A to {last}: {_REMEDY}")
+    raise UserError(
+      f"{where}: answer {format_value(answer)} is not one of the options, which are A to {last}: {_REMEDY}"
+    )
   return dataclasses.replace(question, answer=index)

@@ -15,6 +15,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
+from albert.io.globs import expand_globs
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
@@ -47,7 +48,7 @@ class RaceTask(FinetuningTask):
     config, flag = self.config, f"--{_FLAGS[split]}"
     paths = getattr(config, _FLAGS[split])
     if paths:
-      return find_passages(paths, flag) if files.is_dir(paths) else files.expand_globs(paths, flag=flag)
+      return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
     if not config.data_dir:
       raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
     # In the original code --data_dir is the folder that contains RACE.

@@ -12,7 +12,7 @@ from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
 from albert.io import files
-from albert.io.json_values import shown
+from albert.io.json_values import format_value
 
 _REMEDY = "give a file in the form of SQuAD"
 _Entry = TypeVar("_Entry")
@@ -219,8 +219,8 @@ def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
     offset = context.find(text)
     remedy = "which the paragraph does not have" if offset < 0 else f"which the paragraph has at {offset}"
     raise UserError(
-      f"{where}: answer_start {start} (in characters, from 0) points at {shown(text_at_start)}, but the answer is "
-      f"{shown(text)}, {remedy}"
+      f"{where}: answer_start {start} (in characters, from 0) points at {format_value(text_at_start)}, but the answer "
+      f"is {format_value(text)}, {remedy}"
     )
   return SquadAnswer(text, start)
 

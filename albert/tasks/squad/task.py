@@ -17,6 +17,7 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
+from albert.io.globs import expand_globs
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
@@ -76,7 +77,7 @@ class SquadTask(FinetuningTask):
     if not globs:
       missing = "--eval_file (or --predict_file)" if split == DEV else flag
       raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
-    return files.expand_globs(globs, flag=flag)
+    return expand_globs(globs, flag=flag)
 
   def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split."""

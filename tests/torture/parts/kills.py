@@ -190,7 +190,7 @@ def _saving(rng: random.Random) -> Kill:
 
 _START = _any_of(
   _call("albert.runs.directory_lock:DirectoryLock.acquire"),
-  _call("albert.runs.run_directory:claim"),
+  _call("albert.runs.run_directory:claim_directory"),
   _call("albert.runs.run_directory:write_environment"),
   _call("albert.runs.metrics_log:MetricsLog.__init__", when="before"),
   _call("albert.estimator:Estimator.__init__", 1, 0.3, when="within"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from albert.data import tables
 from albert.errors import UserError
-from albert.io.json_values import without_surrogates
+from albert.io.json_values import replace_surrogates
 from albert.tasks import predictions
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
@@ -314,11 +314,11 @@ def _files(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
       # Lone surrogates as JSON has them: the readers replace each.
       given = [prepare(text.decode("utf-8", "surrogatepass" if _has_surrogates(text) else "replace")) for text in texts]
       if name in ("a.tsv", "a.csv"):
-        given = [without_surrogates(text) for text in given]
+        given = [replace_surrogates(text) for text in given]
       if name == "a.tsv":
         given = [text or "." for text in given]
       directory = context.new_directory("files")
-      expected = given if name == "predictions" else [without_surrogates(text) for text in given]
+      expected = given if name == "predictions" else [replace_surrogates(text) for text in given]
       expected = [_cell(text) for text in expected][:_TEXTS] if name == "mistakes" else expected
       return _read_back(name, given, directory), expected
 
