@@ -44,9 +44,13 @@ def _setup_arguments() -> dict[str, Any]:
   return dict(setup.call_args.kwargs)
 
 
-def console_commands() -> list[str]:
-  """The names of the commands that setup.py installs."""
-  return [line.partition(" = ")[0] for line in _setup_arguments()["entry_points"]["console_scripts"]]
+def console_commands() -> dict[str, str]:
+  """Name of each command that setup.py installs -> its script or module: run_squad.py, albert.export."""
+  targets = dict(line.split(" = ") for line in _setup_arguments()["entry_points"]["console_scripts"])
+  return {
+    name: target.replace(".commands:", ".") if ".commands:" in target else f"{target.partition(':')[0]}.py"
+    for name, target in targets.items()
+  }
 
 
 def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
@@ -110,7 +114,7 @@ def _undeclared(paths: list[Path], extras: tuple[str, ...]) -> set[str]:
   }
 
 
-def _documents() -> list[Path]:
+def documents() -> list[Path]:
   return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -166,19 +170,16 @@ def test_every_script_is_a_module() -> None:
 
 
 def test_every_command_has_a_console_command() -> None:
-  """Modules with a function run_command(), and scripts."""
-  targets = dict(line.split(" = ") for line in _setup_arguments()["entry_points"]["console_scripts"])
-  scripts = {f"{path.stem}:main" for path in ROOT.glob("run_*.py")}
+  """A command is a script, or a module with a function run_command()."""
   modules = {
     path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__main__")
     for path in _python_files(*PACKAGES)
     if re.search(r"^def run_command\(", path.read_text(encoding="utf-8"), re.MULTILINE)
   }
-  entries = {f"{module.partition('.')[0]}.commands:{module.partition('.')[2]}" for module in modules}
-  assert set(targets.values()) == scripts | entries
-  for name, target in targets.items():
-    if target not in scripts:
-      assert name == f"albert-{target.partition(':')[2].replace('_', '-')}"
+  assert sorted(console_commands().values()) == sorted({path.name for path in ROOT.glob("run_*.py")} | modules)
+  for name, target in console_commands().items():
+    if target in modules:
+      assert name == f"albert-{target.partition('.')[2].replace('_', '-')}"
 
 
 def test_errors_say_what_to_install() -> None:
@@ -191,7 +192,7 @@ def test_errors_say_what_to_install() -> None:
     assert [line for line in re.findall(r"'([^']+)'", " ".join(advice)) if line not in extras] == []
 
 
-@pytest.mark.parametrize("path", _documents() + CONSTRAINTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", documents() + CONSTRAINTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_only_extras_that_exist(path: Path) -> None:
   text = path.read_text(encoding="utf-8")
   named = {name for names in re.findall(r"'(?:\.|albert-tf2)\[([\w,-]+)\]'", text) for name in names.split(",")}
@@ -218,7 +219,7 @@ def test_python_versions_agree() -> None:
   assert f",{' '.join(versions)},BASE_PYTHON)" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_only_what_exists(path: Path) -> None:
   text = path.read_text(encoding="utf-8")
   makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -158,7 +158,7 @@ def test_text_to_answers_in_an_empty_directory(installation: Installation, tmp_p
   run(
     *("albert-pretrain", "--recipe=configs/pretraining_demo.json", "--input_file=shards/*.tfrecord", "--do_train"),
     *("--eval_input_file=shards/*.tfrecord", "--do_eval", vocabulary, "--output_dir=run", "--train_batch_size=4"),
-    *("--num_train_steps=3", "--num_warmup_steps=1", "--max_eval_steps=2"),
+    *("--num_train_steps=3", "--num_warmup_steps=1", "--max_eval_steps=2", "--vocab_size=400"),
   )
   run("albert-convert", "--init_checkpoint=run", "--output_dir=converted", "--format=huggingface", vocabulary)
   assert (tmp_path / "converted" / "model.safetensors").exists()
