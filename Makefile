@@ -5,12 +5,14 @@ VENV_BEAM := .venv-beam
 VENV_TFA := .venv-tfa
 VENV_PARITY := .venv-parity
 VENV_TPU := .venv-tpu
+VENV_DOCS := .venv-docs
 PYTHON := $(VENV)/bin/python
-# The Pythons that make .venv (also .venv-beam and .venv-parity), .venv-tfa and .venv-tpu; empty: the first suitable
-# one on the PATH.
+# The Pythons that make .venv (also .venv-beam and .venv-parity), .venv-tfa, .venv-tpu and .venv-docs; empty: the first
+# suitable one on the PATH.
 BASE_PYTHON ?=
 BASE_PYTHON_TFA ?=
 BASE_PYTHON_TPU ?=
+BASE_PYTHON_DOCS ?=
 # For example: make test PYTEST_ARGS='tests/data -x'
 PYTEST_ARGS ?=
 # A file's tests stay together, so that each of its trained models is made once; the order of the files is kept, since
@@ -29,7 +31,7 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-slow test-beam test-tfa test-tpu torture lint format bench parity tpu-aot clean distclean
+.PHONY: help setup setup-tpu demo test test-slow test-beam test-tfa test-tpu torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -80,12 +82,16 @@ test-tpu: setup-tpu  ## lower and compile the training steps for a TPU that need
 tpu-aot: setup-tpu  ## find the largest batches that fit Cloud TPU v3 and v5e (hours; goes on where it was stopped)
 	$(VENV_TPU)/bin/python benchmarks/tpu_aot.py $(TPU_ARGS)
 
+docs: $(VENV_DOCS)/installed  ## build the documentation site in site/, in .venv-docs; a broken link or reference fails
+	$(VENV_DOCS)/bin/python -m docs.builder.assemble build/docs
+	$(VENV_DOCS)/bin/zensical build --strict --clean --config-file mkdocs.yml
+
 clean:  ## remove builds and caches
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## remove the environments, too
-	rm -rf $(VENV) $(VENV_BEAM) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU)
+	rm -rf $(VENV) $(VENV_BEAM) $(VENV_TFA) $(VENV_PARITY) $(VENV_TPU) $(VENV_DOCS)
 
 # $(call new_venv,folder,candidates,wanted,variable), the beginning of a line of shell. A candidate is run, since a
 # launcher may exist whose Python doesn't.
@@ -138,6 +144,12 @@ $(VENV_TPU)/installed: setup.py constraints/tpu.txt
 	echo "Installing TensorFlow for Cloud TPU and the rest into $(VENV_TPU) (3 GB; some minutes) ..."; \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps -r constraints/tpu.txt; \
 	$(VENV_TPU)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
+	touch $@
+
+# What the pages are made with, and what the definitions of the flags import: no TensorFlow.
+$(VENV_DOCS)/installed: constraints/docs.txt
+	$(call new_venv,$(VENV_DOCS),$(or $(BASE_PYTHON_DOCS),$(CANDIDATES)),3.11 3.12 3.13,BASE_PYTHON_DOCS) \
+	$(VENV_DOCS)/bin/python $(PIP_INSTALL) --no-deps -r constraints/docs.txt; \
 	touch $@
 
 comma := ,

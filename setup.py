@@ -97,6 +97,8 @@ setup(
     "tflite": ["ai-edge-litert>=1.0"],
     # What is compared with, in results and in speed.
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
+    # The documentation site, beside what the definitions of the flags import.
+    "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
     "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
   },
 )

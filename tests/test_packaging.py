@@ -30,7 +30,10 @@ EXTRAS_OF_PROFILE = {
   "beam.txt": ("beam", "dev"),
   "parity.txt": ("parity", "dev"),
   "tpu.txt": ("tpu", "dev"),
+  "docs.txt": ("docs",),
 }
+# Has an extra alone, without what every installation takes: TensorFlow is not needed to build the documentation.
+DOCS = "docs.txt"
 
 # Distributions whose import name is another.
 DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
@@ -105,7 +108,7 @@ def _distribution(module: str) -> str:
 
 def _undeclared(paths: list[Path], extras: tuple[str, ...]) -> set[str]:
   declared = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
-  own = {*PACKAGES, "benchmarks", "tests", "conftest", *_setup_arguments()["py_modules"]}
+  own = {*PACKAGES, "benchmarks", "docs", "tests", "conftest", *_setup_arguments()["py_modules"]}
   return {
     f"{path.relative_to(ROOT)} imports {module}"
     for path in paths
@@ -134,7 +137,10 @@ def test_constraints_pin_exactly_and_in_order(path: Path) -> None:
 @pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.name)
 def test_constraints_satisfy_setup(path: Path) -> None:
   pins = _pins(path)
+  always = {str(requirement) for requirement in _requirements(())}
   for requirement in _requirements(EXTRAS_OF_PROFILE[path.name]):
+    if path.name == DOCS and str(requirement) in always:
+      continue
     name = str(canonicalize_name(requirement.name))
     # In the TPU profile the same library has another name.
     pin = pins.get("tensorflow-tpu" if path.name == "tpu.txt" and name == "tensorflow" else name)
@@ -148,6 +154,15 @@ def test_tpu_profile_is_the_default_one_with_another_tensorflow() -> None:
   for name in ("libtpu", "jax", "jaxlib"):
     del tpu[name]
   assert {str(pin) for pin in tpu.values()} == {str(pin) for pin in default.values()}
+
+
+def test_documentation_profile_agrees_with_the_default_one() -> None:
+  default, docs = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints" / DOCS)
+  assert docs.keys() & default.keys() >= {"absl-py", "msgspec", "numpy", "ruff"}
+  assert {name: docs[name].specifier for name in docs.keys() & default.keys()} == {
+    name: default[name].specifier for name in docs.keys() & default.keys()
+  }
+  assert not {"tensorflow", "tf-keras"} & docs.keys()
 
 
 def test_imports_of_the_library_are_declared() -> None:

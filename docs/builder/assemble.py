@@ -1,0 +1,229 @@
+"""Collects the sources of the documentation site in one folder: `python -m docs.builder.assemble build/docs`.
+
+The documents of docs/ are copied. Documents elsewhere in the repository (the changelog, measurements), and files that a
+document links to, become pages, so that every link of a document works in the site too. A line
+`<!-- generated: NAME -->` of a document is replaced by what GENERATED makes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+from docs.builder import api, commands, tables
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Documents outside docs/ that have a place in the navigation.
+_DOCUMENTS = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+# Folders outside docs/ whose documents are pages -> their folder in the site.
+_FOLDERS = {"benchmarks/results": "measurements"}
+_COPIED = {".png", ".svg", ".csv", ".css", ".jpg"}
+_LANGUAGES = {".py": "python", ".json": "json", ".sh": "sh", ".toml": "toml", ".yml": "yaml"}
+# Longer files are cut in the site.
+_MAX_LINES = 3000
+_GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+# A fenced block, a code span, or the end of a link: only the last is changed.
+_CODE_OR_LINK = re.compile(
+  r"^( *)(```+|~~~+).*?^\1\2 *$|(`+)(?!`).*?(?<!`)\3(?!`)|\]\((?P<link>[^)\s]+)\)", re.M | re.S
+)
+
+
+@dataclasses.dataclass
+class Site:
+  """The pages that have been written, and those that are still to be.
+
+  Attributes:
+    output: the folder of the sources.
+    places: path in the repository -> path in the site, of every file that the site has.
+    problems: a line for each link that leads nowhere, and for each document that the navigation lacks.
+  """
+
+  output: Path
+  places: dict[str, str] = dataclasses.field(default_factory=dict)
+  problems: list[str] = dataclasses.field(default_factory=list)
+
+  def add_documents(self) -> None:
+    """Copies docs/ and the documents that have a place in the navigation."""
+    for path in _tracked("docs", *_DOCUMENTS, *_FOLDERS):
+      place = _place(path)
+      if place and PurePosixPath(path).suffix in {".md", *_COPIED}:
+        self.places[path] = place
+    for path, place in list(self.places.items()):
+      if path.endswith(".md"):
+        self.write(place, fill(self.with_site_links(path, _read(path))))
+      else:
+        target = self.output / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, target)
+
+  def check_navigation(self) -> None:
+    """Compares the documents with the navigation of mkdocs.yml."""
+    listed = set(re.findall(r"^ +- .*?([\w./-]+\.md)$", _read("mkdocs.yml"), re.MULTILINE))
+    documents = {place for path, place in self.places.items() if path.endswith(".md") and not _is_only_linked(place)}
+    self.problems += [f"mkdocs.yml: the navigation lacks {place}" for place in sorted(documents - listed)]
+    missing = listed - {*self.places.values()}
+    self.problems += [f"mkdocs.yml: the navigation has {place}, which does not exist" for place in sorted(missing)]
+
+  def write(self, place: str, text: str) -> None:
+    """Writes a page."""
+    target = self.output / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+  def with_site_links(self, path: str, text: str) -> str:
+    """The text of a document with the links of the site.
+
+    Args:
+      path: the document, relative to the root of the repository.
+      text: its Markdown.
+    """
+    page = self.places[path]
+
+    def replaced(match: re.Match[str]) -> str:
+      link = match["link"]
+      if not link or re.match(r"[a-z]+:|#", link):
+        return match[0]
+      target, hash_mark, anchor = link.partition("#")
+      in_repository = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+      if not (ROOT / in_repository).exists():
+        self.problems.append(f"{path}: a link leads to {link}, which does not exist")
+        return match[0]
+      relative = posixpath.relpath(self.place_of(in_repository), posixpath.dirname(page) or ".")
+      return f"]({relative}{hash_mark}{anchor})"
+
+    return _CODE_OR_LINK.sub(replaced, text)
+
+  def place_of(self, path: str) -> str:
+    """The page of a file or folder of the repository; makes one for a file that has none."""
+    if path not in self.places:
+      is_folder = (ROOT / path).is_dir()
+      folder = _FOLDERS.get(path, f"source/{path}")
+      self.places[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
+      text = self._folder_page(path) if is_folder else _source_page(path)
+      self.write(self.places[path], text)
+    return self.places[path]
+
+  def _folder_page(self, path: str) -> str:
+    page = self.places[path]
+    lines = [f"# {path}", ""]
+    for file in _tracked(path):
+      if file in self.places or PurePosixPath(file).suffix in {".txt", ".json", ".jsonl", ".py"}:
+        link = posixpath.relpath(self.place_of(file), posixpath.dirname(page))
+        lines.append(f"- [{PurePosixPath(file).relative_to(path)}]({link})")
+    return "\n".join(lines) + "\n"
+
+
+def _is_only_linked(place: str) -> bool:
+  """Whether a page is reached by links of other pages and is not in the navigation."""
+  is_measurement = place.startswith("measurements/") and place != "measurements/index.md"
+  return is_measurement or (place.startswith("results/") and place != "results/index.md")
+
+
+def _place(path: str) -> str:
+  """The place of a document in the site; "" for a file that has none."""
+  for folder, place in _FOLDERS.items():
+    if path.startswith(f"{folder}/"):
+      return f"{place}/{path.removeprefix(f'{folder}/')}"
+  if path in _DOCUMENTS:
+    return _DOCUMENTS[path]
+  inside = path.removeprefix("docs/")
+  if inside == path or (inside.startswith("builder/") and not inside.endswith(".css")):
+    return ""
+  folder, name = posixpath.split(inside)
+  return posixpath.join(folder, "index.md" if name == "README.md" else name)
+
+
+def _source_page(path: str) -> str:
+  """A page that shows a file. It is not found by the search."""
+  lines = _read(path).splitlines()
+  text = "\n".join(lines[:_MAX_LINES])
+  note = f"\nThe first {_MAX_LINES:,} of {len(lines):,} lines.\n" if len(lines) > _MAX_LINES else ""
+  language = _LANGUAGES.get(PurePosixPath(path).suffix, "text")
+  fence = "`" * (1 + max([2, *(len(run) for run in re.findall("`+", text))]))
+  return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n{note}\n{fence}{language}\n{text}\n{fence}\n"
+
+
+def _read(path: str) -> str:
+  return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _tracked(*paths: str) -> list[str]:
+  """The files below these paths that git does not ignore, or without git all of them, relative to the root."""
+  listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+  try:
+    output = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    found = [path for path in output.split("\0") if path]
+  except (OSError, subprocess.CalledProcessError):
+    found = [file.relative_to(ROOT).as_posix() for path in paths for file in _files(ROOT / path)]
+  return sorted(path for path in set(found) if (ROOT / path).is_file())
+
+
+def _files(path: Path) -> Iterator[Path]:
+  if path.is_file():
+    yield path
+  else:
+    yield from (file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+
+
+def fill(text: str) -> str:
+  """Replaces the lines `<!-- generated: NAME -->` of a document.
+
+  Raises:
+    KeyError: GENERATED does not have the name.
+  """
+  return _GENERATED.sub(lambda match: GENERATED[match[1]](), text)
+
+
+def _list_of_commands() -> str:
+  rows = []
+  for command in _all_commands():
+    link = posixpath.relpath(command.page, "reference")
+    rows.append((f"[`{command.title}`]({link})", commands.markdown_text(command.summary)))
+  return tables.table(("command", "what it does"), rows)
+
+
+_commands: list[commands.Command] = []
+
+
+def _all_commands() -> list[commands.Command]:
+  if not _commands:
+    _commands.extend(map(commands.read_command, commands.targets()))
+  return _commands
+
+
+# What a document may ask for -> the function that makes its Markdown.
+GENERATED: dict[str, Callable[[], str]] = {
+  "api": api.reference,
+  "commands": _list_of_commands,
+  "models": tables.models_table,
+  "recipes": tables.recipes,
+}
+
+
+def main(output: str) -> None:
+  """Writes the sources of the site, after it has removed those of an earlier build.
+
+  Args:
+    output: the folder.
+  """
+  shutil.rmtree(output, ignore_errors=True)
+  site = Site(Path(output))
+  site.add_documents()
+  site.check_navigation()
+  if site.problems:
+    sys.exit("\n".join(f"error: {line}" for line in site.problems))
+  for command in _all_commands():
+    site.write(command.page, commands.command_page(command))
+  print(f"{output}: {sum(len(names) for _, _, names in os.walk(output))} files")
+
+
+if __name__ == "__main__":
+  main(*sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Pages of the commands: one for each, with all of its flags, generated from their definitions."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """A command of the project.
+
+  Attributes:
+    target: what Python runs: the path of a script, or the name of a module.
+    title: what a user types.
+    description: paragraphs that say what it does.
+    notes: paragraphs about its defaults.
+    flags: for each flag the fields of albert.command_help.FlagHelp.
+  """
+
+  target: str
+  title: str
+  description: str
+  notes: Sequence[str]
+  flags: Sequence[dict[str, str]]
+
+  @property
+  def page(self) -> str:
+    """The path of its page in the site's sources."""
+    return f"reference/commands/{self.target.removesuffix('.py')}.md"
+
+  @property
+  def summary(self) -> str:
+    """The first paragraph of its description."""
+    return " ".join(inspect.cleandoc(self.description).split("\n\n")[0].split())
+
+
+def targets() -> list[str]:
+  """The scripts and modules that are commands: those that call `app.run` or `cli.run` when Python runs them."""
+  scripts = [path.name for path in sorted(ROOT.glob("run_*.py"))]
+  modules = []
+  for path in sorted(path for package in ("albert", "data_prep") for path in (ROOT / package).rglob("*.py")):
+    text = path.read_text(encoding="utf-8")
+    if 'if __name__ == "__main__":' in text and re.search(r"^  app\.run\(", text, re.MULTILINE):
+      name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+      modules.append(name.removesuffix(".__main__"))
+  return scripts + modules
+
+
+def read_command(target: str) -> Command:
+  """Runs a command with --help.
+
+  Raises:
+    RuntimeError: the command failed.
+  """
+  environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+  command = [sys.executable, str(Path(__file__).with_name("print_help.py")), target]
+  result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+  if result.returncode:
+    raise RuntimeError(f"{target} --help ended with exit code {result.returncode}: {result.stderr}")
+  values: dict[str, Any] = json.loads(result.stdout)
+  return Command(target, **values)
+
+
+def command_page(command: Command) -> str:
+  """The Markdown page of a command."""
+  lines = [
+    f"# {command.title}",
+    "",
+    *_paragraphs(command.description),
+    *(line for note in command.notes for line in (markdown_text(note), "")),
+  ]
+  group = ""
+  for flag in command.flags:
+    if flag["group"] != group:
+      group = flag["group"]
+      lines += [f"## {group}", ""]
+    lines += _flag_lines(flag)
+  return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> list[str]:
+  """The paragraphs of a docstring, as Markdown. A paragraph with indented lines is a command."""
+  lines = []
+  for paragraph in inspect.cleandoc(text).split("\n\n"):
+    if any(line.startswith(" ") for line in paragraph.splitlines()):
+      lines += ["```sh", textwrap.dedent(paragraph), "```", ""]
+    elif paragraph:
+      lines += [markdown_text(paragraph), ""]
+  return lines
+
+
+def _flag_lines(flag: dict[str, str]) -> list[str]:
+  name, value, text = flag["name"], flag["value"], flag["text"]
+  # A long list of values is in the text below, so that it can be wrapped.
+  choices = value.split("|") if "|" in value else []
+  shown = f"--{name}={'NAME' if choices else value}" if value else f"--[no]{name}"
+  details = []
+  if choices:
+    details.append(f"Values: {', '.join(f'`{choice}`' for choice in choices)}.")
+  if flag["default"]:
+    in_words = re.match(r"(the|that|from|one per) ", flag["default"])
+    details.append(f"Default: {flag['default'] if in_words else '`' + flag['default'] + '`'}.")
+  text = markdown_text(text[:1].upper() + text[1:])
+  text += "" if text.endswith((".", "?")) else "."
+  return [f"`{shown}`{{ #{name} }}", f":   {' '.join([text, *details])}", ""]
+
+
+def markdown_text(text: str) -> str:
+  """Escapes a plain text for Markdown, and sets names of flags as code."""
+  parts = re.split(r"(`[^`]+`)", text)
+  return "".join(part if part.startswith("`") and len(part) > 1 else _escaped(part) for part in parts)
+
+
+def _escaped(text: str) -> str:
+  text = re.sub(r"([\\*_\[\]{}$^~])", r"\\\1", html.escape(text, quote=False)).replace("`", "\\`")
+  # "--name=value" and "dir/file.json" are code; within code nothing is escaped.
+  code = r"--[a-z](?:[\w=.:/|-]|\\_)*\w"
+  return re.sub(code, lambda match: f"`{match[0].replace(chr(92), '')}`", text)

@@ -1,0 +1,70 @@
+"""Tables that are generated from the code: the named models and the recipes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from albert.config.model import MODELS, ModelConfig
+from albert.config.recipes import config_names, configs_directory
+from albert.weights.names import encoder_shapes, heads, num_parameters
+
+_MIB = 1 << 20
+
+
+def models_table() -> str:
+  """The named models: sizes and numbers of parameters. Versions, which differ in dropout only, share a row."""
+  rows = []
+  for name, config in MODELS.items():
+    if not name.endswith(("_v1", "_v2")):
+      encoder = num_parameters(encoder_shapes(config))
+      rows.append((
+        f"`{name}`",
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.embedding_size,
+        config.sharing,
+        f"{encoder:,}",
+        f"{encoder + _pretraining_heads(config):,}",
+        f"{encoder * 4 / _MIB:,.0f} MiB",
+      ))  # fmt: skip
+  head = (
+    "`--model`", "layers", "H", "heads", "E", "shared weights", "parameters",
+    "with the heads of pretraining", "float32",
+  )  # fmt: skip
+  return table(head, rows)
+
+
+def _pretraining_heads(config: ModelConfig) -> int:
+  shapes = [heads(config)[name].shapes for name in ("masked_lm", "sentence")]
+  return sum(
+    num_parameters({name: tuple(map(int, filter(None, shape))) for name, shape in all_.items()}) for all_ in shapes
+  )
+
+
+def recipes() -> str:
+  """The recipes: for each a heading and a table of its settings."""
+  parts = []
+  for name in config_names():
+    with open(f"{configs_directory()}/{name}.json", encoding="utf-8") as file:
+      sections = json.load(file)
+    rows = []
+    for section, values in sections.items():
+      if isinstance(values, dict):
+        rows += [(f"`{key}`", f"`{_shown(value)}`") for key, value in values.items()]
+      elif section == "model":
+        rows.append(("`model`", f"`{values}`"))
+    script = f"run_{sections['task']}.py"
+    parts += [f"## {name}", "", f"`configs/{name}.json`, for `{script}`.", "", table(("flag", "value"), rows), ""]
+  return "\n".join(parts)
+
+
+def _shown(value: object) -> str:
+  return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+  """A Markdown table."""
+  lines = [head, ["---"] * len(head), *rows]
+  return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

@@ -1,0 +1,134 @@
+"""The commands of the guides run as printed, on the files that the guides show and on small weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from albert.config.model import ModelConfig
+from albert.weights.names import encoder_shapes
+from tests.conftest import english_like_documents
+from tests.convert.files_of_weights import huggingface_tensors, write_huggingface, write_tf1
+from tests.docs.blocks import ROOT, blocks
+from tests.tasks.glue.archive import write_archive
+from tests.torture.workplace import Workplace
+
+DOCS = ROOT / "docs"
+# The guides whose commands are run; troubleshooting.md says that its commands are only checked (test_flags.py).
+GUIDES = ("own_data.md", "from_tf1.md", "from_transformers.md")
+
+
+def lay_out_files(directory: Path, spm_model: str) -> None:
+  """Makes the files that the guides speak of: those that they show, small weights, MRPC and a corpus."""
+  directory.mkdir(parents=True, exist_ok=True)
+  for script in ROOT.glob("run_*.py"):
+    (directory / script.name).symlink_to(script)
+  for block in blocks(DOCS / "own_data.md"):
+    if re.fullmatch(r"[\w.]+", block.title):
+      (directory / block.title).write_text(block.text, encoding="utf-8")
+  config = ModelConfig(
+    vocab_size=sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size(),
+    embedding_size=8,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=40,
+  )
+  rng = np.random.default_rng(0)
+  weights = {name: rng.normal(0, 0.05, shape).astype(np.float32) for name, shape in encoder_shapes(config).items()}
+  vocabulary = Path(spm_model).read_bytes()
+  write_huggingface(directory / "downloads" / "albert_base", config, huggingface_tensors(weights))
+  (directory / "downloads" / "albert_base" / "spiece.model").write_bytes(vocabulary)
+  write_tf1(directory / "albert_base", config, weights)
+  for path in (directory / "albert_base").glob("model.ckpt-7*"):
+    path.rename(path.with_name(path.name.replace("ckpt-7", "ckpt-best")))
+  (directory / "albert_base" / "30k-clean.model").write_bytes(vocabulary)
+  write_archive(directory / "glue", ["MRPC"], num_rows=10)
+  (directory / "corpus").mkdir()
+  documents = english_like_documents(20)
+  text = "".join("\n".join(document) + "\n\n" for document in documents)
+  (directory / "corpus" / "a.txt").write_text(text, encoding="utf-8")
+
+
+def shell_blocks(guide: str) -> list[str]:
+  """The shell blocks of a guide that have no title: a title says why a block is not run."""
+  return [block.text for block in blocks(DOCS / guide) if block.language == "sh" and not block.title]
+
+
+def test_own_data(commands: Workplace, spm_model: str, tmp_path: Path) -> None:
+  """Trains, evaluates and predicts, then predicts more texts, as docs/own_data.md shows."""
+  lay_out_files(tmp_path, spm_model)
+  train, predict, *_ = shell_blocks("own_data.md")
+  for text in (train, predict):
+    python, *words = shlex.split(text.replace("\\\n", " "))
+    assert python == "python"
+    finished = commands.run(words, cwd=tmp_path)
+    assert finished.wrong() is None
+  assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(
+    json.loads((tmp_path / "run" / "eval_results.json").read_text())
+  )
+  header, *rows = (tmp_path / "answers.tsv").read_text().splitlines()
+  assert header.split("\t")[:2] == ["id", "prediction"]
+  assert [row.split("\t")[0] for row in rows] == ["201", "202"]
+  table = next(line for line in (DOCS / "own_data.md").read_text().splitlines() if line.startswith("| `eval_results"))
+  assert all(f"`{name}`" in table for name in ("accuracy", "matthews_corrcoef", "f1", "majority_accuracy"))
+  _check_output_files(tmp_path / "run")
+
+
+def _check_output_files(run: Path) -> None:
+  """Each file of a run is in the glossary of output files."""
+  glossary = (DOCS / "reference" / "output_files.md").read_text(encoding="utf-8")
+  names = {f"{path.name}/" if path.is_dir() else path.name for path in run.iterdir()}
+  names = {"checkpoints/step-N/" if name == "checkpoints/" else name for name in names}
+  assert [name for name in sorted(names) if f"`{name}`" not in glossary] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", GUIDES)
+def test_commands_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> None:
+  lay_out_files(tmp_path, spm_model)
+  programs = tmp_path / "bin"
+  programs.mkdir()
+  (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+  (programs / "python").chmod(0o755)
+  environment = dict(os.environ) | {
+    "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    "PYTHONPATH": str(ROOT),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+  }
+  texts = shell_blocks(guide)
+  assert texts
+  for text in texts:
+    script = f"set -euo pipefail\n{text}"
+    result = subprocess.run(
+      ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{text}\n{result.stderr}"
+
+
+def test_messages_of_troubleshooting_exist() -> None:
+  """The first column of the table of messages, and the other quoted messages, are parts of messages in the code."""
+  text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+  rows = re.findall(r"^\| (`.*?) \| ", text.partition("## Messages")[2], re.MULTILINE)
+  quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+  quoted += re.findall(r"^- \*\*`([^`]+)`", text, re.MULTILINE)
+  assert len(quoted) > 10
+  parts = [part.strip() for message in quoted for part in re.split(r"\.\.\.|\b\d+\b", message)]
+  code = _source_with_joined_strings()
+  assert [part for part in parts if part and part not in code] == []
+
+
+def _source_with_joined_strings() -> str:
+  """The source of the library, in which a message that is written over several lines stands on one."""
+  paths = [*ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py")]
+  source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+  return re.sub(r'"\s*\n\s*f?"', "", source)
