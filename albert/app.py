@@ -155,7 +155,7 @@ def _run(program: Callable[[], None]) -> NoReturn:
       raise
     _discard_output_that_cannot_be_written()
     if line:
-      print(line, file=sys.stderr, flush=True)
+      startup.print_stop(line)
     sys.exit(exit_code)
   sys.exit(0)
 

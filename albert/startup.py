@@ -55,11 +55,13 @@ class _State:
     has_begun: whether `begin` was called.
     is_running: whether a signal raises Interrupted; otherwise it ends the process at once.
     interrupting_signal: the signal that interrupts the command, or 0.
+    has_printed_stop: whether the line that says why the command stopped was printed.
   """
 
   has_begun = False
   is_running = False
   interrupting_signal = 0
+  has_printed_stop = False
 
 
 def begin() -> None:
@@ -112,10 +114,21 @@ def stopped_line(number: int) -> str:
   return f"stopped by {signal.Signals(number).name}"
 
 
+def print_stop(line: str) -> None:
+  """Prints the line that says why the command stops. A further signal prints no second one."""
+  previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+  try:
+    print(line, file=sys.stderr, flush=True)
+    _State.has_printed_stop = True
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
 def end_by_signal(number: int) -> NoReturn:
-  """Prints one line and ends the process at once, with exit code 128 + signal."""
-  with contextlib.suppress(OSError):
-    os.write(2, f"{stopped_line(number)}\n".encode())
+  """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
+  if not _State.has_printed_stop:
+    with contextlib.suppress(OSError):
+      os.write(2, f"{stopped_line(number)}\n".encode())
   os._exit(128 + number)
 
 

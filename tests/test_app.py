@@ -189,6 +189,12 @@ STOPPED = "stopped by SIGTERM\n"
     ("class A:\n  def __del__(self): os.kill(os.getpid(), 15); time.sleep(0.01)\nA(); time.sleep(9)", 143, STOPPED),
     # When main is done: as `atexit` runs.
     ("atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(9)))", 143, STOPPED),
+    # A second one after the line is printed.
+    (
+      "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(9))); os.kill(os.getpid(), 15); time.sleep(9)",
+      143,
+      STOPPED,
+    ),
     # In an import, where libraries take any exception for a missing package.
     (
       "sys.path.insert(0, os.environ['MODULES'])\ntry: import interrupts_itself\nexcept BaseException: print('lost')",

@@ -135,16 +135,18 @@ def _wrong_stop(finished: Finished, number: int) -> str | None:
     if text in finished.stderr:
       return f"{text!r} after signal {number}: {finished.stderr[-600:]!r}"
   stops = [line for line in finished.stderr.splitlines() if line.startswith("stopped")]
-  if len(stops) != (finished.code == 128 + number):
+  # While Python ends itself, a second SIGINT ends the process as the system does by default.
+  num_expected = (0, 1) if finished.code == -number else (int(finished.code == 128 + number),)
+  if len(stops) not in num_expected:
     return f"exit code {finished.code} with the lines {stops}"
   return None
 
 
-def _again(context: Context, command: Command, output: Path, reference: Path, *, cut: bool) -> str | None:
-  """Gives the command once more; `cut`: it was stopped, so what it left may be anything that it goes on from."""
+def _again(context: Context, command: Command, output: Path, reference: Path) -> str | None:
+  """Repeats the command, and returns what is wrong with its result."""
   finished = context.places.run(command.argv(context.places, output))
-  if not cut and finished.code == 2 and "output_dir" in finished.error:
-    return command.difference(output, reference)  # it was done, and does not write over what is there
+  if finished.code == 2 and "output_dir" in finished.error:
+    return command.difference(output, reference)  # its output was complete, and it does not overwrite it
   return finished.wrong() or command.difference(output, reference)
 
 
@@ -176,7 +178,7 @@ def _stopped_in(context: Context, references: _References, command: Command, ind
   if finished.code != 0 and command.difference is outputs.difference_of_runs:
     compare = functools.partial(outputs.difference_of_runs, stopped_at=outputs.last_step(output))
     command = dataclasses.replace(command, difference=compare)
-  wrong = _wrong_stop(finished, number) or _again(context, command, output, reference, cut=finished.code != 0)
+  wrong = _wrong_stop(finished, number) or _again(context, command, output, reference)
   return wrong and f"{what}: {wrong}"
 
 
@@ -224,7 +226,7 @@ def _broken_stdout(context: Context, references: _References, command: Command, 
     return wrong
   if "Exception ignored" in finished.stderr or (expected == 1 and "standard output" not in finished.error):
     return f"stderr {finished.stderr[-300:]!r}"
-  return _again(context, command, output, reference, cut=False)
+  return _again(context, command, output, reference)
 
 
 def _training_alone(context: Context, how: str) -> str | None:
