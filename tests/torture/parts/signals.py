@@ -33,6 +33,19 @@ def _same_names(a: Path, b: Path) -> str | None:
   return None if names[0] == names[1] else f"files {names[0]} instead of {names[1]}"
 
 
+def _same_versions(a: Path, b: Path) -> str | None:
+  """For exported models: each version in `a` has the files of the one version in `b`.
+
+  An export that could not print its last line has written its version, and the repeated command writes the next one.
+  """
+  if found := outputs.leftovers(a):
+    return f"left over: {found}"
+  (reference,) = b.glob("*/*")
+  versions = sorted(a.glob("*/*"))
+  wrong = [f"version {version.name}: {wrong}" for version in versions if (wrong := _same_names(version, reference))]
+  return "; ".join(wrong) or (None if versions else "no version")
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
   """A command of the campaign.
@@ -94,7 +107,7 @@ COMMANDS = (
   Command("RACE", lambda p, o: p.race_run(o), outputs.difference_of_runs, 8),
   Command("data preparation", lambda p, o: p.data_prep(o), outputs.difference_of_files, 12),
   Command("vocabulary", lambda p, o: p.train_vocab(o), outputs.difference_of_files, 6),
-  Command("export", lambda p, o: p.export(p.classified, o), _same_names, 6),
+  Command("export", lambda p, o: p.export(p.classified, o), _same_versions, 6),
   Command("convert", lambda p, o: p.convert(p.pretrained, o), outputs.difference_of_files, 6),
   Command("report", _report, _same_names, 4),
   Command("ensemble", _ensemble, outputs.difference_of_files, 4),
