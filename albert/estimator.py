@@ -5,39 +5,41 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from albert.config.run import RunConfig, TrainConfig
+from albert.config.model import ModelConfig
+from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
+from albert.data.rows import TableData, is_path
 from albert.errors import RunError, UserError
+from albert.export.export_model import export_model
 from albert.io import files
-from albert.io.lost_processes import is_lost_process
-from albert.optimizers.factory import make_optimizer
-from albert.optimizers.schedules import make_schedule
-from albert.runs import curves, output_files, run_directory
+from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.evaluation_log import EvaluationLog
-from albert.runs.metrics_log import MetricsLog, format_metrics, log
+from albert.runs.metrics_log import log
+from albert.settings.python_messages import python_messages
+from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
+from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
+from albert.tasks.splits import TEST
 from albert.training import claim
 from albert.training.cluster import Cluster
-from albert.training.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
-from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
-from albert.training.model_weights import load_initial_weights, load_trained_weights
+from albert.training.model_weights import load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
+from albert.training.results import TrainingResult, read_training_result
 from albert.training.run_plan import TrainingPlan, plan_run, plan_training
 from albert.training.strategy import check_batches, check_memory
-from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.training.training_run import TrainingRun
 from albert.weights.checkpoints import CheckpointManager
 
 
 class Estimator:
-  """Trains, evaluates and predicts with one task in one output_dir.
+  """Trains, evaluates and predicts with one task, and exports the model.
 
   A call of train() continues from the newest checkpoint of output_dir. The run ends with the same weights, bit for
   bit, whether or not it was interrupted.
@@ -46,11 +48,22 @@ class Estimator:
   Keras, Keras' global dtype policy and TensorFlow's op determinism are the same afterwards.
 
   Args:
-    task: defines the data, the model, the losses and the metrics.
-    config: the settings. Its do_train, do_eval and do_predict say which files are checked here, and what run() does;
-      train(), evaluate() and predict() may be called in any case.
+    task: what to learn and from which data, such as albert.tasks.Classification; or a Task, together with `config`.
+    config: all settings, for a Task. Its do_train, do_eval and do_predict say which files are checked here, and what
+      run() does; train(), evaluate() and predict() may be called in any case.
+    init_checkpoint: the weights to start from: a directory of Google's or Hugging Face's weights, the output_dir of a
+      run, or a file. The config of the model and the vocabulary are found beside them.
+    output_dir: the directory for checkpoints, metrics and results. By default a temporary directory, which is deleted
+      together with the Estimator.
+    model: the model, if there is no init_checkpoint: the name of a predefined model such as "albert_base", the path of
+      an albert_config.json, or a ModelConfig.
+    **settings: further settings, with the names of the flags of the scripts: num_train_epochs, train_batch_size,
+      learning_rate, max_seq_length, spm_model_file, from_scratch, seed, eval_every_steps and so on. A setting that is
+      left out has the value of the run in output_dir, of the task's recipe, or its default, in this order.
 
   Attributes:
+    task: the task, with its data.
+    config: the settings in force.
     plan: the devices, the precision and the settings in force.
     model: the built model, with newly initialized weights until train(), evaluate() or predict() loads others.
     evaluator: computes metrics and outputs of `model`.
@@ -59,21 +72,66 @@ class Estimator:
       not the chief.
 
   Raises:
-    UserError: a file is missing or cannot be used, there is no such device, or settings do not fit together.
+    UserError: a file is missing or cannot be used, a row of the data cannot be used, there is no such device, or
+      settings do not fit together.
     RunError: the other processes cannot be reached.
 
   Example:
-
-    task = PretrainingTask(albert.config.model.MODELS["albert_tiny"], PretrainingConfig(input_file="shards/*.tfrecord"))
-    config = RunConfig(output_dir="run", train=TrainConfig(train_batch_size=32, num_train_steps=1000))
-    estimator = Estimator(task, config)
-    estimator.train()
-    metrics = estimator.evaluate()  # {"loss": 2.31, "masked_lm_loss": 1.92, ...}
+    >>> data = [("I liked it.", "good"), ("Never again.", "bad")]
+    >>> task = albert.tasks.Classification(train=data, eval=data)
+    >>> estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base", num_train_epochs=2)
+    >>> estimator.train().step
+    2
+    >>> estimator.evaluate()["accuracy"]  # doctest: +ELLIPSIS
+    loss = ...
+    >>> estimator.predict(["We will come back."])[0].label in ("good", "bad")
+    True
   """
 
-  def __init__(self, task: Task, config: RunConfig):
-    self.task = task
-    self.config = config
+  def __init__(
+    self,
+    task: Task | TaskDefinition,
+    config: RunConfig | None = None,
+    *,
+    init_checkpoint: str | os.PathLike[str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | ModelConfig | None = None,
+    **settings: Any,
+  ):
+    self._definition = task if isinstance(task, TaskDefinition) else None
+    self._temporary_dir: tempfile.TemporaryDirectory[str] | None = None
+    if isinstance(task, TaskDefinition):
+      if config is not None:
+        raise UserError("config is for a Task: give the settings of a task definition as arguments")
+      if not output_dir:
+        self._temporary_dir = tempfile.TemporaryDirectory(prefix="albert-")
+        output_dir = self._temporary_dir.name
+      settings |= {"init_checkpoint": init_checkpoint, "output_dir": output_dir, "model": model}
+      with python_messages():
+        self.task, self.config = make_defined_task(task, settings)
+        self._set_up(self.config)
+      return
+    if config is None or settings or init_checkpoint or output_dir or model:
+      raise UserError("a Task needs all its settings as config=RunConfig(...), and no others")
+    self.task, self.config = task, config
+    self._set_up(config)
+
+  @classmethod
+  def from_run(cls, output_dir: str | os.PathLike[str], **settings: Any) -> Estimator:
+    """Opens a run that was trained before, to evaluate, predict or export.
+
+    Args:
+      output_dir: the directory of the run.
+      **settings: settings that may differ from those of the run, such as eval_batch_size or precision.
+    Returns: an Estimator with the task, the model and the vocabulary of the run. Labels in its answers are texts.
+    Raises:
+      UserError: there is no run in the directory, or a setting contradicts it.
+    """
+    return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
+
+  def _set_up(self, config: RunConfig) -> None:
+    """Checks the files, and makes what trains and evaluates."""
+    task = self.task
     # Files are checked before the devices are set up, which may take minutes.
     self._check_files(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
     self.plan = plan_run(config)
@@ -99,6 +157,10 @@ class Estimator:
       self.model = task.build_model()
       self.model.encoder.recompute_grad = config.train.recompute_grad
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
+
+  def _messages(self) -> contextlib.AbstractContextManager[None]:
+    """Makes error messages name arguments instead of flags, if the Estimator was not made by a command."""
+    return contextlib.nullcontext() if self._definition is None else python_messages()
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
@@ -142,24 +204,35 @@ class Estimator:
     if self.config.do_eval:
       self.evaluate()
     if self.config.do_predict:
-      self.predict()
+      self.write_predictions()
 
-  def train(self) -> None:
+  def train(self) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.
 
     Training starts from the newest checkpoint of output_dir. If there is none, it starts from init_checkpoint, or from
     newly initialized weights if that is empty too.
 
+    Returns: the step, the metrics of training and of the evaluations during training, and their history.
     Raises:
       UserError: the data, the settings or output_dir cannot be used, for example because output_dir belongs to a run
         with other settings.
       RunError: a loss or a weight is not finite, or another process was lost.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
-    self._check_files(train=True)
-    self._check_batches(train=True)
-    with self._running(), self._locked():
-      self._train()
+    with self._messages():
+      self._check_files(train=True)
+      self._check_batches(train=True)
+      with self._running(), self._locked():
+        step = TrainingRun(
+          self.task,
+          self.model,
+          self.plan,
+          cluster=self.cluster,
+          checkpoints=self.checkpoints,
+          evaluator=self.evaluator,
+          results_dir=self.results_dir,
+        ).train()
+      return read_training_result(step, self.config.output_dir, self.results_dir)
 
   @contextlib.contextmanager
   def _locked(self) -> Iterator[None]:
@@ -183,68 +256,129 @@ class Estimator:
       self.checkpoints.lock = None
       lock.release()
 
-  def _train(self) -> None:
-    data = self.task.training_data()
-    # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
-    newest = self._latest_to_resume()
-    plan = self.claim_output_dir(data)
-    schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
-    with self.strategy.scope():
-      trainer = Trainer(self.task, self.model, make_optimizer(plan.optimizer, schedule), plan, self.cluster)
-      self._load_state(trainer, newest)
-    first_step = trainer.step
-    evaluations = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
-    if evaluations is not None:
-      is_due = first_step > 0 and is_evaluation_due(plan.train, first_step)
-      # The run was killed after it saved this step and before it evaluated it.
-      if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(first_step)):
-        self._evaluate_during_training(first_step, evaluations)
-    if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
-      log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
+  def evaluate(self) -> dict[str, float]:
+    """Evaluates the newest or the best checkpoint, as select_checkpoint says; without one, init_checkpoint.
+
+    It prints the metrics and writes them to eval_results.json, and the task may write more files, such as predictions.
+
+    Returns: the metrics by name. With several evaluation sets, `SPLIT_` starts each name.
+    Raises:
+      UserError: there are no weights to evaluate, or they belong to other settings of the task.
+      RunError: another process was lost.
+    """
+    with self._messages(), self._running():
+      self._check_batches(evaluate=True)
+      step, _ = self._load_trained_weights("evaluating")
+      results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
+    files.makedirs(self.results_dir)
+    for split, values in outputs.items():
+      self.task.write_evaluation(split, values, self.results_dir)
+    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **results})
+    for name, value in results.items():
+      print(f"{name} = {value:.6g}", flush=True)
+    return results
+
+  def predict(self, data: TableData | None = None) -> list[Any]:
+    """Predicts with the newest or the best checkpoint, as select_checkpoint says; without one, with init_checkpoint.
+
+    Args:
+      data: what to predict: a list of texts, of pairs or of dicts, a frame, a dict of columns, or the path of a file.
+        It needs no labels. Nothing is written. None predicts the task's test set, and also writes the predictions to
+        files in output_dir (see write_predictions).
+    Returns: an answer for each row or question, in order: a ClassAnswer, the number of a regression, a ChoiceAnswer, a
+      SpanAnswer, or for a pretrained model a list of the pieces for each [MASK] (see albert.tasks.answers).
+    Raises:
+      UserError: there are no weights to predict with, or a row cannot be used; the message names row and column.
+      RunError: another process was lost.
+    """
+    if data is None:
+      return self._predict(with_answers=True)[1]
+    with self._messages():
+      if not is_path(data) and hasattr(data, "__len__") and not len(data):
+        return []
+      source = existing_file(data, "predict") if is_path(data) else self.task.prediction_rows(data)
+      task = self.task.with_data(TEST, source, cache=False)
+      task.check_inputs(train=False, evaluate=False, predict=True)
+      self._check_batches(predict=True)
+      self._load_trained_weights("predicting")
+      with self._running():
+        answers = task.answers(self.model, self._compute_outputs)
+    return self._definition.convert_answers(answers) if self._definition else answers
+
+  def write_predictions(self) -> list[str]:
+    """Predicts the task's test set, and writes the predictions to files in output_dir.
+
+    Returns: the paths of the files that it wrote.
+    Raises:
+      UserError: there are no weights to predict with, or a predictions file already exists that was not made from the
+        same input with the same weights.
+      RunError: another process was lost.
+    """
+    return self._predict(with_answers=False)[0]
+
+  def _predict(self, *, with_answers: bool) -> tuple[list[str], list[Any]]:
+    """Writes the predictions of the test set. Returns the paths of the files, and the answers."""
+    with self._messages(), self._running():
+      self._check_files(predict=True)
+      self._check_batches(predict=True)
+      step, checkpoint = self._load_trained_weights("predicting")
+      sources = prediction_sources_of(self.task, self.config)
+      weights_sha256 = hash_weights(self.model.named_weights())
+      sources.check(weights_sha256)
+      predictions_file = self.config.predictions_file
       if self.cluster.is_chief:
-        self.checkpoints.prune(first_step)  # a signal at the last step saves without deleting old checkpoints
-        if curves.are_outdated(self.results_dir):
-          curves.draw_curves(self.results_dir)
-      return
-    if self.config.do_predict:
-      prediction_sources_of(self.task, self.config).check_before_training()
-    self._log_run(data, plan)
-    self._run_loop(trainer, data, evaluations, make_learning_rate_reader(schedule))
-    self._finish(trainer.step, plan.train)
+        sources.write(PredictionSource(checkpoint, step, weights_sha256, sources.inputs))
+      elif predictions_file:
+        predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
+      known: dict[Dataset, DatasetOutputs] = {}
 
-  def _run_loop(
-    self,
-    trainer: Trainer,
-    data: Dataset,
-    evaluations: EvaluationLog | None,
-    learning_rate: Callable[[int], float],
-  ) -> None:
-    """Runs the training loop from the trainer's step on. A reading error names the file and the record."""
-    train = trainer.plan.train
-    metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=train.num_train_steps)
+      def compute_outputs(data: Dataset) -> DatasetOutputs:
+        """Runs the model once for each dataset, which the files and the answers share."""
+        if data not in known:
+          known[data] = self._compute_outputs(data)
+        return known[data]
 
-    def evaluate(step: int) -> bool:
-      assert evaluations is not None
-      self._evaluate_during_training(step, evaluations)
-      return self._stops_early(evaluations)
+      paths = list(self.task.predict(self.model, compute_outputs, self.results_dir, predictions_file))
+      answers = self.task.answers(self.model, compute_outputs) if with_answers else []
+    for path in paths:
+      log(f"wrote {path}")
+    return paths, self._definition.convert_answers(answers) if self._definition else answers
 
+  def _compute_outputs(self, data: Dataset) -> DatasetOutputs:
+    return self.evaluator.run(data)[1]
+
+  def export(
+    self, directory: str | os.PathLike[str], *, form: str = "", version: int = 0, formats: Sequence[str] = ()
+  ) -> str:
+    """Writes the model as a SavedModel that takes texts, for TensorFlow Serving and `python -m albert.predict`.
+
+    Args:
+      directory: the directory of the model, such as "models/kind". Each export is a new version in it.
+      form: in which the model is served (see docs/serving.md); "" for the form of the task.
+      version: a version number that does not exist yet; 0 for the greatest existing version plus one.
+      formats: further formats to write: "tflite", "onnx".
+    Returns: the directory of the version, such as "models/kind/1".
+    Raises:
+      UserError: there is no trained checkpoint, or it cannot be served in this form.
+      RunError: the exported model fails its checks.
+    """
+    parent, name = os.path.split(os.fspath(directory).rstrip("/"))
+    checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
+    with self._messages():
+      if not checkpoint:
+        raise UserError(f"{self.config.output_dir} has no checkpoint to export: call train(), or give init_checkpoint")
+      return export_model(checkpoint, parent or ".", task=form, name=name, version=version, formats=tuple(formats))
+
+  def _advice_after_loss(self) -> str:
+    """Says how to continue the run after another process or the TPU was lost."""
     try:
-      batches = iter(distribute_training_batches(self.strategy, train, data, trainer.step))
-      trainer.train(
-        batches, self.checkpoints, metrics_log, learning_rate, evaluate if evaluations is not None else None
-      )
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_lost_process(error):
-        data.explain_failure()
-      raise
-    finally:
-      metrics_log.close()
-
-  def _finish(self, step: int, train: TrainConfig) -> None:
-    """Draws the learning curves, and logs where they are and whether training stopped early."""
-    picture = curves.draw_curves(self.results_dir)
-    early = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
-    log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
+      steps = self.checkpoints.steps()
+    except (OSError, tf.errors.OpError):  # the file system of output_dir does not answer either
+      steps = []
+    newest = f"from step-{steps[-1]}" if steps else "from the last checkpoint, if there is one"
+    if self.cluster.num_processes > 1:
+      return f"start all processes again with the same command, and they continue {newest}"
+    return f"start it again with the same command, and it continues {newest}"
 
   def claim_output_dir(self, data: Dataset) -> TrainingPlan:
     """Makes output_dir the directory of this run: writes config.json, environment.json and the task's files.
@@ -259,140 +393,5 @@ class Estimator:
     claim.claim_output_dir(self.task, self.plan, plan.train, data, self.checkpoints, is_chief=self.cluster.is_chief)
     return plan
 
-  def evaluate(self) -> dict[str, float]:
-    """Evaluates the newest or the best checkpoint, as select_checkpoint says; without one, init_checkpoint.
-
-    It prints the metrics and writes them to eval_results.json, and the task may write more files, such as predictions.
-
-    Returns: the metrics by name. With several evaluation sets, `SPLIT_` starts each name.
-    Raises:
-      UserError: there are no weights to evaluate, or they belong to other settings of the task.
-      RunError: another process was lost.
-    """
-    self._check_batches(evaluate=True)
-    with self._running():
-      step, _ = self._load_trained_weights("evaluating")
-      results, outputs = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    files.makedirs(self.results_dir)
-    for split, values in outputs.items():
-      self.task.write_evaluation(split, values, self.results_dir)
-    files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **results})
-    for name, value in results.items():
-      print(f"{name} = {value:.6g}", flush=True)
-    return results
-
-  def predict(self) -> list[str]:
-    """Predicts with the newest or the best checkpoint, as select_checkpoint says; without one, with init_checkpoint.
-
-    Returns: the paths of the files that it wrote.
-    Raises:
-      UserError: there are no weights to predict with, or a predictions file already exists that was not made from the
-        same input with the same weights.
-      RunError: another process was lost.
-    """
-    self._check_files(predict=True)
-    self._check_batches(predict=True)
-    step, checkpoint = self._load_trained_weights("predicting")
-    sources = prediction_sources_of(self.task, self.config)
-    weights_sha256 = hash_weights(self.model.named_weights())
-    sources.check(weights_sha256)
-    predictions_file = self.config.predictions_file
-    if self.cluster.is_chief:
-      sources.write(PredictionSource(checkpoint, step, weights_sha256, sources.inputs))
-    elif predictions_file:
-      predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
-
-    def compute_outputs(data: Dataset) -> DatasetOutputs:
-      return self.evaluator.run(data)[1]
-
-    with self._running():
-      paths = list(self.task.predict(self.model, compute_outputs, self.results_dir, predictions_file))
-    for path in paths:
-      log(f"wrote {path}")
-    return paths
-
-  def _latest_to_resume(self) -> Checkpoint | None:
-    """The newest intact checkpoint, or None if there is no checkpoint.
-
-    Raises:
-      UserError: all checkpoints are damaged, and the config does not say start_over.
-    """
-    newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
-    for line in skipped:
-      log(f"warning: {line}")
-    self.cluster.any(False)  # waits until every process has read the directory; then the chief may change it
-    return newest
-
-  def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
-    """Restores `newest`, or loads init_checkpoint into the weights if there is no checkpoint.
-
-    Raises:
-      RunError: another process found another checkpoint.
-    """
-    if self.cluster.is_chief:
-      self.checkpoints.remove_leftovers()
-      if newest is None:
-        self.checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
-      files.remove_leftovers(self.config.output_dir)
-    if newest is not None:
-      restore(newest, trainer.state())
-      log(f"resumed from {newest.path}")
-    elif self.config.init_checkpoint:
-      load_initial_weights(self.task, self.model, self.config)
-    if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
-      raise RunError(
-        f"this process found step {trainer.step} in {self.checkpoints.directory}, and another process did not: give "
-        "all processes the same --output_dir, on a file system that they share"
-      )
-
-  def _advice_after_loss(self) -> str:
-    """Says how to continue the run after another process or the TPU was lost."""
-    try:
-      steps = self.checkpoints.steps()
-    except (OSError, tf.errors.OpError):  # the file system of output_dir does not answer either
-      steps = []
-    newest = f"from step-{steps[-1]}" if steps else "from the last checkpoint, if there is one"
-    if self.cluster.num_processes > 1:
-      return f"start all processes again with the same command, and they continue {newest}"
-    return f"start it again with the same command, and it continues {newest}"
-
   def _load_trained_weights(self, purpose: str) -> tuple[int, str]:
     return load_trained_weights(self.task, self.model, self.checkpoints, self.config, purpose)
-
-  def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
-    return EvaluationLog(
-      self.results_dir,
-      first_step=first_step,
-      metric=self.task.best_metric,
-      higher_is_better=self.task.higher_is_better,
-    )
-
-  def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
-    patience = self.config.train.early_stopping_patience
-    if not patience or evaluations is None:
-      return False
-    # Only the chief has read the whole log.
-    return self.cluster.is_true_in_chief(evaluations.evaluations_since_best >= patience)
-
-  def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
-    results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
-    log(f"step {step} evaluation  {format_metrics(results)}")
-    metric = self.task.best_metric
-    self.checkpoints.check_lock()
-    if self.cluster.is_chief and self.checkpoints.record_evaluation(
-      step, metric, results[metric], higher_is_better=self.task.higher_is_better
-    ):
-      log(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
-    evaluations.add(step, results)
-
-  def _log_run(self, data: Dataset, plan: TrainingPlan) -> None:
-    """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
-    train = plan.train
-    parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
-    epochs = train.num_train_steps * train.train_batch_size / data.num_examples
-    is_compiled = plan.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
-    log(
-      f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
-      f"{self.plan.precision}, {'with' if is_compiled else 'without'} XLA, "
-      f"{self.strategy.num_replicas_in_sync} replica(s)"
-    )

@@ -127,7 +127,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
     estimator.train()
     estimator.evaluate()
   if config.do_predict and not prediction_sources_of(task, config).are_complete():
-    estimator.predict()
+    estimator.write_predictions()
   return output_files.read_results(path)
 
 

@@ -1,4 +1,4 @@
-"""Reads tables of text: TSV, CSV and JSON-lines files, with or without a header.
+"""Reads tables of text: TSV, CSV and JSON-lines files, with or without a header, and rows in memory.
 
 A byte-order mark is removed, lines end in LF or CRLF, and blank lines at the end of a file are ignored. Other line
 separators of Unicode are part of the text. In TSV files, quotes are ordinary characters (GLUE's files contain single
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from albert.config.ranges import as_float32
+from albert.data.rows import ABSENT, DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
@@ -37,23 +38,25 @@ class Table:
   """Columns of a table.
 
   Attributes:
-    path: the file.
-    line_numbers: the number of each row's first line, from 1.
+    path: the file, or the name of rows in memory.
+    line_numbers: the number of each row's first line, from 1; for rows in memory the number of each row, from 0.
     columns: name of a column -> its fields, as they are in the file.
     damaged_lines: line numbers of the rows that were left out because they do not have as many fields as the header.
+    unit: what line_numbers count: "line", or "row" for rows in memory.
   """
 
   path: str
   line_numbers: Sequence[int]
   columns: dict[str, list[str]]
   damaged_lines: Sequence[int] = ()
+  unit: str = "line"
 
   def __len__(self) -> int:
     return len(self.line_numbers)
 
   def location(self, row: int) -> str:
-    """Returns file and line number of a row, for an error message."""
-    return f"{self.path}, line {self.line_numbers[row]}"
+    """Returns file and line number of a row, for an error message; of a row in memory its name and number."""
+    return f"{self.path}{',' if self.unit == 'line' else ':'} {self.unit} {self.line_numbers[row]}"
 
   def non_empty_texts(self, name: str) -> list[str]:
     """Returns the fields of a column that must not have empty fields.
@@ -64,7 +67,7 @@ class Table:
     values = self.columns[name]
     for row, value in enumerate(values):
       if not value or value.isspace():
-        raise UserError(f"{self.location(row)}: column {name!r} is empty: fill it in or remove the line")
+        raise UserError(f"{self.location(row)}: column {name!r} is empty: fill it in or remove the {self.unit}")
     return values
 
   def unique_names(self, name: str) -> list[str]:
@@ -81,8 +84,8 @@ class Table:
       for row, value in enumerate(values):
         if value in first_row:
           raise UserError(
-            f"{self.location(row)}: {name} {value!r} is already used in line {self.line_numbers[first_row[value]]}: "
-            f"give each row another {name}"
+            f"{self.location(row)}: {name} {value!r} is already used in {self.unit} "
+            f"{self.line_numbers[first_row[value]]}: give each row another {name}"
           )
         first_row[value] = row
     return values
@@ -159,29 +162,31 @@ def check_name(location: str, kind: str, value: str) -> None:
     raise UserError(f"{location}: {kind} {format_value(value)} has a tab or a line end: remove it")
 
 
-def read_header(path: str) -> list[str]:
-  """Returns the names of a file's columns.
+def read_header(path: DataSource) -> list[str]:
+  """Returns the names of the columns of a file, or of rows in memory.
 
   Returns:
     The fields of the first line, or the keys of the first JSON object; [] if the file is empty.
   """
+  if isinstance(path, Rows):
+    return list(path.columns)
   if _is_json(path):
     return next((list(values) for _, values in _json_objects(path)), [])
   return next((_strip_all(fields) for _, fields in _rows(path)), [])
 
 
 def read_table(
-  path: str,
+  path: DataSource,
   names: Sequence[str],
   *,
   header: Sequence[str] | None = None,
   tolerated_damage: float = 0.0,
 ) -> Table:
-  """Reads columns of a file.
+  """Reads columns of a file, or of rows in memory.
 
   Args:
-    path: the file. The extension tells the format: .csv; .jsonl, .json and .ndjson with one object on each line; any
-      other extension for tab-separated fields.
+    path: the file, or the rows. The extension of a file tells the format: .csv; .jsonl, .json and .ndjson with one
+      object on each line; any other extension for tab-separated fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
     tolerated_damage: a row is damaged if it has another number of fields than the header. If there are at most
@@ -194,6 +199,8 @@ def read_table(
     UserError: the file does not exist; a column is missing; there are too many damaged rows; a line of JSON is not an
       object; the file is not UTF-8. The message names the file and the line.
   """
+  if isinstance(path, Rows):
+    return _table_of_rows(path, names)
   if _is_json(path):
     return _read_json_lines(path, names)
   rows = _rows(path)
@@ -321,11 +328,23 @@ def _read_json_lines(path: str, names: Sequence[str]) -> Table:
     for name, column in columns.items():
       if name not in values:
         raise UserError(f"{path}, line {number}: no {name!r}; there are: {_join_names(values)}")
-      column.append(_json_text(values[name], path, number, name))
+      column.append(_json_text(values[name], f"{path}, line {number}", name))
   return Table(path, line_numbers, columns)
 
 
-def _json_text(value: Any, path: str, line_number: int, name: str) -> str:
+def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
+  columns: dict[str, list[str]] = {}
+  for name in names:
+    if name not in rows.columns:
+      raise UserError(f"{rows.name}: no column {name!r}; there are: {_join_names(rows.columns)}")
+    for index, value in enumerate(rows.columns[name]):
+      if value is ABSENT:
+        raise UserError(f"{rows.location(index)}: no {name!r}, which other rows have: give each row one, or none any")
+    columns[name] = [_json_text(value, rows.location(index), name) for index, value in enumerate(rows.columns[name])]
+  return Table(rows.name, rows.numbers, columns, unit=rows.unit)
+
+
+def _json_text(value: Any, location: str, name: str) -> str:
   """Returns a JSON value as the text that it would be in a TSV file; UserError for a list or an object."""
   if isinstance(value, str):
     return value
@@ -335,7 +354,7 @@ def _json_text(value: Any, path: str, line_number: int, name: str) -> str:
     return "true" if value else "false"
   if isinstance(value, int | float):
     return str(value)
-  raise UserError(f"{path}, line {line_number}: {name!r} must be a text or a number, is a {type(value).__name__}")
+  raise UserError(f"{location}: {name!r} must be a text or a number, is a {type(value).__name__}")
 
 
 def write_rows(path: str, rows: Sequence[Mapping[str, Any]]) -> str:

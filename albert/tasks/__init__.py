@@ -1,1 +1,47 @@
-"""The tasks. Each one defines its model, features, losses, metrics and predictions."""
+"""The tasks: what a model learns, and from which data.
+
+`Classification`, `Regression` and the other names below are the tasks of the Python API. The packages define the model,
+the features, the losses, the metrics and the predictions of each task.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from albert.tasks.answers import ChoiceAnswer as ChoiceAnswer
+  from albert.tasks.answers import ClassAnswer as ClassAnswer
+  from albert.tasks.answers import SpanAnswer as SpanAnswer
+  from albert.tasks.definitions import Classification as Classification
+  from albert.tasks.definitions import Glue as Glue
+  from albert.tasks.definitions import Pretraining as Pretraining
+  from albert.tasks.definitions import Regression as Regression
+  from albert.tasks.definitions import TaskDefinition as TaskDefinition
+  from albert.tasks.question_definitions import MultipleChoice as MultipleChoice
+  from albert.tasks.question_definitions import QuestionAnswering as QuestionAnswering
+
+# Public name -> its module, which is imported when the name is first used.
+_MODULES = {
+  "ChoiceAnswer": "answers",
+  "ClassAnswer": "answers",
+  "Classification": "definitions",
+  "Glue": "definitions",
+  "MultipleChoice": "question_definitions",
+  "QuestionAnswering": "question_definitions",
+  "Pretraining": "definitions",
+  "Regression": "definitions",
+  "SpanAnswer": "answers",
+  "TaskDefinition": "definitions",
+}
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _MODULES:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  import importlib
+
+  value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+  globals()[name] = value
+  return value
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *_MODULES})

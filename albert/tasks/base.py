@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,8 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
+from albert.data.rows import DataSource, Rows, TableData
+from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
 
 # The metric of the total loss, which is the sum of the terms that loss_names lists.
@@ -25,6 +27,8 @@ LOSS = "loss"
 Batch = Mapping[str, tf.Tensor]
 # Output name -> [N, ...]: the model's outputs for all examples of a dataset, in the order of the dataset.
 DatasetOutputs = dict[str, np.ndarray]
+
+_TaskT = TypeVar("_TaskT", bound="Task")
 
 
 class WeightedSum(NamedTuple):
@@ -199,8 +203,8 @@ class Task(abc.ABC):
     del split, outputs, directory
 
   @abc.abstractmethod
-  def prediction_inputs(self) -> Sequence[str]:
-    """Returns the paths of the files that predict reads."""
+  def prediction_inputs(self) -> Sequence[DataSource]:
+    """Returns the paths of the files that predict reads, or the rows in memory."""
 
   @abc.abstractmethod
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
@@ -222,6 +226,38 @@ class Task(abc.ABC):
     Raises:
       UserError: predictions_file is given, and the task has several test sets.
     """
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes the rows to predict of data in memory.
+
+    Args:
+      data: the texts or questions to predict (see albert.data.rows.rows_of).
+    Raises:
+      UserError: a column is missing, or the task predicts files only.
+    """
+    raise UserError(f"the task {self.name} cannot predict data in memory: give a file")
+
+  def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
+    """Returns a copy of the task that has other data for a split.
+
+    Args:
+      split: "train", "dev" or "test".
+      source: rows in memory, with the columns that the task's files have; or the path of a file.
+      cache: whether the tokenized data may be written to the directory for it.
+    Raises:
+      UserError: the task reads files only.
+    """
+    raise UserError(f"the task {self.name} cannot take data in memory: give a file")
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Predicts the test sets like predict, and returns the answers instead of writing them.
+
+    Args:
+      model: the model, with its weights loaded.
+      run_model: computes the outputs of forward for all examples of a dataset.
+    Returns: an answer for each row or question, in order (see albert.tasks.answers).
+    """
+    raise NotImplementedError
 
   def head_settings(self) -> dict[str, Any]:
     """Returns the settings that must match before the head of another run's checkpoint is reused.

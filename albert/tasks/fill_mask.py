@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.data.rows import DataSource, Rows
+from albert.data.tables import read_table
 from albert.errors import UserError
 from albert.io import files
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, WORD_START, Tokenizer
 
 _MASK = "[MASK]"
-_NUM_CANDIDATES = 5
+NUM_CANDIDATES = 5
 
 
 class MaskedLine(NamedTuple):
@@ -32,11 +34,11 @@ class MaskedLine(NamedTuple):
   positions: list[int]
 
 
-def read_masked_lines(paths: Sequence[str], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
-  """Reads and encodes the lines of text files. Blank lines are skipped.
+def read_masked_lines(paths: Sequence[DataSource], tokenizer: Tokenizer, *, max_length: int) -> list[MaskedLine]:
+  """Reads and encodes the lines of text files, or of rows in memory. Blank lines are skipped.
 
   Args:
-    paths: UTF-8 text files. Every line that is not blank must contain [MASK].
+    paths: UTF-8 text files, or rows with a column "text". Every line that is not blank must contain [MASK].
     tokenizer: the tokenizer.
     max_length: maximum tokens of a line, with [CLS] and [SEP].
   Raises:
@@ -44,6 +46,13 @@ def read_masked_lines(paths: Sequence[str], tokenizer: Tokenizer, *, max_length:
   """
   masked_lines = []
   for path in paths:
+    if isinstance(path, Rows):
+      table = read_table(path, ["text"])
+      masked_lines += [
+        _encode_line(table.location(row), path.numbers[row] + 1, text.strip(), tokenizer, max_length)
+        for row, text in enumerate(table.non_empty_texts("text"))
+      ]
+      continue
     with files.open_file(path) as file:
       content = file.read()
     try:
@@ -52,17 +61,17 @@ def read_masked_lines(paths: Sequence[str], tokenizer: Tokenizer, *, max_length:
       raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
     for number, line in enumerate(lines, start=1):
       if line.strip():
-        masked_lines.append(_encode_line(path, number, line.strip(), tokenizer, max_length))
+        masked_lines.append(_encode_line(f"{path}, line {number}", number, line.strip(), tokenizer, max_length))
   return masked_lines
 
 
-def _encode_line(path: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
+def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
   ids = [CLS_ID, *encode_with_masks(tokenizer, text), SEP_ID]
   positions = [position for position, token in enumerate(ids) if token == MASK_ID]
   if not positions:
-    raise UserError(f"{path}, line {number}: has no [MASK] to fill")
+    raise UserError(f"{location}: has no [MASK] to fill")
   if len(ids) > max_length:
-    raise UserError(f"{path}, line {number}: {len(ids)} tokens, the model takes {max_length}")
+    raise UserError(f"{location}: {len(ids)} tokens, the model takes {max_length}")
   return MaskedLine(number, text, ids, positions)
 
 
@@ -84,7 +93,7 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
       "masked_lm_positions": tf.constant([line.positions]),
     }
   )
-  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=_NUM_CANDIDATES)
+  candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=NUM_CANDIDATES)
   by_mask = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
   for mask, (probabilities, ids) in enumerate(by_mask, start=1):
     row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}

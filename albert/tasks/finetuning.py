@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
-import functools
+import copy
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import tensorflow as tf
 
@@ -17,19 +18,21 @@ from albert.data.content import DataContent, FileContent
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.feature_cache import make_examples
-from albert.data.manifest import cached_sha256
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.rows import DataSource, Rows, source_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.base import LOSS, Batch, Task
+from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
-TRAIN, DEV, TEST = "train", "dev", "test"
 # Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
 PRETRAINING_HEADS = ("cls/predictions/", "cls/seq_relationship/")
+
+_TaskT = TypeVar("_TaskT", bound="FinetuningTask")
 
 
 class FinetuningTask(Task):
@@ -85,18 +88,21 @@ class FinetuningTask(Task):
       )
     self.new_weights = self.head_weights
     self.reinitialized_weights = self.head_weights if config.fresh_head else ()
+    self._rows: dict[str, Rows] = {}
+    self._raw: dict[str, Sequence[Any]] = {}
     self._examples: dict[str, TokenizedExamples] = {}
+    self._datasets: dict[str, ExampleDataset] = {}
     self._content: dict[str, DataContent] = {}
 
   # Methods that a subclass defines:
 
   @abc.abstractmethod
   def data_files(self, split: str) -> Sequence[str]:
-    """Returns the paths of the files of a split. Raises UserError if there are none."""
+    """Returns the paths of the files of a split. Raises UserError if there are none. `sources` calls this."""
 
   @abc.abstractmethod
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the files of a split. `cached_raw_examples` calls this once and keeps the result."""
+    """Reads the sources of a split. `cached_raw_examples` calls this once and keeps the result."""
 
   @abc.abstractmethod
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
@@ -140,21 +146,42 @@ class FinetuningTask(Task):
     """Returns the vocabulary, to be copied into the output_dir."""
     return {output_files.VOCABULARY: self.config.spm_model_file}
 
-  @functools.lru_cache(maxsize=8)  # noqa: B019  (a task lives as long as its run)
+  def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
+    """Returns a copy of the task that has other data for a split."""
+    task = copy.copy(self)
+    for name in ("_rows", "_raw", "_examples", "_datasets", "_content"):
+      setattr(task, name, {key: value for key, value in getattr(self, name).items() if key != split})
+    if isinstance(source, Rows):
+      task._rows[split] = source
+    else:
+      changes: dict[str, Any] = {FILE_FIELDS[split]: source}
+      task.config = dataclasses.replace(task.config, **changes)
+    if not cache:
+      task.config = dataclasses.replace(task.config, cache_dir="")
+    return task
+
+  def sources(self, split: str) -> Sequence[DataSource]:
+    """Returns the data of a split: rows in memory (see with_data), or the paths of files."""
+    return [self._rows[split]] if split in self._rows else self.data_files(split)
+
+  def _names(self, split: str) -> str:
+    return ", ".join(map(str, self.sources(split)))
+
   def cached_raw_examples(self, split: str) -> Sequence[Any]:
-    """Returns raw_examples(split), but reads the files only once. Raises UserError if there are no examples."""
-    raw = self.raw_examples(split)
-    if not raw:
-      raise UserError(f"{', '.join(self.data_files(split))}: no examples; give the file of the {split} set")
-    return raw
+    """Returns raw_examples(split), which is read only once. Raises UserError if it is empty."""
+    if split not in self._raw:
+      raw = self.raw_examples(split)
+      if not raw:
+        raise UserError(f"{self._names(split)}: no examples; give the file of the {split} set")
+      self._raw[split] = raw
+    return self._raw[split]
 
   def content(self, split: str) -> DataContent:
-    """Returns the hashes of the files of a split, in their order."""
+    """Returns the hashes of the files of a split, in their order, or of its rows in memory."""
     if split not in self._content:
-      paths = self.data_files(split)
-      names = [os.path.basename(path) for path in paths]
-      hashes = files.in_threads(lambda path: cached_sha256(path, files.stat(path)), paths)
-      self._content[split] = DataContent(tuple(map(FileContent, names, hashes)))
+      sources = self.sources(split)
+      names = [os.path.basename(str(source)) for source in sources]
+      self._content[split] = DataContent(tuple(map(FileContent, names, files.in_threads(source_sha256, sources))))
     return self._content[split]
 
   def examples(self, split: str) -> TokenizedExamples:
@@ -185,12 +212,12 @@ class FinetuningTask(Task):
     ids, vocab_size = examples.input_ids, self.model_config.vocab_size
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
       raise UserError(
-        f"{', '.join(self.data_files(split))}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
+        f"{self._names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
         f"{vocab_size}: give the vocabulary of the model, and delete the features in {self.config.cache_dir}"
       )
     if self.model_config.type_vocab_size < 2 and examples.has_second_segments:
       raise UserError(
-        f"{', '.join(self.data_files(split))}: the {split} set has pairs of texts, and the model has one type of "
+        f"{self._names(split)}: the {split} set has pairs of texts, and the model has one type of "
         "segment: give a model with --type_vocab_size=2"
       )
 
@@ -198,9 +225,9 @@ class FinetuningTask(Task):
     """Returns the splits to predict."""
     return (TEST,)
 
-  def prediction_inputs(self) -> Sequence[str]:
-    """Returns the paths of the files to predict."""
-    return [path for split in self.prediction_splits() for path in self.data_files(split)]
+  def prediction_inputs(self) -> Sequence[DataSource]:
+    """Returns the files to predict, or the rows in memory."""
+    return [source for split in self.prediction_splits() for source in self.sources(split)]
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of every split that the command needs (see Task.check_inputs)."""
@@ -211,15 +238,17 @@ class FinetuningTask(Task):
       self.cached_raw_examples(split)
 
   def data(self, split: str) -> ExampleDataset:
-    """Returns the dataset of a split."""
-    return ExampleDataset(
-      self.examples(split),
-      f"{self.name} ({split})",
-      content=self.content(split),
-      token_features=self.token_features,
-      multiple_choice=self.multiple_choice,
-      length=self.config.max_seq_length if self.config.pad_to_max_length else None,
-    )
+    """Returns the dataset of a split, which is made only once."""
+    if split not in self._datasets:
+      self._datasets[split] = ExampleDataset(
+        self.examples(split),
+        f"{self.name} ({split})",
+        content=self.content(split),
+        token_features=self.token_features,
+        multiple_choice=self.multiple_choice,
+        length=self.config.max_seq_length if self.config.pad_to_max_length else None,
+      )
+    return self._datasets[split]
 
   def training_data(self) -> Dataset:
     """Returns the training set."""

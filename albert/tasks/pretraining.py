@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +20,7 @@ from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
+from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.schema import FeatureSpec, pretraining_features
 from albert.data.shards import count_and_hash_shards, stat_shards
 from albert.errors import UserError
@@ -28,6 +31,7 @@ from albert.runs import output_files
 from albert.tasks import fill_mask
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, WeightedSum, weighted_mean
 from albert.tasks.fill_mask import MaskedLine
+from albert.tasks.splits import TEST
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
@@ -37,6 +41,8 @@ MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
 # Defaults of dynamic masking for shards without a manifest (ALBERT, section 4.1).
 _MASKED_LM_PROB, _NGRAM = 0.15, 3
+
+_PretrainingTaskT = TypeVar("_PretrainingTaskT", bound="PretrainingTask")
 
 
 class PretrainingTask(Task):
@@ -67,6 +73,7 @@ class PretrainingTask(Task):
     self.config = config
     self._file_stats: dict[str, dict[str, files.Stat]] = {}
     self._vocab_sha256 = ""
+    self._prediction_rows: Rows | None = None
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
     self.sentence_prediction = config.sentence_prediction
@@ -315,8 +322,25 @@ class PretrainingTask(Task):
       baselines[f"{self.sentence_metric}_baseline_accuracy"] = float(label_counts.max() / label_counts.sum())
     return baselines
 
-  def prediction_inputs(self) -> Sequence[str]:
-    """Returns the files of --predict_file."""
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of texts with [MASK]."""
+    return rows_of(data, "the data to predict", ["text"])
+
+  def with_data(self: _PretrainingTaskT, split: str, source: DataSource, *, cache: bool = True) -> _PretrainingTaskT:
+    """Returns a copy of the task that has other lines to predict. Shards cannot be replaced."""
+    del cache
+    if split != TEST:
+      raise UserError(f"{split}: pretraining reads TFRecord files: give their paths")
+    task = copy.copy(self)
+    task.__dict__.pop("_masked_lines", None)
+    task._prediction_rows = source if isinstance(source, Rows) else None
+    task.config = dataclasses.replace(self.config, predict_file="" if isinstance(source, Rows) else source)
+    return task
+
+  def prediction_inputs(self) -> Sequence[DataSource]:
+    """Returns the files of --predict_file, or the rows in memory."""
+    if self._prediction_rows is not None:
+      return [self._prediction_rows]
     return expand_globs(self.config.predict_file, flag="--predict_file")
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
@@ -332,6 +356,17 @@ class PretrainingTask(Task):
     print(tables.write_rows(path, list(self.filled_masks(model))), end="", flush=True)
     return [path]
 
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns for each line a list with a dict for each [MASK]: its most probable pieces -> their probabilities."""
+    del run_model
+    return [
+      [
+        {row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in range(1, fill_mask.NUM_CANDIDATES + 1)}
+        for row in fill_mask.fill_line(model, self._tokenizer, line)
+      ]
+      for line in self._masked_lines
+    ]
+
   def filled_masks(self, model: keras.Model) -> Iterator[dict[str, Any]]:
     """Finds the five most probable pieces for each [MASK] in --predict_file.
 
@@ -345,7 +380,8 @@ class PretrainingTask(Task):
   @functools.cached_property
   def _masked_lines(self) -> Sequence[MaskedLine]:
     """The lines of --predict_file. Raises UserError for a line that cannot be filled."""
-    if not self.config.predict_file or not self.config.spm_model_file:
+    is_given = self.config.predict_file or self._prediction_rows is not None
+    if not is_given or not self.config.spm_model_file:
       raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
     max_length = self.model_config.max_position_embeddings
     lines = fill_mask.read_masked_lines(self.prediction_inputs(), self._tokenizer, max_length=max_length)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert.config.run import RunConfig
-from albert.data.manifest import cached_sha256
+from albert.data.rows import DataSource, source_sha256
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.runs import output_files, run_directory
@@ -41,9 +41,12 @@ class PredictionSource:
   inputs: Mapping[str, str]
 
 
-def hash_inputs(paths: Iterable[str]) -> dict[str, str]:
-  """Returns the SHA-256 of each file by its path. An unchanged file is read only once."""
-  return {path: cached_sha256(path, status) for path, status in files.stats(paths).items()}
+def hash_inputs(sources: Iterable[DataSource]) -> dict[str, str]:
+  """Returns path -> SHA-256 of each file, or name -> SHA-256 of rows in memory.
+
+  A file that has not changed since the last call is not read again.
+  """
+  return {str(source): source_sha256(source) for source in sources}
 
 
 def hash_weights(weights: Mapping[str, tf.Variable]) -> str:

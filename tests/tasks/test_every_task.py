@@ -97,7 +97,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
   estimator = _estimator(task, model_config, task_config, directory / "run")
   estimator.train()
   metrics = estimator.evaluate()
-  predictions = estimator.predict()
+  predictions = estimator.write_predictions()
   return TrainedTask(task, dataset, model_config, task_config, directory / "run", metrics, predictions)
 
 
@@ -154,7 +154,7 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
   estimator.train()
   assert f"resumed from {resumed}/checkpoints/step-2" in capsys.readouterr().err
   assert estimator.evaluate() == trained.metrics
-  predictions = estimator.predict()
+  predictions = estimator.write_predictions()
   expected, found = tensors(trained.directory, STEPS), tensors(resumed, STEPS)
   assert any(name.endswith("/adam_v") for name in expected)
   assert expected.keys() == found.keys()

@@ -20,6 +20,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
 from albert.training.model_weights import load_initial_weights
+from albert.training.training_run import TrainingRun
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.synthetic import TINY_MODEL
@@ -126,7 +127,7 @@ def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
   assert json.loads((tmp_path / "run" / "eval_results.json").read_text())["step"] == best["step"]
   assert results["loss"] == pytest.approx(best["loss"], rel=1e-5)
   assert (tmp_path / "run" / "spiece.model").read_bytes() == Path(spm_file).read_bytes()
-  assert estimator.predict() == [str(tmp_path / "run" / "predictions.tsv")]
+  assert estimator.write_predictions() == [str(tmp_path / "run" / "predictions.tsv")]
   assert len((tmp_path / "run" / "predictions.tsv").read_text().splitlines()) == 65
 
 
@@ -153,16 +154,16 @@ class Killed(BaseException):
 
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole")).train()
-  evaluate = Estimator._evaluate_during_training
+  evaluate = TrainingRun._evaluate_during_training
 
-  def killed_at_8(self: Estimator, step: int, evaluations: Any) -> None:
+  def killed_at_8(self: TrainingRun, step: int, evaluations: Any) -> None:
     if step == 8:
       raise Killed
     evaluate(self, step, evaluations)
 
   first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed"))
   with monkeypatch.context() as patch:
-    patch.setattr(Estimator, "_evaluate_during_training", killed_at_8)
+    patch.setattr(TrainingRun, "_evaluate_during_training", killed_at_8)
     with pytest.raises(Killed):
       first.train()
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed")).train()
@@ -226,7 +227,7 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   path = tmp_path / "run" / "predictions.tsv"
   first = path.read_bytes()
   assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
-  estimator.predict()  # the same again
+  estimator.write_predictions()  # the same again
   # Checked at the start, before training and before predicting, and hashed for the cache: read once.
   assert hashed.count(str(tmp_path / "data" / "test.txt")) == 1
   assert path.read_bytes() == first
@@ -235,7 +236,7 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   with pytest.raises(
     UserError, match=r"predictions\.tsv holds predictions made with another checkpoint, .*step-4: give"
   ):
-    estimator.predict()
+    estimator.write_predictions()
   with pytest.raises(UserError, match=r"predictions\.tsv holds predictions made before this training"):
     estimator.train()
   (tmp_path / "step-4").rename(tmp_path / "run" / "checkpoints" / "step-4")
@@ -247,7 +248,7 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
     Estimator(toy_task(tmp_path, spm_file), predict)
   assert path.read_bytes() == first
   named = dataclasses.replace(predict, predictions_file=str(tmp_path / "new.tsv"))
-  assert Estimator(toy_task(tmp_path, spm_file), named).predict() == [str(tmp_path / "new.tsv")]
+  assert Estimator(toy_task(tmp_path, spm_file), named).write_predictions() == [str(tmp_path / "new.tsv")]
   assert len((tmp_path / "new.tsv").read_text().splitlines()) == 6
   assert path.read_bytes() == first
   with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):

@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from albert.data import tables
+from albert.data.rows import DataSource
 from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
@@ -120,11 +121,11 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
   return None
 
 
-def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
-  """Reads a file of a task.
+def read_rows(path: DataSource, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Sequence[int]]:
+  """Reads a file of a task, or its rows in memory.
 
   Args:
-    path: the file.
+    path: the file, or the rows.
     file: its layout. If it has no label column, the labels are zeros.
     spec: the task.
   Returns: the rows, and the numbers of the lines that were skipped as damaged.
@@ -142,11 +143,11 @@ def read_rows(path: str, file: FileFormat, spec: TaskSpec) -> tuple[TextRows, Se
   return rows, table.damaged_lines
 
 
-def read_labels(path: str, column: str) -> list[str]:
-  """Reads the set of labels in a file of a custom task.
+def read_labels(path: DataSource, column: str) -> list[str]:
+  """Reads the set of labels in a file of a custom task, or in its rows in memory.
 
   Args:
-    path: the file.
+    path: the file, or the rows.
     column: the name of the label column.
   Returns: the labels, each once: sorted as numbers if all of them are whole numbers, else as text.
   Raises:
@@ -173,7 +174,7 @@ def _is_whole_number(label: str) -> bool:
   return label.removeprefix("-").isdecimal() and label.isascii()
 
 
-def _check_task_of_header(path: str, file: FileFormat, spec: TaskSpec) -> None:
+def _check_task_of_header(path: DataSource, file: FileFormat, spec: TaskSpec) -> None:
   """Raises UserError if the first line is the header of another task's file."""
   if not file.columns:
     return

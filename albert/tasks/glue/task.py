@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -16,11 +16,13 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
+from albert.tasks.answers import class_answers
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
@@ -28,13 +30,15 @@ from albert.tasks.glue import specs
 from albert.tasks.glue.data import TextRows, find_file, make_spec, read_rows
 from albert.tasks.glue.features import LABEL_IDS, SCORES, TextFeaturizer
 from albert.tasks.glue.ranking import IS_RIGHT, RankingExamples, RankingFeaturizer, make_ranking_examples
-from albert.tasks.glue.specs import CUSTOM, RANKING, ClassifierConfig, Submission, TaskSpec
+from albert.tasks.glue.specs import CUSTOM, RANKING, ClassifierConfig, FileFormat, Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
 # B batch, N examples, C classes, K sequences of an example, S tokens of a sequence.
 
 # A row without other candidates is compared with the first of these logits. Sequences of padding get the second one.
 _NO_CANDIDATE_LOGIT, _PADDING_LOGIT = 0.0, -1e9
+
+_TextTaskT = TypeVar("_TextTaskT", bound="TextTask")
 
 
 class TextTask(FinetuningTask):
@@ -52,6 +56,11 @@ class TextTask(FinetuningTask):
   def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
     super().__init__(model_config, config)
     self.spec = spec
+    self._set_formats()
+
+  def _set_formats(self) -> None:
+    """Decides the splits, the layouts of their files, and the metric that checkpoints are compared by."""
+    spec, config = self.spec, self.config
     dev = {DEV: next(iter(spec.dev.values()), spec.train)} if config.eval_file else spec.dev
     self._formats = {split: file for split, file in {TRAIN: spec.train, **dev}.items() if file is not None}
     self.submissions = _submissions(spec, config)
@@ -59,6 +68,26 @@ class TextTask(FinetuningTask):
     self.evaluation_splits = [split for split in dev if split in self._formats]
     metric_prefix = f"{next(iter(dev))}_" if len(dev) > 1 else ""
     self.best_metric = metric_prefix + spec.metrics[0]
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of texts or pairs of texts. They have the names of the columns of the task's test set."""
+    id_column = self.config.id_column
+    return rows_of(data, "the data to predict", self._test_texts(), [id_column] if id_column else [])
+
+  def _test_texts(self) -> Sequence[str]:
+    return next(iter(self.submissions.values())).test_file.texts
+
+  def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
+    """Returns a copy of the task that has other data for a split. Rows to predict need no column of ids."""
+    task = super().with_data(split, source, cache=cache)
+    if not isinstance(source, Rows):
+      task._set_formats()
+    elif split == TEST:
+      id_column = self.config.id_column if self.config.id_column in source.columns else ""
+      file = FileFormat("", (), tuple(self._test_texts()), id=id_column)
+      task.submissions = {TEST: Submission("", file)}
+      task._formats = {**self._formats, TEST: file}
+    return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Adds the task's name, its formulation and its labels."""
@@ -125,7 +154,7 @@ class TextTask(FinetuningTask):
 
   def rows(self, split: str) -> TextRows:
     """Reads the file of a split, and prints a warning if it skips damaged lines."""
-    path = self.data_files(split)[0]
+    path = self.sources(split)[0]
     rows, damaged_lines = read_rows(path, self._formats[split], self.spec)
     if damaged_lines:
       print(
@@ -232,6 +261,12 @@ class TextTask(FinetuningTask):
   def _has_files(self, split: str) -> bool:
     return find_file(self.config.data_dir, self._folder(split), self._formats[split].name) is not None
 
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns a ClassAnswer, or a number of a regression, for each row of the test sets."""
+    del model
+    results = [self.predictions(split, run_model(self.data(split))) for split in self.prediction_splits()]
+    return [answer for result in results for answer in class_answers(result)]
+
 
 class ClassificationTask(TextTask):
   """Predicts one of several classes for each row."""
@@ -302,7 +337,7 @@ class RankingTask(TextTask):
 
   def raw_examples(self, split: str) -> Sequence[Any]:
     """Reads the rows of a split and adds the other candidates of each question."""
-    more_rows = self.rows(TRAIN) if len(self.data_files(split)) > 1 else None
+    more_rows = self.rows(TRAIN) if len(self.sources(split)) > 1 else None
     return make_ranking_examples(self.rows(split), self._right_class(), more_rows)
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:

@@ -16,6 +16,7 @@ import msgspec
 from albert.config.base import option
 from albert.config.run import FinetuningConfig
 from albert.data import tables
+from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.globs import expand_globs
@@ -108,13 +109,14 @@ def find_passages(folder: str, flag: str) -> list[str]:
   )
 
 
-def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQuestion]:
-  """Reads all questions of the files, in order.
+def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
+  """Reads all questions of the files, or of rows in memory, in order.
 
   Args:
-    paths: files of RACE or of JSON lines. A file of RACE (*.txt) is one passage as a JSON object, or one passage on
-      each line as in the original's all.txt; its answers are letters. A line of JSON has article, question, options
-      and, if they are known, answer (a letter, or the option's index from 0) and id.
+    paths: files of RACE or of JSON lines, or rows with the fields of JSON lines. A file of RACE (*.txt) is one passage
+      as a JSON object, or one passage on each line as in the original's all.txt; its answers are letters. A line of
+      JSON has article, question, options and, if they are known, answer (a letter, or the option's index from 0) and
+      id.
     with_answers: whether the answers are needed, for training and evaluation. To predict, they are not read.
   Raises:
     UserError: the text is not JSON, lacks a field, has fewer than two options or an answer that is not one of them, or
@@ -123,8 +125,7 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
   questions: list[ChoiceQuestion] = []
   ids: dict[str, str] = {}
   for path in paths:
-    read_file = _read_passages if path.endswith(".txt") else _read_json_lines
-    for where, question in read_file(path, with_answers):
+    for where, question in _read_source(path, with_answers):
       if question.id in ids:
         raise UserError(
           f"{where}: id {question.id!r} is already used by {ids[question.id]}: remove one of the two if they are the "
@@ -133,6 +134,19 @@ def read_questions(paths: Sequence[str], *, with_answers: bool) -> list[ChoiceQu
       ids[question.id] = where
       questions.append(question)
   return questions
+
+
+def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+  if isinstance(source, Rows):
+    return _read_rows(source, with_answers)
+  return (_read_passages if source.endswith(".txt") else _read_json_lines)(source, with_answers)
+
+
+def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+  for index, number in enumerate(rows.numbers):
+    where = rows.location(index)
+    values = json_values.convert(where, rows.values(index), _JsonLine)
+    yield where, _question_of_line(where, values, str(number), with_answers)
 
 
 def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
@@ -220,13 +234,17 @@ def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, Choic
       continue
     where = f"{path}, line {number}"
     values = json_values.parse(where, line.rstrip(), _JsonLine)
-    question_id = f"{os.path.basename(path)}-{number}" if isinstance(values.id, msgspec.UnsetType) else values.id
-    question = _make_question(where, question_id, values.article, values.question, values.options)
-    if with_answers:
-      if values.answer is msgspec.UNSET:
-        raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-      question = _set_answer(where, question, values.answer, _answer_index(values.answer, question.options))
-    yield where, question
+    yield where, _question_of_line(where, values, f"{os.path.basename(path)}-{number}", with_answers)
+
+
+def _question_of_line(where: str, values: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
+  question_id = default_id if isinstance(values.id, msgspec.UnsetType) else values.id
+  question = _make_question(where, question_id, values.article, values.question, values.options)
+  if not with_answers:
+    return question
+  if values.answer is msgspec.UNSET:
+    raise UserError(f"{where} lacks 'answer': {_REMEDY}")
+  return _set_answer(where, question, values.answer, _answer_index(values.answer, question.options))
 
 
 def _make_question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:

@@ -12,22 +12,22 @@ import tf_keras as keras
 from albert.data.dataset import Dataset
 from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
+from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
-from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.finetuning import FILE_FIELDS, LOSS, TEST, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
 from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_passages, option_name, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 
 # B questions in a batch, K options of a question, S tokens of a sequence.
-
-_FLAGS = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
 
 
 class RaceTask(FinetuningTask):
@@ -45,8 +45,8 @@ class RaceTask(FinetuningTask):
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
-    config, flag = self.config, f"--{_FLAGS[split]}"
-    paths = getattr(config, _FLAGS[split])
+    config, flag = self.config, f"--{FILE_FIELDS[split]}"
+    paths = getattr(config, FILE_FIELDS[split])
     if paths:
       return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
     if not config.data_dir:
@@ -58,7 +58,7 @@ class RaceTask(FinetuningTask):
 
   def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
     """Reads the questions of a split."""
-    return read_questions(self.data_files(split), with_answers=split != TEST)
+    return read_questions(self.sources(split), with_answers=split != TEST)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Returns the function that makes one sequence for each option."""
@@ -118,6 +118,19 @@ class RaceTask(FinetuningTask):
     return [
       ("question", [question.text for question in questions]),
       ("options", [" | ".join(question.options) for question in questions]),
+    ]
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of questions with their articles and options."""
+    return rows_of(data, "the data to predict", ["article", "question", "options"], ["id"])
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns a ChoiceAnswer for each question of the test set."""
+    del model
+    result, questions = self.predictions(TEST, run_model(self.data(TEST))), self.cached_raw_examples(TEST)
+    return [
+      ChoiceAnswer(question.options[best], int(best), row[: len(question.options)].tolist())
+      for question, best, row in zip(questions, result.predicted, result.scores, strict=True)
     ]
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:

@@ -10,8 +10,9 @@ import msgspec
 
 from albert.config.base import EVALUATION, option
 from albert.config.run import FinetuningConfig
+from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.json_values import format_value
 
 _REMEDY = "give a file in the form of SQuAD"
@@ -115,11 +116,11 @@ class SquadQuestion:
   is_impossible: bool = False
 
 
-def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
-  """Reads all questions of the files, in order.
+def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers: bool) -> list[SquadQuestion]:
+  """Reads all questions of the files, or of rows in memory, in order.
 
   Args:
-    paths: JSON files.
+    paths: JSON files, or rows with question, context and, if they are known, answers, id, title and is_impossible.
     version_2: whether the files belong to SQuAD v2.0, where a question may be unanswerable.
     with_answers: whether answers are read, for training and evaluation. To predict, the files need none.
   Raises:
@@ -148,7 +149,7 @@ def read_questions(paths: Sequence[str], *, version_2: bool, with_answers: bool)
         "or give a v2.0 file"
       )
   if not questions:
-    raise UserError(f"{', '.join(paths)}: no questions: give a file in the form of SQuAD that has some")
+    raise UserError(f"{', '.join(map(str, paths))}: no questions: give a file in the form of SQuAD that has some")
   return questions
 
 
@@ -185,14 +186,32 @@ class _SquadFile(msgspec.Struct, Generic[_Entry]):
   data: list[_Article[_Entry]]
 
 
-def _read_entries(path: str, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
-  """Yields (file and JSON path, paragraph, entry) for every question."""
+class _QuestionRow(msgspec.Struct):
+  """The context of a row in memory. The rest of the row is an entry."""
+
+  context: str
+  title: Any = ""
+
+
+def _read_entries(path: DataSource, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+  """Yields (file and JSON path, or row in memory; paragraph; entry) for every question."""
+  if isinstance(path, Rows):
+    yield from _entries_of_rows(path, kind)
+    return
   content: _SquadFile[_QuestionEntry] = files.read_json(path, _SquadFile[kind], _REMEDY)  # type: ignore[valid-type]
   for i, article in enumerate(content.data):
     for j, values in enumerate(article.paragraphs):
       paragraph = SquadParagraph(article.title if isinstance(article.title, str) else "", values.context)
       for k, entry in enumerate(values.qas):
         yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
+
+
+def _entries_of_rows(rows: Rows, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+  for index, number in enumerate(rows.numbers):
+    where, values = rows.location(index), rows.values(index)
+    context = json_values.convert(where, values, _QuestionRow)
+    paragraph = SquadParagraph(context.title if isinstance(context.title, str) else "", context.context)
+    yield where, paragraph, json_values.convert(where, {"id": str(number), **values}, kind)
 
 
 def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
@@ -225,7 +244,7 @@ def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
   return SquadAnswer(text, start)
 
 
-def _check_version(path: str, question: SquadQuestion, *, version_2: bool) -> None:
+def _check_version(path: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
   if question.is_impossible and not version_2:
     raise UserError(
       f"{path}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, "

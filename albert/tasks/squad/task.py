@@ -14,13 +14,16 @@ from albert.config.model import ModelConfig
 from albert.data.dataset import Dataset
 from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
+from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
+from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.question_definitions import flat_squad
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadConfig, SquadQuestion, read_questions
@@ -82,7 +85,7 @@ class SquadTask(FinetuningTask):
   def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split."""
     version_2 = self.config.version_2_with_negative
-    return read_questions(self.data_files(split), version_2=version_2, with_answers=split != TEST)
+    return read_questions(self.sources(split), version_2=version_2, with_answers=split != TEST)
 
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
     """Returns the function that makes the windows of questions."""
@@ -174,6 +177,21 @@ class SquadTask(FinetuningTask):
     squad_evaluation.write_evaluation(
       directory, self.cached_raw_examples(split), predictions, self.config.null_score_diff_threshold
     )
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Makes rows of questions with their contexts."""
+    return rows_of(flat_squad(data), "the data to predict", ["question", "context"], ["id", "title"])
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns a SpanAnswer for each question of the test set."""
+    del model
+    predictions = self.predictions(TEST, run_model(self.data(TEST)))
+    texts = predictions.answers(self.config.null_score_diff_threshold)
+    odds = predictions.null_odds or {}
+    return [
+      SpanAnswer(texts[id_], entries[0]["probability"] if entries else 0.0, entries, odds.get(id_))
+      for id_, entries in ((question.id, predictions.nbest[question.id]) for question in self.cached_raw_examples(TEST))
+    ]
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""

@@ -1,0 +1,44 @@
+"""Error messages for Python: they name arguments and methods where those of the command line name flags."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from albert.errors import UserError
+
+_FLAG = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
+# Flag -> its name in Python, if that differs.
+_NAMES = {
+  "do_train": "train()",
+  "do_eval": "evaluate()",
+  "do_predict": "predict()",
+  "train_file": "train",
+  "input_file": "train",
+  "eval_file": "eval",
+  "eval_input_file": "eval",
+  "predict_file": "test",
+  "text_columns": "text",
+  "label_column": "label",
+  "id_column": "id",
+  "albert_config_file": "model",
+  "checkpoint": "checkpoint",
+}
+
+
+def in_python(message: str) -> str:
+  """Replaces the flags in a message by the names of arguments: `--init_checkpoint` by `init_checkpoint`."""
+  return _FLAG.sub(lambda match: _NAMES.get(match["name"], match["name"]), message)
+
+
+@contextlib.contextmanager
+def python_messages() -> Iterator[None]:
+  """Rewrites the message of a UserError that is raised inside (see in_python)."""
+  try:
+    yield
+  except UserError as error:
+    message = in_python(str(error))
+    if message == str(error):
+      raise
+    raise UserError(message) from error

@@ -1,0 +1,209 @@
+"""One training of a model in an output_dir: resumes, trains, evaluates on the way, and saves checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.run import TrainConfig
+from albert.data.dataset import Dataset
+from albert.errors import RunError
+from albert.io import files
+from albert.io.lost_processes import is_lost_process
+from albert.optimizers.factory import make_optimizer
+from albert.optimizers.schedules import make_schedule
+from albert.runs import curves
+from albert.runs.evaluation_log import EvaluationLog
+from albert.runs.metrics_log import MetricsLog, format_metrics, log
+from albert.tasks.base import Task
+from albert.training import claim
+from albert.training.cluster import Cluster
+from albert.training.distributed_batches import distribute_training_batches
+from albert.training.evaluator import Evaluator
+from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
+from albert.training.model_weights import load_initial_weights
+from albert.training.prediction_sources import prediction_sources_of
+from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
+from albert.weights.checkpoint_files import Checkpoint, restore
+from albert.weights.checkpoints import CheckpointManager
+
+
+class TrainingRun:
+  """Trains a model in an output_dir, whose lock the caller holds.
+
+  Args:
+    task: defines the data, the losses and the metrics.
+    model: the model of task.build_model().
+    plan: the devices, the precision and the settings in force.
+    cluster: the processes that train together.
+    checkpoints: the checkpoints of output_dir.
+    evaluator: computes metrics of `model`.
+    results_dir: the directory for metrics and curves.
+  """
+
+  def __init__(
+    self,
+    task: Task,
+    model: keras.Model,
+    plan: RunPlan,
+    *,
+    cluster: Cluster,
+    checkpoints: CheckpointManager,
+    evaluator: Evaluator,
+    results_dir: str,
+  ):
+    self.task = task
+    self.model = model
+    self.config = plan.config
+    self.strategy = plan.strategy
+    self.cluster = cluster
+    self.checkpoints = checkpoints
+    self.evaluator = evaluator
+    self.results_dir = results_dir
+    self._plan = plan
+
+  def train(self) -> int:
+    """Trains from the newest checkpoint of output_dir on, or from the initial weights.
+
+    Returns: the number of updates that the weights have now.
+    Raises:
+      UserError, RunError, Stopped: see Estimator.train.
+    """
+    data = self.task.training_data()
+    # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
+    newest = self._latest_to_resume()
+    plan = plan_training(self._plan, data)
+    claim.claim_output_dir(self.task, self._plan, plan.train, data, self.checkpoints, is_chief=self.cluster.is_chief)
+    schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
+    with self.strategy.scope():
+      trainer = Trainer(self.task, self.model, make_optimizer(plan.optimizer, schedule), plan, self.cluster)
+      self._load_state(trainer, newest)
+    first_step = trainer.step
+    evaluations = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
+    if evaluations is not None:
+      is_due = first_step > 0 and is_evaluation_due(plan.train, first_step)
+      # The run was killed after it saved this step and before it evaluated it.
+      if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(first_step)):
+        self._evaluate_during_training(first_step, evaluations)
+    if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
+      log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
+      if self.cluster.is_chief:
+        self.checkpoints.prune(first_step)  # a signal at the last step saves without deleting old checkpoints
+        if curves.are_outdated(self.results_dir):
+          curves.draw_curves(self.results_dir)
+      return first_step
+    if self.config.do_predict:
+      prediction_sources_of(self.task, self.config).check_before_training()
+    self._log_run(data, plan)
+    self._run_loop(trainer, data, evaluations, make_learning_rate_reader(schedule))
+    self._finish(trainer.step, plan.train)
+    return trainer.step
+
+  def _latest_to_resume(self) -> Checkpoint | None:
+    """The newest intact checkpoint, or None if there is no checkpoint.
+
+    Raises:
+      UserError: all checkpoints are damaged, and the config does not say start_over.
+    """
+    newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
+    for line in skipped:
+      log(f"warning: {line}")
+    self.cluster.any(False)  # waits until every process has read the directory; then the chief may change it
+    return newest
+
+  def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
+    """Restores `newest`, or loads init_checkpoint into the weights if there is no checkpoint.
+
+    Raises:
+      RunError: another process found another checkpoint.
+    """
+    if self.cluster.is_chief:
+      self.checkpoints.remove_leftovers()
+      if newest is None:
+        self.checkpoints.rename_damaged()  # there are damaged ones only if start_over is given
+      files.remove_leftovers(self.config.output_dir)
+    if newest is not None:
+      restore(newest, trainer.state())
+      log(f"resumed from {newest.path}")
+    elif self.config.init_checkpoint:
+      load_initial_weights(self.task, self.model, self.config)
+    if self.cluster.sum(trainer.step)[0] != trainer.step * self.cluster.num_processes:
+      raise RunError(
+        f"this process found step {trainer.step} in {self.checkpoints.directory}, and another process did not: give "
+        "all processes the same --output_dir, on a file system that they share"
+      )
+
+  def _run_loop(
+    self,
+    trainer: Trainer,
+    data: Dataset,
+    evaluations: EvaluationLog | None,
+    learning_rate: Callable[[int], float],
+  ) -> None:
+    """Runs the training loop from the trainer's step on. A reading error names the file and the record."""
+    train = trainer.plan.train
+    metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=train.num_train_steps)
+
+    def evaluate(step: int) -> bool:
+      assert evaluations is not None
+      self._evaluate_during_training(step, evaluations)
+      return self._stops_early(evaluations)
+
+    try:
+      batches = iter(distribute_training_batches(self.strategy, train, data, trainer.step))
+      trainer.train(
+        batches, self.checkpoints, metrics_log, learning_rate, evaluate if evaluations is not None else None
+      )
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+      if not is_lost_process(error):
+        data.explain_failure()
+      raise
+    finally:
+      metrics_log.close()
+
+  def _finish(self, step: int, train: TrainConfig) -> None:
+    """Draws the learning curves, and logs where they are and whether training stopped early."""
+    picture = curves.draw_curves(self.results_dir)
+    early = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
+    log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
+
+  def _open_evaluation_log(self, first_step: int) -> EvaluationLog:
+    return EvaluationLog(
+      self.results_dir,
+      first_step=first_step,
+      metric=self.task.best_metric,
+      higher_is_better=self.task.higher_is_better,
+    )
+
+  def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
+    patience = self.config.train.early_stopping_patience
+    if not patience or evaluations is None:
+      return False
+    # Only the chief has read the whole log.
+    return self.cluster.is_true_in_chief(evaluations.evaluations_since_best >= patience)
+
+  def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
+    results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
+    log(f"step {step} evaluation  {format_metrics(results)}")
+    metric = self.task.best_metric
+    self.checkpoints.check_lock()
+    if self.cluster.is_chief and self.checkpoints.record_evaluation(
+      step, metric, results[metric], higher_is_better=self.task.higher_is_better
+    ):
+      log(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
+    evaluations.add(step, results)
+
+  def _log_run(self, data: Dataset, plan: TrainingPlan) -> None:
+    """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
+    train = plan.train
+    parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
+    epochs = train.num_train_steps * train.train_batch_size / data.num_examples
+    is_compiled = plan.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
+    log(
+      f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
+      f"{self._plan.precision}, {'with' if is_compiled else 'without'} XLA, "
+      f"{self.strategy.num_replicas_in_sync} replica(s)"
+    )

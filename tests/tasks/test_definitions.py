@@ -1,0 +1,190 @@
+"""The tasks of the Python API: data in memory in every form is the data of the same rows in a file."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from albert import tasks
+from albert.data.manifest import file_sha256
+from albert.data.rows import rows_of
+from albert.data.tables import read_table
+from albert.errors import UserError
+from albert.settings.resolve import make_defined_task
+from albert.tasks.race.data import read_questions
+from albert.tasks.splits import hold_out
+from tests.synthetic import TINY_MODEL
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
+
+FIELDS = np.dtype([("text", "U9"), ("label", "i4")])
+
+
+class Column:
+  """A column that has no tolist(), as of Polars."""
+
+  def __init__(self, values: list[Any]):
+    self.to_list = lambda: values
+
+
+class Frame(dict[str, Any]):
+  columns = property(list)
+
+
+FORMS: dict[str, Any] = {
+  "frame": Frame(text=Column(["one", "two"]), label=Column([1, 0]), other=Column([None, None])),
+  "columns": {"text": ("one", "two"), "label": np.array([1, 0])},
+  "dicts": [{"text": "one", "label": 1, "other": None}, {"text": "two", "label": np.int64(0)}],
+  "tuples": [("one", 1), ("two", 0)],
+  "matrix": np.array([["one", 1], ["two", 0]], object),
+  "named fields": np.array([("one", 1), ("two", 0)], FIELDS),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gives_the_same_rows_and_the_content_of_their_json_lines(form: str, tmp_path: Path) -> None:
+  rows = rows_of(FORMS[form], "train", ["text", "label"])
+  assert rows.columns == {"text": ["one", "two"], "label": [1, 0]}
+  path = tmp_path / "rows.jsonl"
+  path.write_bytes(b"".join(rows.json_lines()))
+  table = read_table(str(path), ["text", "label"])
+  assert read_table(rows, ["text", "label"]).columns == table.columns == {"text": ["one", "two"], "label": ["1", "0"]}
+  assert rows.sha256 == file_sha256(str(path))
+
+
+def test_missing_values_and_nested_values_are_plain() -> None:
+  values = {"a": ["x", float("nan"), None], "b": [np.array(["p", "q"]), ({"n": np.float32(0.5)},), True]}
+  rows = rows_of(values, "train", ["a"], ["b", "c"])
+  assert rows.columns == {"a": ["x", None, None], "b": [["p", "q"], [{"n": 0.5}], True]}
+  assert rows_of(["one", "two"], "train", ["text"]).columns == {"text": ["one", "two"]}
+  with pytest.raises(UserError, match=r"^train: row 1: column 'a' holds inf: give a finite number"):
+    rows_of([1.0, float("inf")], "train", ["a"])
+
+
+def test_rows_are_held_out_by_label_and_by_group() -> None:
+  rows = rows_of({"n": range(40), "label": ["a"] * 30 + ["b"] * 10}, "train", ["n", "label"])
+  train, dev = hold_out(rows, 0.1, 7, order=rows.columns["label"])
+  assert sorted(dev.columns["label"]) == ["a", "a", "a", "b"]
+  assert sorted([*train.numbers, *dev.numbers]) == list(range(40))
+  assert (train, dev) == hold_out(rows, 0.1, 7, order=rows.columns["label"])
+  assert dev != hold_out(rows, 0.1, 8, order=rows.columns["label"])[1]
+  groups = [number // 4 for number in range(40)]
+  train, dev = hold_out(rows, 0.15, 7, groups=groups)
+  assert list(collections.Counter(groups[i] for i in dev.numbers).values()) == [4, 4]
+  assert not {groups[i] for i in dev.numbers} & {groups[i] for i in train.numbers}
+  with pytest.raises(UserError, match=r"^train: too few rows \(2\) to hold some out for evaluation"):
+    hold_out(rows.select([0, 1]), 0.5, 7, groups=["a", "a"])
+  with pytest.raises(UserError, match=r"^eval_share=1.5: give a share between 0 and 1"):
+    hold_out(rows, 1.5, 7)
+
+
+def test_rows_held_out_of_a_file_keep_their_lines(tmp_path: Path) -> None:
+  path = tmp_path / "train.csv"
+  path.write_text("text,label\none,a\ntwo,b\nthree,a\n,b\n")
+  task = tasks.Classification(path, eval_share=0.25)
+  assert [task.rows[split].unit for split in ("train", "dev")] == ["line", "line"]
+  assert sorted([*task.rows["train"].numbers, *task.rows["dev"].numbers]) == [2, 3, 4, 5]
+  assert {task.rows[split].location(0).rpartition(" ")[0] for split in ("train", "dev")} == {f"{path}, line"}
+
+
+def made_task(definition: tasks.TaskDefinition, spm_model: str, tmp_path: Path, **settings: Any) -> Any:
+  pieces = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  model = dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=64)
+  given = {"model": model, "spm_model_file": spm_model, "from_scratch": True, "output_dir": str(tmp_path / "run")}
+  return make_defined_task(definition, given | settings)[0]
+
+
+def assert_same_examples(found: Any, expected: Any) -> None:
+  for name in ("input_ids", "sequence_lengths", "sequence_counts"):
+    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+  for name in ("labels", "token_features"):
+    left, right = getattr(found, name), getattr(expected, name)
+    assert left.keys() == right.keys()
+    for key in left:
+      np.testing.assert_array_equal(left[key], right[key], key)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_questions_in_memory_are_those_of_a_file(version: int, spm_model: str, tmp_path: Path) -> None:
+  is_v2 = version == 2
+  path = made_up_squad(tmp_path / "train.json", 8, version_2=is_v2, seed=1, max_sentences=3)
+  content = json.loads(Path(path).read_text())
+  flat = [
+    {"question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]}
+    for article in content["data"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]
+  ]  # fmt: skip
+  in_lists = [
+    row | {"answers": {key: [answer[key] for answer in row["answers"]] for key in ("text", "answer_start")}}
+    for row in flat
+  ]
+  settings = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
+  expected = None
+  for train in (path, content, flat, in_lists):
+    definition = tasks.QuestionAnswering(train, version_2_with_negative=is_v2, eval_share=0)
+    examples = made_task(definition, spm_model, tmp_path, **settings).examples("train")
+    expected = expected or examples
+    assert_same_examples(examples, expected)
+
+
+def test_answers_are_found_in_the_context(spm_model: str, tmp_path: Path) -> None:
+  rows = [("where ?", "in the house", "the house"), ("who ?", "a dog", ["a dog", "dog"]), ("why ?", "x", "")]
+  task = tasks.QuestionAnswering(rows, eval_share=0, version_2_with_negative=True)
+  assert task.rows["train"].columns["answers"] == [
+    [{"text": "the house", "answer_start": 3}],
+    [{"text": "a dog", "answer_start": 0}, {"text": "dog", "answer_start": 2}],
+    [],
+  ]
+  assert task.rows["train"].columns["is_impossible"] == [False, False, True]
+  for train, message in (
+    ([("where ?", "in the house", "a cat")], r"^train: row 0: the context does not have the answer 'a cat'"),
+    ([("a", "b", {"text": ["b"]})], r"^train: row 0: answers .*: give lists of text and answer_start"),
+    ({"data": [{"paragraphs": [{}]}]}, r"lacks 'qas': give data in the form of SQuAD"),
+  ):
+    with pytest.raises(UserError, match=message):
+      tasks.QuestionAnswering(train, eval_share=0)
+  wrong = tasks.QuestionAnswering([("a ?", "b c", [{"text": "c", "answer_start": 0}])], eval_share=0)
+  with pytest.raises(UserError, match=r"^train: row 0, question 0: answers\[0\]: answer_start 0 .* has at 2"):
+    made_task(wrong, spm_model, tmp_path, max_query_length=12, max_seq_length=48).cached_raw_examples("train")
+
+
+def test_options_in_memory_are_those_of_a_file(spm_model: str, tmp_path: Path) -> None:
+  race = Path(made_up_race(tmp_path, 2), "train")
+  questions = read_questions(sorted(map(str, race.glob("*/*.txt"))), with_answers=True)
+  rows = [
+    {"article": q.article, "question": q.text, "options": q.options, "answer": "ABCD"[q.answer] if n % 2 else q.answer}
+    for n, q in enumerate(questions)
+  ]
+  expected = None
+  for train in (race, rows):
+    task = made_task(tasks.MultipleChoice(train, eval_share=0), spm_model, tmp_path, max_seq_length=64)
+    examples = task.examples("train")
+    expected = expected or examples
+    assert_same_examples(examples, expected)
+  wrong = tasks.MultipleChoice([rows[0] | {"answer": "E"}], eval_share=0)
+  with pytest.raises(UserError, match=r"^train: row 0: answer 'E' is not one of the options, which are A to D"):
+    made_task(wrong, spm_model, tmp_path, max_seq_length=64).cached_raw_examples("train")
+
+
+def test_glue_tasks_keep_their_names_and_pretraining_reads_files() -> None:
+  assert tasks.Glue("sst2", "data").settings == {"task_name": "SST-2", "data_dir": "data"}
+  with pytest.raises(UserError, match=r"use albert.tasks.Classification"):
+    tasks.Glue("custom")
+  with pytest.raises(UserError, match="pretraining reads files: give their paths"):
+    tasks.Pretraining(["a", "b"])  # type: ignore[arg-type]
+
+
+def test_the_public_tasks_import_no_tensorflow() -> None:
+  code = "import sys, albert.tasks as t; [getattr(t, name) for name in dir(t)]; sys.exit('tensorflow' in sys.modules)"
+  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+  unknown = "Tagging"
+  with pytest.raises(AttributeError, match="no attribute 'Tagging'"):
+    getattr(tasks, unknown)

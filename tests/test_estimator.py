@@ -1,0 +1,232 @@
+"""The Python API: tasks on data in memory give what the same rows in files give, and results are returned."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from albert import tasks
+from albert.errors import UserError
+from albert.estimator import Estimator
+from albert.predict.exported_model import ExportedModel
+from albert.predict.requests import PredictRequest
+from tests.conftest import english_like_documents
+from tests.synthetic import TINY_MODEL
+
+TEXTS = [sentence for document in english_like_documents(6, seed=4) for sentence in document][:20]
+KINDS = [index % 2 for index in range(len(TEXTS))]
+
+
+class Frame:
+  """What is used of a pandas frame, without pandas: `columns`, and columns by name that have tolist()."""
+
+  def __init__(self, columns: dict[str, Sequence[Any]]):
+    self.columns = np.array([*columns, "unused"])
+    self._columns = {name: np.array(values, object) for name, values in columns.items()}
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    return self._columns[name]
+
+
+@pytest.fixture(scope="module")
+def settings(spm_model: str) -> dict[str, Any]:
+  """The settings of a quick training of a tiny model."""
+  pieces = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  return {
+    "model": dataclasses.replace(TINY_MODEL, vocab_size=pieces, hidden_dropout_prob=0.1),
+    "spm_model_file": spm_model,
+    "from_scratch": True,
+    "max_seq_length": 32,
+    "num_train_steps": 4,
+    "train_batch_size": 4,
+    "learning_rate": 0.003,
+    "num_warmup_steps": 1,
+    "eval_every_steps": 4,
+    "pad_to_max_length": True,
+    "log_every_steps": 2,
+    "precision": "float32",
+  }
+
+
+def weights(output_dir: str | Path, step: int = 4) -> dict[str, np.ndarray]:
+  reader = tf.train.load_checkpoint(f"{output_dir}/checkpoints/step-{step}/weights")
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def frame() -> Frame:
+  return Frame({"comment": TEXTS[:14], "kind": KINDS[:14]})
+
+
+def classification(**changes: Any) -> tasks.Classification:
+  held_out = {"comment": TEXTS[14:], "kind": np.array(KINDS[14:])}
+  arguments: dict[str, Any] = {"train": frame(), "eval": held_out, "text": "comment", "label": "kind"} | changes
+  return tasks.Classification(**arguments)
+
+
+@pytest.fixture(scope="module")
+def trained(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Estimator:
+  """A classifier that was trained on data in memory."""
+  estimator = Estimator(classification(), output_dir=tmp_path_factory.mktemp("memory") / "run", **settings)
+  result = estimator.train()
+  assert (result.step, [line["step"] for line in result.history]) == (4, [2, 4])
+  assert result.metrics["loss"] == result.history[-1]["loss"] > 0
+  assert [line["step"] for line in result.evaluations] == [4]
+  return estimator
+
+
+def write_csv(path: Path, rows: Sequence[Sequence[Any]]) -> str:
+  with path.open("w", newline="") as file:
+    csv.writer(file).writerows([["comment", "kind"], *rows])
+  return str(path)
+
+
+def test_rows_in_memory_give_the_bits_and_metrics_of_the_same_rows_in_a_file(
+  trained: Estimator, settings: dict[str, Any], tmp_path: Path
+) -> None:
+  rows = list(zip(TEXTS, KINDS, strict=True))
+  files = {"train": write_csv(tmp_path / "train.csv", rows[:14]), "eval": write_csv(tmp_path / "eval.csv", rows[14:])}
+  from_files = Estimator(classification(**files), output_dir=tmp_path / "run", **settings)
+  from_files.train()
+  expected, found = weights(tmp_path / "run"), weights(trained.config.output_dir)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    assert value.tobytes() == found[name].tobytes(), name
+  assert trained.evaluate() == from_files.evaluate()
+
+
+def test_predict_returns_the_numbers_of_the_predictions_file(
+  trained: Estimator, settings: dict[str, Any], tmp_path: Path
+) -> None:
+  test = write_csv(tmp_path / "test.csv", [(text, "") for text in TEXTS[:5]])
+  run = trained.config.output_dir
+  estimator = Estimator(classification(test=test), output_dir=run, **settings)
+  answers = estimator.predict()
+  lines = Path(run, "predictions_test.tsv").read_text().splitlines()
+  assert lines[0].split("\t") == ["id", "prediction", "probability_0", "probability_1"]
+  for row, (line, answer) in enumerate(zip(lines[1:], answers, strict=True)):
+    values = [f"{answer.probabilities[kind]:.9g}" for kind in (0, 1)]
+    assert line.split("\t") == [str(row), str(answer.label), *values]
+    assert answer.label in (0, 1)
+    assert answer.probability == max(answer.probabilities.values())
+  for data in (TEXTS[:5], {"comment": TEXTS[:5]}, [{"comment": text} for text in TEXTS[:5]], test):
+    assert trained.predict(data) == answers
+  assert trained.predict([]) == []
+
+
+def test_an_export_answers_like_predict(trained: Estimator, tmp_path: Path) -> None:
+  directory = trained.export(tmp_path / "models" / "kind")
+  assert directory == str(tmp_path / "models" / "kind" / "1")
+  exported = ExportedModel(directory)
+  requests = [PredictRequest(number, {"text": text.encode()}) for number, text in enumerate(TEXTS[:3])]
+  for row, answer in zip(exported.answer(requests), trained.predict(TEXTS[:3]), strict=True):
+    assert row["label"] == str(answer.label)
+    for label, probability in answer.probabilities.items():
+      assert row["probabilities"][str(label)] == pytest.approx(probability, abs=1e-5)
+
+
+def test_train_twice_continues_the_run_and_other_rows_are_refused(
+  trained: Estimator, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+  run = trained.config.output_dir
+  again = Estimator(classification(), output_dir=run, **settings)
+  assert again.train().step == 4
+  assert "nothing to train" in capsys.readouterr().err
+  other = frame()
+  other["kind"][3] = 0
+  with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train"):
+    Estimator(classification(train=other), output_dir=run, **settings).train()
+
+
+def test_a_run_is_opened_again_for_predictions(trained: Estimator) -> None:
+  opened = Estimator.from_run(trained.config.output_dir)
+  for found, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
+    assert found.label == str(expected.label)
+    assert list(found.probabilities.values()) == list(expected.probabilities.values())
+  with pytest.raises(UserError, match=r"^nowhere: holds no run: give the output_dir of a run"):
+    Estimator.from_run("nowhere")
+
+
+def test_a_share_is_held_out_and_a_temporary_directory_is_used(trained: Estimator) -> None:
+  data = [{"text": text, "label": kind} for text, kind in zip(TEXTS, KINDS, strict=True)]
+  task = tasks.Classification(train=data, eval_share=0.2)
+  assert sorted(task.rows["dev"].columns["label"]) == [0, 0, 1, 1]
+  assert sorted([*task.rows["dev"].numbers, *task.rows["train"].numbers]) == list(range(20))
+  assert task.rows["dev"] == tasks.Classification(train=data, eval_share=0.2).rows["dev"]
+  # The model and the vocabulary are found beside the weights.
+  estimator = Estimator(task, init_checkpoint=trained.config.output_dir, max_seq_length=32, pad_to_max_length=True)
+  directory = Path(estimator.config.output_dir)
+  results = estimator.evaluate()
+  assert results["accuracy"] in (0, 0.25, 0.5, 0.75, 1)
+  assert json.loads((directory / "eval_results.json").read_text()) == {"step": 0, **results}
+  del estimator
+  assert not directory.exists()
+
+
+UNKNOWN = {"comment": ["a", "b"], "kind": [1, 7]}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+  "label": (
+    {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
+    r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
+  ),
+  "missing label": ({"train": [("a", 1), ("b", None)]}, r"^train: row 1: column 'kind' is empty: fill it in or remove"),
+  "empty text": ({"eval": [("a", 1), (float("nan"), 0)]}, r"^eval: row 1: column 'comment' is empty"),
+  "number": (
+    {"train": [("a", 1.0), ("b", 2.5)]},
+    r"^train: row 1: kind 2.5 is not a class: use albert.tasks.Reg",
+  ),
+  "column": ({"train": {"text": ["a"], "kind": [1]}}, r"^train: no column 'comment'; there are: text, kind"),
+  "type": ({"train": [("a", 1), (b"b", 0)]}, r"^train: row 1: column 'comment' must hold texts.*holds a bytes"),
+  "lengths": ({"train": {"comment": ["a"], "kind": [1, 0]}}, r"^train: its columns have different lengths \(comment 1"),
+  "row": ({"train": [("a", 1), "b"]}, r"^train: row 1 is 'b': give 2 values \(comment, kind\)"),
+  "key": ({"train": [{"comment": "a", "kind": 1}, {"comment": "b"}]}, r"^train: row 1 has no 'kind'; it has: comment"),
+  "nothing": ({"train": []}, r"^train: has no rows"),
+  "file": ({"train": "none.csv"}, r"^train=none.csv: no such file; give data in memory as"),
+  "one label": ({"train": [("a", 1), ("b", 1)]}, r"^train: column 'kind' holds 1 label\(s\)"),
+  "comma": ({"text": "a,b"}, r"^the column 'a,b' has a comma"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_data_that_cannot_be_used_is_refused_by_row_and_column(case: str, settings: dict[str, Any]) -> None:
+  changes, message = REFUSED[case]
+  with pytest.raises(UserError, match=message):
+    Estimator(classification(**{"eval_share": 0} | changes), **settings)
+
+
+def test_settings_that_cannot_be_used_are_named_as_arguments(settings: dict[str, Any], tmp_path: Path) -> None:
+  task = classification()
+  for changes, message in (
+    ({"lerning_rate": 0.1}, r"^lerning_rate=0.1: no such setting; is learning_rate meant\?"),
+    ({"learning_rate": "fast"}, r"^Estimator: learning_rate must be of type float, got 'fast'"),
+    ({"task_name": "MRPC"}, r"^task_name='MRPC': the task gives this setting"),
+    ({"from_scratch": False}, r"^train\(\) needs init_checkpoint, the weights to start from; .* give from_scratch"),
+    ({"init_checkpoint": tmp_path, "from_scratch": None}, rf"^init_checkpoint={tmp_path}: no checkpoint there"),
+    ({"num_train_epochs": 2}, r"^num_train_.*are both given: give one"),
+  ):
+    with pytest.raises(UserError, match=message):
+      Estimator(task, **settings | changes)
+  with pytest.raises(UserError, match=r"^train=new text: no such file|^predict=new text: no such file"):
+    Estimator(task, **settings).predict("new text")
+
+
+def test_pairs_and_numbers_are_learned(settings: dict[str, Any], tmp_path: Path) -> None:
+  pairs = [(first, second, 0.5 * row) for row, (first, second) in enumerate(zip(TEXTS, TEXTS[::-1], strict=True))]
+  task = tasks.Regression(train=pairs, text=("first", "second"), label="score", eval_share=0.1)
+  estimator = Estimator(task, output_dir=tmp_path / "run", **settings | {"num_train_steps": 2, "eval_every_steps": 0})
+  estimator.train()
+  assert -1 <= estimator.evaluate()["pearson"] <= 1
+  answers = estimator.predict([(first, second) for first, second, _ in pairs[:3]])
+  assert [type(answer) for answer in answers] == [float] * 3
+  with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \(first, second\)"):
+    estimator.predict(["one"])
+  with pytest.raises(UserError, match=r"^train: row 1: score 'high' is not a number"):
+    tasks.Regression(train=[("a", 1), ("b", "high")], text="text", label="score", eval_share=0.5)
