@@ -29,7 +29,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(gold: str, prediction: str) -> int:
-  """Returns 1 if both answers are equal after `normalize_answer`, else 0."""
+  """Returns 1 if both answers are equal after `normalize_answer`, else 0.
+
+  Args:
+    gold: the gold answer.
+    prediction: the predicted answer.
+  """
   return int(normalize_answer(gold) == normalize_answer(prediction))
 
 
@@ -44,7 +49,12 @@ def _bag_of_words_f1(gold: Sequence[str], prediction: Sequence[str]) -> float:
 
 
 def f1_v1(gold: str, prediction: str) -> float:
-  """Computes F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization."""
+  """Computes F1 of the words, from 0 to 1, as in v1.1: 0 if one of the answers has no words after normalization.
+
+  Args:
+    gold: the gold answer.
+    prediction: the predicted answer.
+  """
   return _bag_of_words_f1(normalize_answer(gold).split(), normalize_answer(prediction).split())
 
 
@@ -52,6 +62,10 @@ def f1_v2(gold: str, prediction: str) -> float:
   """Computes F1 of the words, from 0 to 1, as in v2.0.
 
   If both answers have no words after normalization, F1 is 1. If only one of them has none, F1 is 0.
+
+  Args:
+    gold: the gold answer.
+    prediction: the predicted answer.
   """
   gold_words, predicted_words = normalize_answer(gold).split(), normalize_answer(prediction).split()
   if not gold_words or not predicted_words:

@@ -88,6 +88,10 @@ def thin_out(points: Sequence[Point], max_points: int = _MAX_POINTS) -> list[Poi
 
   The first and the last point are kept. Between them, the curve is divided into intervals with equally many points, and
   the lowest and the highest point of each interval are kept, so that every spike stays visible.
+
+  Args:
+    points: (step, value) pairs in the order of the steps.
+    max_points: at least 2.
   """
   if len(points) <= max_points:
     return list(points)
@@ -101,7 +105,13 @@ def thin_out(points: Sequence[Point], max_points: int = _MAX_POINTS) -> list[Poi
 
 
 def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
-  """Returns at most `max_ticks` values from low to high. Their distance is 1, 2 or 5 times a power of ten."""
+  """Returns the positions of the ticks on an axis. Their distance is 1, 2 or 5 times a power of ten.
+
+  Args:
+    low, high: the range of the axis.
+    max_ticks: maximum number of ticks.
+  Returns: values from low to high, in order.
+  """
   if not low < high:
     return [low]
   if high - low < 1 / _LARGEST_VALUE:  # a power of ten below the smallest float

@@ -145,7 +145,12 @@ def _format_seed_group(group: SeedGroup) -> str:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Converts nested settings to one dict with dotted names, such as train.seed. A list becomes one text."""
+  """Converts nested settings to one dict with dotted names, such as train.seed. A list becomes one text.
+
+  Args:
+    values: the nested settings.
+    prefix: put before each name.
+  """
   flat: dict[str, Any] = {}
   for name, value in values.items():
     if isinstance(value, Mapping):

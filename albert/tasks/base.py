@@ -68,6 +68,9 @@ class ForwardResult(NamedTuple):
 class Task(abc.ABC):
   """A task that models are trained for: the model, its data, its losses, its metrics and its predictions.
 
+  Args:
+    model_config: the model's config.
+
   Attributes:
     name: the name in the registry and in config.json.
     best_metric: the metric by which --select_checkpoint=best compares checkpoints.

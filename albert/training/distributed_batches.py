@@ -44,7 +44,13 @@ def distribute_training_batches(
 
 
 def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset) -> ElementSpec:
-  """Returns shapes and dtypes of the features of one replica's part of a training batch."""
+  """Returns shapes and dtypes of the features of one replica's part of a training batch.
+
+  Args:
+    strategy: the strategy whose replicas share a batch.
+    train: batch size, seed and input parts.
+    data: the training data.
+  """
   context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
   return cast("ElementSpec", _host_batches(train, data, 0, context).element_spec)
 

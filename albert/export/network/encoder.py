@@ -30,7 +30,14 @@ def make_constant(value: np.ndarray, name: str, dtype: tf.DType = tf.float32) ->
 
 
 class Dense(tf.Module):
-  """A dense layer: x [..., in] -> float32 [..., units]. The product is computed in the dtype of the kernel."""
+  """A dense layer: x [..., in] -> float32 [..., units]. The product is computed in the dtype of the kernel.
+
+  Args:
+    kernel: float32 [in, units].
+    bias: float32 [units].
+    dtype: dtype of the stored kernel, float32 or bfloat16.
+    name: name of the module.
+  """
 
   def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType = tf.float32, name: str = "dense"):
     super().__init__(name=name)
@@ -39,7 +46,13 @@ class Dense(tf.Module):
 
   @classmethod
   def load(cls, weights: Weights, name: str, dtype: tf.DType = tf.float32) -> Dense:
-    """The layer with the weights called `name` in the original code."""
+    """Makes the layer whose weights are called `name` in the original code.
+
+    Args:
+      weights: weights by their names in the original code.
+      name: the name without /kernel and /bias.
+      dtype: dtype of the stored kernel.
+    """
     return cls(weights[f"{name}/kernel"], weights[f"{name}/bias"], dtype, name=name.rpartition("/")[2])
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -54,7 +67,12 @@ class Dense(tf.Module):
 
 
 class LayerNorm(tf.Module):
-  """Layer normalization over the last axis, float32."""
+  """Layer normalization over the last axis, float32.
+
+  Args:
+    weights: weights by their names in the original code.
+    name: the name of the layer in the original code.
+  """
 
   def __init__(self, weights: Weights, name: str):
     super().__init__(name="LayerNorm")

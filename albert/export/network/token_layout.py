@@ -96,13 +96,22 @@ class TokenLayout(abc.ABC):
 
   @abc.abstractmethod
   def select_positions(self, x: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Selects tokens by their positions in their sequences, int32 [B, M]: [T, H] -> [B * M, H]."""
+    """Selects tokens by their positions in their sequences.
+
+    Args:
+      x: values of the tokens, [T, H].
+      positions: M positions in each sequence, int32 [B, M].
+    Returns: [B * M, H].
+    """
 
   @abc.abstractmethod
   def split_heads(self, x: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    """Splits into heads: [T, P * H] -> P tensors [B, N, S, D].
+    """Splits projections of the tokens into heads.
 
-    Values at padding are arbitrary, because attention_bias masks them.
+    Args:
+      x: P projections, concatenated, [T, P * H].
+      parts: P.
+    Returns: P tensors [B, N, S, D]. Values at padding are arbitrary, because attention_bias masks them.
     """
 
   @abc.abstractmethod

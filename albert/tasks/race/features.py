@@ -23,7 +23,13 @@ _find_blanks = re.compile("_+")
 
 
 def with_option(question: str, option: str) -> str:
-  """Replaces each blank ("_" or several of them) of a question by an option, or appends the option if there is none."""
+  """Inserts an option into a question.
+
+  Args:
+    question: a question with blanks ("_" or several of them in a row) or without.
+    option: the option.
+  Returns: the question with the option in place of each blank, or after the question if it has no blank.
+  """
   if "_" not in question:
     return f"{question} {option}"
   return _find_blanks.sub(lambda _: option, question)

@@ -89,7 +89,12 @@ class SquadAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class SquadParagraph:
-  """A paragraph, which several questions may share, and the title of its article."""
+  """A paragraph, which several questions may share.
+
+  Attributes:
+    title: the title of its article.
+    context: its text.
+  """
 
   title: str
   context: str

@@ -32,7 +32,12 @@ GoldAnswers = dict[str, list[str]]
 
 
 def collect_gold_answers(questions: Sequence[SquadQuestion], predictions: SquadPredictions) -> GoldAnswers:
-  """Returns the correct answers of those questions that have predictions."""
+  """Returns the correct answers of those questions that have predictions.
+
+  Args:
+    questions: all questions of the split.
+    predictions: predictions for all questions or for some.
+  """
   return {
     question.id: [answer.text for answer in question.answers]
     for question in questions
@@ -118,6 +123,10 @@ def write_unaligned(path: str, unaligned_questions: Sequence[tuple[SquadQuestion
   """Writes the questions that find_unaligned_answers returned to a tab-separated file.
 
   Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
+
+  Args:
+    path: the file.
+    unaligned_questions: see find_unaligned_answers.
   """
   rows = [
     [question.id, str(question.answers[0].start), question.answers[0].text, label_text or "", question.text]

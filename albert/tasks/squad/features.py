@@ -124,8 +124,11 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
 def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, int] | None:
   """Finds the tokens of an answer.
 
-  Returns: the indices of the first and last token that overlap with the answer. If no token overlaps with it, the next
-    token. None if the paragraph has no tokens.
+  Args:
+    tokens: the tokens of the paragraph.
+    answer: the answer.
+  Returns: the indices of the first and last token that overlap with the answer. If no token overlaps with it, both are
+    the index of the next token. None if the paragraph has no tokens.
   """
   if not len(tokens.ids):
     return None

@@ -340,7 +340,14 @@ def write(
 
 
 def read(directory: str, split: str) -> SquadPredictions:
-  """Reads the files that `write` wrote. Raises UserError if they do not exist or are damaged."""
+  """Reads the files that `write` wrote.
+
+  Args:
+    directory: the directory of the files.
+    split: see `paths`.
+  Raises:
+    UserError: a file does not exist or is damaged.
+  """
   path = paths(directory, split)
   remedy = "predict again"
   nbest = files.read_json(path["nbest_predictions"], remedy=remedy)

@@ -155,7 +155,12 @@ class SquadTask(FinetuningTask):
     """Finds the answers in the outputs of forward."""
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> SquadPredictions:
-    """Returns the answers to the questions of a split. `outputs` may have the windows of only some of them."""
+    """Returns the answers to the questions of a split.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for the windows of all questions or of some.
+    """
     if self._latest is None or self._latest[0] is not outputs:
       self._latest = outputs, self._predictions(self.cached_raw_examples(split), outputs, self.examples(split))
     return self._latest[1]
@@ -304,5 +309,10 @@ class SquadV2Task(SquadTask):
 
 
 def make_task(model_config: ModelConfig, config: SquadConfig) -> SquadTask:
-  """Makes the task for the version of SQuAD that the flags select."""
+  """Makes the task for the version of SQuAD that the flags select.
+
+  Args:
+    model_config: the model.
+    config: the flags.
+  """
   return (SquadV2Task if config.version_2_with_negative else SquadV1Task)(model_config, config)
