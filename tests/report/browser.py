@@ -19,14 +19,18 @@ _SECONDS_TO_START = 60
 
 
 def missing() -> str:
-  """What a browser lacks here; "" if nothing."""
+  """Returns which program is not installed; "" if the browser and its driver are."""
   if not any(map(shutil.which, _BROWSERS)):
     return f"no browser: none of {', '.join(_BROWSERS)} is installed (Debian: chromium)"
   return "" if shutil.which("chromedriver") else "no chromedriver is installed (Debian: chromium-driver)"
 
 
 class Browser:
-  """A headless browser with a profile of its own, which ends with the `with`."""
+  """A headless browser with a profile of its own. It runs while the `with` statement does.
+
+  Args:
+    directory: where its profile and its log are written.
+  """
 
   def __init__(self, directory: Path):
     self._log = directory / "chromedriver.log"
@@ -62,11 +66,11 @@ class Browser:
       self._driver.wait(timeout=30)
 
   def _port(self) -> int:
-    """The port that the driver has chosen, from what it prints."""
+    """Reads the port that the driver has chosen from its output."""
     for _ in range(_SECONDS_TO_START * 10):
-      found = re.search(r"successfully on port (\d+)", self._log.read_text(encoding="utf-8"))
-      if found:
-        return int(found[1])
+      match = re.search(r"successfully on port (\d+)", self._log.read_text(encoding="utf-8"))
+      if match:
+        return int(match[1])
       time.sleep(0.1)
     raise TimeoutError(f"chromedriver did not start: {self._log.read_text(encoding='utf-8')}")
 
@@ -74,15 +78,21 @@ class Browser:
     data = None if body is None else json.dumps(body).encode("utf-8")
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(self._session + path, data, headers, method=method)
-    with urllib.request.urlopen(request, timeout=120) as answer:
-      return json.load(answer)["value"]
+    with urllib.request.urlopen(request, timeout=120) as response:
+      return json.load(response)["value"]
 
   def command(self, name: str, **parameters: Any) -> Any:
-    """A command of the DevTools protocol."""
+    """Runs a command of the DevTools protocol and returns its result."""
     return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
   def show(self, path: Path, *, width: int, height: int, scheme: str = "light") -> None:
-    """Opens a file in a window of this size, as a phone below 600 pixels, in the light or the dark scheme."""
+    """Opens a file in a window of this size. A window of less than 600 pixels is a phone.
+
+    Args:
+      path: the file.
+      width, height: size of the window in pixels.
+      scheme: "light" or "dark".
+    """
     self.command(
       "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=width < 600
     )
@@ -90,24 +100,24 @@ class Browser:
     self._request("POST", "/url", {"url": path.as_uri()})
 
   def run(self, script: str) -> Any:
-    """What a function with this body returns."""
+    """Runs JavaScript as the body of a function, and returns the function's result."""
     return self._request("POST", "/execute/sync", {"script": script, "args": []})
 
   def move_pointer(self, x: int, y: int) -> None:
-    """Moves the mouse to a place of the window."""
+    """Moves the mouse to a position in the window, in pixels."""
     self.command("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
   def messages(self) -> list[str]:
-    """The console's messages since the last call."""
+    """Returns the messages of the browser's console since the last call."""
     return [entry["message"] for entry in self._request("POST", "/se/log", {"type": "browser"})]
 
-  def requested(self, page: Path) -> list[str]:
-    """The addresses that a page has asked for since the last call."""
+  def requested_addresses(self, page: Path) -> list[str]:
+    """Returns the addresses that a page has requested since the last call."""
     entries = self._request("POST", "/se/log", {"type": "performance"})
     events = [json.loads(entry["message"])["message"] for entry in entries]
-    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    return [one["request"]["url"] for one in sent if one["documentURL"] == page.as_uri()]
+    requests = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return [request["request"]["url"] for request in requests if request["documentURL"] == page.as_uri()]
 
-  def picture(self) -> bytes:
-    """A PNG of the window."""
+  def take_screenshot(self) -> bytes:
+    """Returns a PNG of the window."""
     return base64.b64decode(self._request("GET", "/screenshot"))

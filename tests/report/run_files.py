@@ -1,4 +1,4 @@
-"""Directories as runs leave them, for tests."""
+"""Writes directories that look like the output_dir of a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-  """A log."""
+  """Writes a log: one JSON object per line."""
   path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def one_pixel_png() -> bytes:
-  """The smallest picture."""
+  """Returns a PNG picture of one pixel."""
 
   def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -26,7 +26,7 @@ def one_pixel_png() -> bytes:
 
 
 def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, steps: int = 1000) -> Path:
-  """A finished run of classification: logs, settings, results, mistakes, predictions, a picture."""
+  """Writes a finished run of classification: logs, settings, results, mistakes, predictions and a picture."""
   directory.mkdir(parents=True)
   config = {
     "task": "classifier",
@@ -60,10 +60,17 @@ def make_run(directory: Path, *, seed: int = 1, learning_rate: float = 1e-3, ste
 
 
 def make_seeds(directory: Path, seeds: tuple[int, ...] = (1, 2)) -> Path:
-  """Runs of several seeds, with what they have in common."""
+  """Writes runs of several seeds, and the summary of their metrics."""
   for seed in seeds:
     make_run(directory / f"run-{seed}", seed=seed)
-  numbers = {"median": 0.8, "mean": 0.81, "standard_deviation": 0.0125, "minimum": 0.79, "maximum": 0.83, "values": []}
-  summary = {"seeds": list(seeds), "best_seed": 2, "best_run": "run-2", "metrics": {"accuracy": numbers}}
+  statistics = {
+    "median": 0.8,
+    "mean": 0.81,
+    "standard_deviation": 0.0125,
+    "minimum": 0.79,
+    "maximum": 0.83,
+    "values": [],
+  }
+  summary = {"seeds": list(seeds), "best_seed": 2, "best_run": "run-2", "metrics": {"accuracy": statistics}}
   (directory / "runs.json").write_text(json.dumps(summary), encoding="utf-8")
   return directory

@@ -1,4 +1,4 @@
-"""A page without its texts: what must not depend on what is in the files of a run."""
+"""Parses a page into its elements and its texts. Its elements must not depend on the texts in a run's files."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 
 class Skeleton(HTMLParser):
-  """Elements with the names of their attributes, and their texts.
+  """The elements of a page with the names of their attributes, and the texts.
 
   Attributes:
-    elements: (name, names of the attributes) in order; also end tags, and comments with their text.
+    elements: (name, names of the attributes) in order. End tags and comments are included.
     text: each piece of text.
     scripts: the texts of script elements.
     addresses: values of attributes that load or run something.

@@ -1,4 +1,4 @@
-"""The page in a real browser, on a phone and on a desktop."""
+"""Tests of the page in a real browser, with the window of a phone and of a desktop."""
 
 from __future__ import annotations
 
@@ -30,43 +30,45 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-  with Browser(tmp_path_factory.mktemp("browser")) as started:
-    yield started
+  with Browser(tmp_path_factory.mktemp("browser")) as browser_window:
+    yield browser_window
 
 
 @pytest.mark.parametrize(("size", "num_columns"), [(PHONE, 1), (DESKTOP, 3)], ids=["phone", "desktop"])
-def test_everything_fits_and_comes_from_the_file(window: Browser, page: Path, size: tuple[int, int], num_columns: int):
+def test_the_page_fits_the_window_and_loads_no_other_file(
+  window: Browser, page: Path, size: tuple[int, int], num_columns: int
+):
   window.messages()
-  window.requested(page)
+  window.requested_addresses(page)
   window.show(page, width=size[0], height=size[1])
   for element in ("document.documentElement", "document.body"):
     assert window.run(f"return {element}.scrollWidth") <= size[0]
   assert window.run("return window.innerWidth") == size[0]
-  outside = (
+  elements_outside = (
     "return [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, .tip, script') &&"
     " e.getBoundingClientRect().right > innerWidth + 0.5).map((e) => e.outerHTML.slice(0, 80))"
   )
-  assert window.run(outside) == []
-  # Loss, accuracy and speed of three runs; loss both of training and of evaluations.
+  assert window.run(elements_outside) == []
+  # Three runs: the loss in training and evaluations (6), the accuracy (3) and the speed (3).
   assert window.run("return document.querySelectorAll('figure.chart polyline').length") == 6 + 3 + 3
   lengths = window.run("return [...document.querySelectorAll('figure.chart polyline')].map((l) => l.getTotalLength())")
   assert min(lengths) > 50
-  columns = "return getComputedStyle(document.querySelector('.charts')).gridTemplateColumns.split(' ').length"
-  assert window.run(columns) == num_columns
-  smallest = (
+  count_columns = "return getComputedStyle(document.querySelector('.charts')).gridTemplateColumns.split(' ').length"
+  assert window.run(count_columns) == num_columns
+  smallest_text = (
     "return Math.min(...[...document.querySelectorAll('svg text')].map((t) => t.getBoundingClientRect().height))"
   )
-  assert window.run(smallest) >= 10
+  assert window.run(smallest_text) >= 10
   assert window.run("return [...document.images].every((i) => i.complete && i.naturalWidth)")
   assert window.messages() == []
-  requested = window.requested(page)
-  assert page.as_uri() in requested
-  assert {address.split(":")[0] for address in requested} == {"file", "data"}
+  addresses = window.requested_addresses(page)
+  assert page.as_uri() in addresses
+  assert {address.split(":")[0] for address in addresses} == {"file", "data"}
 
 
-def test_light_and_dark(window: Browser, page: Path):
-  """The text stands out from the page in both, and a curve from its panel."""
-  lightness = {}
+def test_light_and_dark_scheme_have_enough_contrast(window: Browser, page: Path):
+  """Between the text and the page, and between a curve and its panel."""
+  page_luminance = {}
   for scheme in ("light", "dark"):
     window.show(page, width=PHONE[0], height=PHONE[1], scheme=scheme)
     colors = window.run(
@@ -77,36 +79,41 @@ def test_light_and_dark(window: Browser, page: Path):
     paper, ink, panel, line = map(_luminance, colors)
     assert _contrast(paper, ink) > 7
     assert _contrast(panel, line) > 3
-    lightness[scheme] = paper
-  assert lightness["light"] > 0.9
-  assert lightness["dark"] < 0.05
+    page_luminance[scheme] = paper
+  assert page_luminance["light"] > 0.9
+  assert page_luminance["dark"] < 0.05
 
 
 def _luminance(color: list[int]) -> float:
-  """Relative luminance (WCAG 2.1) of 8-bit sRGB."""
-  linear = [v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4 for v in color]
+  """The relative luminance (WCAG 2.1) of a color in 8-bit sRGB."""
+  linear = [value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4 for value in color]
   return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def _contrast(one: float, other: float) -> float:
-  return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+def _contrast(first: float, second: float) -> float:
+  """The contrast ratio (WCAG 2.1) of two luminances."""
+  return (max(first, second) + 0.05) / (min(first, second) + 0.05)
 
 
-def test_the_pointer_reads_curves_and_buttons_hide_runs(window: Browser, page: Path):
+def test_the_pointer_shows_values_and_buttons_hide_runs(window: Browser, page: Path):
   window.show(page, width=DESKTOP[0], height=DESKTOP[1])
   window.run("document.querySelector('.charts').scrollIntoView({block: 'center'})")
   box = window.run(
     "const b = document.querySelector('svg').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
   )
   window.move_pointer(int(box[0] + box[2] / 2), int(box[1] + box[3] / 2))
-  lines = "return [...document.querySelectorAll('.tip:not([hidden]) div')].map((d) => d.innerText)"
-  shown = window.run(lines)
-  assert [line.split(":")[0] for line in shown] == [
+  tooltip_lines = "return [...document.querySelectorAll('.tip:not([hidden]) div')].map((d) => d.innerText)"
+  lines = window.run(tooltip_lines)
+  assert [line.split(":")[0] for line in lines] == [
     "other", "other (evaluation)", "run-1", "run-1 (evaluation)", "run-2", "run-2 (evaluation)",
   ]  # fmt: skip
-  assert all(line.endswith(" at step 500") for line in shown[1::2])
+  # The evaluation next to the pointer is that at step 500.
+  assert all(line.endswith(" at step 500") for line in lines[1::2])
   window.run("document.querySelector('.legend button[data-run=\"1\"]').click()")
-  visible = "return [...document.querySelectorAll('svg g')].filter((g) => g.getClientRects().length).length"
-  assert window.run(visible) == (2 + 1 + 1) * 2
+  count_visible_curves = (
+    "return [...document.querySelectorAll('svg g')].filter((g) => g.getClientRects().length).length"
+  )
+  curves_per_run = 2 + 1 + 1  # the loss twice, the accuracy and the speed
+  assert window.run(count_visible_curves) == curves_per_run * 2
   window.run("document.querySelector('.legend button[data-run=\"1\"]').click()")
-  assert window.run(visible) == (2 + 1 + 1) * 3
+  assert window.run(count_visible_curves) == curves_per_run * 3

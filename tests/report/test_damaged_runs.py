@@ -1,4 +1,4 @@
-"""Directories that somebody has damaged, or made to attack the reader: the right page, or one line."""
+"""Tests with damaged or hostile files in a run: the page is right, or the error is one line."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from albert.report.records import read_runs
 from tests.report.run_files import make_run, make_seeds
 from tests.report.skeleton import Skeleton
 
-SCRIPT = '</script><script>alert(1)</script><!--\u2028"\'><img src=x onerror=alert(1)> onload="x" &lt; \ud800 \x00\x1b'
+HOSTILE_TEXT = (
+  '</script><script>alert(1)</script><!--\u2028"\'><img src=x onerror=alert(1)> onload="x" &lt; \ud800 \x00\x1b'
+)
 
 
-def page_of(*paths: Path, num_examples: int = 3) -> str:
+def make_page_of(*paths: Path, num_examples: int = 3) -> str:
   page = make_page("Runs", *read_runs([str(path) for path in paths], num_examples=num_examples))
-  page.encode("utf-8")  # no lone surrogate
+  page.encode("utf-8")  # fails if the page has a lone surrogate
   return page
 
 
-def lines_of(*lines: Any) -> str:
+def format_json_lines(*lines: Any) -> str:
   return "".join(json.dumps(line) + "\n" for line in lines)
 
 
-def steps_of(page: str) -> list[Any]:
-  """The points of all curves."""
-  parts = page.split('<script type="application/json">')[1:]
-  return [series["points"] for part in parts for series in json.loads(part.split("</script>")[0])["series"]]
+def read_points(page: str) -> list[Any]:
+  """The points of each curve on the page."""
+  scripts = [part.split("</script>")[0] for part in page.split('<script type="application/json">')[1:]]
+  return [curve["points"] for script in scripts for curve in json.loads(script)["series"]]
 
 
 @pytest.mark.parametrize(
@@ -50,31 +52,31 @@ def steps_of(page: str) -> list[Any]:
     ([2**62, 2**62 + 4096], [[1, 2.0**62], [2, 2.0**62 + 4096]]),
   ],
 )
-def test_values_that_no_axis_can_hold_are_left_out(tmp_path: Path, values: list[Any], points: list[list[float]]):
+def test_values_that_cannot_be_drawn_are_left_out(tmp_path: Path, values: list[Any], points: list[list[float]]):
   run = make_run(tmp_path / "run")
   lines = [{"step": n, "loss": value, "examples_per_second": value} for n, value in enumerate(values, 1)]
-  (run / "metrics.jsonl").write_text(lines_of(*lines))
+  (run / "metrics.jsonl").write_text(format_json_lines(*lines))
   (run / "eval_metrics.jsonl").unlink()
-  assert steps_of(page_of(run)) == [points, points]
+  assert read_points(make_page_of(run)) == [points, points]
 
 
 def test_steps_in_any_order_make_one_curve(tmp_path: Path):
   run = make_run(tmp_path / "run")
   lines = [{"step": step, "loss": float(value)} for value, step in enumerate([5, 1, 2**63 - 1, 5, 2, 1])]
-  (run / "metrics.jsonl").write_text(lines_of(*lines))
+  (run / "metrics.jsonl").write_text(format_json_lines(*lines))
   (run / "eval_metrics.jsonl").write_text("")
-  assert steps_of(page_of(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
+  assert read_points(make_page_of(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
 
 
 @pytest.mark.parametrize("step", ["-1", "1.5", '"1"', "null", "true", "[]", "9" * 400, "9" * 5000, "1e999", "NaN"])
 def test_a_step_is_a_whole_number(tmp_path: Path, step: str):
   run = make_run(tmp_path / "run")
   for name in ("metrics.jsonl", "eval_metrics.jsonl"):
-    before = (run / name).read_text()
+    original = (run / name).read_text()
     (run / name).write_text(f'{{"step": {step}, "loss": 1.0}}\n{{"step": 2, "loss": 2.0}}\n')
     with pytest.raises(UserError, match=rf"{name}, line 1: .*: delete the line"):
-      page_of(run)
-    (run / name).write_text(before)
+      make_page_of(run)
+    (run / name).write_text(original)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +101,11 @@ def test_a_step_is_a_whole_number(tmp_path: Path, step: str):
     ("confusion_matrix_x.png", "<svg onload=alert(1)>", "confusion_matrix_x.png: is not a PNG picture"),
   ],
 )
-def test_damage_is_one_line(tmp_path: Path, file: str, content: str | bytes, message: str):
+def test_a_damaged_file_gives_one_line(tmp_path: Path, file: str, content: str | bytes, message: str):
   run = make_run(tmp_path / "run")
   (run / file).write_bytes(content if isinstance(content, bytes) else content.encode())
   with pytest.raises(UserError, match=message):
-    page_of(run)
+    make_page_of(run)
 
 
 @pytest.mark.parametrize(
@@ -119,31 +121,31 @@ def test_damage_is_one_line(tmp_path: Path, file: str, content: str | bytes, mes
     '{"seeds": [1, 99999999999999999999999], "best_run": "run-1", "metrics": {}}',
   ],
 )
-def test_a_damaged_summary_of_seeds_is_one_line(tmp_path: Path, summary: str):
+def test_a_damaged_summary_of_seeds_gives_one_line(tmp_path: Path, summary: str):
   directory = make_seeds(tmp_path / "seeds")
   (directory / "runs.json").write_text(summary)
   with pytest.raises(UserError, match=r"runs\.json|run-1 is given twice|run-9+: holds no run"):
-    page_of(directory)
+    make_page_of(directory)
 
 
-def test_special_files_are_named(tmp_path: Path):
+def test_special_files_are_named_in_the_error(tmp_path: Path):
   for name in ("config.json", "predictions_dev.tsv", "confusion_matrix_dev.png"):
     run = make_run(tmp_path / name / "run")
     (run / name).unlink()
     os.mkfifo(run / name)
     with pytest.raises(UserError, match=f"{name}: is a pipe, not a file"):
-      page_of(run)
+      make_page_of(run)
     (run / name).unlink()
     (run / name).mkdir()
     with pytest.raises(UserError, match=f"{name}"):
-      page_of(run)
+      make_page_of(run)
 
 
-def test_huge_texts_are_cut_and_odd_files_shown(tmp_path: Path):
-  """Cells, names and settings of megabytes, quoted cells with line ends, a table with thousands of columns."""
+def test_huge_texts_and_tables_are_cut(tmp_path: Path):
+  """Among them: long cells, names and settings, quoted cells with line ends, a table with thousands of columns."""
   run = make_run(tmp_path / "run")
   huge = "<i>" + "x" * 300_000
-  (run / "metrics.jsonl").write_text(lines_of({"step": 1, huge: 1.0}, {"step": 2, huge: 2.0}))
+  (run / "metrics.jsonl").write_text(format_json_lines({"step": 1, huge: 1.0}, {"step": 2, huge: 2.0}))
   (run / "predictions.tsv").write_text(f'text\tlabel\n"{huge}\n2"\t"a\tb"\nlast\t1\n')
   (run / "mistakes_dev.tsv").write_text("\t".join(map(str, range(20_000))) + "\n1\t2\n")
   (run / "predictions_dev.json").write_text(json.dumps({huge: {"nested": [huge, None]}}))
@@ -151,7 +153,7 @@ def test_huge_texts_are_cut_and_odd_files_shown(tmp_path: Path):
   config = {"task": huge, "list": list(range(100_000)), **{f"key{n}": n for n in range(6000)}}
   (run / "config.json").write_text(json.dumps(config))
   (run / "environment.json").write_text("{}")
-  page = page_of(run)
+  page = make_page_of(run)
   assert len(page) < 2_000_000
   text = Skeleton(page).text
   assert {"a", "null", "b.c", "last"} <= set(text)
@@ -160,23 +162,23 @@ def test_huge_texts_are_cut_and_odd_files_shown(tmp_path: Path):
 
 
 def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
-  """The page of hostile names and values has the elements and attributes of the page of harmless ones."""
+  """With hostile names and values, the page has the same elements and attributes as with harmless ones."""
   skeletons = []
-  for place, bad in (("harmless", "harmless"), ("hostile", SCRIPT)):
-    seeds = make_seeds(tmp_path / place / bad.replace("/", "\\").replace("\x00", "").replace("\ud800", "\udcff"))
+  for folder, bad in (("harmless", "harmless"), ("hostile", HOSTILE_TEXT)):
+    seeds = make_seeds(tmp_path / folder / bad.replace("/", "\\").replace("\x00", "").replace("\ud800", "\udcff"))
     for run in seeds.glob("run-*"):
       (run / "config.json").write_text(json.dumps({"task": bad, bad: {bad: [bad]}, "train": {"x": bad}}))
       (run / "environment.json").write_text(json.dumps({bad: bad}))
       (run / "eval_results.json").write_text(json.dumps({bad: bad}))
       for name in ("metrics.jsonl", "eval_metrics.jsonl"):
-        (run / name).write_text(lines_of({"step": 1, bad: 1.0, "b": bad}, {"step": 2, bad: 2.0}))
-      flat = bad.replace("\ud800", "")
-      (run / "mistakes_dev.tsv").write_text(f"id\t{flat}\n1\t{flat}\n")
+        (run / name).write_text(format_json_lines({"step": 1, bad: 1.0, "b": bad}, {"step": 2, bad: 2.0}))
+      without_surrogate = bad.replace("\ud800", "")
+      (run / "mistakes_dev.tsv").write_text(f"id\t{without_surrogate}\n1\t{without_surrogate}\n")
       name = "confusion_matrix_" + bad.replace("/", "").replace("\x00", "").replace("\ud800", "\udcff") + ".png"
       (run / "confusion_matrix_dev.png").rename(run / name)
       (run / "predictions_dev.json").write_text(json.dumps({bad: bad, "x": [bad]}))
-    numbers = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": None}
-    summary = {"seeds": [1, 2], "best_run": bad, "metrics": {bad: numbers}}
+    statistics = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": None}
+    summary = {"seeds": [1, 2], "best_run": bad, "metrics": {bad: statistics}}
     (seeds / "runs.json").write_text(json.dumps(summary))
     runs, groups = read_runs([str(seeds)], num_examples=3)
     page = make_page(bad, runs, groups)
@@ -184,38 +186,38 @@ def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
     skeletons.append(Skeleton(page))
   harmless, hostile = skeletons
   assert hostile.elements == harmless.elements
-  assert sum(cleaned(SCRIPT) in part for part in hostile.text) > 20
+  assert sum(cleaned(HOSTILE_TEXT) in part for part in hostile.text) > 20
   assert not any("<img" in element or "onerror" in element for element in hostile.elements)
 
 
-def test_the_same_run_by_two_names_is_given_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_that_is_given_under_two_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
   make_run(tmp_path / "run")
   (tmp_path / "link").symlink_to("run")
   monkeypatch.chdir(tmp_path)
-  for other in ("./run/", "link", str(tmp_path / "run")):
+  for other_name in ("./run/", "link", str(tmp_path / "run")):
     with pytest.raises(UserError, match="given twice"):
-      read_runs(["run", other], num_examples=0)
+      read_runs(["run", other_name], num_examples=0)
   monkeypatch.chdir(tmp_path / "run")
   assert [run.name for run in read_runs(["."], num_examples=0)[0]] == ["run"]
 
 
-def test_thousands_of_curves_stay_a_page(tmp_path: Path):
+def test_thousands_of_curves_have_fewer_points_each(tmp_path: Path):
   assert (charts.max_points_per_curve(1), charts.max_points_per_curve(2000), charts.max_points_per_curve(10**6)) == (
     400,
     200,
     20,
   )
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
-  series = [charts.Curve(n, False, [(step, float(step % 7)) for step in range(300)]) for n in range(100)]
-  svg = charts.draw_chart("loss", series, runs * 100, charts.max_points_per_curve(20_000))
+  curves = [charts.Curve(n, False, [(step, float(step % 7)) for step in range(300)]) for n in range(100)]
+  svg = charts.draw_chart("loss", curves, runs * 100, charts.max_points_per_curve(20_000))
   assert len(svg) < 100 * 20 * 40
   assert "and 92 more" in svg
 
 
-def test_the_page_takes_no_other_file_s_place(tmp_path: Path):
+def test_the_page_does_not_replace_other_files(tmp_path: Path):
   run = make_run(tmp_path / "run")
   page = tmp_path / "page.html"
-  page.write_text(page_of(run))
+  page.write_text(make_page_of(run))
   _check_output_file(str(page))
   _check_output_file(str(tmp_path / "new.html"))
   (tmp_path / "empty").touch()

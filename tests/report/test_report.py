@@ -1,4 +1,4 @@
-"""What the page says is what the runs have written."""
+"""Tests that the page shows what the runs have written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from tests.report.run_files import make_run, make_seeds, write_lines
 
 
 class _Page(HTMLParser):
-  """Rows of all tables, elements that are still open at the end, addresses, and texts of scripts."""
+  """The parsed page.
+
+  Attributes:
+    rows: the cells of each row of all tables.
+    open: elements without an end tag.
+    addresses: values of attributes that load something.
+    scripts: the texts of script elements.
+  """
 
   def __init__(self, text: str):
     super().__init__()
@@ -51,12 +58,13 @@ class _Page(HTMLParser):
       self.rows[-1][-1] += data
 
 
-def _page_of(*paths: Path, num_examples: int = 3) -> _Page:
+def _parse_page(*paths: Path, num_examples: int = 3) -> _Page:
+  """Makes the page of some runs and parses it."""
   return _Page(make_page("a < b", *read_runs([str(path) for path in paths], num_examples=num_examples)))
 
 
-def test_one_run(tmp_path: Path):
-  page = _page_of(make_run(tmp_path / "first"))
+def test_the_page_of_one_run(tmp_path: Path):
+  page = _parse_page(make_run(tmp_path / "first"))
   assert page.open == []
   assert ["first", "classifier", "1,000 of 1,000", "203", str(tmp_path / "first")] in page.rows
   assert ["accuracy", "0.8"] in page.rows
@@ -64,47 +72,47 @@ def test_one_run(tmp_path: Path):
   assert ["command", "run_classifier.py --do_train"] in page.rows
   assert ["7", "0", "1", "0.9529", 'A <script>alert(1)</script> & "b".'] in page.rows
   assert page.rows.count(["0", "1", "1", "0.171702", "0.828298"]) == 1
-  assert [row for row in page.rows if len(row) == 5 and row[0] == "3"] == []  # three rows: ids 0, 1, 2
+  assert not [row for row in page.rows if len(row) == 5 and row[0] == "3"]  # only three examples: ids 0, 1, 2
   assert len(page.addresses) == 1
   assert page.addresses[0].startswith("data:image/png;base64,")
 
 
-def test_no_script_but_ours(tmp_path: Path):
+def test_a_name_cannot_add_a_script(tmp_path: Path):
   run = make_run(tmp_path / "<!--<script>")
-  page = _page_of(run)
+  page = _parse_page(run)
   assert page.open == []
-  *points, ours = page.scripts
-  assert all(json.loads(text)["series"][0]["name"].startswith("<!--<script>") for text in points)
-  assert "querySelector" in ours
+  *chart_data, own_script = page.scripts
+  assert all(json.loads(text)["series"][0]["name"].startswith("<!--<script>") for text in chart_data)
+  assert "querySelector" in own_script
 
 
-def test_several_runs_say_what_differs(tmp_path: Path):
-  page = _page_of(make_run(tmp_path / "a"), make_run(tmp_path / "b", learning_rate=2e-3))
-  first = next(n for n, row in enumerate(page.rows) if row == ["", "a", "b"])
-  assert page.rows[first + 1] == ["optimizer.learning_rate", "0.001", "0.002"]
-  assert page.rows[first + 2] == ["", "a", "b"]  # nothing else differs; then comes everything
+def test_settings_that_differ_between_runs_come_first(tmp_path: Path):
+  page = _parse_page(make_run(tmp_path / "a"), make_run(tmp_path / "b", learning_rate=2e-3))
+  header = next(n for n, row in enumerate(page.rows) if row == ["", "a", "b"])
+  assert page.rows[header + 1] == ["optimizer.learning_rate", "0.001", "0.002"]
+  assert page.rows[header + 2] == ["", "a", "b"]  # the header of the next table, which has all settings
   assert ["train.seed", "1", "1"] in page.rows
 
 
-def test_seeds_stand_for_their_runs(tmp_path: Path):
-  page = _page_of(make_seeds(tmp_path / "task"))
+def test_a_directory_of_seeds_shows_all_its_runs(tmp_path: Path):
+  page = _parse_page(make_seeds(tmp_path / "task"))
   assert [row[0] for row in page.rows[1:3]] == ["run-1", "run-2"]
   assert ["accuracy", "0.8", "0.81", "0.0125", "0.79", "0.83"] in page.rows
 
 
-def test_names_are_as_long_as_needed(tmp_path: Path):
+def test_names_are_as_long_as_needed_to_differ(tmp_path: Path):
   runs, _ = read_runs([str(make_run(tmp_path / name / "run")) for name in ("x", "y")], num_examples=0)
   assert [run.name for run in runs] == ["x/run", "y/run"]
 
 
-def test_a_run_under_way_and_weights_only_evaluated(tmp_path: Path):
-  under_way, evaluated = tmp_path / "under_way", tmp_path / "evaluated"
-  under_way.mkdir()
+def test_an_unfinished_run_and_weights_that_were_only_evaluated(tmp_path: Path):
+  unfinished, evaluated = tmp_path / "unfinished", tmp_path / "evaluated"
+  unfinished.mkdir()
   evaluated.mkdir()
-  (under_way / "metrics.jsonl").write_text('{"step": 5, "loss": NaN}\n{"step": 10, "loss": 2.0}\n{"step": 15, "lo')
+  (unfinished / "metrics.jsonl").write_text('{"step": 5, "loss": NaN}\n{"step": 10, "loss": 2.0}\n{"step": 15, "lo')
   (evaluated / "eval_results.json").write_text('{"step": 0, "accuracy": 0.25}')
-  page = _page_of(under_way, evaluated)
-  assert ["under_way", "", "10", "", str(under_way)] in page.rows
+  page = _parse_page(unfinished, evaluated)
+  assert ["unfinished", "", "10", "", str(unfinished)] in page.rows
   assert ["accuracy", "", "0.25"] in page.rows
 
 
@@ -112,7 +120,7 @@ def test_filled_masks_and_answers(tmp_path: Path):
   run = make_run(tmp_path / "run")
   (run / "predictions.tsv").write_text('line\ttext\n1\t"He said ""[MASK]""."\n', encoding="utf-8")
   (run / "predictions_test.json").write_text('{"q1": "in 1990", "q2": ""}', encoding="utf-8")
-  rows = _page_of(run).rows
+  rows = _parse_page(run).rows
   assert ["1", 'He said "[MASK]".'] in rows
   assert ["q1", "in 1990"] in rows
   assert ["q2", ""] in rows
@@ -121,30 +129,30 @@ def test_filled_masks_and_answers(tmp_path: Path):
 def test_curves_hold_every_logged_value(tmp_path: Path):
   run = make_run(tmp_path / "run")
   logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-  data = json.loads(_page_of(run).scripts[0])
+  data = json.loads(_parse_page(run).scripts[0])
   training, evaluation = data["series"]
   assert training["points"] == [[line["step"], line["loss"]] for line in logged]
   assert evaluation["points"] == [[500, 0.7], [1000, 0.6]]
 
 
-def test_what_never_changes_has_no_curve(tmp_path: Path):
+def test_metrics_that_never_change_have_no_curve(tmp_path: Path):
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
   assert list(charts.collect_curves(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
 
 
-def test_places_in_the_picture(tmp_path: Path):
-  """The axis' units lead from the drawn points back to the values."""
+def test_coordinates_of_points_and_ticks(tmp_path: Path):
+  """The drawn points are in proportion to the values, and so are the ticks with their labels."""
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
   svg = charts.draw_chart("loss", [charts.Curve(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
-  found = re.search(r'polyline points="([^"]+)"', svg)
-  assert found
-  (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in pair.split(",")] for pair in found[1].split())
+  match = re.search(r'polyline points="([^"]+)"', svg)
+  assert match
+  (x0, y0), (x1, y1), (x2, y2) = ([float(number) for number in pair.split(",")] for pair in match[1].split())
   assert (x1 - x0) / (x2 - x0) == pytest.approx(50 / 200, abs=2e-3)
   assert (y1 - y0) / (y1 - y2) == pytest.approx((2 - 1) / (4 - 1), abs=2e-3)
-  lines = re.findall(r'y1="([\d.]+)" y2="\1"/><text class="y" [^>]*>([^<]+)<', svg)
-  assert len(lines) >= 3
-  for y, value in lines:
-    assert float(y) == pytest.approx(y0 + (float(value) - 2) * (y2 - y0) / 2, abs=0.2)
+  ticks = re.findall(r'y1="([\d.]+)" y2="\1"/><text class="y" [^>]*>([^<]+)<', svg)
+  assert len(ticks) >= 3
+  for y, label in ticks:
+    assert float(y) == pytest.approx(y0 + (float(label) - 2) * (y2 - y0) / 2, abs=0.2)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +173,11 @@ def test_thinning_keeps_ends_and_spikes():
   points = [(n, float(n % 5)) for n in range(10_000)]
   points[4321] = (4321, 99.0)
   points[8000] = (8000, -99.0)
-  thin = charts.thin_out(points, 100)
-  assert len(thin) <= 100
-  assert (thin[0], thin[-1]) == (points[0], points[-1])
-  assert {points[4321], points[8000]} <= set(thin)
-  assert thin == sorted(thin)
+  kept = charts.thin_out(points, 100)
+  assert len(kept) <= 100
+  assert (kept[0], kept[-1]) == (points[0], points[-1])
+  assert {points[4321], points[8000]} <= set(kept)
+  assert kept == sorted(kept)
   assert charts.thin_out(points[:100], 100) == points[:100]
 
 
@@ -177,7 +185,7 @@ def test_flatten():
   assert flatten({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
 
 
-def test_bad_directories_are_one_line(tmp_path: Path):
+def test_bad_directories_give_one_line(tmp_path: Path):
   run = make_run(tmp_path / "run")
   empty = tmp_path / "empty"
   empty.mkdir()
@@ -201,7 +209,7 @@ def test_bad_directories_are_one_line(tmp_path: Path):
       read_runs([str(path) for path in paths], num_examples=1)
 
 
-def test_command(tmp_path: Path):
+def test_the_command(tmp_path: Path):
   """Flags may come before and after the directories; TensorFlow is not imported."""
   runs = [str(make_run(tmp_path / name)) for name in ("a", "b")]
   output = tmp_path / "page.html"
