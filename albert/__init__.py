@@ -1,10 +1,125 @@
-"""ALBERT (Lan et al., ICLR 2020): pretraining, fine-tuning and serving in TensorFlow 2."""
+"""ALBERT (Lan et al., ICLR 2020): pretraining, fine-tuning and serving in TensorFlow 2.
 
+The names below are the public Python API. Importing this package is fast: TensorFlow is imported when the first name
+that needs it is used.
+
+Example:
+  >>> import albert
+  >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+  >>> encoder = albert.Encoder.from_pretrained("downloads/albert_base")
+  >>> output = encoder(tokenizer(["They drank the pub dry."]))
+  >>> output.sequence_output.shape[0]
+  1
+"""
+
+from __future__ import annotations
+
+import importlib
 import os
+from typing import TYPE_CHECKING
 
-from albert.version import VERSION as __version__  # noqa: F401
+from albert.version import VERSION as __version__
 
 # Enables the oneDNN kernels, which make a training step 1.1 to 1.4 times as fast; TensorFlow enables them by default on
 # some processors only. TensorFlow reads the variable when it is first imported: import albert before TensorFlow, or set
 # the variable yourself.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+if TYPE_CHECKING:
+  from albert import optimizers as optimizers
+  from albert import tasks as tasks
+  from albert.config.model import MODELS as MODELS
+  from albert.config.model import ModelConfig as ModelConfig
+  from albert.config.model import named_model as named_model
+  from albert.data.pretraining_examples import MaskedSequence as MaskedSequence
+  from albert.data.pretraining_examples import SentencePair as SentencePair
+  from albert.data.pretraining_examples import mask_tokens as mask_tokens
+  from albert.data.pretraining_examples import sentence_order_pair as sentence_order_pair
+  from albert.embed import encode as encode
+  from albert.errors import UserError as UserError
+  from albert.estimator import Estimator as Estimator
+  from albert.metrics.squad import evaluate_v1 as evaluate_squad_v1
+  from albert.metrics.squad import evaluate_v2 as evaluate_squad_v2
+  from albert.models.classifier import ClassifierModel as ClassifierModel
+  from albert.models.encoder import Encoder as Encoder
+  from albert.models.encoder import EncoderOutput as EncoderOutput
+  from albert.models.heads import PretrainingModel as PretrainingModel
+  from albert.models.heads import PretrainingOutput as PretrainingOutput
+  from albert.models.multiple_choice import MultipleChoiceModel as MultipleChoiceModel
+  from albert.models.squad_heads import SpanLogits as SpanLogits
+  from albert.models.squad_heads import SquadV1Model as SquadV1Model
+  from albert.models.squad_heads import SquadV2Model as SquadV2Model
+  from albert.models.squad_heads import SquadV2Output as SquadV2Output
+  from albert.tokenization.tokenizer import Tokenizer as Tokenizer
+
+# Public name -> the module that it is in, and its name there ("" for the module itself).
+_PUBLIC = {
+  "ClassifierModel": ("albert.models.classifier", "ClassifierModel"),
+  "Encoder": ("albert.models.encoder", "Encoder"),
+  "EncoderOutput": ("albert.models.encoder", "EncoderOutput"),
+  "Estimator": ("albert.estimator", "Estimator"),
+  "MODELS": ("albert.config.model", "MODELS"),
+  "MaskedSequence": ("albert.data.pretraining_examples", "MaskedSequence"),
+  "ModelConfig": ("albert.config.model", "ModelConfig"),
+  "MultipleChoiceModel": ("albert.models.multiple_choice", "MultipleChoiceModel"),
+  "PretrainingModel": ("albert.models.heads", "PretrainingModel"),
+  "PretrainingOutput": ("albert.models.heads", "PretrainingOutput"),
+  "SentencePair": ("albert.data.pretraining_examples", "SentencePair"),
+  "SpanLogits": ("albert.models.squad_heads", "SpanLogits"),
+  "SquadV1Model": ("albert.models.squad_heads", "SquadV1Model"),
+  "SquadV2Model": ("albert.models.squad_heads", "SquadV2Model"),
+  "SquadV2Output": ("albert.models.squad_heads", "SquadV2Output"),
+  "Tokenizer": ("albert.tokenization.tokenizer", "Tokenizer"),
+  "UserError": ("albert.errors", "UserError"),
+  "encode": ("albert.embed", "encode"),
+  "evaluate_squad_v1": ("albert.metrics.squad", "evaluate_v1"),
+  "evaluate_squad_v2": ("albert.metrics.squad", "evaluate_v2"),
+  "mask_tokens": ("albert.data.pretraining_examples", "mask_tokens"),
+  "named_model": ("albert.config.model", "named_model"),
+  "optimizers": ("albert.optimizers", ""),
+  "sentence_order_pair": ("albert.data.pretraining_examples", "sentence_order_pair"),
+  "tasks": ("albert.tasks", ""),
+}
+
+__all__ = [
+  "MODELS",
+  "ClassifierModel",
+  "Encoder",
+  "EncoderOutput",
+  "Estimator",
+  "MaskedSequence",
+  "ModelConfig",
+  "MultipleChoiceModel",
+  "PretrainingModel",
+  "PretrainingOutput",
+  "SentencePair",
+  "SpanLogits",
+  "SquadV1Model",
+  "SquadV2Model",
+  "SquadV2Output",
+  "Tokenizer",
+  "UserError",
+  "__version__",
+  "encode",
+  "evaluate_squad_v1",
+  "evaluate_squad_v2",
+  "mask_tokens",
+  "named_model",
+  "optimizers",
+  "sentence_order_pair",
+  "tasks",
+]
+
+if not TYPE_CHECKING:  # a type checker reports names that do not exist
+
+  def __getattr__(name):
+    if name not in _PUBLIC:
+      raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module_name, name_there = _PUBLIC[name]
+    module = importlib.import_module(module_name)
+    value = getattr(module, name_there) if name_there else module
+    globals()[name] = value
+    return value
+
+  def __dir__():
+    return sorted({*globals(), *_PUBLIC})

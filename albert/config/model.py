@@ -16,7 +16,19 @@ _ACTIVATION_ALIASES = {"gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
-  """An ALBERT (or BERT) encoder. Field names are those of the original albert_config.json."""
+  """The config of an ALBERT (or BERT) encoder. Field names are those of the original albert_config.json.
+
+  The fields are the arguments of the constructor; their help texts are those of the flags of the same names.
+
+  Raises:
+    UserError: a value is out of range, or values do not fit together.
+
+  Example:
+    >>> import dataclasses
+    >>> import albert
+    >>> dataclasses.replace(albert.MODELS["albert_base"], hidden_dropout_prob=0.1).hidden_size
+    768
+  """
 
   help_group: ClassVar[str] = MODEL
 
@@ -118,8 +130,17 @@ def named_model(name: str) -> ModelConfig:
 
   Args:
     name: a key of MODELS, such as "albert_base".
+
+  Returns:
+    The config.
+
   Raises:
     UserError: an unknown name; the message lists the known ones.
+
+  Example:
+    >>> import albert
+    >>> albert.named_model("albert_xxlarge").hidden_size
+    4096
   """
   if name not in MODELS:
     raise UserError(f"--model={name}: unknown model; known: {', '.join(MODELS)}")

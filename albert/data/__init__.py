@@ -6,7 +6,7 @@
 - dataset: Dataset, the interface that the training loop and the evaluator read.
 - pipeline: ShardDataset, which reads shards.
 - batches: ExampleDataset, which batches tokenized examples of similar length.
-- examples, packing, feature_cache: TokenizedExamples, how they are made from ids, and their cache on disk.
+- examples, feature_cache: TokenizedExamples, and their cache on disk.
 - masking, dynamic_masking, random_streams: masked-LM targets, and the random numbers that they are drawn from.
 - tables: TSV, CSV and JSON-lines files of text.
 """

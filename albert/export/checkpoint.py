@@ -14,9 +14,9 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.weights import checkpoints
 from albert.weights.files import WeightFile, open_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
+from albert.weights.pretrained import selected_checkpoint
 
 FLAG = "--checkpoint"
 _STEP_DIRECTORY = re.compile(r"(?:^|/)step-(\d+)$")
@@ -105,11 +105,7 @@ def open_checkpoint(
   Raises:
     UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
-  path = path.rstrip("/")
-  runs_file = files.join(path, output_files.RUNS)
-  if files.exists(runs_file):
-    path = files.join(path, output_files.read_runs(runs_file)["best_run"])
-  path = _select_checkpoint(path, select)
+  path = selected_checkpoint(path, select, flag=FLAG)
   file = open_weights(path, flag=FLAG)
   config_file = albert_config_file or file.config_file
   if not config_file:
@@ -136,21 +132,6 @@ def open_checkpoint(
   step = int(step_match[1])
   run, metrics = _run_settings_and_metrics(file.directory, step)
   return ExportCheckpoint(file, config, vocabulary, step, run, metrics)
-
-
-def _select_checkpoint(path: str, select: str) -> str:
-  """The path of the newest or best checkpoint if `path` is the output_dir of a run, else `path` itself."""
-  directory = files.join(path, output_files.CHECKPOINTS)
-  if not files.is_dir(directory):
-    return path
-  config_file = files.join(path, output_files.CONFIG)
-  config = output_files.read_config(config_file) if files.exists(config_file) else {}
-  select = select or config.get("train", {}).get("select_checkpoint", "newest")
-  manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
-  checkpoint, skipped = manager.best_or_latest() if select == "best" else manager.latest()
-  if checkpoint is None:
-    raise UserError(f"{FLAG}={path}: no checkpoint that verifies{': ' + skipped[0] if skipped else ''}; train first")
-  return checkpoint.path
 
 
 def _run_settings_and_metrics(directory: str, step: int) -> tuple[dict[str, Any], dict[str, float]]:

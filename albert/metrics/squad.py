@@ -85,6 +85,11 @@ def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[st
 
   Raises:
     UserError: there are no questions, or a question has no answer.
+
+  Example:
+    >>> import albert
+    >>> albert.evaluate_squad_v1({"q1": ["the pub", "a pub"], "q2": ["Paris"]}, {"q1": "Pub.", "q2": "in Paris"})
+    {'exact': 50.0, 'f1': 83.33333333333333, 'total': 2}
   """
   _check_not_empty(answers)
   exact = f1 = 0.0
@@ -121,6 +126,12 @@ def evaluate_v2(
 
   Raises:
     UserError: there are no questions, or a question has no prediction or no score.
+
+  Example:
+    >>> import albert
+    >>> scores = albert.evaluate_squad_v2({"q1": ["the pub"], "q2": []}, {"q1": "Pub.", "q2": "Paris"})
+    >>> scores["exact"], scores["HasAns_exact"], scores["NoAns_exact"]
+    (50.0, 100.0, 0.0)
   """
   _check_not_empty(answers)
   for values, kind in ((predictions, "prediction"), (null_odds, "null score")):

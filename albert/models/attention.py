@@ -11,6 +11,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
+from albert.models.base import build_sublayer
 
 # B batch, S sequence, M selected positions, H hidden, N heads, D = H / N head size.
 
@@ -36,17 +37,24 @@ class SelfAttention(keras.layers.Layer):
   Args:
     config: sizes, number of heads and dropout rates.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "attention"):
-    super().__init__(name=name)
+  def __init__(self, config: ModelConfig, name: str = "attention", dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
+    policy = self.dtype_policy
     self.config = config
     stddev = config.initializer_range
-    self.query = layers.dense(config.hidden_size, stddev, "query")
-    self.key = layers.dense(config.hidden_size, stddev, "key")
-    self.value = layers.dense(config.hidden_size, stddev, "value")
-    self.output_dense = layers.dense(config.hidden_size, stddev, "dense")
-    self.layer_norm = layers.LayerNorm()
+    self.query = layers.dense(config.hidden_size, stddev, "query", policy)
+    self.key = layers.dense(config.hidden_size, stddev, "key", policy)
+    self.value = layers.dense(config.hidden_size, stddev, "value", policy)
+    self.output_dense = layers.dense(config.hidden_size, stddev, "dense", policy)
+    self.layer_norm = layers.LayerNorm(dtype=policy)
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
+      build_sublayer(layer, [None, None, self.config.hidden_size])
+    super().build(input_shape)
 
   def call(
     self,
@@ -109,15 +117,23 @@ class FeedForward(keras.layers.Layer):
   Args:
     config: sizes, activation and dropout rate.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "ffn"):
-    super().__init__(name=name)
+  def __init__(self, config: ModelConfig, name: str = "ffn", dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
+    policy = self.dtype_policy
     self.config = config
-    self.intermediate = layers.dense(config.intermediate_size, config.initializer_range, "intermediate")
-    self.output_dense = layers.dense(config.hidden_size, config.initializer_range, "dense")
+    self.intermediate = layers.dense(config.intermediate_size, config.initializer_range, "intermediate", policy)
+    self.output_dense = layers.dense(config.hidden_size, config.initializer_range, "dense", policy)
     self.activation = ACTIVATIONS[config.hidden_act].training
-    self.layer_norm = layers.LayerNorm()
+    self.layer_norm = layers.LayerNorm(dtype=policy)
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    build_sublayer(self.intermediate, [None, None, self.config.hidden_size])
+    build_sublayer(self.output_dense, [None, None, self.config.intermediate_size])
+    build_sublayer(self.layer_norm, [None, None, self.config.hidden_size])
+    super().build(input_shape)
 
   def call(self, x: tf.Tensor, training: bool | None = False, seed: tf.Tensor | None = None) -> tf.Tensor:
     """Applies the network to each token.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.config.model import ModelConfig
+from albert.errors import UserError
 from albert.models import layers
-from albert.models.encoder import Encoder
+from albert.models.base import PACKAGE, AnyConfig, build_sublayer
+from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
+from albert.weights.pretrained import Pretrained, num_classes_of
 
 # B batch, S sequence, H hidden, C classes.
 
@@ -17,24 +22,61 @@ from albert.models.heads import LinearHead
 HEAD_DROPOUT_SITE = 101
 
 
-class ClassifierModel(keras.Model):
-  """The encoder and a linear layer on its pooled output.
+@keras.saving.register_keras_serializable(PACKAGE)
+class ClassifierModel(EncoderModel):
+  """The encoder and a linear layer on its pooled output, a Keras model.
 
   Args:
-    config: the encoder's config; its classifier_dropout_prob is the dropout rate in front of the head. The original
-      uses 0.1 there, also where the encoder has no dropout.
+    config: the encoder's config, or its name, such as "albert_base". Its classifier_dropout_prob is the dropout rate in
+      front of the head. The original uses 0.1 there, also where the encoder has no dropout.
     num_classes: number of logits C; 1 for a regression, whose logit is the predicted number.
     name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> import numpy as np
+    >>> import tf_keras as keras
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.ClassifierModel.from_pretrained("downloads/albert_base", num_classes=2)
+    >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    >>> model.compile(optimizer=albert.optimizers.AdamW(2e-5), loss=loss, metrics=["accuracy"])
+    >>> history = model.fit(tokenizer(["They drank it.", "Nobody did."]), np.array([1, 0]), verbose=0)
+    >>> model.predict(tokenizer(["They drank it."]), verbose=0).shape
+    (1, 2)
   """
 
-  def __init__(self, config: ModelConfig, num_classes: int, name: str = "albert_classifier"):
-    super().__init__(name=name)
-    self.config = config
-    self.encoder = Encoder(config)
-    self.head = LinearHead(num_classes, config.initializer_range, name="classifier")
+  head_names = ("classifier",)
+
+  def __init__(self, config: AnyConfig, num_classes: int, name: str = "albert_classifier", **kwargs: Any):
+    super().__init__(config, name, **kwargs)
+    self.num_classes = num_classes
+    self.head = LinearHead(num_classes, self.config.initializer_range, name="classifier")
+
+  @classmethod
+  def pretrained_arguments(
+    cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
+  ) -> dict[str, Any]:
+    """Adds the number of classes of the weights' classifier, if it is not given."""
+    found = None if new_heads else num_classes_of(pretrained)
+    if found is None and "num_classes" not in arguments:
+      raise UserError(f"weights={pretrained.file.path}: has no classifier to take over: give num_classes")
+    if found is not None and arguments.get("num_classes", found) != found:
+      raise UserError(
+        f"weights={pretrained.file.path}: its classifier has {found} classes, not {arguments['num_classes']}: give "
+        "new_heads=True to initialize the head anew"
+      )
+    return {"num_classes": found, **arguments}
+
+  def build_heads(self) -> None:
+    """Makes the weights of the head."""
+    build_sublayer(self.head, [None, self.config.hidden_size])
 
   def call(
-    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     """Computes the logits of a batch.
 
@@ -52,6 +94,10 @@ class ClassifierModel(keras.Model):
     pooled = layers.dropout(encoded.pooled_output, rate, site=HEAD_DROPOUT_SITE, training=training, seed=seed)
     return self.head(pooled)
 
-  def named_weights(self) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables."""
-    return {**self.encoder.named_weights(), **self.head.named_weights("")}
+  def named_head_weights(self) -> dict[str, tf.Variable]:
+    """Maps the names of the head's variables in the original's checkpoints to the variables."""
+    return self.head.named_weights("")
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments of the constructor, for Keras' serialization."""
+    return {**super().get_config(), "num_classes": self.num_classes}

@@ -7,6 +7,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
+from albert.models.base import build_sublayer
 
 # B batch, S sequence, E embedding, V vocabulary.
 
@@ -19,12 +20,13 @@ class Embeddings(keras.layers.Layer):
   Args:
     config: sizes, initializer and dropout rate.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "embeddings"):
-    super().__init__(name=name)
+  def __init__(self, config: ModelConfig, name: str = "embeddings", dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
     self.config = config
-    self.layer_norm = layers.LayerNorm()
+    self.layer_norm = layers.LayerNorm(dtype=self.dtype_policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     config = self.config
@@ -40,6 +42,7 @@ class Embeddings(keras.layers.Layer):
     self.word_embeddings = table("word_embeddings", config.vocab_size)
     self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
     self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+    build_sublayer(self.layer_norm, [None, None, config.embedding_size])
     super().build(input_shape)
 
   def call(

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
+from albert.errors import UserError
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
+from albert.models.base import (
+  PACKAGE,
+  TOKEN_INPUTS,
+  AnyConfig,
+  as_config,
+  build_sublayer,
+  check_inputs,
+  layer_config,
+)
 from albert.models.embeddings import Embeddings
 from albert.models.gradient_checkpointing import GradientCheckpointing
+from albert.weights.pretrained import POOLER_NEW, load_pretrained, open_pretrained
 
 # B batch, S sequence, M selected positions, E embedding, H hidden, L layers.
+
+_Sublayer = TypeVar("_Sublayer", SelfAttention, FeedForward)
 
 
 class EncoderOutput(NamedTuple):
@@ -55,22 +69,27 @@ class _Block:
     return self.feed_forward(x, training=self.training, seed=self.seed)
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
   """The ALBERT (or BERT) encoder, a Keras layer. Layer i uses the weights of group floor(i * groups / L).
 
   Example:
+    >>> import albert
     >>> import tensorflow as tf
-    >>> from albert.config.model import ModelConfig
-    >>> from albert.models.encoder import Encoder
-    >>> encoder = Encoder(ModelConfig(vocab_size=100, hidden_size=64, num_attention_heads=4, intermediate_size=256))
+    >>> config = albert.ModelConfig(vocab_size=100, hidden_size=64, num_attention_heads=4, intermediate_size=256)
+    >>> encoder = albert.Encoder(config)
     >>> ids = tf.constant([[2, 17, 23, 3]])
     >>> output = encoder({"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)})
     >>> print(output.sequence_output.shape, output.pooled_output.shape, len(output.hidden_states))
     (1, 4, 64) (1, 64) 13
 
   Args:
-    config: sizes, sharing of weights and dropout rates.
+    config: sizes, sharing of weights and dropout rates; or the name of a config, such as "albert_base".
     name: Keras' name of the layer.
+    **kwargs: further arguments of keras.layers.Layer: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
 
   Attributes:
     recompute_grad: gradient checkpointing. Only each block's input is stored; the rest is recomputed in the backward
@@ -78,27 +97,101 @@ class Encoder(keras.layers.Layer):
       step is traced.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "bert"):
-    super().__init__(name=name)
-    self.config = config
+  def __init__(self, config: AnyConfig, name: str = "bert", **kwargs: Any):
+    super().__init__(name=name, **{"autocast": False, **kwargs})  # bfloat16 cannot hold ids that are given as floats
+    policy = self.dtype_policy
+    self.config = config = as_config(config)
     self.recompute_grad = False
-    self.embeddings = Embeddings(config)
+    self.embeddings = Embeddings(config, dtype=policy)
     self.projection = None  # there is no projection if E = H, as in the original
     if config.embedding_size != config.hidden_size:
-      self.projection = layers.dense(config.hidden_size, config.initializer_range, "embedding_hidden_mapping_in")
+      name_of_projection = "embedding_hidden_mapping_in"
+      self.projection = layers.dense(config.hidden_size, config.initializer_range, name_of_projection, policy)
+    # One list each, ordered by group, then by inner block: Keras does not save the layers in lists of lists.
     inner = range(config.inner_group_num)
-    self.attention = [
-      [SelfAttention(config, name=f"attention_{g}_{i}") for i in inner] for g in range(config.num_attention_groups)
+    self.attention_layers = [
+      SelfAttention(config, f"attention_{g}_{i}", policy) for g in range(config.num_attention_groups) for i in inner
     ]
-    self.feed_forward = [
-      [FeedForward(config, name=f"ffn_{g}_{i}") for i in inner] for g in range(config.num_ffn_groups)
+    self.feed_forward_layers = [
+      FeedForward(config, f"ffn_{g}_{i}", policy) for g in range(config.num_ffn_groups) for i in inner
     ]
     self.pooler = keras.layers.Dense(
       config.hidden_size,
       activation="tanh",
       kernel_initializer=layers.truncated_normal(config.initializer_range),
       name="pooler",
+      dtype=policy,
     )
+
+  @classmethod
+  def from_pretrained(cls, path: str, *, config: ModelConfig | None = None, **kwargs: Any) -> Encoder:
+    """Makes the encoder with pretrained weights.
+
+    Weights of heads are ignored. If the weights have no pooler, it is newly initialized, and a line is logged.
+
+    Args:
+      path: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N directories, the prefix
+        of a TensorFlow checkpoint, or a .safetensors or .npz file.
+      config: the config; None for the one beside the weights. Dropout rates may differ from those of the weights:
+        dataclasses.replace(config, hidden_dropout_prob=0.1).
+      **kwargs: further arguments of the constructor.
+
+    Returns:
+      The encoder with its weights.
+
+    Raises:
+      UserError: there are no weights, they are damaged, or they do not match the config; the message names them.
+
+    Example:
+      >>> import albert
+      >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+      >>> encoder = albert.Encoder.from_pretrained("downloads/albert_base")
+      >>> output = encoder(tokenizer(["They drank the pub dry."]))
+      >>> output.pooled_output.shape == (1, encoder.config.hidden_size)
+      True
+    """
+    pretrained = open_pretrained(path, config)
+    encoder = cls(pretrained.config, **kwargs)
+    load_pretrained(pretrained, encoder.named_weights(), pooler=POOLER_NEW)
+    return encoder
+
+  @property
+  def attention(self) -> list[list[SelfAttention]]:
+    """The attention layers by group and inner block."""
+    return _by_group(self.attention_layers, self.config.inner_group_num)
+
+  @property
+  def feed_forward(self) -> list[list[FeedForward]]:
+    """The feed-forward layers by group and inner block."""
+    return _by_group(self.feed_forward_layers, self.config.inner_group_num)
+
+  def _blocks(self) -> Iterator[list[tuple[SelfAttention, FeedForward]]]:
+    """Yields the inner blocks of each of the L layers."""
+    config, attention, feed_forward = self.config, self.attention, self.feed_forward
+    for layer in range(config.num_hidden_layers):
+      attention_group = layer * config.num_attention_groups // config.num_hidden_layers
+      ffn_group = layer * config.num_ffn_groups // config.num_hidden_layers
+      yield list(zip(attention[attention_group], feed_forward[ffn_group], strict=True))
+
+  def build(self, input_shape: Any = None) -> None:
+    """Makes all weights. Their shapes depend on the config only.
+
+    Args:
+      input_shape: not used.
+    """
+    config = self.config
+    hidden = [None, None, config.hidden_size]
+    build_sublayer(self.embeddings, [None, None])
+    if self.projection is not None:
+      build_sublayer(self.projection, [None, None, config.embedding_size])
+    for layer in itertools.chain.from_iterable(itertools.chain.from_iterable(self._blocks())):
+      build_sublayer(layer, hidden)
+    build_sublayer(self.pooler, [None, config.hidden_size])
+    super().build(input_shape)
+
+  def __call__(self, inputs: Mapping[str, tf.Tensor], *args: Any, **kwargs: Any) -> Any:
+    check_inputs(inputs, TOKEN_INPUTS, type(self).__name__)
+    return super().__call__(inputs, *args, **kwargs)
 
   def call(
     self,
@@ -121,7 +214,14 @@ class Encoder(keras.layers.Layer):
       An EncoderOutput.
     """
     config = self.config
-    input_ids, segment_ids = inputs["input_ids"], inputs["segment_ids"]
+    # Keras builds a subclassed model that it loads with floats, whatever the dtype of its inputs.
+    input_ids, segment_ids = (_as_integers(inputs[name]) for name in ("input_ids", "segment_ids"))
+    length = input_ids.shape[1]
+    if length is not None and length > config.max_position_embeddings:
+      raise UserError(
+        f"sequences of {length} tokens are too long for an encoder with {config.max_position_embeddings} positions: "
+        f"give the tokenizer max_length={config.max_position_embeddings}"
+      )
     if training and seed is None:
       seed = layers.new_seed()  # one for the whole call: recomputed blocks must draw the same masks again
     embedding_output = self.embeddings(input_ids, segment_ids, training=training, seed=seed)
@@ -132,14 +232,12 @@ class Encoder(keras.layers.Layer):
     last = config.num_hidden_layers * config.inner_group_num
     if positions is not None:
       positions = tf.concat([tf.zeros_like(input_ids[:, :1]), tf.cast(positions, input_ids.dtype)], axis=1)
-    for layer in range(config.num_hidden_layers):
-      attention = self.attention[layer * config.num_attention_groups // config.num_hidden_layers]
-      feed_forward = self.feed_forward[layer * config.num_ffn_groups // config.num_hidden_layers]
-      for inner in range(config.inner_group_num):
+    for layer, blocks in enumerate(self._blocks()):
+      for inner, (attention, feed_forward) in enumerate(blocks):
         block = layer * config.inner_group_num + inner + 1
         block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block)
         block_positions = positions if block == last else None
-        run_block = _Block(attention[inner], feed_forward[inner], bias, training, block_seed, block_positions)
+        run_block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
         x = checkpointing.run(run_block, x) if checkpointing else run_block(x)
       hidden_states.append(x)
     if positions is not None:
@@ -147,7 +245,7 @@ class Encoder(keras.layers.Layer):
     return EncoderOutput(embedding_output, hidden_states, self.pooler(x[:, 0]))
 
   def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables.
+    """Maps the variables' names in the original's checkpoints to the variables. Makes them if there are none yet.
 
     With partial sharing (`sharing` is "attention" or "ffn"), the attention and the feed-forward network of a block
     are each named by their own group.
@@ -155,6 +253,7 @@ class Encoder(keras.layers.Layer):
     Args:
       prefix: the encoder's name there.
     """
+    build_sublayer(self, [None, None])
     weights = self.embeddings.named_weights(f"{prefix}/embeddings")
     if self.projection is not None:
       weights |= layers.dense_weights(self.projection, f"{prefix}/encoder/embedding_hidden_mapping_in")
@@ -166,3 +265,29 @@ class Encoder(keras.layers.Layer):
       for inner, sublayer in enumerate(sublayers):
         weights |= sublayer.named_weights(f"{prefix}/encoder/transformer/group_{group}/inner_group_{inner}")
     return weights | layers.dense_weights(self.pooler, f"{prefix}/pooler/dense")
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments of the constructor, for Keras' serialization."""
+    return layer_config(self)
+
+  def get_build_config(self) -> dict[str, Any]:
+    """Returns what `build_from_config` needs, for Keras' serialization: nothing."""
+    return {"input_shape": None}
+
+  def build_from_config(self, config: dict[str, Any]) -> None:
+    """Makes all weights.
+
+    Args:
+      config: not used.
+    """
+    del config
+    build_sublayer(self, [None, None])
+
+
+def _as_integers(ids: tf.Tensor) -> tf.Tensor:
+  return tf.cast(ids, tf.int32) if ids.dtype.is_floating else ids
+
+
+def _by_group(sublayers: Sequence[_Sublayer], inner_group_num: int) -> list[list[_Sublayer]]:
+  """Splits a list that is ordered by group and inner block."""
+  return [list(sublayers[start : start + inner_group_num]) for start in range(0, len(sublayers), inner_group_num)]

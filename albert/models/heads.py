@@ -6,7 +6,8 @@ logits.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras as keras
@@ -14,7 +15,9 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.models import layers
 from albert.models.activations import ACTIVATIONS
-from albert.models.encoder import Encoder
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_sublayer
+from albert.models.encoder_model import EncoderModel
+from albert.weights.pretrained import POOLER_NEW
 
 # B batch, S sequence, P masked tokens, E embedding, H hidden, V vocabulary, C classes.
 
@@ -25,19 +28,22 @@ class MaskedLMHead(keras.layers.Layer):
   Args:
     config: sizes, activation and initializer.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "predictions"):
-    super().__init__(name=name)
+  def __init__(self, config: ModelConfig, name: str = "predictions", dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
     self.config = config
-    self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense")
+    self.transform = layers.dense(config.embedding_size, config.initializer_range, "dense", self.dtype_policy)
     self.activation = ACTIVATIONS[config.hidden_act].training
-    self.layer_norm = layers.LayerNorm()
+    self.layer_norm = layers.LayerNorm(dtype=self.dtype_policy)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     self.output_bias = self.add_weight(
       name="output_bias", shape=[self.config.vocab_size], initializer="zeros", experimental_autocast=False
     )
+    build_sublayer(self.transform, [None, None, self.config.hidden_size])
+    build_sublayer(self.layer_norm, [None, None, self.config.embedding_size])
     super().build(input_shape)
 
   def call(self, hidden: tf.Tensor, word_embeddings: tf.Tensor) -> tf.Tensor:
@@ -118,25 +124,49 @@ class PretrainingOutput(NamedTuple):
   sentence_logits: tf.Tensor
 
 
-class PretrainingModel(keras.Model):
-  """The encoder with a masked-LM head and a sentence head (ALBERT, section 3.1).
+@keras.saving.register_keras_serializable(PACKAGE)
+class PretrainingModel(EncoderModel):
+  """The encoder with a masked-LM head and a sentence head (ALBERT, section 3.1), a Keras model.
 
   The sentence head serves sentence-order prediction and next-sentence prediction; its weights have the same shapes.
 
   Args:
-    config: the encoder's config.
+    config: the encoder's config, or its name, such as "albert_base".
     name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> import numpy as np
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.PretrainingModel.from_pretrained("downloads/albert_base")
+    >>> batch = tokenizer(["They drank the pub dry."])
+    >>> output = model({**batch, "masked_lm_positions": np.array([[1, 3]], np.int32)})
+    >>> output.masked_lm_logits.shape == (1, 2, tokenizer.vocab_size)
+    True
+    >>> output.sentence_logits.shape.as_list()
+    [1, 2]
   """
 
-  def __init__(self, config: ModelConfig, name: str = "albert_pretraining"):
-    super().__init__(name=name)
-    self.config = config
-    self.encoder = Encoder(config)
-    self.masked_lm = MaskedLMHead(config)
-    self.sentence = LinearHead(2, config.initializer_range, name="seq_relationship")
+  input_keys = (*TOKEN_INPUTS, "masked_lm_positions")
+  head_names = ("masked_lm", "sentence")
+  pooler = POOLER_NEW
+
+  def __init__(self, config: AnyConfig, name: str = "albert_pretraining", **kwargs: Any):
+    super().__init__(config, name, **kwargs)
+    self.masked_lm = MaskedLMHead(self.config, dtype=self.dtype_policy)
+    self.sentence = LinearHead(2, self.config.initializer_range, name="seq_relationship")
+
+  def build_heads(self) -> None:
+    """Makes the weights of the heads."""
+    for head in (self.masked_lm, self.sentence):
+      build_sublayer(head, [None, self.config.hidden_size])
 
   def call(
-    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> PretrainingOutput:
     """Computes the logits of a batch.
 
@@ -154,10 +184,6 @@ class PretrainingModel(keras.Model):
       self.sentence(encoded.pooled_output),
     )
 
-  def named_weights(self) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables."""
-    return {
-      **self.encoder.named_weights(),
-      **self.masked_lm.named_weights(),
-      **self.sentence.named_weights("cls/seq_relationship"),
-    }
+  def named_head_weights(self) -> dict[str, tf.Variable]:
+    """Maps the names of the heads' variables in the original's checkpoints to the variables."""
+    return {**self.masked_lm.named_weights(), **self.sentence.named_weights("cls/seq_relationship")}

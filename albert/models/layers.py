@@ -7,11 +7,15 @@ logits are computed in float32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tf_keras as keras
 
 LAYER_NORM_EPSILON = 1e-12
+
+# Any stands for keras.mixed_precision.Policy, since tf_keras has no type information.
+DType: TypeAlias = str | Any | None
 
 
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
@@ -45,15 +49,16 @@ def _normalized(
   return normal * gamma + beta, gradient
 
 
-def dense(units: int, stddev: float, name: str) -> keras.layers.Dense:
+def dense(units: int, stddev: float, name: str, dtype: DType = None) -> keras.layers.Dense:
   """Makes a dense layer without activation.
 
   Args:
     units: size of the output's last axis.
     stddev: standard deviation of the initial kernel [in, units] (truncated normal); the bias [units] starts at 0.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
-  return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name)
+  return keras.layers.Dense(units, kernel_initializer=truncated_normal(stddev), name=name, dtype=dtype)
 
 
 def new_seed() -> tf.Tensor:
@@ -92,10 +97,11 @@ class LayerNorm(keras.layers.Layer):
 
   Args:
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, name: str = "LayerNorm"):
-    super().__init__(name=name)
+  def __init__(self, name: str = "LayerNorm", dtype: DType = None):
+    super().__init__(name=name, dtype=dtype)
 
   def build(self, input_shape: tf.TensorShape) -> None:
     size = input_shape[-1]

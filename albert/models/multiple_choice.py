@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from collections.abc import Mapping
+from typing import Any
 
-from albert.config.model import ModelConfig
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, layer_config
 from albert.models.classifier import ClassifierModel
+from albert.weights.pretrained import Pretrained
 
 # B batch, K options, S sequence.
 
@@ -13,19 +18,44 @@ from albert.models.classifier import ClassifierModel
 _PADDING_LOGIT = -1e9
 
 
+@keras.saving.register_keras_serializable(PACKAGE)
 class MultipleChoiceModel(ClassifierModel):
   """A ClassifierModel with one logit for each sequence. The options of a question compete by a softmax over them.
 
   Args:
-    config: the encoder's config, see ClassifierModel.
+    config: the encoder's config or its name, see ClassifierModel.
     name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> import numpy as np
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.MultipleChoiceModel.from_pretrained("downloads/albert_base")
+    >>> batch = tokenizer(["They drank the pub dry."] * 2, ["Who drank? They", "Who drank? Nobody"])
+    >>> question = {name: values[np.newaxis] for name, values in batch.items()}  # [1, 2, S]
+    >>> model({**question, "option_mask": np.ones([1, 2], np.float32)}).shape.as_list()
+    [1, 2]
   """
 
-  def __init__(self, config: ModelConfig, name: str = "albert_multiple_choice"):
-    super().__init__(config, 1, name=name)
+  input_keys = (*TOKEN_INPUTS, "option_mask")
+
+  def __init__(self, config: AnyConfig, name: str = "albert_multiple_choice", **kwargs: Any):
+    super().__init__(config, 1, name=name, **kwargs)
+
+  @classmethod
+  def pretrained_arguments(
+    cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
+  ) -> dict[str, Any]:
+    """Returns the arguments as they are: the head always has one logit."""
+    del pretrained, new_heads
+    return arguments
 
   def call(
-    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     """Computes the logits of a batch.
 
@@ -43,3 +73,7 @@ class MultipleChoiceModel(ClassifierModel):
     flat = {name: tf.reshape(inputs[name], [-1, length]) for name in ("input_ids", "input_mask", "segment_ids")}
     logits = tf.reshape(super().call(flat, training=training, seed=seed), tf.shape(mask))
     return tf.where(mask > 0, logits, _PADDING_LOGIT)
+
+  def get_config(self) -> dict[str, Any]:
+    """Returns the arguments of the constructor, for Keras' serialization."""
+    return layer_config(self)

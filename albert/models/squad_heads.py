@@ -5,16 +5,19 @@ The v2.0 head is XLNet's (Yang et al. 2019), which ALBERT uses: the scores of th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.models import layers
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, build_sublayer
 from albert.models.classifier import HEAD_DROPOUT_SITE
-from albert.models.encoder import Encoder
+from albert.models.encoder_model import EncoderModel
 from albert.models.heads import LinearHead
+from albert.weights.pretrained import POOLER_UNUSED
 
 # B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.
 
@@ -66,7 +69,7 @@ class SquadV2Output(NamedTuple):
   beams: Beams | None
 
 
-def answer_mask(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+def answer_mask(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
   """Finds the tokens at which no answer may start or end: the question, [SEP] and padding.
 
   Args:
@@ -82,22 +85,43 @@ def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
   return logits * (1.0 - mask) - _MASKED * mask
 
 
-class SquadV1Model(keras.Model):
-  """The encoder and a linear layer with 2 logits, start and end, on every token.
+@keras.saving.register_keras_serializable(PACKAGE)
+class SquadV1Model(EncoderModel):
+  """The encoder and a linear layer with 2 logits, start and end, on every token; a Keras model.
 
   Args:
-    config: the encoder's config.
+    config: the encoder's config, or its name, such as "albert_base".
     name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.SquadV1Model.from_pretrained("downloads/albert_base")
+    >>> batch = tokenizer(["Who drank?"], ["They drank the pub dry."])
+    >>> batch["p_mask"] = 1 - batch["segment_ids"]  # no answer in the question
+    >>> output = model(batch)
+    >>> output.start.shape == output.end.shape == batch["input_ids"].shape
+    True
   """
 
-  def __init__(self, config: ModelConfig, name: str = "albert_squad_v1"):
-    super().__init__(name=name)
-    self.config = config
-    self.encoder = Encoder(config)
-    self.head = LinearHead(2, config.initializer_range, name="squad")
+  input_keys = (*TOKEN_INPUTS, P_MASK)
+  head_names = ("squad",)
+  pooler = POOLER_UNUSED
+
+  def __init__(self, config: AnyConfig, name: str = "albert_squad_v1", **kwargs: Any):
+    super().__init__(config, name, **kwargs)
+    self.head = LinearHead(2, self.config.initializer_range, name="squad")
+
+  def build_heads(self) -> None:
+    """Makes the weights of the head."""
+    build_sublayer(self.head, [None, None, self.config.hidden_size])
 
   def call(
-    self, inputs: dict[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
+    self, inputs: Mapping[str, tf.Tensor], training: bool | None = False, seed: tf.Tensor | None = None
   ) -> SpanLogits:
     """Scores the tokens as starts and ends.
 
@@ -114,9 +138,9 @@ class SquadV1Model(keras.Model):
     mask = answer_mask(inputs)
     return SpanLogits(_masked(logits[..., 0], mask), _masked(logits[..., 1], mask))
 
-  def named_weights(self) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables."""
-    return {**self.encoder.named_weights(), **self.head.named_weights("cls/squad")}
+  def named_head_weights(self) -> dict[str, tf.Variable]:
+    """Maps the names of the head's variables in the original's checkpoints to the variables."""
+    return self.head.named_weights("cls/squad")
 
 
 class PairDense(keras.layers.Layer):
@@ -126,10 +150,11 @@ class PairDense(keras.layers.Layer):
     units: size of the output's last axis.
     stddev: standard deviation of the initial kernel (truncated normal).
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, units: int, stddev: float, name: str):
-    super().__init__(name=name)
+  def __init__(self, units: int, stddev: float, name: str, dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
     self.units = units
     self.stddev = stddev
 
@@ -160,18 +185,25 @@ class SquadV2Head(keras.layers.Layer):
   Args:
     config: the encoder's config; its classifier_dropout_prob is the dropout of the answerability score.
     name: Keras' name of the layer.
+    dtype: Keras' dtype policy of the layer; None for the global policy.
   """
 
-  def __init__(self, config: ModelConfig, name: str = "squad_v2"):
-    super().__init__(name=name)
+  def __init__(self, config: ModelConfig, name: str = "squad_v2", dtype: layers.DType = None):
+    super().__init__(name=name, dtype=dtype)
+    policy = self.dtype_policy
     self.config = config
     size, stddev = config.hidden_size, config.initializer_range
     self.start = _logit(stddev, "start_logits")
-    self.end_0 = PairDense(size, stddev, "end_dense_0")
-    self.end_norm = layers.LayerNorm("end_LayerNorm")
+    self.end_0 = PairDense(size, stddev, "end_dense_0", policy)
+    self.end_norm = layers.LayerNorm("end_LayerNorm", policy)
     self.end_1 = _logit(stddev, "end_dense_1")
-    self.null_0 = PairDense(size, stddev, "answer_dense_0")
+    self.null_0 = PairDense(size, stddev, "answer_dense_0", policy)
     self.null_1 = _logit(stddev, "answer_dense_1", use_bias=False)
+
+  def build(self, input_shape: tf.TensorShape) -> None:
+    for layer in (self.start, self.end_0, self.end_norm, self.end_1, self.null_0, self.null_1):
+      build_sublayer(layer, [None, self.config.hidden_size])
+    super().build(input_shape)
 
   def call(
     self,
@@ -251,23 +283,44 @@ def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
   return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
-class SquadV2Model(keras.Model):
-  """The encoder and SquadV2Head.
+@keras.saving.register_keras_serializable(PACKAGE)
+class SquadV2Model(EncoderModel):
+  """The encoder and SquadV2Head, a Keras model.
 
   Args:
-    config: the encoder's config.
+    config: the encoder's config, or its name, such as "albert_base".
     name: Keras' name of the model.
+    **kwargs: further arguments of keras.Model: trainable, dtype.
+
+  Raises:
+    UserError: there is no model of this name.
+
+  Example:
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+    >>> model = albert.SquadV2Model.from_pretrained("downloads/albert_base")
+    >>> batch = tokenizer(["Who drank?"], ["They drank the pub dry."])
+    >>> batch["p_mask"] = 1 - batch["segment_ids"]  # no answer in the question
+    >>> output = model(batch, num_starts=3, num_ends=2)
+    >>> output.null_logits.shape.as_list(), output.beams.end_positions.shape.as_list()
+    ([1], [1, 3, 2])
   """
 
-  def __init__(self, config: ModelConfig, name: str = "albert_squad_v2"):
-    super().__init__(name=name)
-    self.config = config
-    self.encoder = Encoder(config)
-    self.head = SquadV2Head(config)
+  input_keys = (*TOKEN_INPUTS, P_MASK)
+  head_names = ("squad_v2",)
+  pooler = POOLER_UNUSED
+
+  def __init__(self, config: AnyConfig, name: str = "albert_squad_v2", **kwargs: Any):
+    super().__init__(config, name, **kwargs)
+    self.head = SquadV2Head(self.config, dtype=self.dtype_policy)
+
+  def build_heads(self) -> None:
+    """Makes the weights of the head."""
+    build_sublayer(self.head, [None, None, self.config.hidden_size])
 
   def call(
     self,
-    inputs: dict[str, tf.Tensor],
+    inputs: Mapping[str, tf.Tensor],
     *,
     start_positions: tf.Tensor | None = None,
     num_starts: int = 0,
@@ -299,6 +352,6 @@ class SquadV2Model(keras.Model):
       seed=seed,
     )
 
-  def named_weights(self) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables."""
-    return {**self.encoder.named_weights(), **self.head.named_weights()}
+  def named_head_weights(self) -> dict[str, tf.Variable]:
+    """Maps the names of the head's variables in the original's checkpoints to the variables."""
+    return self.head.named_weights()

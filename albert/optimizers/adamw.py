@@ -13,6 +13,7 @@ import tf_keras as keras
 EXCLUDED = ("LayerNorm", "bias")
 
 
+@keras.saving.register_keras_serializable("albert")
 class AdamW(keras.optimizers.Optimizer):
   """Adam with decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019), a Keras optimizer.
 
@@ -25,10 +26,10 @@ class AdamW(keras.optimizers.Optimizer):
   The optimizer does not clip gradients; see albert/optimizers/clipping.py.
 
   Example:
+    >>> import albert
     >>> import tf_keras as keras
-    >>> from albert.optimizers.adamw import AdamW
     >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
-    >>> model.compile(optimizer=AdamW(learning_rate=0.1, bias_correction=True), loss="mse")
+    >>> model.compile(optimizer=albert.optimizers.AdamW(learning_rate=0.1, bias_correction=True), loss="mse")
     >>> history = model.fit([[1.0], [2.0]], [[3.0], [6.0]], epochs=100, verbose=0)
     >>> history.history["loss"][-1] < 0.1
     True
@@ -140,6 +141,20 @@ class AdamW(keras.optimizers.Optimizer):
     """
     del variable
     return update
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> AdamW:
+    """Makes the optimizer, without its moments.
+
+    Args:
+      config: what `get_config` returns.
+      custom_objects: name -> class, for a schedule that is not registered with Keras.
+    """
+    rate = config.get("learning_rate")
+    if isinstance(rate, dict):
+      # Keras' own method does not find registered schedules in .h5 files.
+      config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=custom_objects)}
+    return cls(**config)
 
   def get_config(self) -> dict[str, Any]:
     """Returns the constructor's arguments, for Keras' serialization."""

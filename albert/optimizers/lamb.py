@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+import tf_keras as keras
 
-from albert.optimizers.adamw import AdamW
+from albert.optimizers.adamw import EXCLUDED, AdamW
 
 
+@keras.saving.register_keras_serializable("albert")
 class LAMB(AdamW):
   """LAMB (You et al. 2020, algorithm 2): AdamW with a trust ratio for each variable, a Keras optimizer.
 
@@ -20,21 +23,52 @@ class LAMB(AdamW):
   by default, as in the original; with `bias_correction=True` the updates are those of tensorflow-addons' LAMB.
 
   Example:
+    >>> import albert
     >>> import tf_keras as keras
-    >>> from albert.optimizers.lamb import LAMB
     >>> model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
-    >>> model.compile(optimizer=LAMB(learning_rate=0.02, bias_correction=True), loss="mse")
+    >>> model.compile(optimizer=albert.optimizers.LAMB(learning_rate=0.02, bias_correction=True), loss="mse")
     >>> history = model.fit([[1.0], [2.0]], [[3.0], [6.0]], epochs=100, verbose=0)
     >>> history.history["loss"][-1] < 0.1
     True
 
   Args:
-    *args: see AdamW.
-    **kwargs: see AdamW; `exclude` also names the variables without trust ratio.
+    learning_rate: a number, or a schedule that maps the number of updates done to the rate.
+    weight_decay_rate: factor of the weight in its update; 0 for no weight decay.
+    beta_1: decay rate of the first moment m.
+    beta_2: decay rate of the second moment v.
+    epsilon: added to sqrt(v).
+    bias_correction: whether m is divided by 1 - beta_1^t and v by 1 - beta_2^t in update t, counted from 1. The
+      original has no bias correction.
+    exclude: regular expressions; variables whose name matches one get neither weight decay nor the trust ratio. The
+      default matches the biases of all layers and the LayerNorm of this package. keras.layers.LayerNormalization has
+      other names: exclude=["layer_normalization", "bias"].
+    name: Keras' name of the optimizer.
+    **kwargs: further arguments of keras.optimizers.Optimizer.
   """
 
-  def __init__(self, *args: Any, **kwargs: Any):
-    super().__init__(*args, **{"name": "LAMB", **kwargs})
+  def __init__(
+    self,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
+    weight_decay_rate: float = 0.01,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    bias_correction: bool = False,
+    exclude: Sequence[str] = EXCLUDED,
+    name: str = "LAMB",
+    **kwargs: Any,
+  ):
+    super().__init__(
+      learning_rate,
+      weight_decay_rate=weight_decay_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      bias_correction=bias_correction,
+      exclude=exclude,
+      name=name,
+      **kwargs,
+    )
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
     """Multiplies the update by the trust ratio |variable| / |update|, which is 1 if one of the norms is 0.

@@ -16,6 +16,7 @@ from albert.errors import UserError
 REFERENCE_BATCH_SIZE = 4096
 
 
+@keras.saving.register_keras_serializable("albert")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   """A learning-rate schedule with linear warm-up and polynomial decay.
 
@@ -36,6 +37,12 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
   Raises:
     UserError: warmup_steps is greater than total_steps.
+
+  Example:
+    >>> import albert
+    >>> schedule = albert.optimizers.WarmupPolynomialDecay(peak=0.5, warmup_steps=10, total_steps=100)
+    >>> [float(schedule(step)) for step in (0, 5, 50, 100)]
+    [0.0, 0.25, 0.25, 0.0]
   """
 
   def __init__(self, peak: float, warmup_steps: int, total_steps: int, end: float = 0.0, power: float = 1.0):

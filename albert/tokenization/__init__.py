@@ -2,11 +2,14 @@
 
 - config: TokenizerConfig, the settings of a tokenizer.
 - tokenizer: Tokenizer (normalization, SentencePiece, comma rule) and load_tokenizer, which caches tokenizers.
+- packing: ids of texts joined to the sequences that the encoder reads.
+- pieces: [CLS], [SEP] and the other control symbols, and which pieces start a word.
 - offsets: OffsetTokenizer, which also gives the character offsets of tokens.
 - graph, graph_offsets: the same two tokenizers as TensorFlow ops, and the packing of ids into model inputs.
 - normalization: lower case, NFKD, accents.
 - exact_scores: rounding of a SentencePiece model's scores.
 - vocabulary: VocabularyId, which identifies a vocabulary.
+- vocabulary_files: where the vocabulary of given weights is.
 """
 
 from albert.tokenization.config import TokenizerConfig as TokenizerConfig

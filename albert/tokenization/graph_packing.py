@@ -1,6 +1,6 @@
 """Sequences `[CLS] a [SEP] b [SEP]` of ids, cut and padded with TensorFlow ops.
 
-`albert/data/packing.py` makes the same sequences with NumPy.
+`albert/tokenization/packing.py` makes the same sequences with NumPy.
 
 Legend: B texts, T tokens of a text (ragged), S max_length.
 """

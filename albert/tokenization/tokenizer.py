@@ -6,12 +6,12 @@ This module does not import TensorFlow, because data preparation starts many pro
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
 import re
 import struct
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TypeVar, overload
 
@@ -20,56 +20,42 @@ import sentencepiece
 
 from albert.errors import UserError
 from albert.io import files
+from albert.io.json_values import format_value
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import LARGEST_EXACT_SUM, with_exact_scores
 from albert.tokenization.normalization import has_newer_characters, normalize_text
+from albert.tokenization.packing import pack_pair, pack_single, padded
+from albert.tokenization.pieces import (
+  CLS_ID,
+  MASK_ID,
+  PAD_ID,
+  SEP_ID,
+  SPECIAL_PIECES,
+  UNK_ID,
+  WORD_START,
+  starts_word,
+)
+from albert.tokenization.vocabulary_files import find_tokenizer_config
+
+__all__ = [
+  "CLS_ID",
+  "MASK_ID",
+  "PAD_ID",
+  "SEP_ID",
+  "SPECIAL_PIECES",
+  "UNK_ID",
+  "WORD_START",
+  "Tokenizer",
+  "ends_in_digit_comma",
+  "load_tokenizer",
+]
 
 TokenizerType = TypeVar("TokenizerType", bound="Tokenizer")
-
-PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = 0, 1, 2, 3, 4
-SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # in order of their ids
-WORD_START = "▁"  # U+2581: how SentencePiece writes a space
-
-# First and last code points of scripts that put no spaces between words. A piece of these scripts counts as a word.
-_SCRIPTS_WITHOUT_SPACES = (
-  (0x0E00, 0x0FFF),  # Thai, Lao, Tibetan
-  (0x1000, 0x109F),  # Myanmar
-  (0x1780, 0x17FF),  # Khmer
-  (0x1950, 0x19FF),  # Tai Le, New Tai Lue, Khmer symbols
-  (0x1A20, 0x1AAF),  # Tai Tham
-  (0x2E80, 0x312F),  # CJK radicals and punctuation, Hiragana, Katakana, Bopomofo
-  (0x31A0, 0x4DBF),  # Bopomofo and Katakana extensions, CJK extension A
-  (0x4E00, 0xA4CF),  # CJK ideographs, Yi
-  (0xA980, 0xA9DF),  # Javanese
-  (0xF900, 0xFAFF),  # CJK compatibility ideographs
-  (0x16FE0, 0x18DFF),  # Tangut, Khitan
-  (0x1B000, 0x1B2FF),  # Kana extensions, Nushu
-  (0x20000, 0x3FFFF),  # CJK extensions B and later
-)
 
 
 def ends_in_digit_comma(piece: str) -> bool:
   """Returns whether the comma rule applies to a piece: it ends in a digit and a comma."""
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not has_newer_characters(piece[-2])
-
-
-def _starts_word(piece: str, is_byte: bool = False) -> bool:
-  """See Tokenizer.word_starts. A byte piece is written as "<0xC5>"."""
-  if is_byte:
-    byte = int(piece[3:5], 16)
-    if byte >= 0x80:
-      # 0xE3 to 0xE9 are the first bytes of U+3000 to U+9FFF, which are mostly scripts without spaces. Any other byte
-      # from 0x80 on continues a word.
-      return 0xE3 <= byte <= 0xE9
-    piece = chr(byte)
-  first = piece[:1]
-  if not first:
-    return False
-  if first == WORD_START or any(low <= ord(first) <= high for low, high in _SCRIPTS_WITHOUT_SPACES):
-    return True
-  # Punctuation (P*) and symbols (S*). An emoji that is newer than this Python's Unicode data has category Cn.
-  category = unicodedata.category(first)
-  return category[0] in "PS" or category == "Cn"
 
 
 class Tokenizer:
@@ -107,9 +93,15 @@ class Tokenizer:
     UserError: the file is missing, is not a SentencePiece model, or lacks the control symbols at ids 0 to 4.
 
   Example:
-    >>> tokenizer = Tokenizer("albert_base/spiece.model")
+    >>> import albert
+    >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
     >>> tokenizer.decode(tokenizer.encode("They drank the pub dry."))
     'they drank the pub dry.'
+    >>> batch = tokenizer(["They drank the pub dry.", "A short one."])
+    >>> sorted(batch)
+    ['input_ids', 'input_mask', 'segment_ids']
+    >>> batch["input_ids"].shape == batch["input_mask"].shape == batch["segment_ids"].shape
+    True
   """
 
   def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
@@ -144,6 +136,38 @@ class Tokenizer:
     """Makes a tokenizer from its settings; `load_tokenizer` also caches it."""
     return cls(config.model_file, config.do_lower_case, convert_quotes=config.convert_quotes)
 
+  @classmethod
+  def from_pretrained(
+    cls: type[TokenizerType], path: str, *, do_lower_case: bool | None = None, convert_quotes: bool | None = None
+  ) -> TokenizerType:
+    """Makes the tokenizer of pretrained weights.
+
+    Args:
+      path: where the weights are: a directory from Google or Hugging Face, the output_dir of a run, one of its step-N
+        directories, or the prefix of a checkpoint; or the path of the vocabulary itself. The vocabulary there is called
+        spiece.model or 30k-clean.model.
+      do_lower_case: whether text is lower-cased; None for what the run (config.json) or Hugging Face's
+        tokenizer_config.json say, and True if there is neither.
+      convert_quotes: whether `` and '' are replaced by "; None for what the run says, and False if it says nothing.
+
+    Returns:
+      The tokenizer.
+
+    Raises:
+      UserError: there is no vocabulary, or it cannot be used.
+
+    Example:
+      >>> import albert
+      >>> albert.Tokenizer.from_pretrained("downloads/albert_base").encode("[CLS]")[0] == 2
+      False
+    """
+    config = find_tokenizer_config(path)
+    if do_lower_case is not None:
+      config = dataclasses.replace(config, do_lower_case=do_lower_case)
+    if convert_quotes is not None:
+      config = dataclasses.replace(config, convert_quotes=convert_quotes)
+    return cls.from_config(config)
+
   def __reduce__(self) -> tuple[object, ...]:
     return type(self).from_config, (self.config,)
 
@@ -168,11 +192,61 @@ class Tokenizer:
     vocabulary with byte fallback, a byte piece starts a word only if it is ASCII punctuation or the first byte of a CJK
     character.
     """
-    return np.array([_starts_word(piece, self._processor.is_byte(i)) for i, piece in enumerate(self.pieces)])
+    return np.array([starts_word(piece, self._processor.is_byte(i)) for i, piece in enumerate(self.pieces)])
 
   def normalize(self, text: str) -> str:
     """Normalizes a text with the settings of this tokenizer, see `normalize_text`."""
     return normalize_text(text, do_lower_case=self.config.do_lower_case, convert_quotes=self.config.convert_quotes)
+
+  def __call__(
+    self, texts: Iterable[str], text_pairs: Iterable[str] | None = None, *, max_length: int = 512
+  ) -> dict[str, np.ndarray]:
+    """Converts texts, or pairs of texts, to a padded batch, the input of the encoder.
+
+    A sequence is `[CLS] text [SEP]` or `[CLS] text [SEP] pair [SEP]`. Too long sequences are cut as in fine-tuning: a
+    single text loses its end; in a pair the longer text loses its last token, again and again, until both fit.
+
+    Args:
+      texts: N texts.
+      text_pairs: the second texts of N pairs; None for single texts.
+      max_length: largest number of tokens in a sequence, [CLS] and [SEP] included.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [N, S], where S is the length of the longest sequence. The mask is 1
+      for tokens and 0 for padding; segment_ids are 1 for the second text and its [SEP], 0 elsewhere.
+
+    Raises:
+      UserError: texts is a single string, one of the texts is no string, the numbers of texts and pairs differ, or
+        max_length leaves no room for text.
+
+    Example:
+      >>> import albert
+      >>> tokenizer = albert.Tokenizer.from_pretrained("downloads/albert_base")
+      >>> batch = tokenizer(["Who drank it?"], ["They drank the pub dry."], max_length=10)
+      >>> batch["input_ids"].shape
+      (1, 10)
+      >>> int(batch["input_ids"][0, 0]), int(batch["segment_ids"][0, -1])
+      (2, 1)
+    """
+    first = self.encode_texts_flat(texts)
+    if text_pairs is None:
+      return padded(*pack_single(first, max_length))
+    second = self.encode_texts_flat(text_pairs, "text_pairs")
+    if len(first[1]) != len(second[1]):
+      raise UserError(f"{len(first[1]) - 1} texts, but {len(second[1]) - 1} text_pairs: give one for each text")
+    return padded(*pack_pair(first, second, max_length))
+
+  def encode_texts_flat(self, texts: Iterable[str], name: str = "texts") -> tuple[np.ndarray, np.ndarray]:
+    """Checks that texts are a list of strings, then does what `encode_batch_flat` does.
+
+    Args:
+      texts: what a user gave.
+      name: its name, for the error.
+
+    Raises:
+      UserError: it is a single string, or one of the texts is no string.
+    """
+    return self.encode_batch_flat(_checked_texts(texts, name))
 
   def encode(self, text: str) -> list[int]:
     """Converts a text to a list of ids, without [CLS] and [SEP]."""
@@ -273,6 +347,21 @@ class Tokenizer:
     if not piece.startswith(WORD_START) and surfaces[0].startswith(WORD_START):
       surfaces[:1] = [surfaces[0][1:]] if len(surfaces[0]) > 1 else []
     return [*surfaces, ","]
+
+
+def _checked_texts(texts: Iterable[str], name: str) -> list[str]:
+  """Returns the texts as a list.
+
+  Raises:
+    UserError: it is a single string, or one of the texts is no string.
+  """
+  if isinstance(texts, str | bytes):
+    raise UserError(f"{name} is the single text {format_value(texts)}: give a list of texts")
+  checked = list(texts)
+  for index, text in enumerate(checked):
+    if not isinstance(text, str):
+      raise UserError(f"{name}[{index}] is {format_value(text)}, of type {type(text).__name__}: give texts only")
+  return checked
 
 
 @overload

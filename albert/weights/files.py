@@ -17,6 +17,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import log
+from albert.tokenization.vocabulary_files import find_vocabulary, run_directories
 from albert.weights import arrays as weight_arrays
 from albert.weights import checkpoint_damage
 from albert.weights.arrays import Array
@@ -24,8 +25,6 @@ from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
 FLAG = "--init_checkpoint"
 CONFIG_NAMES = ("albert_config.json", "config.json")
-# The second name is the one in Google's archives of pretrained models.
-_VOCABULARY_NAMES = (output_files.VOCABULARY, "30k-clean.model")
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
 # The directory of one checkpoint, or of all checkpoints of a run.
@@ -118,9 +117,7 @@ class WeightFile:
   @property
   def vocabulary(self) -> str | None:
     """The path of the SentencePiece model beside the weights or in the output_dir of their run, if there is one."""
-    directories = [self.directory, *self._parent_directories()]
-    candidates = [files.join(directory, name) for directory in directories for name in _VOCABULARY_NAMES]
-    return next((path for path in candidates if files.exists(path)), None)
+    return find_vocabulary(self.directory)
 
   def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
     """Refuses a vocabulary that differs from that of the weights, if the latter is known.
@@ -149,15 +146,8 @@ class WeightFile:
   @property
   def run_file(self) -> str | None:
     """The path of config.json of the run that the weights come from; None if they are not a checkpoint of a run."""
-    candidates = [files.join(directory, output_files.CONFIG) for directory in self._parent_directories()]
+    candidates = [files.join(directory, output_files.CONFIG) for directory in run_directories(self.directory)]
     return next((path for path in candidates if files.exists(path)), None)
-
-  def _parent_directories(self) -> list[str]:
-    """The two directories above a step-N directory, checkpoints/ and the output_dir; [] for any other directory."""
-    if not re.search(r"(^|/)step-\d+$", self.directory):
-      return []
-    parent = self.directory.rpartition("/")[0]
-    return [parent or ".", parent.rpartition("/")[0] or "."]
 
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
@@ -165,8 +155,9 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
 
   Args:
     path: one of
-      - a TensorFlow checkpoint of this project or of the original: its prefix, a step-N directory, or the output_dir of
-        a run, which stands for its newest undamaged checkpoint,
+      - a TensorFlow checkpoint of this project or of the original: its prefix, the directory of a single checkpoint
+        (such as Google's archives), a step-N directory, or the output_dir of a run, which stands for its newest
+        undamaged checkpoint,
       - a Hugging Face directory with model.safetensors,
       - a .safetensors or .npz file.
       The weights may have the original's names, with or without TF-Hub's prefix `module/`, or those of transformers,
@@ -213,8 +204,9 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   """Finds a TensorFlow checkpoint.
 
   Args:
-    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, or the output_dir of a run. In the
-      last two cases the newest undamaged checkpoint is found, and a warning names the damaged ones.
+    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, the output_dir of a run, or a
+      directory of one other checkpoint, such as Google's archives. For a run or a directory of step-N directories the
+      newest undamaged checkpoint is found, and a warning names the damaged ones.
     flag: the flag with which the user gave the path, for errors.
   Returns:
     The prefix that tf.train.load_checkpoint takes.
@@ -238,9 +230,17 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
       if damage is None:
         return files.join(directory, name, checkpoint_damage.PREFIX)
       log(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
+  indexes = sorted(name for name in (files.listdir(path) if files.is_dir(path) else []) if name.endswith(".index"))
+  if len(indexes) == 1:
+    return files.join(path, indexes[0].removesuffix(".index"))
+  if indexes:
+    raise UserError(
+      f"{flag}={path}: has several checkpoints ({', '.join(indexes)}): give the path of one, without .index"
+    )
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
-    "the output_dir of a run, a Hugging Face directory with model.safetensors, or a .safetensors or .npz file"
+    "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
+    ".safetensors or .npz file"
   )
 
 

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.data.examples import EXAMPLE_INDEX, TokenizedExamples
-from albert.data.packing import pack_pair, pack_single
 from albert.export import registry as export_registry
 from albert.models.classifier import ClassifierModel
 from albert.models.multiple_choice import MultipleChoiceModel
@@ -28,6 +27,7 @@ from albert.tasks.race.features import RaceFeaturizer
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadParagraph, SquadQuestion
 from albert.tasks.squad.features import SquadFeaturizer
+from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import random_weights

@@ -41,6 +41,7 @@ from albert.tasks.glue.specs import parse_labels
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
+from albert.tokenization.vocabulary_files import find_tokenizer_config
 from albert.training import cluster
 from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
@@ -255,6 +256,15 @@ PLACES = {
   "config of a run, for an ensemble": Place("config.json", RUN, lambda d: ensemble._read_config(str(d))),
   "config of a run, for an export": Place(
     "run/config.json", RUN, lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1)
+  ),
+  "config of a run, for its vocabulary": Place(
+    "config.json", RUN, lambda d: find_tokenizer_config(str(d)), beside={"spiece.model": ""}
+  ),
+  "Hugging Face tokenizer config": Place(
+    "tokenizer_config.json",
+    {"do_lower_case": True, "keep_accents": False},
+    lambda d: find_tokenizer_config(str(d)),
+    beside={"spiece.model": ""},
   ),
   "config of a run, for a report": Place(
     "config.json", RUN, lambda d: records.read_runs([str(d)], num_examples=1), nan=True

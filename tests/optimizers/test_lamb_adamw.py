@@ -160,3 +160,42 @@ def test_task_heads_are_excluded_by_their_bias_alone():
   head(tf.zeros([2, 5]))
   verdicts = {name: LAMB().is_excluded(variable) for name, variable in head.named_weights("x").items()}
   assert verdicts == {"x/output_weights": False, "x/output_bias": True}
+
+
+@pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), (AdamW, False)])
+def test_compile_and_fit_of_any_model_do_the_updates_of_the_training_loop(cls, rescale, tmp_path):
+  rng = np.random.default_rng(4)
+  x, y = rng.standard_normal((6, 5)).astype(np.float32), rng.standard_normal((6, 3)).astype(np.float32)
+  kernel, bias = rng.standard_normal((5, 3)).astype(np.float32), rng.standard_normal(3).astype(np.float32)
+  model = keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])
+  model.set_weights([kernel, bias])
+  options = {"weight_decay_rate": 0.1, "beta_2": 0.95}
+  model.compile(optimizer=cls(WarmupPolynomialDecay(0.04, 2, 12), **options), loss="mse")
+  model.fit(x, y, batch_size=6, epochs=4, verbose=0)
+
+  # The reference in float64, and our own optimizer as the training loop calls it.
+  truth = Optimizer({"kernel": kernel, "bias": bias}, rescale=rescale, decay=0.1, beta_2=0.95)
+  variables = [tf.Variable(kernel, name="dense/kernel"), tf.Variable(bias, name="dense/bias")]
+  loop = cls(WarmupPolynomialDecay(0.04, 2, 12), **options)
+  loop.build(variables)
+  for step in range(4):
+    rate = 0.04 * step / 2 if step < 2 else 0.04 * (1 - step / 12)
+    error = 2 * (x @ truth.weights["kernel"] + truth.weights["bias"] - y) / y.size
+    truth.step({"kernel": x.T.astype(np.float64) @ error, "bias": error.sum(axis=0)}, rate)
+    with tf.GradientTape() as tape:
+      loss = tf.reduce_mean(tf.square(tf.matmul(x, variables[0]) + variables[1] - y))
+    pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+    loop.apply_gradients(pairs, experimental_aggregate_gradients=False)
+  for found, ours, name in zip(model.get_weights(), variables, ("kernel", "bias"), strict=True):
+    np.testing.assert_allclose(found, truth.weights[name], rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(found, ours, rtol=1e-5, atol=1e-6)
+  assert np.abs(model.get_weights()[0] - kernel).max() > 1e-2
+
+  model.save(tmp_path / "model.keras")  # no custom_objects: the classes are registered
+  loaded = keras.models.load_model(tmp_path / "model.keras")
+  assert type(loaded.optimizer) is cls
+  assert loaded.optimizer.get_config() == model.optimizer.get_config()
+  for one in (model, loaded):
+    one.fit(x, y, batch_size=6, verbose=0)
+  for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-6)

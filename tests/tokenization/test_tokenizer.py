@@ -28,6 +28,7 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import with_exact_scores
 from albert.tokenization.normalization import decompose, has_newer_characters, normalize_text
 from albert.tokenization.offsets import OffsetTokenizer
+from albert.tokenization.pieces import starts_word
 from albert.tokenization.tokenizer import (
   CLS_ID,
   MASK_ID,
@@ -35,7 +36,6 @@ from albert.tokenization.tokenizer import (
   SEP_ID,
   UNK_ID,
   Tokenizer,
-  _starts_word,
   load_tokenizer,
 )
 from tests.conftest import SaveModel
@@ -358,7 +358,7 @@ def test_byte_pieces_start_a_word_only_where_every_character_that_they_begin_doe
     if unicodedata.category(chr(code_point)) not in ("Cs", "Co", "Cn") and decompose(code_point) == chr(code_point):
       pieces[chr(code_point).encode()[0]].append(chr(code_point))
   for byte in [*range(0x80), *range(0xE3, 0xEA)]:
-    by_character = {_starts_word(character) for character in pieces[byte]}
+    by_character = {starts_word(character) for character in pieces[byte]}
     assert by_character == {bool(starts[byte])}, hex(byte)
   assert not starts[0x80:0xE3].any()
   assert not starts[0xEA:].any()

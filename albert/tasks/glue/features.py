@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert.data.examples import TokenizedExamples
-from albert.data.packing import pack_pair, pack_single
 from albert.tasks.glue.data import TextRows
 from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import load_tokenizer
 
 LABEL_IDS = "label_ids"

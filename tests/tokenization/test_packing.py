@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.data import packing
+from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
-from albert.tokenization import graph_packing
+from albert.tasks.glue.features import TextFeaturizer
+from albert.tokenization import graph_packing, packing
+from albert.tokenization.tokenizer import Tokenizer
 
 CLS, SEP = 2, 3
 
@@ -70,3 +72,31 @@ def test_too_short_a_sequence_is_refused() -> None:
     packing.pack_single(ragged([[7]]), 2)
   with pytest.raises(UserError, match="max_seq_length=4: too short"):
     packing.pack_pair(ragged([[7]]), ragged([[7]]), 4)
+
+
+def test_a_call_of_the_tokenizer_gives_what_fine_tuning_computes(spm_model):
+  tokenizer = Tokenizer(spm_model)
+  texts = ["nobody", "the captain sold the garden behind the house for a long winter", "", "a letter"]
+  pairs = ["her sister and the captain", "an orange umbrella", "a story about horses and then went home", ""]
+  for second, length in ((None, 9), (pairs, 11), (pairs, 512)):
+    ids, lengths = TextFeaturizer(tokenizer.config, length).encode(texts, second)
+    examples = TokenizedExamples(ids, lengths, np.ones(len(texts), np.int32))
+    expected = examples.padded_batch(np.arange(len(texts)), length=int(lengths.max()))
+    found = tokenizer(iter(texts), second, max_length=length)
+    assert list(found) == ["input_ids", "input_mask", "segment_ids"]
+    for name, values in found.items():
+      assert values.dtype == np.int32
+      np.testing.assert_array_equal(values, expected[name])
+
+
+def test_a_call_of_the_tokenizer_refuses_what_is_no_list_of_texts(spm_model):
+  tokenizer = Tokenizer(spm_model)
+  assert tokenizer([])["input_ids"].shape == (0, 0)
+  with pytest.raises(UserError, match="texts is the single text 'nobody': give a list of texts"):
+    tokenizer("nobody")
+  with pytest.raises(UserError, match=r"text_pairs\[1\] is null, of type NoneType: give texts only"):
+    tokenizer(["a", "b"], ["c", None])
+  with pytest.raises(UserError, match="2 texts, but 1 text_pairs"):
+    tokenizer(["a", "b"], ["c"])
+  with pytest.raises(UserError, match="max_seq_length=2: too short"):
+    tokenizer(["a"], max_length=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from albert.errors import UserError
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID
+from albert.tokenization.pieces import CLS_ID, PAD_ID, SEP_ID
 
 # The ids of N texts, concatenated, int32 [T], and their offsets, int [N + 1]. The ids of text n are
 # ids[offsets[n] : offsets[n + 1]].
@@ -69,6 +69,29 @@ def pack_pair(first: Ragged, second: Ragged, max_length: int) -> tuple[np.ndarra
   _copy_ranges(packed, starts + 1, ids_a, offsets_a[:-1], kept_a)
   _copy_ranges(packed, starts + 2 + kept_a, ids_b, offsets_b[:-1], kept_b)
   return packed, lengths.astype(np.int32)
+
+
+def padded(ids: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+  """Pads sequences to the longest one.
+
+  Args:
+    ids: int32 [P], the ids of all sequences, concatenated.
+    lengths: int32 [N], the number of tokens of each sequence.
+
+  Returns:
+    input_ids, input_mask (1 for tokens, 0 for padding) and segment_ids (1 after the first [SEP], 0 elsewhere), int32
+    [N, S], where S is the largest length.
+  """
+  mask = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
+  input_ids = np.full(mask.shape, PAD_ID, np.int32)
+  input_ids[mask] = ids
+  is_separator = input_ids == SEP_ID
+  seen = np.cumsum(is_separator, axis=1) - is_separator
+  return {
+    "input_ids": input_ids,
+    "input_mask": mask.astype(np.int32),
+    "segment_ids": ((seen > 0) & mask).astype(np.int32),
+  }
 
 
 def _text_budget(max_length: int, num_segments: int) -> int:

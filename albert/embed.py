@@ -1,0 +1,94 @@
+"""Embeddings of texts as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from albert.errors import UserError
+from albert.models.encoder import Encoder
+from albert.tokenization.packing import pack_single, padded
+from albert.tokenization.tokenizer import Tokenizer
+from albert.weights.names import NO_POOLER
+from albert.weights.pretrained import open_pretrained
+
+# N texts, B texts of a batch, S sequence, H hidden.
+
+MEAN, POOLED = "mean", "pooled"
+
+
+def encode(
+  texts: Iterable[str],
+  encoder: str | Encoder,
+  *,
+  tokenizer: Tokenizer | None = None,
+  pooling: str = MEAN,
+  max_length: int | None = None,
+  batch_size: int = 32,
+) -> np.ndarray:
+  """Computes an embedding of each text.
+
+  The numbers are those of the exported form `embeddings`, up to the rounding of float32.
+
+  Args:
+    texts: N texts, in any order of length. Batches consist of texts of similar length.
+    encoder: where the weights are, see Encoder.from_pretrained; or an Encoder, which is not read from disk again.
+    tokenizer: the tokenizer of the weights; None for the one beside them. An Encoder needs it.
+    pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
+      the pooler at [CLS], which the sentence heads read.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; the rest is cut off. None for as many as
+      the encoder has positions.
+    batch_size: B, texts that are computed at a time.
+
+  Returns:
+    float32 [N, H], in the order of the texts.
+
+  Raises:
+    UserError: the weights or the vocabulary cannot be read, a text is no string, the encoder's weights have no pooler
+      for "pooled", or the tokenizer has more pieces than the encoder.
+
+  Example:
+    >>> import albert
+    >>> vectors = albert.encode(["They drank the pub dry.", "A short one."], encoder="downloads/albert_base")
+    >>> print(vectors.shape[0], vectors.dtype)
+    2 float32
+  """
+  if pooling not in (MEAN, POOLED):
+    raise UserError(f"pooling is {pooling!r}: give {MEAN!r} or {POOLED!r}")
+  if batch_size < 1:
+    raise UserError(f"batch_size is {batch_size}: give at least 1")
+  if isinstance(encoder, str):
+    tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
+    if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:
+      raise UserError(f"weights={encoder}: has {NO_POOLER}; or give pooling={MEAN!r}")
+    encoder = Encoder.from_pretrained(encoder)
+  if tokenizer is None:
+    raise UserError("an Encoder does not know its vocabulary: give tokenizer=Tokenizer.from_pretrained(path) too")
+  config = encoder.config
+  if tokenizer.vocab_size > config.vocab_size:
+    raise UserError(
+      f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {config.vocab_size}: give the vocabulary "
+      "of the encoder's weights"
+    )
+  ids, lengths = pack_single(tokenizer.encode_texts_flat(texts), max_length or config.max_position_embeddings)
+  embeddings = np.zeros([len(lengths), config.hidden_size], np.float32)
+  starts = np.cumsum(lengths) - lengths
+  order = np.argsort(-lengths, kind="stable")  # the longest first: a batch that is too large fails at once
+  for first in range(0, len(order), batch_size):
+    rows = order[first : first + batch_size]
+    batch = padded(np.concatenate([ids[starts[row] :][: lengths[row]] for row in rows]), lengths[rows])
+    embeddings[rows] = _embed(encoder, batch, pooling)
+  return embeddings
+
+
+def _embed(encoder: Encoder, batch: dict[str, np.ndarray], pooling: str) -> np.ndarray:
+  """Embeds one batch: int32 [B, S] -> float32 [B, H]."""
+  inputs = {name: tf.constant(values) for name, values in batch.items()}
+  if pooling == POOLED:
+    no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
+    return tf.cast(encoder(inputs, training=False, positions=no_positions).pooled_output, tf.float32).numpy()
+  states = tf.cast(encoder(inputs, training=False).sequence_output, tf.float32)
+  mask = tf.cast(inputs["input_mask"], tf.float32)[:, :, tf.newaxis]
+  return (tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)).numpy()

@@ -1,0 +1,100 @@
+"""What all layers and models of this package share, so that Keras can build, save and load them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.base import from_dict
+from albert.config.model import MODELS, ModelConfig
+from albert.errors import UserError
+
+# The package under which Keras registers the classes: "albert>Encoder".
+PACKAGE = "albert"
+TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+# A config, the name of one such as "albert_base", or the values of one as a dictionary.
+AnyConfig = ModelConfig | str | Mapping[str, Any]
+
+
+def as_config(config: AnyConfig) -> ModelConfig:
+  """Converts what a model was constructed with to a config.
+
+  Args:
+    config: a ModelConfig, a name such as "albert_base", or a dictionary of the fields of a ModelConfig.
+
+  Raises:
+    UserError: there is no model of this name, or a field is unknown, of another type or out of range.
+  """
+  if isinstance(config, ModelConfig):
+    return config
+  if isinstance(config, str):
+    if config not in MODELS:
+      raise UserError(
+        f"there is no model {config!r}: give one of {', '.join(MODELS)}; or read weights by from_pretrained"
+      )
+    return MODELS[config]
+  if not isinstance(config, Mapping):
+    raise UserError(f"config is {config!r}: give a ModelConfig, or a name such as 'albert_base'")
+  return from_dict(ModelConfig, dict(config), source="the config of the model")
+
+
+def refuse_other_keras(values: Any, name: str) -> None:
+  """Refuses objects of Keras 3, which the layers of tf_keras cannot compute with.
+
+  Args:
+    values: tensors, optimizers or losses, in any nested structure.
+    name: of the layer or model that they were given to, for the error.
+
+  Raises:
+    UserError: one of them is an object of the package `keras`, which tf.keras usually is too.
+  """
+  for value in tf.nest.flatten(values):
+    if type(value).__module__.partition(".")[0] == "keras":
+      raise UserError(
+        f"{name} is a tf_keras object and got a {type(value).__name__} of another Keras (tf.keras or keras): make all "
+        "layers, inputs and optimizers with tf_keras (import tf_keras as keras)"
+      )
+
+
+def check_inputs(inputs: Any, names: Sequence[str], name: str) -> None:
+  """Checks the inputs of a layer or model before Keras sees them.
+
+  Args:
+    inputs: what it was called with.
+    names: the keys that it needs.
+    name: of the layer or model, for the error.
+
+  Raises:
+    UserError: the inputs are of Keras 3, no dictionary, or a key is missing.
+  """
+  refuse_other_keras(inputs, name)
+  missing = [key for key in names if key not in inputs] if isinstance(inputs, Mapping) else names
+  if missing:
+    got = f"a dictionary without {', '.join(missing)}" if isinstance(inputs, Mapping) else type(inputs).__name__
+    raise UserError(f"{name} got {got}: give a dictionary with {', '.join(names)}, as albert.Tokenizer returns it")
+
+
+def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
+  """Makes the weights of a layer within another one. Does nothing if it has them.
+
+  Args:
+    layer: the layer. Its name becomes a part of the names of the weights, as if it had been called.
+    shape: the shape of its (first) input.
+  """
+  if not layer.built:
+    with tf.name_scope(layer.name):
+      layer.build(tf.TensorShape(shape))
+
+
+def layer_config(layer: Any) -> dict[str, Any]:
+  """Returns the arguments that the constructors of Encoder and of all models have, for Keras' serialization."""
+  return {
+    "config": layer.config.to_dict(),
+    "name": layer.name,
+    "trainable": layer.trainable,
+    "dtype": layer.dtype_policy.name,
+  }

@@ -1,0 +1,171 @@
+"""Loads pretrained weights into a Keras layer or model. Each mismatch is an error, and a missing head is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert.config.model import ModelConfig
+from albert.errors import UserError
+from albert.io import files
+from albert.runs import output_files
+from albert.runs.metrics_log import log
+from albert.weights import checkpoints
+from albert.weights.files import WeightFile, open_weights
+from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads, huggingface_groups_agree
+
+# Stands before the path in errors, where a command has the name of a flag.
+FLAG = "weights"
+# What to do if the weights have no pooler. "needed": it is an error. "new": the pooler is newly initialized, and a line
+# is logged. "unused": the pooler becomes zeros, since the model does not read it.
+POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
+_MAX_NAMES = 4
+# Fields of the config that do not show in the shapes of the weights.
+_HIDDEN_FIELDS = ("hidden_act", "num_attention_heads", "num_hidden_layers")
+
+
+class Pretrained(NamedTuple):
+  """Weights that are open, and the config of their model."""
+
+  file: WeightFile
+  config: ModelConfig
+
+
+def open_pretrained(path: str, config: ModelConfig | None = None) -> Pretrained:
+  """Opens weights and finds their config.
+
+  Args:
+    path: see `albert.weights.files.open_weights`; or the output_dir of several runs (--num_runs), which stands for the
+      best of them. Of a run, its own --select_checkpoint selects the newest or the best checkpoint.
+    config: the model's config; None for the one beside the weights.
+
+  Raises:
+    UserError: there are no weights, they are damaged, they have no config, or `config` differs from theirs.
+  """
+  path = selected_checkpoint(path, flag=FLAG)
+  file = open_weights(path, flag=FLAG)
+  recorded = file.config()
+  if config is None:
+    if recorded is None:
+      raise UserError(f"{FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")
+    config = recorded
+  elif recorded is not None:
+    for name in _HIDDEN_FIELDS:
+      ours, theirs = getattr(config, name), getattr(recorded, name)
+      if ours != theirs:
+        raise UserError(f"{FLAG}={path}: {file.config_file} has {name} {theirs!r}, the given config has {ours!r}")
+  if file.is_huggingface and not huggingface_groups_agree(config):
+    raise UserError(
+      f"{FLAG}={path}: transformers assigns its {config.num_hidden_layers} layers to {config.num_hidden_groups} groups "
+      "in another way than this project: convert it first: python -m albert.convert --format=albert"
+    )
+  return Pretrained(file, config)
+
+
+def selected_checkpoint(path: str, select: str = "", *, flag: str) -> str:
+  """Finds the checkpoint that the output_dir of a run, or of several runs, stands for.
+
+  Args:
+    path: an output_dir, or anything else.
+    select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
+    flag: stands before the path in errors.
+
+  Returns:
+    The step-N directory; `path` itself, without a slash at its end, if it is no output_dir.
+
+  Raises:
+    UserError: the run has no undamaged checkpoint.
+  """
+  path = path.rstrip("/") or path
+  runs_file = files.join(path, output_files.RUNS)
+  if files.exists(runs_file):
+    path = files.join(path, output_files.read_runs(runs_file)["best_run"])
+  directory = files.join(path, output_files.CHECKPOINTS)
+  if not files.is_dir(directory):
+    return path
+  config_file = files.join(path, output_files.CONFIG)
+  config = output_files.read_config(config_file) if files.exists(config_file) else {}
+  select = select or config.get("train", {}).get("select_checkpoint", "newest")
+  manager = checkpoints.CheckpointManager(directory, keep=1, model_config=ModelConfig())
+  checkpoint, skipped = manager.best_or_latest() if select == "best" else manager.latest()
+  if checkpoint is None:
+    raise UserError(f"{flag}={path}: no checkpoint that verifies{': ' + skipped[0] if skipped else ''}; train first")
+  return checkpoint.path
+
+
+def num_classes_of(pretrained: Pretrained) -> int | None:
+  """The number of classes of the classifier in the weights; None if they have none."""
+  entry = pretrained.file.entries.get("output_weights")
+  return entry.shape[0] if entry else None
+
+
+def load_pretrained(
+  pretrained: Pretrained,
+  variables: Mapping[str, tf.Variable],
+  *,
+  head_names: Sequence[str] = (),
+  new_heads: bool = False,
+  pooler: str = POOLER_NEEDED,
+) -> None:
+  """Assigns weights to variables of the same names. Nothing is assigned if there is an error.
+
+  Args:
+    pretrained: the weights.
+    variables: all variables of the layer or model, by the names of the original.
+    head_names: the heads of the model, by their names in `albert.weights.names.heads`. A head that the weights lack
+      keeps its initial values, and a line is logged.
+    new_heads: whether the heads keep their initial values in any case.
+    pooler: POOLER_NEEDED, POOLER_NEW or POOLER_UNUSED.
+
+  Raises:
+    UserError: a weight is missing, has another shape, or belongs to no known part of the model.
+  """
+  file = pretrained.file
+  known = heads(pretrained.config)
+  kept: dict[str, set[str]] = {}  # part of the model that keeps its initial values -> names
+  for head in head_names:
+    names = set(known[head].shapes)
+    if new_heads or not names & set(file.entries):
+      kept[f"{head} head"] = names
+  if not file.has_pooler:
+    if pooler == POOLER_NEEDED:
+      raise UserError(f"{FLAG}={file.path}: has {NO_POOLER}")
+    kept["pooler"] = set(POOLER)
+  all_kept = set().union(*kept.values())
+  _check_match(pretrained, {name: v for name, v in variables.items() if name not in all_kept}, variables)
+  for name, variable in variables.items():
+    if name not in all_kept:
+      variable.assign(file.read(name))
+  if not file.has_pooler and pooler == POOLER_UNUSED:
+    kept.pop("pooler")
+    for name in POOLER:
+      variables[name].assign(tf.zeros_like(variables[name]))
+  if kept:
+    log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(kept)}")
+
+
+def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], all_variables: Iterable[str]) -> None:
+  """Raises the error for weights that do not match the variables that they are assigned to."""
+  file, config = pretrained
+  entries = file.entries
+  known = {*all_variables, *encoder_shapes(config), *(name for head in heads(config).values() for name in head.shapes)}
+  misshapen = [
+    f"{name} {list(entries[name].shape)} instead of {list(variable.shape)}"
+    for name, variable in variables.items()
+    if name in entries and entries[name].shape != tuple(variable.shape)
+  ]
+  problems = {
+    "lacks": [name for name in variables if name not in entries],
+    "has another shape for": misshapen,
+    "has unknown": [name for name in entries if name not in known],
+  }
+  for problem, names in problems.items():
+    if names:
+      is_head = not any(name.startswith("bert/") for name in names)
+      remedy = "give new_heads=True to initialize the head anew" if is_head else "give the config of these weights"
+      more = ", ..." if len(names) > _MAX_NAMES else ""
+      raise UserError(
+        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:_MAX_NAMES])}{more}; {remedy}"
+      )

@@ -1,0 +1,219 @@
+"""Layers and models work inside other Keras models and in fit, and are saved and loaded with the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.model import MODELS, ModelConfig
+from albert.errors import UserError
+from albert.models.classifier import ClassifierModel
+from albert.models.encoder import Encoder
+from albert.models.encoder_model import EncoderModel
+from albert.models.heads import PretrainingModel
+from albert.models.multiple_choice import MultipleChoiceModel
+from albert.models.squad_heads import SquadV1Model, SquadV2Model
+from albert.optimizers.lamb import LAMB
+from albert.optimizers.schedules import WarmupPolynomialDecay
+
+# B examples of K options, S tokens, P masked tokens.
+B, K, S, P = 3, 2, 7, 4
+CONFIG = ModelConfig(
+  vocab_size=31,
+  embedding_size=6,
+  hidden_size=20,
+  num_hidden_layers=4,
+  num_hidden_groups=2,
+  inner_group_num=2,
+  num_attention_heads=5,
+  intermediate_size=28,
+  max_position_embeddings=14,
+)
+TOKENS = ("input_ids", "input_mask", "segment_ids")
+
+
+def token_features(*shape: int) -> dict[str, np.ndarray]:
+  ids = np.random.default_rng(0).integers(5, CONFIG.vocab_size, shape).astype(np.int32)
+  return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+
+
+def randomize(layer: keras.layers.Layer) -> None:
+  """Gives all weights values that no initializer gives, so that a weight that is not saved shows."""
+  rng = np.random.default_rng(1)
+  for variable in layer.weights:
+    if variable.dtype.is_floating:
+      variable.assign(variable + 0.1 * rng.standard_normal(variable.shape).astype(np.float32))
+
+
+def flat(outputs: Any) -> list[np.ndarray]:
+  return [np.asarray(value) for value in tf.nest.flatten(outputs) if value is not None]
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+  for one, other in zip(flat(found), flat(expected), strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def task_models() -> list[tuple[EncoderModel, dict[str, np.ndarray]]]:
+  tokens, p_mask = token_features(B, S), np.zeros([B, S], np.int32)
+  positions = np.random.default_rng(1).integers(1, S, [B, P]).astype(np.int32)
+  return [
+    (PretrainingModel(CONFIG), tokens | {"masked_lm_positions": positions}),
+    (ClassifierModel(CONFIG, 3), tokens),
+    (MultipleChoiceModel(CONFIG), token_features(B, K, S) | {"option_mask": np.ones([B, K], np.float32)}),
+    (SquadV1Model(CONFIG), tokens | {"p_mask": p_mask}),
+    (SquadV2Model(CONFIG), tokens | {"p_mask": p_mask}),
+  ]
+
+
+@pytest.mark.parametrize(
+  "index", range(5), ids=["pretraining", "classifier", "multiple_choice", "squad_v1", "squad_v2"]
+)
+def test_every_task_model_is_saved_and_loaded(tmp_path: Path, index: int):
+  model, inputs = task_models()[index]
+  names = set(model.named_weights())  # before any call
+  assert model.built
+  randomize(model)
+  expected = model(inputs)
+  assert set(model.named_weights()) == names
+  model.save(tmp_path / "model.keras")
+  loaded = keras.models.load_model(tmp_path / "model.keras")
+  assert type(loaded) is type(model)
+  assert loaded.config == CONFIG
+  assert_equal(loaded(inputs), expected)
+  again = type(model).from_config(model.get_config())
+  assert again.get_config() == model.get_config()
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_weights_before_a_call_are_those_of_the_call(sharing):
+  config = ModelConfig(**{**CONFIG.to_dict(), "sharing": sharing})
+  encoder, called = Encoder(config), Encoder(config)
+  called(token_features(B, S))
+  weights = encoder.named_weights()
+  shapes = {name: tuple(variable.shape) for name, variable in weights.items()}
+  assert shapes == {name: tuple(variable.shape) for name, variable in called.named_weights().items()}
+  assert [v.name for v in weights.values()] == [v.name for v in called.named_weights().values()]
+  encoder(token_features(B, S))
+  assert all(weights[name] is variable for name, variable in encoder.named_weights().items())
+  assert len(encoder.weights) == len(weights)
+
+
+def keras_inputs() -> dict[str, Any]:
+  return {name: keras.Input([None], dtype=tf.int32, name=name) for name in TOKENS}
+
+
+def functional_model() -> keras.Model:
+  inputs = keras_inputs()
+  output = Encoder(CONFIG)(inputs)
+  states = keras.layers.Concatenate()(
+    [output.pooled_output, output.sequence_output[:, 0], output.hidden_states[1][:, 1]]
+  )
+  return keras.Model(inputs, keras.layers.Dense(2, name="kinds")(states))
+
+
+@keras.saving.register_keras_serializable("tests")
+class SubclassedModel(keras.Model):
+  def __init__(self, encoder: Encoder | None = None, **kwargs: Any):
+    super().__init__(**kwargs)
+    self.encoder = encoder or Encoder(CONFIG)
+    self.dense = keras.layers.Dense(2)
+
+  def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+    return self.dense(self.encoder(inputs, training=training).pooled_output)
+
+  def get_config(self) -> dict[str, Any]:
+    return {"encoder": keras.saving.serialize_keras_object(self.encoder)}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> SubclassedModel:
+    return cls(keras.saving.deserialize_keras_object(config["encoder"]))
+
+
+def around_a_task_model() -> keras.Model:
+  inputs = keras_inputs()
+  return keras.Model(inputs, keras.layers.Dense(2)(ClassifierModel(CONFIG, 3)(inputs)))
+
+
+def task_model() -> keras.Model:
+  return ClassifierModel(CONFIG, 2)
+
+
+@pytest.mark.parametrize("suffix", ["keras", "h5"])
+@pytest.mark.parametrize("build", [functional_model, SubclassedModel, around_a_task_model, task_model])
+def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
+  if suffix == "h5" and build is not functional_model:
+    pytest.skip("Keras saves only functional models of layers as .h5")
+  model = build()
+  inputs, labels = token_features(B, S), np.array([0, 1, 1])
+  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  model.compile(optimizer=LAMB(WarmupPolynomialDecay(0.002, 1, 40)), loss=loss)
+  losses = model.fit(inputs, labels, batch_size=B, epochs=3, verbose=0).history["loss"]
+  assert losses[-1] != losses[0]
+  path = str(tmp_path / f"model.{suffix}")
+  model.save(path)
+  loaded = keras.models.load_model(path)
+  assert_equal(loaded(inputs), model(inputs))
+  assert isinstance(loaded.optimizer, LAMB)
+  assert loaded.optimizer.get_config() == model.optimizer.get_config()
+  assert_equal(loaded.optimizer.variables, model.optimizer.variables)
+  # Both continue alike.
+  for one in (model, loaded):
+    one.fit(inputs, labels, batch_size=B, verbose=0)
+  np.testing.assert_allclose(loaded(inputs), model(inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_the_whole_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
+  inputs = keras_inputs()
+  encoder = Encoder(CONFIG)
+  model = keras.Model(inputs, encoder(inputs))
+  features = token_features(B, S)
+  assert_equal(model(features), encoder(features))
+  model.save(tmp_path / "model.keras")
+  assert_equal(keras.models.load_model(tmp_path / "model.keras")(features), encoder(features))
+
+
+def test_a_policy_is_kept(tmp_path: Path):
+  encoder, inputs = Encoder(CONFIG, dtype="mixed_bfloat16"), keras_inputs()
+  model = keras.Model(inputs, encoder(inputs).pooled_output)
+  features = token_features(B, S)
+  expected = model(features)
+  assert expected.dtype == tf.bfloat16
+  assert {variable.dtype for variable in model.weights} == {tf.float32}
+  model.save(tmp_path / "model.keras")
+  found = keras.models.load_model(tmp_path / "model.keras")(features)
+  assert found.dtype == tf.bfloat16
+  assert_equal(tf.cast(found, tf.float32), tf.cast(expected, tf.float32))
+
+
+def test_a_named_config():
+  assert Encoder("albert_base").config == MODELS["albert_base"]
+  with pytest.raises(UserError, match=r"there is no model 'albert_bas'.*albert_base"):
+    Encoder("albert_bas")
+  with pytest.raises(UserError, match="give a ModelConfig"):
+    Encoder(768)  # type: ignore[arg-type]
+
+
+def test_inputs_that_are_not_a_dictionary_of_the_features():
+  ids = token_features(B, S)["input_ids"]
+  with pytest.raises(UserError, match="Encoder got a dictionary without input_mask, segment_ids"):
+    Encoder(CONFIG)({"input_ids": ids})
+  with pytest.raises(UserError, match="PretrainingModel got ndarray: give a dictionary"):
+    PretrainingModel(CONFIG)(ids)
+  with pytest.raises(UserError, match=r"sequences of 15 tokens.*14 positions.*max_length=14"):
+    Encoder(CONFIG)(token_features(B, 15))
+
+
+def test_objects_of_the_other_keras_are_refused_in_one_sentence():
+  other = pytest.importorskip("keras")
+  inputs = {name: other.Input([S], dtype="int32", name=name) for name in TOKENS}
+  for layer in (Encoder(CONFIG), ClassifierModel(CONFIG, 3)):
+    with pytest.raises(UserError, match=rf"{type(layer).__name__} is a tf_keras object.*import tf_keras as keras"):
+      layer(inputs)
+  with pytest.raises(UserError, match="got a Adam of another Keras"):
+    ClassifierModel(CONFIG, 3).compile(optimizer=other.optimizers.Adam())

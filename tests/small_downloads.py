@@ -1,0 +1,62 @@
+"""Directories of pretrained weights as people have them, with a small random model: what the examples in docs read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from albert.config.model import ModelConfig
+from albert.weights.checkpoint_files import write_bundle
+from albert.weights.checkpoints import CheckpointManager
+from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
+from tests.golden.make_tiny_albert import random_weights
+
+STEP = 7
+
+
+def small_config(vocabulary: str, **changes: object) -> ModelConfig:
+  """A small config with as many pieces as a vocabulary has."""
+  size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
+  sizes = {"vocab_size": size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
+           "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 48}  # fmt: skip
+  return ModelConfig(**(sizes | changes))  # type: ignore[arg-type]
+
+
+def write_google(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
+  """An unpacked archive of Google's; returns its path."""
+  directory.mkdir(parents=True)
+  (directory / "albert_config.json").write_text(json.dumps(config.to_dict()))
+  shutil.copyfile(vocabulary, directory / "30k-clean.model")
+  write_bundle(str(directory / "model.ckpt-best"), weights)
+  return str(directory)
+
+
+def write_hub(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
+  """A download from Hugging Face; returns its path."""
+  write_huggingface(directory, config, huggingface_tensors(weights))
+  shutil.copyfile(vocabulary, directory / "spiece.model")
+  (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+  return str(directory)
+
+
+def write_run(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
+  """The output_dir of a run; returns its path."""
+  directory.mkdir(parents=True)
+  shutil.copyfile(vocabulary, directory / "spiece.model")
+  data = {"do_lower_case": False, "convert_quotes": True}
+  (directory / "config.json").write_text(json.dumps({"task": "pretraining", "data": data}))
+  CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=config).save(STEP, weights)
+  return str(directory)
+
+
+def write_downloads(directory: Path, vocabulary: str) -> None:
+  """downloads/albert_base, downloads/albert_base_hf and pretraining_run, with the same weights."""
+  config = small_config(vocabulary)
+  weights = random_weights(config, 3)
+  write_google(directory / "downloads" / "albert_base", config, weights, vocabulary)
+  write_hub(directory / "downloads" / "albert_base_hf", config, weights, vocabulary)
+  write_run(directory / "pretraining_run", config, weights, vocabulary)

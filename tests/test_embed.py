@@ -1,0 +1,80 @@
+"""Embeddings from Python are those of the exported form `embeddings`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert
+from albert.errors import UserError
+from albert.export.checkpoint import open_checkpoint
+from albert.export.forms.pretraining import ServedEmbeddings
+from albert.export.selection import select_form
+from tests.convert.files_of_weights import without_pooler
+from tests.golden.make_tiny_albert import random_weights
+from tests.small_downloads import small_config, write_google, write_hub
+
+TEXTS = [
+  "nobody",
+  "The captain sold the garden behind the house for 2,500 dollars, and then went home.",
+  "",
+  "a letter from paris although it was raining " * 10,  # longer than the model's 48 positions
+  "her sister",
+]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
+  config = small_config(spm_model)
+  return write_google(tmp_path_factory.mktemp("weights") / "x", config, random_weights(config, 3), spm_model)
+
+
+@pytest.fixture(scope="module")
+def exported(directory: str) -> dict[str, np.ndarray]:
+  """The answers of the exported form for TEXTS."""
+  checkpoint = open_checkpoint(f"{directory}/model.ckpt-best")
+  model = ServedEmbeddings(checkpoint, select_form(checkpoint, "embeddings", {}).settings)
+  answers = model.answer_texts(**{model.fields[0].name: tf.constant(TEXTS)})
+  return {name: value.numpy() for name, value in answers.items()}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "pooled"])
+@pytest.mark.parametrize("batch_size", [2, 32])
+def test_the_numbers_are_those_of_the_exported_model(directory, exported, pooling, batch_size):
+  found = albert.encode(TEXTS, directory, pooling=pooling, batch_size=batch_size)
+  assert found.dtype == np.float32
+  assert found.shape == (len(TEXTS), 24)
+  np.testing.assert_allclose(found, exported[pooling], atol=2e-6)
+  assert np.abs(found[0] - found[4]).max() > 1e-2
+
+
+def test_an_encoder_in_memory_and_no_texts(directory):
+  encoder, tokenizer = albert.Encoder.from_pretrained(directory), albert.Tokenizer.from_pretrained(directory)
+  found = albert.encode(iter(TEXTS), encoder, tokenizer=tokenizer)
+  np.testing.assert_array_equal(found, albert.encode(TEXTS, directory))
+  short = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
+  np.testing.assert_allclose(short[0], short[1], atol=1e-6)
+  assert np.abs(short[0] - found[1]).max() > 1e-3
+  assert albert.encode([], encoder, tokenizer=tokenizer).shape == (0, 24)
+
+
+def test_what_is_refused(tmp_path: Path, directory, spm_model):
+  config = small_config(spm_model)
+  encoder, tokenizer = albert.Encoder(config), albert.Tokenizer(spm_model)
+  with pytest.raises(UserError, match="give tokenizer=Tokenizer"):
+    albert.encode(TEXTS, encoder)
+  with pytest.raises(UserError, match="pooling is 'max': give 'mean' or 'pooled'"):
+    albert.encode(TEXTS, encoder, tokenizer=tokenizer, pooling="max")
+  with pytest.raises(UserError, match="texts is the single text 'nobody': give a list"):
+    albert.encode("nobody", encoder, tokenizer=tokenizer)
+  with pytest.raises(UserError, match=r"texts\[1\] is nan, of type float"):
+    albert.encode(["nobody", float("nan")], encoder, tokenizer=tokenizer)  # type: ignore[list-item]
+  with pytest.raises(UserError, match="pieces, the encoder 9"):
+    albert.encode(TEXTS, albert.Encoder(small_config(spm_model, vocab_size=9)), tokenizer=tokenizer)
+  path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, 4)), spm_model)
+  with pytest.raises(UserError, match=r"has no pooler.*or give pooling='mean'"):
+    albert.encode(TEXTS, path, pooling="pooled")
+  assert albert.encode(["nobody"], path).shape == (1, 24)
