@@ -1,4 +1,4 @@
-"""Prints the tests that were skipped in every environment that has them: `python .ci/skipped.py JUNIT_FILE...`."""
+"""Prints the tests that were skipped in every environment: `python .ci/skipped.py JUNIT_FILE...`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from xml.etree import ElementTree
 
 
-def skipped_everywhere(paths: Iterable[str]) -> dict[str, list[str]]:
-  """The tests that no run executed.
+def find_skipped_tests(paths: Iterable[str]) -> dict[str, list[str]]:
+  """Finds the tests that no run executed.
 
   Args:
     paths: JUnit files, one for each run of pytest.
-  Returns: reason -> the names of the tests, in order. A module that is skipped as a whole counts as one test.
+
+  Returns:
+    Reason -> the names of the tests, in order. A module that is skipped as a whole counts as one test.
   """
   executed: set[str] = set()
   reasons: dict[str, str] = {}
@@ -25,20 +27,20 @@ def skipped_everywhere(paths: Iterable[str]) -> dict[str, list[str]]:
         executed.add(name)
       else:
         reasons.setdefault(name, skipped.get("message") or "no reason is given")
-  # A skipped module is one test case with the module's own name.
-  modules = {name.rpartition("::")[0] for name in executed}
-  listed: dict[str, list[str]] = collections.defaultdict(list)
+  # If a whole module is skipped, the file has one test case with the name of the module.
+  executed_modules = {name.rpartition("::")[0] for name in executed}
+  names_by_reason: dict[str, list[str]] = collections.defaultdict(list)
   for name, reason in reasons.items():
-    if name not in executed and name not in modules:
-      listed[reason].append(name)
-  return dict(listed)
+    if name not in executed and name not in executed_modules:
+      names_by_reason[reason].append(name)
+  return dict(names_by_reason)
 
 
 def main() -> None:
-  listed = skipped_everywhere(sys.argv[1:])
-  if not listed:
+  names_by_reason = find_skipped_tests(sys.argv[1:])
+  if not names_by_reason:
     print("Every test ran in at least one environment.")
-  for reason, names in listed.items():
+  for reason, names in names_by_reason.items():
     print(f"Skipped in every environment, {len(names)} test(s): {reason}")
     for name in names:
       print(f"  {name}")

@@ -8,9 +8,10 @@
 The first command runs data_prep.create_pretraining_data with 1 and with 2 processes. It prints examples per second and
 core, the speed-up and the peak memory of a process, and compares the shards. The second counts n-grams, masked tokens,
 replacements and labels over many examples, and prints the expected value beside each count. The third prints the time
-that one process spends in each stage, under Python's profiler, which itself takes some time. The fourth sorts random
-instances from the given numbers of small spill files. The key ranges are small too, so that there are as many files and
-key ranges as for a large corpus. It prints microseconds of processor time per example, and counts opens and reads.
+that one process spends in each stage. Python's profiler measures it, which makes the process slower. The fourth sorts
+random instances from the given numbers of small spill files. The key ranges are small too, so that there are as many
+files and key ranges as for a large corpus. It prints microseconds of processor time per example, and counts how often
+files are opened and read.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from albert.io.globs import expand_globs  # noqa: E402
 from albert.io.workers import Workers  # noqa: E402
 from albert.tokenization.tokenizer import MASK_ID  # noqa: E402
 from data_prep import create_pretraining_data  # noqa: E402
-from data_prep.instances import InstanceMaker, make_batches  # noqa: E402
+from data_prep.instances import InstanceBatch, InstanceMaker, make_batches  # noqa: E402
 from data_prep.runners.job import Job  # noqa: E402
 from data_prep.settings import PreparationSettings  # noqa: E402
 from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
-# The function whose time is the whole.
+# The function whose time is 100%: file and name.
 WHOLE = ("local.py", "make_shards")
-# Stage -> the functions whose time is counted, and functions that they call and that belong to another stage.
+# Stage -> its functions, and functions that they call but that belong to another stage.
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
@@ -63,7 +64,7 @@ STAGES = {
 }
 
 
-def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
+def _prepare_once(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
   """Prepares the text once. Returns the seconds, the peak memory of the largest process in MB, and the manifest."""
   command = [
     sys.executable,
@@ -80,7 +81,7 @@ def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
   environment = {**os.environ, "PYTHONPATH": str(ROOT)}
   start = time.monotonic()
   process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-  # wait4 returns the peak of the largest process among the child and its own children.
+  # wait4 returns the peak memory of the largest process among the child and its own children.
   _, status, usage = os.wait4(process.pid, 0)
   seconds = time.monotonic() - start
   process.returncode = os.waitstatus_to_exitcode(status)
@@ -88,16 +89,16 @@ def _run(output_dir: str, num_processes: int) -> tuple[float, float, Manifest]:
     sys.exit(f"failed with exit code {process.returncode}: {' '.join(command)}")
   manifest = Manifest.load(output_dir)
   assert manifest is not None
-  scale = 1 if sys.platform == "darwin" else 1024
-  return seconds, usage.ru_maxrss * scale / 1e6, manifest
+  bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+  return seconds, usage.ru_maxrss * bytes_per_unit / 1e6, manifest
 
 
-def throughput() -> None:
+def measure_throughput() -> None:
   """Measures 1 and 2 processes, and compares their shards."""
   results = []
   with tempfile.TemporaryDirectory() as directory:
     for num_processes in (1, 2):
-      seconds, peak, manifest = _run(f"{directory}/{num_processes}", num_processes)
+      seconds, peak, manifest = _prepare_once(f"{directory}/{num_processes}", num_processes)
       rate = manifest.num_examples / seconds / num_processes
       print(
         f"{num_processes} process{'es' if num_processes > 1 else ''}: {manifest.num_examples} examples in "
@@ -105,13 +106,13 @@ def throughput() -> None:
         f"tokens per document, peak memory of a process {peak:.0f} MB"
       )
       results.append((seconds, manifest))
-  (one, manifest_1), (two, manifest_2) = results
-  same = manifest_1.shards == manifest_2.shards
-  print(f"speed-up with 2 processes: {one / two:.2f}")
-  print(f"SHA-256 of all {len(manifest_1.shards)} shards equal for 1 and 2 processes: {'yes' if same else 'NO'}")
+  (seconds_1, manifest_1), (seconds_2, manifest_2) = results
+  are_equal = manifest_1.shards == manifest_2.shards
+  print(f"speed-up with 2 processes: {seconds_1 / seconds_2:.2f}")
+  print(f"SHA-256 of all {len(manifest_1.shards)} shards equal for 1 and 2 processes: {'yes' if are_equal else 'NO'}")
 
 
-def _settings() -> PreparationSettings:
+def _settings_from_flags() -> PreparationSettings:
   return PreparationSettings(
     max_seq_length=FLAGS.max_seq_length,
     dupe_factor=FLAGS.dupe_factor,
@@ -119,48 +120,74 @@ def _settings() -> PreparationSettings:
   )
 
 
-def statistics() -> None:
+class _Counts:
+  """Counts of masks and labels over many examples.
+
+  Attributes:
+    drawn_ngrams: [ngram + 1], number of n-grams for which n was drawn.
+    ngrams: [ngram + 1], number of n-grams of n words.
+    labels: [2], number of examples with each label.
+    actions: [3], number of predictions whose token became [MASK], a random token, or stayed.
+    examples, tokens, predictions: their numbers.
+    expected_predictions: the number of tokens to mask that masked_lm_prob and max_predictions_per_seq give.
+  """
+
+  def __init__(self, ngram: int):
+    self.drawn_ngrams, self.ngrams = np.zeros(ngram + 1, np.int64), np.zeros(ngram + 1, np.int64)
+    self.labels, self.actions = np.zeros(2, np.int64), np.zeros(3, np.int64)
+    self.examples = self.tokens = self.predictions = self.expected_predictions = 0
+
+  def add(self, batch: InstanceBatch, settings: PreparationSettings) -> None:
+    """Adds the counts of a batch."""
+    masked, spans = batch.masked, batch.masked.spans
+    self.drawn_ngrams += np.bincount(spans.drawn_words, minlength=self.ngrams.size)
+    self.ngrams += np.bincount(spans.num_words, minlength=self.ngrams.size)
+    self.labels += np.bincount(batch.instances.labels, minlength=2)
+    shown_ids = masked.ids[masked.positions]
+    is_mask, is_kept = shown_ids == MASK_ID, shown_ids == masked.labels
+    self.actions += (is_mask.sum(), (~is_mask & ~is_kept).sum(), is_kept.sum())
+    lengths = np.diff(batch.tokens.row_splits)
+    budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
+    self.expected_predictions += int(budgets.sum())
+    self.examples += lengths.size
+    self.tokens += int(lengths.sum())
+    self.predictions += shown_ids.size
+
+
+def print_statistics() -> None:
   """Prints statistics of masks and labels beside their expected values."""
-  settings = _settings()
+  settings = _settings_from_flags()
   maker = InstanceMaker(settings, FLAGS.spm_model_file)
-  ngram = settings.ngram
-  drawn, taken, labels, actions = (np.zeros(size, np.int64) for size in (ngram + 1, ngram + 1, 2, 3))
-  examples = tokens = masked = expected_masked = 0
+  counts = _Counts(settings.ngram)
   for unit in plan_units(expand_globs(FLAGS.input_file), with_donors=True):
-    documents, num_own, _ = maker.load(unit)
-    for batch in make_batches(documents, num_own, settings, maker.random_ids):
-      spans, hidden = batch.masked.spans, batch.masked
-      drawn += np.bincount(spans.drawn_words, minlength=ngram + 1)
-      taken += np.bincount(spans.num_words, minlength=ngram + 1)
-      labels += np.bincount(batch.instances.labels, minlength=2)
-      shown = hidden.ids[hidden.positions]
-      is_mask, is_kept = shown == MASK_ID, shown == hidden.labels
-      actions += (is_mask.sum(), (~is_mask & ~is_kept).sum(), is_kept.sum())
-      lengths = np.diff(batch.tokens.row_splits)
-      budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)
-      expected_masked += int(budgets.sum())
-      examples, tokens, masked = examples + lengths.size, tokens + int(lengths.sum()), masked + shown.size
-    if examples >= FLAGS.num_examples:
+    documents, num_used, _ = maker.load(unit)
+    for batch in make_batches(documents, num_used, settings, maker.random_ids):
+      counts.add(batch, settings)
+    if counts.examples >= FLAGS.num_examples:
       break
-  print(f"{examples} examples, {tokens} tokens, {masked} predictions in {drawn.sum()} n-grams")
+  num_ngrams = counts.ngrams.sum()
+  print(f"{counts.examples} examples, {counts.tokens} tokens, {counts.predictions} predictions in {num_ngrams} n-grams")
   print(f"{'':38}{'measured':>10}{'expected':>10}{'ratio':>8}")
-  for n, p in enumerate(masking.ngram_probabilities(ngram).tolist(), start=1):
-    _line(f"n = {n}: share of n-grams as drawn", drawn[n] / drawn.sum(), p)
-  for n, p in enumerate(masking.ngram_probabilities(ngram).tolist(), start=1):
-    _line(f"n = {n}: after limits of length", taken[n] / taken.sum(), p)
-  _line("masked tokens / all tokens", masked / tokens, expected_masked / tokens)
-  _line("  (masked_lm_prob itself)", masked / tokens, settings.masked_lm_prob)
+  for n, p in enumerate(masking.ngram_probabilities(settings.ngram).tolist(), start=1):
+    _print_row(f"n = {n}: share of n-grams as drawn", counts.drawn_ngrams[n] / num_ngrams, p)
+  for n, p in enumerate(masking.ngram_probabilities(settings.ngram).tolist(), start=1):
+    _print_row(f"n = {n}: after limits of length", counts.ngrams[n] / num_ngrams, p)
+  masked_share = counts.predictions / counts.tokens
+  _print_row("masked tokens / all tokens", masked_share, counts.expected_predictions / counts.tokens)
+  _print_row("  (masked_lm_prob itself)", masked_share, settings.masked_lm_prob)
   # A random replacement is sometimes the original token.
-  same = 0.1 / maker.random_ids.size
-  for name, count, p in zip(("[MASK]", "random", "kept"), actions.tolist(), (0.8, 0.1 - same, 0.1 + same), strict=True):
-    _line(f"predictions shown as: {name}", count / masked, p)
-  _line("examples with label 1", labels[1] / labels.sum(), 0.0 if settings.sentence_prediction == "none" else 0.5)
+  p_same = 0.1 / maker.random_ids.size
+  expected_shares = (0.8, 0.1 - p_same, 0.1 + p_same)
+  for name, count, p in zip(("[MASK]", "random", "kept"), counts.actions.tolist(), expected_shares, strict=True):
+    _print_row(f"predictions shown as: {name}", count / counts.predictions, p)
+  p_label_1 = 0.0 if settings.sentence_prediction == "none" else 0.5
+  _print_row("examples with label 1", counts.labels[1] / counts.labels.sum(), p_label_1)
 
 
-def profile() -> None:
+def print_profile() -> None:
   """Prints the time that one process spends in each stage."""
   with tempfile.TemporaryDirectory() as directory:
-    settings = _settings()
+    settings = _settings_from_flags()
     inputs = tuple(expand_globs(FLAGS.input_file))
     job = Job(inputs=inputs, output_dir=directory, spm_model_file=FLAGS.spm_model_file, settings=settings)
     profiler = cProfile.Profile()
@@ -169,20 +196,20 @@ def profile() -> None:
   for (path, _, function), (*_, seconds, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
     for ending in {path.rpartition("/")[2], "/".join(path.split("/")[-2:])}:
       cumulative[ending, function] = cumulative.get((ending, function), 0.0) + seconds
-  whole = cumulative[WHOLE]
-  seconds = {
+  total = cumulative[WHOLE]
+  stage_seconds = {
     name: sum(cumulative[function] for function in functions) - sum(cumulative[function] for function in others)
     for name, (functions, others) in STAGES.items()
   }
-  print(f"{manifest.num_examples} examples, {whole:.1f} s under the profiler in one process")
-  for name, value in (seconds | {"the rest": whole - sum(seconds.values())}).items():
-    print(f"{name:38}{value:10.2f} s{value / whole:10.1%}")
+  print(f"{manifest.num_examples} examples, {total:.1f} s under the profiler in one process")
+  for name, seconds in (stage_seconds | {"the rest": total - sum(stage_seconds.values())}).items():
+    print(f"{name:38}{seconds:10.2f} s{seconds / total:10.1%}")
 
 
 # Number of instances in a small spill file, and of each instance: tokens, predictions, and packed words.
 _SPILL_EXAMPLES, _TOKENS, _PREDICTIONS, _NUM_WORDS = 16, 64, 10, 4 + 64 + 2 * 10
-# Files that fit into a key range. With 1.7, 80,000 files give 47,000 key ranges. 160 GB of text with --dupe_factor=10
-# give 76,000 files and 98,000 key ranges.
+# Number of files whose instances fit into a key range. With 1.7, 80,000 files give 47,000 key ranges. For comparison:
+# 160 GB of text with --dupe_factor=10 give 76,000 files and 98,000 key ranges.
 _SPILLS_IN_KEY_RANGE = 1.7
 
 
@@ -206,11 +233,11 @@ def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
 
 @contextlib.contextmanager
 def _counted_files() -> Iterator[dict[str, int]]:
-  """Counts the opens and reads of spill files."""
+  """Counts, within the `with` statement, how often spill files are opened and read, and how many bytes are read."""
   counts = {"opens": 0, "reads": 0, "bytes": 0}
   open_file = files.open_file
 
-  class Counted:
+  class CountedFile:
     def __init__(self, path: str):
       self._file = open_file(path)
       self.seek, self.close = self._file.seek, self._file.close
@@ -222,21 +249,21 @@ def _counted_files() -> Iterator[dict[str, int]]:
       counts["bytes"] += len(data)
       return data
 
-    def __enter__(self) -> Counted:
+    def __enter__(self) -> CountedFile:
       return self
 
     def __exit__(self, *arguments: object) -> None:
       self.close()
 
-  files.open_file = lambda path, mode="rb": Counted(path) if mode == "rb" else open_file(path, mode)  # type: ignore
+  files.open_file = lambda path, mode="rb": CountedFile(path) if mode == "rb" else open_file(path, mode)  # type: ignore
   try:
     yield counts
   finally:
     files.open_file = open_file
 
 
-def sorting() -> None:
-  """Sorts random instances from the numbers of spill files in --sorting."""
+def measure_sorting() -> None:
+  """Sorts random instances, from each number of spill files that --sorting gives."""
   merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
   num_shards = 16
   print(
@@ -246,15 +273,17 @@ def sorting() -> None:
   for num_spills in map(int, FLAGS.sorting):
     with tempfile.TemporaryDirectory(dir=FLAGS.directory) as directory, Workers(1, lambda: None) as workers:
       all_spills = _write_random_spills(directory, num_spills)
-      total = sum(run.num_bytes for spill in all_spills for run in spill.runs)
+      total_bytes = sum(run.num_bytes for spill in all_spills for run in spill.runs)
       with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
         start = time.process_time()
-        merged = merge_passes.merge_down(
-          all_spills, directory, "<u2", workers, num_units=num_spills, limit=merge_passes.max_open_runs()
+        merged = merge_passes.merge_until(
+          all_spills, directory, "<u2", workers, num_units=num_spills, max_runs=merge_passes.max_open_runs()
         )
         plan = shards.ShardPlan(merged, num_shards)
         infos = [
-          shards.write_shard(plan.task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False))
+          shards.write_shard(
+            plan.make_task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False)
+          )
           for index in range(num_shards)
         ]
         seconds = time.process_time() - start
@@ -262,29 +291,30 @@ def sorting() -> None:
       assert num_examples == num_spills * _SPILL_EXAMPLES
       passes = next(p for p in itertools.count(0) if merge_passes.max_open_runs() ** (p + 1) >= num_spills)
       print(
-        f"{num_spills:8}{1 + total // merge.KEY_RANGE_BYTES:11}{num_examples:10}{passes:8}"
+        f"{num_spills:8}{1 + total_bytes // merge.KEY_RANGE_BYTES:11}{num_examples:10}{passes:8}"
         f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
-        f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}{counts['bytes'] / total:12.2f}",
+        f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}"
+        f"{counts['bytes'] / total_bytes:12.2f}",
         flush=True,
       )
 
 
-def _line(name: str, measured: float, expected: float) -> None:
+def _print_row(name: str, measured: float, expected: float) -> None:
   ratio = f"{measured / expected:8.4f}" if expected else f"{'':8}"
   print(f"{name:38}{measured:10.5f}{expected:10.5f}{ratio}")
 
 
 def main() -> None:
   if FLAGS.sorting:
-    sorting()
+    measure_sorting()
   elif not FLAGS.input_file or not FLAGS.spm_model_file:
     raise UserError("give --input_file and --spm_model_file, or --sorting")
   elif FLAGS.statistics:
-    statistics()
+    print_statistics()
   elif FLAGS.profile:
-    profile()
+    print_profile()
   else:
-    throughput()
+    measure_throughput()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
   python benchmarks/bench_features.py --spm_model_file=30k-clean.model --data_dir=glue --squad_file=train-v1.1.json \
     --race_dir=RACE
 
-Each data set is read once and concatenated --copies times. Its features are then computed without the cache, in
---rounds rounds, each with one process and with one process per core. The time includes the start of the processes.
+Each data set is read once, and its examples are repeated --copies times. Its features are then computed --rounds times
+with one process and --rounds times with one process per core, without the cache. The time includes the start of the
+processes.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ if TYPE_CHECKING:  # the workers import this module, and need no TensorFlow
 FLAGS = flags.FLAGS
 
 
-def _task(name: str, config: Config) -> FinetuningTask:
+def _make_task(name: str, config: Config) -> FinetuningTask:
   task = registry.make_task(name, named_model("albert_base"), config)
   return cast("FinetuningTask", task)
 
 
-def _repeated(raw: Any, copies: int) -> Any:
-  """The raw examples, repeated `copies` times."""
+def _repeat(raw: Any, copies: int) -> Any:
+  """Repeats raw examples `copies` times."""
   if isinstance(raw, TextRows):
     import numpy as np
 
@@ -58,21 +59,30 @@ def _repeated(raw: Any, copies: int) -> Any:
 def _measure(
   title: str, unit: str, task: FinetuningTask, count: Callable[[TokenizedExamples], int], processes: Sequence[int]
 ) -> None:
-  """Prints a row of the table for each number of processes."""
+  """Measures a data set, and prints a row of the table for each number of processes.
+
+  Args:
+    title: the name of the data set.
+    unit: what `count` counts, such as "windows".
+    task: the task of the data set.
+    count: returns the number of units in the features.
+    processes: numbers of processes to measure.
+  """
   from albert.tasks.finetuning import TRAIN
 
-  raw = _repeated(task.cached_raw_examples(TRAIN), FLAGS.copies)
+  raw = _repeat(task.cached_raw_examples(TRAIN), FLAGS.copies)
   featurize = task.featurizer(TRAIN)
   rates: dict[int, list[float]] = {number: [] for number in processes}
-  made = 0
+  num_features = 0
   for _ in range(FLAGS.rounds):
     for number in processes:
       start = time.perf_counter()
-      made = count(make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=number))
-      rates[number].append(made / (time.perf_counter() - start))
+      examples = make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=number)
+      num_features = count(examples)
+      rates[number].append(num_features / (time.perf_counter() - start))
   for number, values in rates.items():
     print(
-      f"| {title} | {made:,} {unit} | {number} | {statistics.median(values):,.0f} | {min(values):,.0f} | "
+      f"| {title} | {num_features:,} {unit} | {number} | {statistics.median(values):,.0f} | {min(values):,.0f} | "
       f"{max(values):,.0f} |",
       flush=True,
     )
@@ -85,15 +95,15 @@ def main() -> None:
   common = {"spm_model_file": FLAGS.spm_model_file}
   if FLAGS.data_dir:
     for name in FLAGS.tasks:
-      task = _task(
+      task = _make_task(
         "classifier", ClassifierConfig(task_name=name, data_dir=FLAGS.data_dir, max_seq_length=512, **common)
       )
       _measure(name, "examples", task, lambda examples: examples.num_examples, processes)
   if FLAGS.squad_file:
-    task = _task("squad", SquadConfig(train_file=FLAGS.squad_file, max_seq_length=384, **common))
+    task = _make_task("squad", SquadConfig(train_file=FLAGS.squad_file, max_seq_length=384, **common))
     _measure("SQuAD", "windows", task, lambda examples: examples.num_examples, processes)
   if FLAGS.race_dir:
-    task = _task("race", RaceConfig(data_dir=FLAGS.race_dir, max_seq_length=512, **common))
+    task = _make_task("race", RaceConfig(data_dir=FLAGS.race_dir, max_seq_length=512, **common))
     _measure("RACE", "sequences", task, lambda examples: len(examples.sequence_lengths), processes)
 
 

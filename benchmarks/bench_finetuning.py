@@ -43,26 +43,26 @@ from albert.training.run_plan import TrainingPlan  # noqa: E402
 FLAGS = flags.FLAGS
 
 
-def _task(name: str, *, pad: bool) -> FinetuningTask:
+def _make_task(name: str, *, pad_to_max_length: bool) -> FinetuningTask:
   config = ClassifierConfig(
     task_name=name,
     data_dir=FLAGS.data_dir,
     spm_model_file=FLAGS.spm_model_file,
     max_seq_length=FLAGS.max_seq_length,
-    pad_to_max_length=pad,
+    pad_to_max_length=pad_to_max_length,
   )
   return make_task(dataclasses.replace(named_model(FLAGS.model), classifier_dropout_prob=0.0), config)
 
 
-def _batches(task: FinetuningTask) -> Iterator[Any]:
+def _training_batches(task: FinetuningTask) -> Iterator[Any]:
   stream = task.training_data().training_batches(
     batch_size=FLAGS.batch_size, first_step=0, seed=1, context=InputContext(host_index=0, num_hosts=1, num_replicas=1)
   )
   return iter(stream)
 
 
-def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray:
-  """The loss of each example of one batch, [N].
+def _compute_losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray:
+  """Returns the loss of each example of one batch, [N].
 
   The total loss is linear in the weights of the examples, so its gradient with respect to them holds these losses.
   """
@@ -75,30 +75,32 @@ def _losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np.ndarray
   return tape.gradient(total, weights).numpy()
 
 
-def _steps(name: str) -> None:
-  """Measures a task and prints its row of the table."""
+def _measure_task(name: str) -> None:
+  """Measures a task and prints its row of the table. The keys of the dicts are whether batches have the full length."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-  tasks = {pad: _task(name, pad=pad) for pad in (False, True)}
+  tasks = {is_full: _make_task(name, pad_to_max_length=is_full) for is_full in (False, True)}
   config = TrainConfig(train_batch_size=FLAGS.batch_size, gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
   model = tasks[False].build_model()
   trainers = {}
-  for pad, task in tasks.items():
+  for is_full, task in tasks.items():
     optimizer = make_optimizer(OptimizerConfig(optimizer="adamw"), 1e-5)
-    trainers[pad] = (Trainer(task, model, optimizer, TrainingPlan(strategy=strategy, train=config)), _batches(task))
+    trainer = Trainer(task, model, optimizer, TrainingPlan(strategy=strategy, train=config))
+    trainers[is_full] = (trainer, _training_batches(task))
   seconds: dict[bool, list[float]] = {False: [], True: []}
-  steps = {False: FLAGS.steps, True: 1}
-  for pad, (trainer, batches) in trainers.items():
+  steps_per_round = {False: FLAGS.steps, True: 1}
+  for trainer, batches in trainers.values():
     trainer.train_steps(batches, tf.constant(1))  # compiles
-    seconds[pad].clear()
   for _ in range(FLAGS.rounds):
-    for pad, (trainer, batches) in trainers.items():
+    for is_full, (trainer, batches) in trainers.items():
+      num_steps = steps_per_round[is_full]
       start = time.perf_counter()
-      trainer.train_steps(batches, tf.constant(steps[pad]))
-      float(trainer.accumulator.result_and_reset()["loss"])
-      seconds[pad].append((time.perf_counter() - start) / steps[pad])
+      trainer.train_steps(batches, tf.constant(num_steps))
+      float(trainer.accumulator.result_and_reset()["loss"])  # waits until the steps are done
+      seconds[is_full].append((time.perf_counter() - start) / num_steps)
   indices = np.arange(FLAGS.compared)
-  difference = np.abs(_losses(tasks[False], model, indices) - _losses(tasks[True], model, indices)).max()
-  short, full = (statistics.median(seconds[pad]) for pad in (False, True))
+  losses = {is_full: _compute_losses(task, model, indices) for is_full, task in tasks.items()}
+  difference = np.abs(losses[False] - losses[True]).max()
+  short, full = (statistics.median(seconds[is_full]) for is_full in (False, True))
   mean_length = tasks[False].examples(TRAIN).longest_sequences.mean()
   print(
     f"| {name} | {mean_length:.0f} | {short:.3f} ({min(seconds[False]):.3f} to {max(seconds[False]):.3f}) | "
@@ -112,7 +114,7 @@ def main() -> None:
   print(f"| task | tokens, mean | s/step by length | s/step at {FLAGS.max_seq_length} | ratio | largest difference |")
   print("|---|---|---|---|---|---|", flush=True)
   for name in FLAGS.tasks:
-    _steps(name)
+    _measure_task(name)
 
 
 if __name__ == "__main__":

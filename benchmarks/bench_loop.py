@@ -1,9 +1,9 @@
-"""Measures what pretraining costs besides its steps: input pipeline, host code, tracing and memory.
+"""Measures the costs of pretraining besides its steps: input pipeline, host code, tracing and memory.
 
   python benchmarks/bench_loop.py --input_file='shards/*.tfrecord' --model=albert_tiny --steps=1000
 
-It runs the training loop once on real shards. It prints the time that the input pipeline alone needs for a batch beside
-the time of a step, the time of the loop outside the calls that run steps, the number of times that the step was traced,
+It runs the training loop once on real shards. It prints the time of a step, the time that the input pipeline alone
+needs for a batch, the time of the loop outside the calls that run steps, the number of times that the step was traced,
 and the memory of the process during the run.
 """
 
@@ -66,7 +66,7 @@ class TimedTrainer(Trainer):
     return Trainer.train_steps.__get__(self, Trainer).experimental_get_tracing_count()
 
 
-def _batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
+def _training_batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
   return task.training_data().training_batches(
     batch_size=config.train_batch_size,
     first_step=0,
@@ -76,7 +76,7 @@ def _batches(task: PretrainingTask, config: TrainConfig) -> tf.data.Dataset:
 
 
 def seconds_per_batch(batches: tf.data.Dataset) -> float:
-  """The median of the seconds that the input pipeline alone needs for a batch."""
+  """Measures the seconds that the input pipeline alone needs for a batch, and returns their median."""
   iterator, seconds = iter(batches), []
   next(iterator)
   for _ in range(7):
@@ -87,25 +87,25 @@ def seconds_per_batch(batches: tf.data.Dataset) -> float:
   return statistics.median(seconds)
 
 
-class Cost(NamedTuple):
+class RunCost(NamedTuple):
   """The costs of a run.
 
   Attributes:
-    first: seconds of the first step, which is traced.
-    steps: seconds of all other steps together.
+    first_step: seconds of the first step, which is traced.
+    other_steps: seconds of all other steps together.
     outside: seconds of the loop outside these steps.
     memory: MiB of the process, measured READINGS times.
     num_traces: number of times that the step was traced.
   """
 
-  first: float
-  steps: float
+  first_step: float
+  other_steps: float
   outside: float
   memory: list[float]
   num_traces: int
 
 
-def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> Cost:
+def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> RunCost:
   """Trains with the training loop of a run."""
   memory: list[float] = []
 
@@ -119,19 +119,21 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
       model = task.build_model()
     plan = TrainingPlan(strategy=strategy, train=config)
     trainer = TimedTrainer(task, model, make_optimizer(OptimizerConfig(), 1e-4), plan)
-    batches = iter(strategy.experimental_distribute_dataset(_batches(task, config)))
+    batches = iter(strategy.experimental_distribute_dataset(_training_batches(task, config)))
     trainer.train_steps(batches, tf.constant(1))  # traces
-    first, trainer.seconds = trainer.seconds, 0.0
+    first_step, trainer.seconds = trainer.seconds, 0.0
     checkpoints = CheckpointManager(files.join(directory, "checkpoints"), keep=1, model_config=task.model_config)
     log = MetricsLog(directory, first_step=1, total_steps=config.num_train_steps)
     start = time.perf_counter()
     trainer.train(batches, checkpoints, log, read_memory)
-    whole = time.perf_counter() - start
+    loop_seconds = time.perf_counter() - start
     log.close()
+    # The loop has saved a checkpoint at its end. Another save takes as long, so its time is subtracted.
     start = time.perf_counter()
     checkpoints.save(config.num_train_steps + 1, trainer.state())
-    save = time.perf_counter() - start  # takes as long as the save at the end of the run
-  return Cost(first, trainer.seconds, whole - trainer.seconds - save, memory, trainer.num_traces())
+    save_seconds = time.perf_counter() - start
+  outside = loop_seconds - trainer.seconds - save_seconds
+  return RunCost(first_step, trainer.seconds, outside, memory, trainer.num_traces())
 
 
 def main() -> None:
@@ -153,12 +155,12 @@ def main() -> None:
     model_config = dataclasses.replace(model_config, vocab_size=FLAGS.vocab_size)
   data = PretrainingConfig(input_file=FLAGS.input_file, masking=FLAGS.masking, spm_model_file=FLAGS.spm_model_file)
   task = PretrainingTask(model_config, data)
-  batch = seconds_per_batch(_batches(task, config))
+  batch = seconds_per_batch(_training_batches(task, config))
   cost = measure_run(task, config, strategy)
-  step, outside = cost.steps / (steps - 1), cost.outside / (steps - 1)
+  step, outside = cost.other_steps / (steps - 1), cost.outside / (steps - 1)  # seconds per step
   print(f"Machine: {machine.describe()}. {FLAGS.model}, {precision}, batches of {FLAGS.batch_size}, {steps} steps.\n")
   print("| | |\n|---|---|")
-  print(f"| a step | {step * 1e3:.1f} ms; the first one, which traces, {cost.first:.1f} s |")
+  print(f"| a step | {step * 1e3:.1f} ms; the first one, which traces, {cost.first_step:.1f} s |")
   print(f"| a batch of the input pipeline alone | {batch * 1e3:.2f} ms, {batch / step:.2%} of a step |")
   print(f"| the loop outside its steps | {outside * 1e3:.3f} ms per step, {outside / step:.2%} |")
   print(f"| traces of the step | {cost.num_traces} |")

@@ -2,8 +2,8 @@
 
   python benchmarks/bench_scaling.py --output_dir=benchmarks/results
 
-It writes a table and a figure. Each point is measured in a process of its own. The processes of a sweep stay alive and
-do one step each per round, so that changes of the machine's speed affect all of them.
+It writes a table and a figure. Each point is measured in a process of its own. In each round, every process of a sweep
+does one step, so that changes of the machine's speed affect all of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Point(NamedTuple):
     return self.batch_size * self.length
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
   """The measurement of a point.
 
   Attributes:
@@ -70,7 +70,7 @@ class Measured(NamedTuple):
 
 
 def sweeps(layers: int) -> dict[str, list[Point]]:
-  """The points of each sweep; its name says what grows.
+  """Returns the points of each sweep, by the name of the quantity that grows.
 
   Args:
     layers: number of layers in the sweeps over length and batch size.
@@ -86,8 +86,8 @@ def sweeps(layers: int) -> dict[str, list[Point]]:
   }
 
 
-def measure(points: list[Point], model: ModelConfig) -> list[Measured]:
-  """Measures all points in alternating rounds."""
+def measure(points: list[Point], model: ModelConfig) -> list[Measurement]:
+  """Measures all points in alternating rounds, and returns the measurements in the order of the points."""
   configs = [dataclasses.replace(model, num_hidden_layers=point.layers) for point in points]
   predictions = FLAGS.predictions
   peers = [
@@ -102,7 +102,7 @@ def measure(points: list[Point], model: ModelConfig) -> list[Measured]:
   for peer in peers:
     peer.close()
   return [
-    Measured(
+    Measurement(
       peer.seconds,
       peer.memory,
       costs.step_flops(config, batch_size=point.batch_size, seq_length=point.length, predictions=predictions),
@@ -111,9 +111,9 @@ def measure(points: list[Point], model: ModelConfig) -> list[Measured]:
   ]
 
 
-def row(sweep: str, point: Point, measured: Measured) -> str:
-  """A row of the table."""
-  scale = 1e6 / point.tokens  # seconds per step to microseconds per token
+def format_row(sweep: str, point: Point, measured: Measurement) -> str:
+  """Formats a row of the table."""
+  scale = 1e6 / point.tokens  # converts seconds per step to microseconds per token
   activations = "recomputed" if point.recompute_grad else "stored"
   return (
     f"| {sweep} | {point.batch_size} x {point.length} | {point.layers} | {activations} | {measured.median:.3f} | "
@@ -122,12 +122,12 @@ def row(sweep: str, point: Point, measured: Measured) -> str:
   )
 
 
-def draw(path: Path, results: dict[str, dict[Point, Measured]]) -> None:
+def draw_figure(path: Path, results: dict[str, dict[Point, Measurement]]) -> None:
   """Draws the figure: time per token by length and by batch size, memory by depth."""
   figure = figures.new_figure(12, 3.6)
   by_length, by_batch, by_depth = figure.subplots(1, 3)
 
-  def line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
+  def plot_line(axes: Any, xs: list[int], ys: list[float], label: str | None = None) -> None:
     axes.plot(xs, ys, marker="o", label=label)
     axes.set_xticks(xs, [str(x) for x in xs])
     axes.set_ylim(0, max([1.1 * y for y in ys] + [axes.get_ylim()[1]]))
@@ -136,13 +136,13 @@ def draw(path: Path, results: dict[str, dict[Point, Measured]]) -> None:
     points = results[sweep]
     axes.set_xscale("log", base=2)
     times = [1e6 * measured.median / point.tokens for point, measured in points.items()]
-    line(axes, [getattr(point, name) for point in points], times)
+    plot_line(axes, [getattr(point, name) for point in points], times)
     axes.set_ylabel("µs per token")
   by_length.set_xlabel(f"tokens in a sequence ({FLAGS.tokens} in a batch)")
   by_batch.set_xlabel("sequences of 128 tokens in a batch")
   for recompute, label in ((False, "activations stored"), (True, "--recompute_grad")):
     points = {point: value for point, value in results["depth"].items() if point.recompute_grad is recompute}
-    line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label)
+    plot_line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label)
   by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
   by_depth.set_ylabel("peak memory, MiB")
   by_depth.legend(frameon=False)
@@ -177,15 +177,15 @@ def main() -> None:
     "|---|---|---|---|---|---|---|---|",
   ]
   print("\n".join(lines), flush=True)
-  results: dict[str, dict[Point, Measured]] = {}
+  results: dict[str, dict[Point, Measurement]] = {}
   for sweep, points in sweeps(model.num_hidden_layers).items():
     results[sweep] = dict(zip(points, measure(points, model), strict=True))
-    new = [row(sweep, point, measured) for point, measured in results[sweep].items()]
-    print("\n".join(new), flush=True)
-    lines += new
-    # A sweep takes minutes, so the table is written after each one. If the next is stopped, nothing is lost.
+    rows = [format_row(sweep, point, measured) for point, measured in results[sweep].items()]
+    print("\n".join(rows), flush=True)
+    lines += rows
+    # A sweep takes minutes, so the table is written after each sweep. If the command is stopped, nothing is lost.
     (directory / f"{stem}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-  draw(directory / f"{stem}.png", results)
+  draw_figure(directory / f"{stem}.png", results)
 
 
 if __name__ == "__main__":

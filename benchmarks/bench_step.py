@@ -42,8 +42,8 @@ COLUMNS = (
 
 
 def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -> list[Peer]:
-  """Measures all libraries. The first one is the reference."""
-  # The processes start one after the other, since compilation uses all cores.
+  """Measures all libraries in alternating rounds."""
+  # Each process is ready before the next one starts, since compilation uses all cores.
   peers = [
     Peer(name, config, batch_size, length, FLAGS.predictions, precision, python=FLAGS.peers_python)
     for name in FLAGS.libraries
@@ -56,15 +56,16 @@ def measure(config: ModelConfig, batch_size: int, length: int, precision: str) -
   return peers
 
 
-def rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str]:
-  """A row of the table for each library. Its ratio is the median of the ratios of the rounds."""
+def format_rows(shape: str, precision: str, peers: list[Peer], flop: float) -> list[str]:
+  """Formats a row of the table for each library. The ratio to the first library is the median over the rounds."""
   lines = []
   for peer in peers:
     median = statistics.median(peer.seconds)
-    ratio = statistics.median(a / b for a, b in zip(peer.seconds, peers[0].seconds, strict=True))
+    rounds = zip(peer.seconds, peers[0].seconds, strict=True)
+    ratio = statistics.median(seconds / reference for seconds, reference in rounds)
     lines.append(
       f"| {shape} | {precision} | {peer.name} | {median:.3f} | {min(peer.seconds):.3f} to {max(peer.seconds):.3f} | "
-      f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first:.1f} | {peer.memory:,.0f} |"
+      f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first_step:.1f} | {peer.memory:,.0f} |"
     )
   return lines
 
@@ -80,7 +81,7 @@ def main() -> None:
     f"# A pretraining step beside other libraries, {time.strftime('%Y-%m-%d')}",
     "",
     f"Machine: {machine.describe()}. {FLAGS.model} without dropout, {FLAGS.predictions} masked positions; "
-    f"{FLAGS.rounds} rounds of {FLAGS.steps} steps each in turns. NumPy multiplies float32 matrices at {rate:.0f} "
+    f"{FLAGS.rounds} alternating rounds of {FLAGS.steps} steps. NumPy multiplies float32 matrices at {rate:.0f} "
     "GFLOP/s here. GFLOP/s of a step count the whole model, whether or not a library computes all of it.",
     "",
     "```",
@@ -94,9 +95,9 @@ def main() -> None:
   for shape, (batch_size, length) in shapes.items():
     flop = costs.step_flops(config, batch_size=batch_size, seq_length=length, predictions=FLAGS.predictions)
     for precision in FLAGS.precisions:
-      new = rows(shape, precision, measure(config, batch_size, length, precision), flop)
-      print("\n".join(new), flush=True)
-      lines += new
+      rows = format_rows(shape, precision, measure(config, batch_size, length, precision), flop)
+      print("\n".join(rows), flush=True)
+      lines += rows
   if FLAGS.output:
     Path(FLAGS.output).write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -7,14 +7,14 @@ import platform
 import resource
 from pathlib import Path
 
-# The environment variable for oneDNN's kernels, which importing albert sets.
-KERNELS = "TF_ENABLE_ONEDNN_OPTS"
-# Kinds of memory in /proc/self/status: the present resident memory, and its peak.
+# The environment variable that selects TensorFlow's kernels of oneDNN. Importing albert sets it.
+KERNELS_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+# Lines of /proc/self/status: the present resident memory, and its peak.
 NOW, PEAK = "VmRSS", "VmHWM"
 
 
 def describe() -> str:
-  """A description of the machine, such as "2 cores, AMD EPYC"."""
+  """Returns a description of the machine, such as "2 cores, AMD EPYC"."""
   try:
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("model name"))
@@ -24,7 +24,7 @@ def describe() -> str:
 
 
 def memory(kind: str = PEAK) -> float:
-  """The memory of this process in MiB.
+  """Returns the memory of this process in MiB.
 
   On Linux it is read from /proc, since the peak that getrusage reports may be that of the parent process.
 

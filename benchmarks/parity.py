@@ -37,8 +37,8 @@ from tests.parity.rows import Row, Unavailable  # noqa: E402
 FLAGS = flags.FLAGS
 LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiece", "torch", "transformers")
 
-# A comparison: yields its rows. The argument is an empty directory.
-Part = Callable[[Path], Iterable[Row]]
+# A comparison: it takes an empty directory for its files, and yields its rows.
+Comparison = Callable[[Path], Iterable[Row]]
 
 
 def _reference(directory: Path) -> Iterator[Row]:
@@ -71,7 +71,7 @@ def _optimizers(directory: Path) -> Iterator[Row]:
 
 
 def _addons(directory: Path) -> Iterator[Row]:
-  """Compares in this environment, or with --tfa_python in another one."""
+  """Compares with tensorflow-addons in this environment, or in the one that --tfa_python gives."""
   del directory
   from tests.parity import optimizers
 
@@ -80,10 +80,10 @@ def _addons(directory: Path) -> Iterator[Row]:
     return
   command = [FLAGS.tfa_python, "-m", "tests.parity.optimizers"]
   environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-  done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
-  if done.returncode:
-    raise Unavailable(f"--tfa_python: {(done.stderr.strip().splitlines() or ['failed without a message'])[-1]}")
-  for values in json.loads(done.stdout.splitlines()[-1]):
+  finished = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+  if finished.returncode:
+    raise Unavailable(f"--tfa_python: {(finished.stderr.strip().splitlines() or ['failed without a message'])[-1]}")
+  for values in json.loads(finished.stdout.splitlines()[-1]):
     yield Row(*values)
 
 
@@ -99,10 +99,10 @@ def _huggingface(directory: Path) -> Iterator[Row]:
     yield from huggingface.linear_head_rows(directory / f"head_{index}", *head)
   yield from huggingface.masked_lm_rows(directory / "masked_lm")
   yield from huggingface.squad_v2_rows(directory / "squad_v2")
-  for theirs, _ in huggingface.ACTIVATIONS:
+  for activation, _ in huggingface.ACTIVATIONS:
     for with_prefix in (True, False):
-      where = directory / f"saved_{theirs}_{with_prefix}"
-      yield from huggingface.saved_model_rows(where, theirs, with_prefix=with_prefix)
+      model_directory = directory / f"saved_{activation}_{with_prefix}"
+      yield from huggingface.saved_model_rows(model_directory, activation, with_prefix=with_prefix)
 
 
 def _trained(directory: Path) -> Iterator[Row]:
@@ -148,7 +148,7 @@ def _bfloat16(directory: Path) -> Iterator[Row]:
 
 
 # Name for --only -> title and comparison.
-PARTS: dict[str, tuple[str, Part]] = {
+COMPARISONS: dict[str, tuple[str, Comparison]] = {
   "reference": ("Model, losses and training, against the reference in NumPy float64 (tests/golden)", _reference),
   "original": ("Model, losses and training, against the original", _original),
   "optimizers": ("Optimizers", _optimizers),
@@ -162,11 +162,11 @@ PARTS: dict[str, tuple[str, Part]] = {
 }
 
 
-def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
+def compare(comparisons: Iterable[tuple[str, Comparison]]) -> tuple[str, int]:
   """Runs comparisons, and prints their rows.
 
   Args:
-    parts: title and comparison of each part.
+    comparisons: the title and the function of each comparison.
 
   Returns:
     The table as Markdown, and the number of rows that exceed their tolerance.
@@ -181,9 +181,9 @@ def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
   skipped = []
   log("| quantity | compared with | max difference | tolerance | ok |")
   log("|---|---|---|---|---|")
-  for title, part in parts:
+  for title, comparison in comparisons:
     with tempfile.TemporaryDirectory() as directory:
-      rows = iter(part(Path(directory)))
+      rows = iter(comparison(Path(directory)))
       try:
         first = next(rows)
       except Unavailable as reason:
@@ -193,7 +193,7 @@ def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
       for row in (first, *rows):
         num_failed += not row.ok
         log(
-          f"| {row.what} | {row.against} | {_number(row.difference)} | {_number(row.tolerance)} | "
+          f"| {row.what} | {row.against} | {_format_number(row.difference)} | {_format_number(row.tolerance)} | "
           f"{'yes' if row.ok else 'NO'} |"
         )
   if skipped:
@@ -203,18 +203,18 @@ def measure(parts: Iterable[tuple[str, Part]]) -> tuple[str, int]:
   return "\n".join(lines) + "\n", num_failed
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
   return "0" if value == 0 else f"{value:.1e}" if abs(value) < 1 else f"{value:g}"
 
 
-def _versions() -> str:
-  found = []
+def _describe_versions() -> str:
+  versions = []
   for name in LIBRARIES:
     try:
-      found.append(f"{name} {importlib.metadata.version(name)}")
+      versions.append(f"{name} {importlib.metadata.version(name)}")
     except importlib.metadata.PackageNotFoundError:
       continue
-  return f"Python {platform.python_version()}, {', '.join(found)}"
+  return f"Python {platform.python_version()}, {', '.join(versions)}"
 
 
 def main() -> None:
@@ -222,13 +222,13 @@ def main() -> None:
     path = getattr(FLAGS, name)
     if path and not files.exists(path):
       raise UserError(f"--{name}={path}: no such file or directory")
-  table, num_failed = measure([PARTS[name] for name in FLAGS.only or PARTS])
+  table, num_failed = compare([COMPARISONS[name] for name in FLAGS.only or COMPARISONS])
   today = datetime.date.today().isoformat()
   path = files.join(FLAGS.output_dir, "_".join(["parity", today, *(FLAGS.only or [])]) + ".md")
   files.makedirs(FLAGS.output_dir)
   heading = (
-    f"# Parity, {today}\n\n{_versions()}, {platform.machine()}. Made by `benchmarks/parity.py`. Each difference is "
-    "the largest absolute\none in float32, unless its row says that it is relative or a number.\n\n"
+    f"# Parity, {today}\n\n{_describe_versions()}, {platform.machine()}. Made by `benchmarks/parity.py`. Each "
+    "difference is the largest absolute\none in float32, unless its row says that it is relative or a number.\n\n"
   )
   files.write_atomically(path, heading + table)
   print(f"\nwritten to {path}", flush=True)
@@ -262,7 +262,7 @@ if __name__ == "__main__":
   flags.DEFINE_string(
     "tfa_python", "", "Python interpreter of an environment with tensorflow-addons (see make test-tfa)"
   )
-  flags.DEFINE_multi_enum("only", None, list(PARTS), "a comparison to make, instead of all; may be repeated")
+  flags.DEFINE_multi_enum("only", None, list(COMPARISONS), "a comparison to make, instead of all; may be repeated")
   flags.DEFINE_string(
     "output_dir",
     str(ROOT / "benchmarks" / "results"),

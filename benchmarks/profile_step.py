@@ -24,11 +24,11 @@ from albert import app  # noqa: E402
 from albert.config.model import MODELS  # noqa: E402
 from albert.experiments import costs  # noqa: E402
 from benchmarks import machine  # noqa: E402
-from benchmarks.peers.client import arguments, parse_shape, without_dropout  # noqa: E402
+from benchmarks.peers.client import make_arguments, parse_shape, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Kind -> parts of the names of its operations; the first kind that matches counts. oneDNN's operations have other names
-# than TensorFlow's, such as _MklFusedMatMul.
+# Kind -> parts of the names of its operations. An operation is of the first kind that matches. The names of oneDNN's
+# operations, such as _MklFusedMatMul, contain the names of TensorFlow's.
 KINDS = {
   "products of attention": ("BatchMatMul",),
   "matrix products": ("MatMul", "Einsum"),
@@ -39,13 +39,13 @@ KINDS = {
 }
 
 
-def kind_of(operation: str) -> str:
-  """The kind of an operation with a name such as _MklFusedMatMul."""
+def find_kind(operation: str) -> str:
+  """Returns the kind of an operation with a name such as _MklFusedMatMul."""
   return next(kind for kind, parts in KINDS.items() if any(part in operation for part in parts))
 
 
 def seconds_by_operation(directory: str) -> dict[str, float]:
-  """Operation -> seconds, from the profile in a directory."""
+  """Reads the profile in a directory, and returns the seconds of each operation."""
   from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
   (path,) = Path(directory).rglob("*.xplane.pb")
@@ -56,7 +56,7 @@ def seconds_by_operation(directory: str) -> dict[str, float]:
     names = {number: metadata.name for number, metadata in plane.event_metadata.items()}
     for line in plane.lines if "CPU" in plane.name else ():
       for event in line.events:
-        # Kernels are recorded as node:Operation. Events such as Class::Method and "Function: name" wait for kernels.
+        # Events with names such as node:Operation are kernels. Others, such as Class::Method, wait for kernels.
         if match := re.fullmatch(r".*[^:]:(\w+)", names[event.metadata_id]):
           seconds[match[1]] += event.duration_ps / 1e12
   return seconds
@@ -68,34 +68,34 @@ def main() -> None:
   from benchmarks.peers import albert_tf  # imports TensorFlow, so only after the flags are checked
 
   model = without_dropout(FLAGS.model)
-  options = albert_tf.parse(arguments(model, batch_size, length, FLAGS.predictions, FLAGS.precision))
-  step = albert_tf.make_step(options)
-  step(1)
-  times = []
+  options = albert_tf.parse_options(make_arguments(model, batch_size, length, FLAGS.predictions, FLAGS.precision))
+  do_steps = albert_tf.make_step(options)
+  do_steps(1)  # compiles
+  step_seconds = []
   for _ in range(FLAGS.steps):
     start = time.perf_counter()
-    step(1)
-    times.append(time.perf_counter() - start)
+    do_steps(1)
+    step_seconds.append(time.perf_counter() - start)
   import tensorflow as tf
 
   with tempfile.TemporaryDirectory() as directory:
     tf.profiler.experimental.start(directory)
-    step(1)
+    do_steps(1)
     tf.profiler.experimental.stop()
     by_operation = seconds_by_operation(directory)
   by_kind: dict[str, float] = dict.fromkeys(KINDS, 0.0)
   for operation, seconds in by_operation.items():
-    by_kind[kind_of(operation)] += seconds
+    by_kind[find_kind(operation)] += seconds
   flop = costs.step_flops(model, batch_size=batch_size, seq_length=length, predictions=FLAGS.predictions)
-  median = statistics.median(times)
+  median = statistics.median(step_seconds)
   print(
     f"Machine: {machine.describe()}. {FLAGS.model}, {FLAGS.shape}, {FLAGS.precision}: {median:.3f} s a step, median of "
     f"{FLAGS.steps}, {flop / median / 1e9:.0f} GFLOP/s; NumPy multiplies matrices at {costs.matrix_flops() / 1e9:.0f}."
   )
   print("\n| | busy s | share |\n|---|---|---|")
-  whole = sum(by_kind.values())
+  total = sum(by_kind.values())
   for kind, seconds in sorted(by_kind.items(), key=lambda item: -item[1]):
-    print(f"| {kind} | {seconds:.3f} | {seconds / whole:.1%} |")
+    print(f"| {kind} | {seconds:.3f} | {seconds / total:.1%} |")
 
 
 if __name__ == "__main__":

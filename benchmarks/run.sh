@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What `make bench` runs: data preparation, on the documentation of the installed packages; what the training loop costs
-# beside its steps; a step of pretraining beside other libraries, and as length, batch and depth grow.
+# The benchmarks that `make bench` runs: data preparation on the docstrings of the installed packages, the costs of the
+# training loop besides its steps, and a step of pretraining (compared with other libraries, profiled, and for growing
+# length, batch and depth).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

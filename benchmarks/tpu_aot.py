@@ -4,7 +4,8 @@
   python benchmarks/tpu_aot.py --steps=pretraining --models=albert_base --lengths=512 --chips=v3
 
 For each program it searches the largest batch per core that fits. Every compilation is recorded as a line of
-tpu_aot_trials.jsonl in --output_dir, so the same command resumes where it stopped. The table is tpu_aot_DATE.md.
+tpu_aot_trials.jsonl in --output_dir, so if the command was stopped, the same command continues there. The table is
+tpu_aot_DATE.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks.tpu.protocol import ENVIRONMENT, Failed, Worker  # noqa: E402
+from benchmarks.tpu.protocol import ENVIRONMENT, RequestFailed, Worker  # noqa: E402
 
 os.environ.update(ENVIRONMENT)  # before TensorFlow loads libtpu
 
@@ -60,7 +61,7 @@ def check_profile() -> None:
 
 
 def distinct_models() -> list[str]:
-  """Names of MODELS, those in SIZES first. If two names stand for the same model, only one is included."""
+  """Returns the names of MODELS, those in SIZES first. If two names stand for the same model, only one is included."""
   names: dict[Any, str] = {}
   for name in (*SIZES, *MODELS):
     names.setdefault(MODELS[name], name)
@@ -68,7 +69,7 @@ def distinct_models() -> list[str]:
 
 
 def all_programs() -> Iterator[Program]:
-  """All programs of the table, the most informative ones first."""
+  """Yields all programs of the table, the most informative ones first."""
   for length, model in itertools.product(LENGTHS, SIZES):
     yield Program(step="pretraining", model=model, length=length)
   for model in SIZES:
@@ -83,7 +84,7 @@ def all_programs() -> Iterator[Program]:
 
 
 def selected_programs() -> list[Program]:
-  """The programs that the flags select, without repetitions."""
+  """Returns the programs that the flags select, without repetitions."""
   filters = {"step": FLAGS.steps, "model": FLAGS.models, "length": [int(length) for length in FLAGS.lengths]}
   programs = list(dict.fromkeys(all_programs()))
   for name, values in filters.items():
@@ -94,8 +95,8 @@ def selected_programs() -> list[Program]:
   return programs
 
 
-def first_guess(program: Program) -> int:
-  """The first batch size to try.
+def estimate_batch(program: Program) -> int:
+  """Estimates the largest batch size that fits, to begin the search with it.
 
   It assumes that a core stores about 10 numbers of two bytes for each token, layer and hidden unit.
   """
@@ -107,11 +108,14 @@ def first_guess(program: Program) -> int:
   return max(1, (12 << 30) // bytes_per_sequence)
 
 
-class Bench:
+class TrialRecorder:
   """Compiles programs, and records every trial in a file.
 
   Args:
     path: the file of trials, in JSON lines. Its trials are not repeated.
+
+  Attributes:
+    trials: (program, name of the chip) -> batch size -> result of the compilation.
   """
 
   def __init__(self, path: Path):
@@ -123,63 +127,63 @@ class Bench:
       self.trials.setdefault(key, {})[values["batch_size"]] = values["trial"]
     self._lowering = Worker("benchmarks.tpu.lowering")
     self._compiler = Worker("benchmarks.tpu.compiler")
-    self._lowered: dict[int, dict[str, Any]] = {}
+    self._lowered: dict[int, dict[str, Any]] = {}  # batch size -> result of lowering the present program
 
   def run(self, program: Program, chips: list[str], directory: Path) -> None:
-    """Searches the largest batch of `program` on each chip.
+    """Searches the largest batch of `program` on each chip. `directory` is for temporary files.
 
     Raises:
-      Failed: the program cannot be lowered or compiled.
+      RequestFailed: the program cannot be lowered or compiled.
     """
     try:
-      self._run(program, chips, directory)
+      self._search(program, chips, directory)
     finally:
       self._lowering.close()  # also frees the memory that TensorFlow holds for the program
       self._compiler.close()
       for batch in self._lowered:
-        self._file(directory, batch).unlink(missing_ok=True)
+        self._program_file(directory, batch).unlink(missing_ok=True)
       self._lowered.clear()
 
-  def _run(self, program: Program, chips: list[str], directory: Path) -> None:
+  def _search(self, program: Program, chips: list[str], directory: Path) -> None:
     for chip in chips:
       trials = self.trials.setdefault((program, chip), {})
-      while (batch := self._next(program, chip)) is not None:
-        trial = self._try(program, chip, batch, directory)
+      while (batch := self._next_batch(program, chip)) is not None:
+        trial = self._compile(program, chip, batch, directory)
         trials[batch] = trial
         values = {"program": dataclasses.asdict(program), "chip": chip, "batch_size": batch, "trial": trial}
         with self.path.open("a", encoding="utf-8") as file:
           file.write(json.dumps(values) + "\n")
-        print(report.trial_line(program, chip, batch, trial), flush=True)
+        print(report.format_trial(program, chip, batch, trial), flush=True)
 
-  def _next(self, program: Program, chip: str) -> int | None:
+  def _next_batch(self, program: Program, chip: str) -> int | None:
     trials, parts = self.trials[program, chip], program.gradient_accumulation_steps
-    return search.next_batch(trials, CHIPS[chip].hbm, self._guess(program, chip), parts)
+    return search.next_batch(trials, CHIPS[chip].hbm, self._first_batch(program, chip), parts)
 
-  def _guess(self, program: Program, chip: str) -> int:
-    """The batch size to begin with.
+  def _first_batch(self, program: Program, chip: str) -> int:
+    """Chooses the batch size to begin with.
 
-    The best guess is the largest one that fits on another chip, with another head, or for version 2 of the model.
+    It is the largest one that fits for a similar program: the same one on another chip, one with another head, or one
+    with version 2 of the model, which has no dropout. Without trials of such programs it is estimated.
     """
-    another_chip = [self.trials.get((program, other), {}) for other in CHIPS if other != chip]
-    heads = [dataclasses.replace(program, step=step) for step in HEADS if program.step in HEADS]
-    another_head = [self.trials.get((head, chip), {}) for head in heads]
-    v2 = dataclasses.replace(program, model=program.model.removesuffix("_v1"))  # the same model without dropout
-    for known in (another_chip, another_head, [self.trials.get((v2, chip), {})]):
-      tried = [batch for trials in known for batch in trials]
-      fitting = [batch for trials in known for batch, trial in trials.items() if search.fits(trial)]
-      if tried:
-        return max(fitting) if fitting else min(tried)
-    return first_guess(program)
+    on_other_chips = [(program, other) for other in CHIPS if other != chip]
+    with_other_heads = [(dataclasses.replace(program, step=step), chip) for step in HEADS if program.step in HEADS]
+    with_version_2 = [(dataclasses.replace(program, model=program.model.removesuffix("_v1")), chip)]
+    for similar in (on_other_chips, with_other_heads, with_version_2):
+      trials = [trial for key in similar for trial in self.trials.get(key, {}).items()]
+      fitting = [batch for batch, result in trials if search.fits(result)]
+      if trials:
+        return max(fitting) if fitting else min(batch for batch, _ in trials)
+    return estimate_batch(program)
 
-  def _try(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
-    path = str(self._file(directory, batch))
+  def _compile(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
+    path = str(self._program_file(directory, batch))
     if batch not in self._lowered:
       request = {"program": dataclasses.asdict(program), "batch_size": batch, "num_replicas": NUM_CORES, "path": path}
       self._lowered[batch] = self._lowering.ask(request)
     return self._lowered[batch] | self._compiler.ask({"path": path, "chip": chip})
 
   @staticmethod
-  def _file(directory: Path, batch: int) -> Path:
+  def _program_file(directory: Path, batch: int) -> Path:
     return directory / f"batch-{batch}.mlir"
 
 
@@ -187,18 +191,18 @@ def main() -> None:
   programs = selected_programs()
   output = Path(FLAGS.output_dir)
   output.mkdir(parents=True, exist_ok=True)
-  bench = Bench(output / TRIALS)
+  recorder = TrialRecorder(output / TRIALS)
   failures: list[str] = []
   if not FLAGS.report_only:
     check_profile()
     with tempfile.TemporaryDirectory() as directory:
       for program in programs:
         try:
-          bench.run(program, FLAGS.chips, Path(directory))
-        except (Failed, RunError) as error:  # the other programs may succeed
+          recorder.run(program, FLAGS.chips, Path(directory))
+        except (RequestFailed, RunError) as error:  # the other programs may succeed
           failures.append(f"{report.describe(program)} {program.model} {program.length}: {str(error)[:500]}")
           print(f"FAILED: {failures[-1]}", file=sys.stderr, flush=True)
-  print(f"written to {report.write(bench.trials, output)}")
+  print(f"written to {report.write(recorder.trials, output)}")
   if failures:
     raise RunError(f"{len(failures)} of {len(programs)} programs failed, the first is {failures[0]}")
 

@@ -40,12 +40,12 @@ from data_prep.runners.workspace import Workspace, resume
 from data_prep.settings import PreparationSettings
 
 FLAGS = flags.FLAGS
-# The words after -- on the command line.
+# The words after -- on the command line, which are flags of Apache Beam.
 _beam_flags: list[str] = []
 
 
 def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
-  """Writes the shards of a job and their manifest. A job that was stopped before is continued.
+  """Writes the shards of a job and their manifest. If an earlier command was stopped, this one continues its work.
 
   Args:
     job: the job.
@@ -65,7 +65,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
       return _prepare(job, runner, tokenizer, workspace)
   except UserError as error:
     with contextlib.suppress(OSError, UserError, RunError):
-      workspace.keep_after(error)
+      workspace.keep_finished_files(error)
     raise
   finally:
     workspace.close()
@@ -126,8 +126,8 @@ def _job_from_flags() -> Job:
   )
 
 
-def _runner() -> Runner:
-  """The runner that --runner selects.
+def _select_runner() -> Runner:
+  """Returns the runner that --runner selects.
 
   Raises:
     UserError: Apache Beam is not installed, or its flags are given without --runner=beam.
@@ -143,7 +143,7 @@ def _runner() -> Runner:
   return beam_runner.make_runner(tuple(_beam_flags))
 
 
-def _report(manifest: Manifest, output_dir: str) -> None:
+def _print_summary(manifest: Manifest, output_dir: str) -> None:
   labels = ", ".join(f"{count} with label {label}" for label, count in manifest.label_counts.items())
   print(
     f"{output_dir}: {manifest.num_examples} examples ({labels}) in {len(manifest.shards)} shards from "
@@ -154,19 +154,19 @@ def _report(manifest: Manifest, output_dir: str) -> None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
     if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
       print(warning, file=sys.stderr)
-  # The unit of ru_maxrss is KiB, on macOS a byte.
-  scale = 1 if sys.platform == "darwin" else 1024
-  peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-  print(f"peak memory of a process: {peak * scale / 1e6:.0f} MB")
+  # ru_maxrss is in KiB, on macOS in bytes.
+  bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+  peak = max(resource.getrusage(processes).ru_maxrss for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+  print(f"peak memory of a process: {peak * bytes_per_unit / 1e6:.0f} MB")
 
 
 def main() -> None:
   job = _job_from_flags()
   try:
-    manifest = prepare(job, _runner())
+    manifest = prepare(job, _select_runner())
   except Interrupted as stop:
     raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
-  _report(manifest, job.output_dir)
+  _print_summary(manifest, job.output_dir)
 
 
 def run_command() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from data_prep.sentences import split_sentences
 
@@ -19,26 +20,31 @@ _PROSE_DIRECTIVES = frozenset(
   }
 )  # fmt: skip
 _DIRECTIVE = re.compile(r"\.\.\s+(?:\|[^|]*\|\s+)?([\w:+-]+?)::(?:\s+(.*))?$")
-_COMMENT = re.compile(r"\.\.(\s|$)")  # also link targets, footnotes and citations
-_FENCE = re.compile(r"(`{3,}|~{3,})")
-_FIELD = re.compile(
+# Comments of reStructuredText; link targets, footnotes and citations begin in the same way.
+_COMMENT = re.compile(r"\.\.(\s|$)")
+_FENCE = re.compile(r"(`{3,}|~{3,})")  # the first line of a fenced block of code
+_FIELD = re.compile(  # :param name:
   r":(?:param|parameter|arg|type|rtype|return|returns|raises|raise|var|ivar|cvar|keyword|kwarg)\b[^:]*:\s*"
 )
-_OPTION = re.compile(r":[\w-]+:(\s|$)")
-_RULE = re.compile(r"([^\w\s])\1{2,}$")
+_OPTION = re.compile(r":[\w-]+:(\s|$)")  # an option of a directive, such as :hidden:
+_RULE = re.compile(r"([^\w\s])\1{2,}$")  # a horizontal rule or an underline, such as ---
 _GRID_TABLE = re.compile(r"[|+]")
 _SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
+# The line "name : type", with which numpydoc describes a parameter.
 _TYPED_NAME = re.compile(r"`{0,2}\*{0,2}([A-Za-z_]\w*)(?:\s*,\s*\*{0,2}\w+)*`{0,2}\s+:(?:\s.*)?$")
+# The heading of a section: a name from one of three lists, for sections that are lists of entries, for sections without
+# prose, and for other sections. A heading in Google's style ends with a colon.
 _SECTION = re.compile(
-  r"((?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
-  r"(see also|references?|methods)?"
+  r"(?P<list>(?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
+  r"(?P<no_prose>see also|references?|methods)?"
   r"(?:returns?|yields?|receives|notes?|warnings?|inputs?|outputs?|(?:input|output) shape|description|summary"
-  r"|compatibility|examples?|usage|call arguments|eager compatibility|tips?|todo)?\s*(:?)$",
+  r"|compatibility|examples?|usage|call arguments|eager compatibility|tips?|todo)?\s*(?P<colon>:?)$",
   re.I,
 )
 
-_INLINE = (
+# Patterns of inline markup and their replacements, in the order in which they are applied.
+_INLINE_MARKUP = (
   (re.compile(r"\[([^\]\[]+)\]\((?:https?:|#|\.|/)[^)\s]*\)"), r"\1"),  # [text](link)
   (re.compile(r":(?:\w+:)?[\w-]+:`([^`<]*?)\s*<[^`>]*>`"), r"\1"),  # :role:`text <target>`
   (re.compile(r"(?::(?:\w+:)?[\w-]+:)?`[~!]([^`]*?\.)?([^`.]*)`"), r"\2"),  # :role:`~package.name`
@@ -53,7 +59,8 @@ _INLINE = (
   (re.compile(r"\s*\(\s*(?:see)?\s*\)"), ""),  # empty parentheses, from which a link was removed
   (re.compile(r" (?=[,.;:!?](?:\s|$))"), ""),
 )
-_WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
+_ENGLISH_WORD = re.compile(r"[A-Za-z][a-z]*(?:['’-][a-z]+)*")
+# Symbols that are frequent in code and rare in prose.
 _CODE = re.compile(
   r"[{}\\^~|#@$]|;\s*\w+\(|::|[-=]>|\[[^\]]*[:\]]\]|%\(|\.\.\.\S|\S/\S*/\S|[-+*/<>=]{3}|\*\*|\s[+*=]+\s"
 )
@@ -71,9 +78,12 @@ def _indent(line: str) -> int:
   return len(line) - len(line.lstrip())
 
 
-def _without_blocks(lines: list[str]) -> Iterator[str]:
-  """Removes fenced, literal and doctest blocks, directives, tables and horizontal rules."""
-  position = 0
+def _drop_blocks(lines: list[str]) -> Iterator[str]:
+  """Yields the lines without fenced, literal and doctest blocks, directives, tables and horizontal rules.
+
+  A dropped block is replaced by one blank line, so that the paragraphs around it stay apart.
+  """
+  position = 0  # index of the next line
   skip_deeper_than = -1  # inside a block: its lines are indented more than this; -1 outside
   while position < len(lines):
     line = lines[position].rstrip()
@@ -112,15 +122,32 @@ def _without_blocks(lines: list[str]) -> Iterator[str]:
     yield line
 
 
+class _SkippedSection(NamedTuple):
+  """A section without prose, such as "See also". Its lines are dropped.
+
+  Attributes:
+    is_google: whether the heading is in Google's style. Such a section ends at the first line that is not indented
+      more than the heading; a section of another style ends at the next heading.
+    indent: the indentation of the heading.
+  """
+
+  is_google: bool
+  indent: int
+
+  def ends_before(self, indent: int) -> bool:
+    """Whether a line with this indentation, which is not a heading, is after the section."""
+    return self.is_google and indent <= self.indent
+
+
 class _Paragraphs:
   """Joins the lines of each paragraph, list item and description of a parameter into one line.
 
   Attributes:
-    done: the joined lines.
+    joined: the joined lines, one string for each paragraph.
   """
 
   def __init__(self) -> None:
-    self.done: list[str] = []
+    self.joined: list[str] = []
     self._lines: list[str] = []  # the lines of the current paragraph
     self._indent = 0  # the indentation of its first line
     self._has_hanging_indent = False  # whether its other lines are indented more than the first one
@@ -128,31 +155,33 @@ class _Paragraphs:
     # In a Google section of "name: text" entries: their indentation, -1 before the first entry.
     self._entry_indent = -1
     self._in_entries = False
-    # In a section without prose: whether it is a Google section, and the indentation of its heading.
-    self._skip: tuple[bool, int] | None = None
+    self._skipped_section: _SkippedSection | None = None  # the section without prose that the next line is in
 
   def flush(self) -> None:
+    """Ends the current paragraph."""
     if self._lines:
-      self.done.append(" ".join(self._lines))
+      self.joined.append(" ".join(self._lines))
     self._lines = []
 
   def add(self, line: str) -> None:
+    """Adds the next line of the docstring."""
     text, indent = line.strip(), _indent(line)
     if not text:
       self.flush()
     elif (section := _SECTION.match(text)) and len(text) > 1:
       self._begin_section(section, indent)
-    elif self._skip is None or (self._skip[0] and indent <= self._skip[1]):
-      self._skip = None
+    elif self._skipped_section is None or self._skipped_section.ends_before(indent):
+      self._skipped_section = None
       self._add_text(text, indent)
 
   def _begin_section(self, section: re.Match[str], indent: int) -> None:
     self.flush()
+    is_google = bool(section["colon"])
     self._parameter = ""
-    self._in_entries, self._entry_indent = bool(section.group(1) and section.group(3)), -1
-    self._skip = (bool(section.group(3)), indent) if section.group(2) else None
-    if self._skip is None:
-      self.done.append(f"{section.group().rstrip(': ').capitalize()}:")
+    self._in_entries, self._entry_indent = bool(section["list"]) and is_google, -1
+    self._skipped_section = _SkippedSection(is_google, indent) if section["no_prose"] else None
+    if self._skipped_section is None:
+      self.joined.append(f"{section.group().rstrip(': ').capitalize()}:")
 
   def _add_text(self, text: str, indent: int) -> None:
     typed = _TYPED_NAME.match(text)
@@ -177,8 +206,8 @@ class _Paragraphs:
     return bool(self._lines) and self._has_hanging_indent and indent > self._indent
 
 
-def _plain(paragraph: str) -> str:
-  for pattern, replacement in _INLINE:
+def _remove_inline_markup(paragraph: str) -> str:
+  for pattern, replacement in _INLINE_MARKUP:
     paragraph = pattern.sub(replacement, paragraph)
   return paragraph.strip()
 
@@ -192,12 +221,12 @@ def _is_prose(sentence: str) -> bool:
   if sentence.count("(") != sentence.count(")"):
     return False
   tokens = sentence.split()
-  words = [token for token in tokens if _WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
+  words = [token for token in tokens if _ENGLISH_WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
   return len(words) >= max(_MIN_WORDS, 0.4 * len(tokens))
 
 
 def docstring_sentences(docstring: str) -> list[str]:
-  """The sentences of prose in a docstring, in order. There may be none.
+  """Returns the sentences of prose in a docstring, in order. There may be none.
 
   Args:
     docstring: a docstring without its common indentation.
@@ -206,21 +235,21 @@ def docstring_sentences(docstring: str) -> list[str]:
     The sentences. The heading of a section, such as "Returns:", is a sentence of its own.
   """
   paragraphs = _Paragraphs()
-  for line in _without_blocks(docstring.expandtabs().splitlines()):
+  for line in _drop_blocks(docstring.expandtabs().splitlines()):
     paragraphs.add(line)
   paragraphs.flush()
   sentences: list[str] = []
-  for paragraph in map(_plain, paragraphs.done):
+  for paragraph in map(_remove_inline_markup, paragraphs.joined):
     if is_heading(paragraph):
-      if sentences and is_heading(sentences[-1]):  # the section before had no prose
+      if sentences and is_heading(sentences[-1]):  # the previous section has no prose: its heading is dropped
         sentences.pop()
       sentences.append(paragraph)
       continue
     for sentence in split_sentences(paragraph):
       # Summaries and descriptions of parameters often have no full stop.
-      ended = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
-      if _is_prose(ended):
-        sentences.append(ended)
+      punctuated = sentence if sentence[-1] in ".!?:,;\"')" else f"{sentence}."
+      if _is_prose(punctuated):
+        sentences.append(punctuated)
   return sentences[:-1] if sentences and is_heading(sentences[-1]) else sentences
 
 
@@ -232,7 +261,7 @@ def is_heading(sentence: str) -> bool:
 def is_list_heading(sentence: str) -> bool:
   """Whether a sentence is the heading of a list of parameters, attributes, properties or errors."""
   section = _SECTION.match(sentence)
-  return sentence.endswith(":") and section is not None and section.group(1) is not None
+  return sentence.endswith(":") and section is not None and section["list"] is not None
 
 
 def sentence_key(sentence: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads and tokenizes the documents of a range of text.
+"""Reads and tokenizes the documents in ranges of text.
 
 A document ends at a blank line or at the end of a file. Every other line is a sentence.
 """
@@ -19,7 +19,7 @@ from data_prep import text_checks
 from data_prep.text_files import BYTE_ORDER_MARK, cut_line, is_gzip
 from data_prep.units import UNIT_BYTES, TextRange, read_range
 
-# Characters that are tokenized together.
+# Sentences are tokenized in batches of about this many characters.
 _BATCH_CHARS = 1 << 18
 _BLOCK_BYTES = 1 << 20
 
@@ -52,7 +52,7 @@ class Documents:
   """Tokenized documents, concatenated.
 
   Attributes:
-    ids: int32 [T], token ids. They include no special tokens but the separators of `merge_documents`.
+    ids: int32 [T], token ids, without special tokens except the separators that `merge_documents` inserts.
     word_starts: bool [T], whether the token starts a word. The first token of a sentence always does; a separator
       never does.
     sentence_ends: int64 [N], the position in T after each sentence, ascending. No sentence is empty. A separator is a
@@ -81,7 +81,7 @@ class Counts:
     documents: number of documents, dropped ones included.
     tokens: number of their tokens.
     dropped: number of documents dropped because they are too short.
-    cut: number of times that a document was cut in two because it has no blank line for too long.
+    cut: number of times that a document was cut in two because it is longer than a unit of text.
     unknown: number of <unk> tokens.
   """
 
@@ -105,7 +105,7 @@ class Counts:
 
 
 def _count_line_ends(text_range: TextRange, stop: int) -> int:
-  """Number of line ends before byte `stop` of the range's file."""
+  """Counts the line ends before byte `stop` of the range's file (of a GZIP file: of its decompressed text)."""
   with files.open_file(text_range.path) as file:
     stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(text_range.path) else file
     total = 0
@@ -140,9 +140,9 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      number = _count_line_ends(text_range, offset) + 1
+      line_number = _count_line_ends(text_range, offset) + 1
       raise UserError(
-        f"{text_range.path}, line {number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
+        f"{text_range.path}, line {line_number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
         "convert the file to UTF-8, for example with iconv"
       ) from error
     if BYTE_ORDER_MARK in text:
@@ -151,7 +151,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
     if not text:
       sentences = []
     else:
-      if not sentences:
+      if not sentences:  # the document keeps this list, to which the next lines are added
         documents.append(TextDocument(text_range.ordinal, offset, sentences))
       sentences.extend(cut_line(text))
     offset += len(line) + 1
@@ -162,7 +162,7 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
 
 
 def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-  """The token ids of all sentences, concatenated (int32 [T]), and the number of tokens of each sentence (int64 [N])."""
+  """Returns the token ids of all sentences, concatenated (int32 [T]), and each sentence's length (int64 [N])."""
   ids: list[np.ndarray] = [np.zeros(0, np.int32)]
   lengths: list[np.ndarray] = [np.zeros(0, np.int64)]
   start, chars = 0, 0
@@ -170,9 +170,9 @@ def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarr
     chars += len(sentence)
     if chars >= _BATCH_CHARS or index == len(sentences) - 1:
       batch = tokenizer.encode_batch(sentences[start : index + 1])
-      count = np.fromiter(map(len, batch), np.int64, len(batch))
-      ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(count.sum())))
-      lengths.append(count)
+      batch_lengths = np.fromiter(map(len, batch), np.int64, len(batch))
+      ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(batch_lengths.sum())))
+      lengths.append(batch_lengths)
       start, chars = index + 1, 0
   return np.concatenate(ids), np.concatenate(lengths)
 
@@ -204,15 +204,14 @@ def load_documents(
     texts += documents_of_range
   ids, lengths = _tokenize(tokenizer, list(itertools.chain.from_iterable(text.sentences for text in texts)))
   num_sentences = np.fromiter((len(text.sentences) for text in texts), np.int64, len(texts))
-  token_ends = np.concatenate([[0], np.cumsum(lengths)])
-  sentence_ends, word_starts = cut_long_sentences(
-    token_ends[1:][lengths > 0], tokenizer.word_starts[ids], max_num_tokens
-  )
+  sentence_splits = np.concatenate([[0], np.cumsum(lengths)])
+  nonempty_sentence_ends = sentence_splits[1:][lengths > 0]
+  sentence_ends, word_starts = cut_long_sentences(nonempty_sentence_ends, tokenizer.word_starts[ids], max_num_tokens)
   documents = Documents(
     ids=ids,
     word_starts=word_starts,
     sentence_ends=sentence_ends,
-    splits=token_ends[np.concatenate([[0], np.cumsum(num_sentences)])],
+    splits=sentence_splits[np.concatenate([[0], np.cumsum(num_sentences)])],
     file_ordinals=np.fromiter((text.file_ordinal for text in texts), np.int64, len(texts)),
     offsets=np.fromiter((text.offset for text in texts), np.int64, len(texts)),
   )
@@ -226,7 +225,7 @@ def cut_long_sentences(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Cuts sentences longer than `max_num_tokens`, so that no text is lost.
 
-  A sentence is cut where a word starts, or after `max_num_tokens` tokens if no word starts before.
+  A sentence is cut where a word starts, or after `max_num_tokens` tokens if no word starts before that.
 
   Args:
     sentence_ends: int64 [N], the position after each sentence.
@@ -251,22 +250,23 @@ def cut_long_sentences(
 
 
 def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
-  """The documents with at least `min_words` words."""
+  """Returns the documents with at least `min_words` words."""
   splits = documents.splits
-  words_before = np.concatenate([[0], np.cumsum(documents.word_starts)])[splits]
-  keep = np.diff(words_before) >= min_words
-  if keep.all():
+  words_before_document = np.concatenate([[0], np.cumsum(documents.word_starts)])[splits]
+  is_kept = np.diff(words_before_document) >= min_words
+  if is_kept.all():
     return documents
-  keep_token = np.repeat(keep, np.diff(splits))
-  kept_before = np.concatenate([[0], np.cumsum(keep_token)])
-  keep_sentence = keep[np.searchsorted(splits, documents.sentence_ends) - 1]
+  token_is_kept = np.repeat(is_kept, np.diff(splits))
+  sentence_is_kept = is_kept[np.searchsorted(splits, documents.sentence_ends) - 1]
+  # new_position[p]: where position p of the old token array is in the new one.
+  new_position = np.concatenate([[0], np.cumsum(token_is_kept)])
   return Documents(
-    ids=documents.ids[keep_token],
-    word_starts=documents.word_starts[keep_token],
-    sentence_ends=kept_before[documents.sentence_ends[keep_sentence]],
-    splits=np.concatenate([[0], kept_before[splits[1:][keep]]]),
-    file_ordinals=documents.file_ordinals[keep],
-    offsets=documents.offsets[keep],
+    ids=documents.ids[token_is_kept],
+    word_starts=documents.word_starts[token_is_kept],
+    sentence_ends=new_position[documents.sentence_ends[sentence_is_kept]],
+    splits=np.concatenate([[0], new_position[splits[1:][is_kept]]]),
+    file_ordinals=documents.file_ordinals[is_kept],
+    offsets=documents.offsets[is_kept],
   )
 
 
@@ -274,7 +274,7 @@ def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
 
 
 def concatenate_documents(first: Documents, second: Documents) -> Documents:
-  """The documents of `first`, followed by those of `second`."""
+  """Returns the documents of `first`, followed by those of `second`."""
   shift = first.ids.size
   return Documents(
     ids=np.concatenate([first.ids, second.ids]),
@@ -287,17 +287,20 @@ def concatenate_documents(first: Documents, second: Documents) -> Documents:
 
 
 def merge_documents(documents: Documents, sep_id: int) -> Documents:
-  """Makes one document of all, with the token `sep_id` between each one and the next (RoBERTa's FULL-SENTENCES)."""
-  inner = documents.splits[1:-1]
-  next_sentence = np.searchsorted(documents.sentence_ends, inner, side="right")  # first sentence of the next document
-  shifted = documents.sentence_ends + np.searchsorted(inner, documents.sentence_ends, side="left")
-  separators = inner + np.arange(1, inner.size + 1)
-  size = documents.ids.size + inner.size
+  """Concatenates all documents into a single one, with the token `sep_id` between them (RoBERTa's FULL-SENTENCES)."""
+  boundaries = documents.splits[1:-1]  # position of the first token of each document but the first one
+  # Each separator moves the tokens after it by one position.
+  num_separators_before = np.searchsorted(boundaries, documents.sentence_ends, side="left")
+  shifted_sentence_ends = documents.sentence_ends + num_separators_before
+  # A separator is a sentence of its own, before the first sentence of the next document.
+  separator_ends = boundaries + np.arange(1, boundaries.size + 1)
+  first_sentences = np.searchsorted(documents.sentence_ends, boundaries, side="right")
+  num_tokens = documents.ids.size + boundaries.size
   return Documents(
-    ids=np.insert(documents.ids, inner, sep_id),
-    word_starts=np.insert(documents.word_starts, inner, False),
-    sentence_ends=np.insert(shifted, next_sentence, separators),
-    splits=np.array([0, size], np.int64),
+    ids=np.insert(documents.ids, boundaries, sep_id),
+    word_starts=np.insert(documents.word_starts, boundaries, False),
+    sentence_ends=np.insert(shifted_sentence_ends, first_sentences, separator_ends),
+    splits=np.array([0, num_tokens], np.int64),
     file_ordinals=documents.file_ordinals[:1],
     offsets=documents.offsets[:1],
   )

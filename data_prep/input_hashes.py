@@ -1,9 +1,10 @@
-"""Checks that the examples were made from the text that the input files hold at the end.
+"""Checks that no input file changed while the examples were made from it.
 
 A unit of text is read once. Its record keeps, for each range, the position in the file and the hash of the text. When
 all units are done, every file is read once more: the recorded ranges must cover it exactly, and each range must still
 have its hash. The same pass computes the hash of the whole file. The hashes in the manifest are therefore those of the
-text that the examples were made from, and a file that changed in between is detected even if its size is the same.
+text that the examples were made from, and a file that changed between the two passes is detected even if its size is
+the same.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RangeHash(NamedTuple):
 
 
 def unit_name(unit: TextUnit) -> str:
-  """A name made from the nominal start of the unit, so that sorting the names sorts the units."""
+  """Returns a name made from the nominal start of the unit, so that the units are in the order of their names."""
   first = unit.ranges[0]
   return f"{first.ordinal:08d}-{first.start:015d}"
 
@@ -58,7 +59,7 @@ def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
     The unit with the text of its ranges and donors, and its record. The record (JSON values) holds the unit's name and
     the `RangeHash` of each range and donor. The unit's instances depend only on the record and the job's settings.
   """
-  ranges, donors = (tuple(map(_read, text_ranges)) for text_ranges in (unit.ranges, unit.donors))
+  ranges, donors = (tuple(map(_read_text, text_ranges)) for text_ranges in (unit.ranges, unit.donors))
   record = {
     "unit": unit_name(unit),
     "ranges": [list(_hash_range(text_range)) for text_range in ranges],
@@ -67,7 +68,7 @@ def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
   return dataclasses.replace(unit, ranges=ranges, donors=donors), record
 
 
-def _read(text_range: TextRange) -> TextRange:
+def _read_text(text_range: TextRange) -> TextRange:
   with files.errors_naming(text_range.path, "read"):
     data, start, is_cut = read_range(text_range)
   return TextRange(text_range.path, text_range.ordinal, start, start + len(data), is_cut, data)
@@ -99,8 +100,8 @@ class FileTask:
   donors: tuple[RangeHash, ...] = ()
 
 
-def file_tasks(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[FileTask]:
-  """One `FileTask` for each input file.
+def make_file_tasks(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dict[str, Any]]) -> list[FileTask]:
+  """Returns one `FileTask` for each input file.
 
   Args:
     paths: the input files.
@@ -110,10 +111,10 @@ def file_tasks(paths: Sequence[str], sizes: Sequence[int], records: Iterable[dic
   ranges: list[list[RangeHash]] = [[] for _ in paths]
   donors: list[list[RangeHash]] = [[] for _ in paths]
   for record in records:
-    for hashes_of_files, values in ((ranges, record["ranges"]), (donors, record["donors"])):
+    for hashes_by_file, values in ((ranges, record["ranges"]), (donors, record["donors"])):
       for value in values:
         range_hash = RangeHash(*value)
-        hashes_of_files[range_hash.ordinal].append(range_hash)
+        hashes_by_file[range_hash.ordinal].append(range_hash)
   return [FileTask(path, sizes[i], tuple(ranges[i]), tuple(donors[i])) for i, path in enumerate(paths)]
 
 
@@ -147,19 +148,19 @@ def check_file(task: FileTask) -> dict[str, Any]:
 
 def _check_coverage(task: FileTask, length: int) -> None:
   """Checks that the units' ranges cover the text, of `length` bytes, without gaps or overlaps."""
-  end = 0
-  for start, next_end in [*sorted((item.start, item.end) for item in task.ranges), (length, length)]:
-    if start != end:
-      fault = "missing from" if start > end else "twice in"
+  covered = 0  # the ranges so far cover the text up to this byte
+  for start, end in [*sorted((item.start, item.end) for item in task.ranges), (length, length)]:
+    if start != covered:
+      fault = "missing from" if start > covered else "twice in"
       raise RunError(
-        f"{task.path}: the text from byte {min(end, start)} to {max(end, start)} is {fault} the examples: units of "
-        "text were lost or repeated; run the same command again"
+        f"{task.path}: the text from byte {min(covered, start)} to {max(covered, start)} is {fault} the examples: "
+        "units of text were lost or repeated; run the same command again"
       )
-    end = next_end
+    covered = end
 
 
 def hash_file(path: str) -> dict[str, Any]:
-  """The manifest's entry for a file as it is now: its name, size and SHA-256."""
+  """Returns the manifest's entry for a file as it is now: its name, size and SHA-256."""
   return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
 
 
@@ -184,9 +185,12 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[RangeHash, str], int]:
-  """Reads a stream to its end. Returns the present hash of each range, and the length of the stream in bytes."""
+  """Reads a stream to its end. Returns the present hash of each range, and the length of the stream in bytes.
+
+  Ranges may overlap, since a unit's donors are the ranges of another unit.
+  """
   not_begun = collections.deque(sorted(ranges))
-  begun: list[tuple[RangeHash, Any]] = []
+  begun: list[tuple[RangeHash, Any]] = []  # ranges that end later in the stream, and the hashes of their text so far
   digests: dict[RangeHash, str] = {}
   position = 0
   for block in _blocks(stream):
@@ -198,6 +202,6 @@ def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[Ra
     digests.update((item, digest.hexdigest()) for item, digest in begun if item.end <= stop)
     begun = [(item, digest) for item, digest in begun if item.end > stop]
     position = stop
-  begun += [(item, hashlib.sha256()) for item in not_begun]
+  begun += [(item, hashlib.sha256()) for item in not_begun]  # the stream is shorter than it was
   digests.update((item, digest.hexdigest()) for item, digest in begun)
   return digests, position

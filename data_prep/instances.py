@@ -20,14 +20,14 @@ from data_prep.settings import STATIC, PreparationSettings
 from data_prep.token_sequences import InstanceTokens, assemble
 from data_prep.units import TextUnit
 
-# Tokens that are masked together.
+# Approximate number of tokens that are masked at a time.
 _BATCH_TOKENS = 1 << 18
-# Streams (duplicates of documents) that are cut into segments together.
+# Greatest number of streams (duplicates of documents) that are cut into segments at a time.
 _MAX_STREAMS = 1 << 16
 
 
-def special_free_ids(tokenizer: Tokenizer) -> np.ndarray:
-  """The ids that a random replacement of a masked token is drawn from: all ids but those of special pieces."""
+def replacement_ids(tokenizer: Tokenizer) -> np.ndarray:
+  """Returns the ids that may replace a masked token at random: all ids except those of special pieces."""
   return np.flatnonzero(~tokenizer.is_special)
 
 
@@ -36,7 +36,7 @@ class InstanceBatch:
   """Instances with their tokens before and after masking.
 
   Attributes:
-    instances: where the segments of each instance are in the documents, and its label.
+    instances: the position of each instance's segments in the documents, and its label.
     tokens: the tokens before masking.
     masked: the tokens after masking, and the predictions.
   """
@@ -55,23 +55,24 @@ def make_batches(
     documents: tokenized documents. NSP draws random second segments from all of them.
     num_used: number of documents, from the first one, that are cut into instances.
     settings: the job's settings.
-    random_ids: [R] ids for random replacements.
+    random_ids: [R] ids for random replacements, see `replacement_ids`.
 
   Yields:
     Batches of about `_BATCH_TOKENS` tokens.
   """
   num_streams = num_used * settings.dupe_factor
-  for first in range(0, num_streams, _MAX_STREAMS):
-    duplicate, streams = divmod(np.arange(first, min(first + _MAX_STREAMS, num_streams)), num_used)
-    keys = segments.document_keys(
-      settings.random_seed, documents.file_ordinals[streams], documents.offsets[streams], duplicate
+  for first_stream in range(0, num_streams, _MAX_STREAMS):
+    stream_numbers = np.arange(first_stream, min(first_stream + _MAX_STREAMS, num_streams))
+    duplicates, stream_documents = divmod(stream_numbers, num_used)
+    keys = segments.stream_keys(
+      settings.random_seed, documents.file_ordinals[stream_documents], documents.offsets[stream_documents], duplicates
     )
-    instances = segments.make_instances(documents, settings.rules, streams, keys)
+    instances = segments.make_instances(documents, settings.rules, stream_documents, keys)
     lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
-    # Instances of similar length are masked together. The loop of masking runs as long as its longest row needs.
+    # Instances of similar length are masked together, since masking takes as many steps as its longest row needs.
     order = np.argsort(lengths, kind="stable")
-    group = np.cumsum(lengths[order] + 3) // _BATCH_TOKENS
-    for rows in np.split(order, np.flatnonzero(np.diff(group)) + 1):
+    batch_numbers = np.cumsum(lengths[order] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
+    for rows in np.split(order, np.flatnonzero(np.diff(batch_numbers)) + 1):
       yield _mask(documents, segments.InstanceSegments(*(column[rows] for column in instances)), settings, random_ids)
 
 
@@ -122,15 +123,15 @@ class InstanceMaker:
   def __init__(self, settings: PreparationSettings, spm_model_file: str):
     self.settings = settings
     self.tokenizer = load_tokenizer(TokenizerConfig(spm_model_file, settings.do_lower_case))
-    self.random_ids = special_free_ids(self.tokenizer)
+    self.random_ids = replacement_ids(self.tokenizer)
     self._word_dtype = packing.word_dtype(self.tokenizer.vocab_size)
 
   def load(self, unit: TextUnit) -> tuple[Documents, int, Counts]:
     """Reads and tokenizes the documents of a unit.
 
     For the input format full_sentences, all documents become a single one, with separators between them. For NSP, a
-    unit with a single document needs the documents of its neighbour, from which random second segments are drawn. If
-    the neighbour has none either, the document is dropped.
+    unit with a single document also gets the documents of its neighbour, from which random second segments are drawn.
+    If the neighbour has no documents, the unit's document is dropped.
 
     Args:
       unit: the unit of text.
@@ -151,7 +152,7 @@ class InstanceMaker:
     return documents, num_used, counts
 
   def packed_batches(self, unit: TextUnit) -> Iterator[PackedBatch | Counts]:
-    """The instances of a unit in batches, followed by the unit's counts."""
+    """Yields the instances of a unit in batches, and at the end the unit's counts."""
     documents, num_used, counts = self.load(unit)
     if num_used:
       for batch in make_batches(documents, num_used, self.settings, self.random_ids):

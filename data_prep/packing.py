@@ -1,6 +1,6 @@
-"""The compact form of instances between their making and the shards: arrays of small integers, called words.
+"""Packs instances into arrays of small integers, called words, until they are written to the shards.
 
-The words are uint16, or uint32 for vocabularies of more than 65,536 pieces. An instance consists of
+The words are uint16, or uint32 for vocabularies of more than 65,536 pieces. A packed instance consists of
 
     number of tokens, number of predictions, position of the second segment's first token, label,
     the tokens' ids, the predictions' positions, the predictions' original ids.
@@ -15,20 +15,20 @@ from albert.data.masking import MaskedTokens
 from albert.io.records import RecordWriter, encode_batch
 from data_prep.token_sequences import InstanceTokens
 
-# Instances that are encoded together.
-_BATCH = 1024
+# Number of instances that are encoded at a time.
+_BATCH_SIZE = 1024
 _HEADER_WORDS = 4
 
 
 def word_dtype(vocab_size: int) -> np.dtype:
-  """The type of a word for a vocabulary of this size."""
+  """Returns the type of a word for a vocabulary of this size."""
   return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-  """The indices starts[i] to starts[i] + lengths[i] - 1 for all i, concatenated."""
-  before = np.cumsum(lengths) - lengths
-  return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+  """Returns the indices starts[i] to starts[i] + lengths[i] - 1 for all i, concatenated."""
+  result_starts = np.cumsum(lengths) - lengths
+  return np.arange(int(lengths.sum())) + np.repeat(starts - result_starts, lengths)
 
 
 def pack(
@@ -46,50 +46,55 @@ def pack(
     The words of all instances, concatenated, and the number of words of each instance, int64 [I].
   """
   num_tokens = np.diff(tokens.row_splits)
-  rows = np.searchsorted(tokens.row_splits, masked.positions, side="right") - 1
-  num_masked = np.bincount(rows, minlength=num_tokens.size)
-  sizes = _HEADER_WORDS + num_tokens + 2 * num_masked
+  prediction_rows = np.searchsorted(tokens.row_splits, masked.positions, side="right") - 1
+  num_predictions = np.bincount(prediction_rows, minlength=num_tokens.size)
+  sizes = _HEADER_WORDS + num_tokens + 2 * num_predictions
   starts = np.cumsum(sizes) - sizes
   words = np.empty(int(sizes.sum()), dtype)
-  for index, values in enumerate((num_tokens, num_masked, tokens.b_starts, labels)):
+  for index, values in enumerate((num_tokens, num_predictions, tokens.b_starts, labels)):
     words[starts + index] = values
-  words[concatenated_ranges(starts + _HEADER_WORDS, num_tokens)] = masked.ids
-  predictions = starts + _HEADER_WORDS + num_tokens
-  words[concatenated_ranges(predictions, num_masked)] = masked.positions - tokens.row_splits[rows]
-  words[concatenated_ranges(predictions + num_masked, num_masked)] = masked.labels
+  id_starts = starts + _HEADER_WORDS
+  position_starts = id_starts + num_tokens
+  label_starts = position_starts + num_predictions
+  words[concatenated_ranges(id_starts, num_tokens)] = masked.ids
+  positions_in_row = masked.positions - tokens.row_splits[prediction_rows]
+  words[concatenated_ranges(position_starts, num_predictions)] = positions_in_row
+  words[concatenated_ranges(label_starts, num_predictions)] = masked.labels
   return words, sizes
 
 
 def unpack(
   words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, np.ndarray]:
-  """Unpacks instances to the features of a TFRecord example (albert.data.schema).
+  """Unpacks instances to the features of TFRecord examples (albert.data.schema).
 
   Args:
-    words: the words of some instances.
-    starts: [B], positions in `words` where the instances to unpack begin.
+    words: [W], the words of instances, not only of those to unpack.
+    starts: [B], position in `words` where each instance to unpack begins.
     max_seq_length: S, the length that tokens are padded to.
     max_predictions_per_seq: P, the length that predictions are padded to.
 
   Returns:
     Feature name -> [B, S], [B, P] or, for the label, [B, 1].
   """
-  num_tokens, num_masked, b_start, label = (words[starts + i].astype(np.int64)[:, None] for i in range(4))
-  starts = starts[:, None] + _HEADER_WORDS
-  # Each row reads the words of its full width, and those after its end are set to 0.
+  header = (words[starts + index].astype(np.int64)[:, None] for index in range(_HEADER_WORDS))
+  num_tokens, num_predictions, b_start, label = header
+  id_start = starts[:, None] + _HEADER_WORDS
+  # Words are read for S tokens and P predictions of every instance. Those after its own are then set to 0.
   column = np.arange(max_seq_length)
   is_token = column < num_tokens
-  ids = words.take(starts + column, mode="clip") * is_token
-  slot = np.arange(max_predictions_per_seq)
-  is_masked = slot < num_masked
-  prediction = starts + num_tokens + slot
+  ids = words.take(id_start + column, mode="clip") * is_token
+  prediction_column = np.arange(max_predictions_per_seq)
+  is_prediction = prediction_column < num_predictions
+  position_index = id_start + num_tokens + prediction_column
+  label_index = position_index + num_predictions
   return {
     schema.INPUT_IDS: ids,
     schema.INPUT_MASK: is_token,
     schema.SEGMENT_IDS: is_token & (column >= b_start),
-    schema.MASKED_LM_POSITIONS: words.take(prediction, mode="clip") * is_masked,
-    schema.MASKED_LM_IDS: words.take(prediction + num_masked, mode="clip") * is_masked,
-    schema.MASKED_LM_WEIGHTS: is_masked.astype(np.float32),
+    schema.MASKED_LM_POSITIONS: words.take(position_index, mode="clip") * is_prediction,
+    schema.MASKED_LM_IDS: words.take(label_index, mode="clip") * is_prediction,
+    schema.MASKED_LM_WEIGHTS: is_prediction.astype(np.float32),
     schema.NEXT_SENTENCE_LABELS: label,
   }
 
@@ -98,7 +103,7 @@ def write_examples(
   writer: RecordWriter, words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> None:
   """Writes instances as TFRecord examples. See `unpack` for the arguments."""
-  for batch in range(0, starts.size, _BATCH):
-    features = unpack(words, starts[batch : batch + _BATCH], max_seq_length, max_predictions_per_seq)
+  for first in range(0, starts.size, _BATCH_SIZE):
+    features = unpack(words, starts[first : first + _BATCH_SIZE], max_seq_length, max_predictions_per_seq)
     for record in encode_batch(features):
       writer.write(record)

@@ -1,13 +1,13 @@
-r"""Writes the paragraphs of SQuAD and the articles of RACE as plain text, to evaluate pretraining on it.
+r"""Writes the paragraphs of SQuAD and the passages of RACE as plain text, to evaluate pretraining on it.
 
-ALBERT's intrinsic evaluation uses the development sets of both (ALBERT, section 4.2.1):
+ALBERT's intrinsic evaluation uses the development sets of SQuAD and RACE (ALBERT, section 4.2.1):
 
   python -m data_prep.question_texts --squad_file=dev-v2.0.json --race_file=RACE/dev \
     --output_file=heldout.txt
   python -m data_prep.create_pretraining_data --input_file=heldout.txt ...
 
-A document holds all paragraphs of an article of SQuAD, or a passage of RACE. It has one sentence on each line and ends
-with a blank line.
+A document is an article of SQuAD with all its paragraphs, or a passage of RACE. It has one sentence on each line and
+ends with a blank line.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from data_prep.sentences import split_sentences
 FLAGS = flags.FLAGS
 
 
-def squad_articles(paths: list[str]) -> list[list[str]]:
-  """The paragraphs of each article of SQuAD, in order and without repetitions.
+def read_squad_articles(paths: list[str]) -> list[list[str]]:
+  """Returns the paragraphs of each article of SQuAD, in order and without repetitions.
 
   A paragraph without a title is an article of its own.
 
   Args:
     paths: files in SQuAD's JSON format.
   """
-  articles: dict[str, dict[str, None]] = {}
+  articles: dict[str, dict[str, None]] = {}  # title -> paragraphs; the keys of a dict are an ordered set
   for question in squad_data.read_questions(paths, version_2=True, with_answers=False):
     paragraph = question.paragraph
     articles.setdefault(paragraph.title or paragraph.context, {})[paragraph.context] = None
   return [list(paragraphs) for paragraphs in articles.values()]
 
 
-def race_articles(path: str) -> list[list[str]]:
-  """The paragraphs of each passage of RACE, in order.
+def read_race_passages(path: str) -> list[list[str]]:
+  """Returns the paragraphs of each passage of RACE, in order.
 
   Args:
     path: a directory such as RACE/dev, or a glob of files of JSON lines.
   """
   paths = race_data.find_passages(path, "--race_file") if files.is_dir(path) else expand_globs(path, flag="--race_file")
   questions = race_data.read_questions(paths, with_answers=False)
-  return [article.splitlines() for article in dict.fromkeys(question.article for question in questions)]
+  passages = dict.fromkeys(question.article for question in questions)  # without repetitions
+  return [passage.splitlines() for passage in passages]
 
 
-def documents(articles: Iterable[list[str]]) -> Iterator[str]:
+def format_documents(articles: Iterable[list[str]]) -> Iterator[str]:
   """Yields the text of each article that is not empty: one sentence on each line, and a blank line at the end."""
   for paragraphs in articles:
     lines = [" ".join(sentence.split()) for paragraph in paragraphs for sentence in split_sentences(paragraph)]
@@ -80,15 +81,15 @@ def _define_flags() -> None:
 def main() -> None:
   articles: list[list[str]] = []
   if FLAGS.squad_file:
-    articles += squad_articles(expand_globs(FLAGS.squad_file, flag="--squad_file"))
+    articles += read_squad_articles(expand_globs(FLAGS.squad_file, flag="--squad_file"))
   if FLAGS.race_file:
-    articles += race_articles(FLAGS.race_file)
+    articles += read_race_passages(FLAGS.race_file)
   if not articles:
     raise UserError("no input: give --squad_file, --race_file, or both")
-  texts = list(documents(articles))
+  texts = list(format_documents(articles))
   files.write_atomically(FLAGS.output_file, "".join(texts))
-  lines = sum(text.count("\n") - 1 for text in texts)
-  print(f"{FLAGS.output_file}: {len(texts):,} documents, {lines:,} sentences", file=sys.stderr)
+  num_sentences = sum(text.count("\n") - 1 for text in texts)
+  print(f"{FLAGS.output_file}: {len(texts):,} documents, {num_sentences:,} sentences", file=sys.stderr)
 
 
 def run_command() -> None:

@@ -35,10 +35,10 @@ from data_prep.docstrings import docstring_sentences, is_heading, is_list_headin
 
 FLAGS = flags.FLAGS
 
-# Tests have few docstrings, and vendored packages are copies of others.
+# Tests have few docstrings, and vendored packages are copies of other packages.
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "tests", "test", "testing", "_vendor", "node_modules"})
-# Sentences of a list of parameters, attributes or errors that are kept.
-_SENTENCES_OF_A_LIST = 2
+# Number of sentences that are kept of a list of parameters, attributes or errors.
+_MAX_LIST_SENTENCES = 2
 # Documents with fewer sentences are left out.
 _MIN_SENTENCES = 3
 
@@ -61,12 +61,12 @@ class Document:
 
   @property
   def rank(self) -> bytes:
-    """A hash of the name. The order of the hashes does not depend on where the packages are installed."""
+    """A hash of the name, by which documents are put into a random order that is the same on every machine."""
     return hashlib.sha256(self.name.encode("utf-8", "surrogateescape")).digest()
 
 
-def site_packages() -> list[str]:
-  """The directories in which this interpreter's packages are installed."""
+def find_site_packages() -> list[str]:
+  """Returns the directories in which this interpreter's packages are installed."""
   paths = sysconfig.get_paths()
   return list(dict.fromkeys(os.path.realpath(paths[kind]) for kind in ("purelib", "platlib")))
 
@@ -89,23 +89,26 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
-  """Yields strings of three or more lines, since some packages keep docstrings in variables and arguments."""
+  """Yields the strings of three or more lines in a statement. Some packages keep docstrings in variables and arguments.
+
+  Parts of f-strings are left out.
+  """
   if (statement.end_lineno or 0) < statement.lineno + 2:
     return
   nodes = list(ast.walk(statement))
-  parts = {id(value) for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values}
+  fstring_parts = {id(value) for node in nodes if isinstance(node, ast.JoinedStr) for value in node.values}
   for node in nodes:
     if (
       isinstance(node, ast.Constant)
       and isinstance(node.value, str)
       and node.value.count("\n") >= 2
-      and id(node) not in parts
+      and id(node) not in fstring_parts
     ):
       yield node
 
 
-def _documentation(tree: ast.Module) -> list[str]:
-  """Docstrings and other long strings, in the order of the file."""
+def _find_docstrings(tree: ast.Module) -> list[str]:
+  """Returns the docstrings and other long strings of a module, in the order of the file."""
   strings: dict[tuple[int, int], str] = {}
   for node in _statements(tree):
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -116,7 +119,7 @@ def _documentation(tree: ast.Module) -> list[str]:
 
 
 def module_sentences(path: str) -> list[list[str]]:
-  """The sentences of each docstring of a Python file, in order; [] if the file cannot be parsed."""
+  """Returns the sentences of each docstring of a Python file, in order; [] if the file cannot be parsed."""
   try:
     with open(path, "rb") as file:
       source = file.read()
@@ -127,20 +130,20 @@ def module_sentences(path: str) -> list[list[str]]:
       tree = ast.parse(source)
   except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
     return []
-  docstrings = (docstring_sentences(inspect.cleandoc(text)) for text in _documentation(tree))
+  docstrings = (docstring_sentences(inspect.cleandoc(text)) for text in _find_docstrings(tree))
   return [shorten_lists(sentences) for sentences in docstrings if sentences]
 
 
 def shorten_lists(sentences: list[str]) -> list[str]:
   """Keeps only the first two sentences of each list of parameters, attributes or errors.
 
-  The entries of such a list have no natural order, so sentence-order prediction cannot learn from them.
+  The entries of such a list have no natural order, so sentence-order prediction can learn nothing from them.
   """
   kept: list[str] = []
   num_left = len(sentences)
   for sentence in sentences:
     if is_heading(sentence):
-      num_left = _SENTENCES_OF_A_LIST if is_list_heading(sentence) else len(sentences)
+      num_left = _MAX_LIST_SENTENCES if is_list_heading(sentence) else len(sentences)
       kept.append(sentence)
     elif num_left > 0:
       num_left -= 1
@@ -149,9 +152,9 @@ def shorten_lists(sentences: list[str]) -> list[str]:
 
 
 def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator[Document]:
-  """Leaves out docstrings of which more than half has appeared before.
+  """Yields documents without the docstrings of which more than half has appeared before.
 
-  A docstring is either kept completely or left out, so that its sentences stay consecutive.
+  A docstring is either kept or left out as a whole, so that its sentences stay consecutive.
 
   Args:
     modules: name of each module, and the sentences of each of its docstrings.
@@ -163,9 +166,9 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
   for name, docstrings in modules:
     kept: list[str] = []
     for sentences in docstrings:
-      keys = {s: _hash(sentence_key(s)) for s in sentences if not is_heading(s)}
-      new = sum(len(sentence) for sentence, key in keys.items() if key not in seen)
-      if 2 * new >= sum(map(len, keys)):
+      keys = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
+      num_new_chars = sum(len(sentence) for sentence, key in keys.items() if key not in seen)
+      if 2 * num_new_chars >= sum(map(len, keys)):
         kept += sentences
       seen.update(keys.values())
     if len(kept) >= _MIN_SENTENCES:
@@ -184,24 +187,24 @@ def split_documents(
   Args:
     documents: all documents.
     heldout_fraction: share of the documents to hold out. At least one is held out.
-    max_bytes: greatest size of both parts together, in bytes of UTF-8. Further documents are left out.
+    max_bytes: greatest size of both parts together, in bytes of UTF-8. The documents beyond it are left out.
 
   Returns:
     The training and the held-out documents, both in the order of `documents`.
   """
   by_rank = sorted(documents, key=lambda document: document.rank)
   selected: list[Document] = []
-  total = 0
+  num_bytes = 0
   for document in by_rank:
-    total += len(document.text.encode("utf-8"))
-    if total > max_bytes:
+    num_bytes += len(document.text.encode("utf-8"))
+    if num_bytes > max_bytes:
       break
     selected.append(document)
   num_heldout = max(1, round(heldout_fraction * len(selected)))
-  heldout = {document.name for document in selected[:num_heldout]}
-  names = {document.name for document in selected}
-  train = [document for document in documents if document.name in names - heldout]
-  return train, [document for document in documents if document.name in heldout]
+  heldout_names = {document.name for document in selected[:num_heldout]}
+  train_names = {document.name for document in selected[num_heldout:]}
+  train = [document for document in documents if document.name in train_names]
+  return train, [document for document in documents if document.name in heldout_names]
 
 
 def read_packages(folders: list[str], num_processes: int) -> list[Document]:
@@ -250,7 +253,7 @@ def _define_flags() -> None:
 
 
 def main() -> None:
-  folders = [FLAGS.packages_dir] if FLAGS.packages_dir else site_packages()
+  folders = [FLAGS.packages_dir] if FLAGS.packages_dir else find_site_packages()
   for folder in folders:
     if not os.path.isdir(folder):
       raise UserError(f"{folder}: no such directory: give a directory of Python packages with --packages_dir")

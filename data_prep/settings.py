@@ -13,7 +13,7 @@ from data_prep import segments
 _MIN_SEQ_LENGTH = 8
 # Packed instances store lengths and positions in 16 bits.
 _MAX_SEQ_LENGTH = (1 << 16) - 1
-# Masks are written into the shards, or made during training (albert.data.dynamic_masking).
+# The masks are in the shards, or training makes them (albert.data.dynamic_masking).
 STATIC, NO_MASKS = "static", "none"
 MASKINGS = (STATIC, NO_MASKS)
 _MAX_DUPE_FACTOR = 1_000_000
@@ -23,8 +23,8 @@ _MAX_DUPE_FACTOR = 1_000_000
 class PreparationSettings(Config):
   """The settings of data preparation.
 
-  The attributes are described by their `option` texts, which --help prints. `max_predictions_per_seq` is never 0 after
-  construction: 0 is replaced by max_seq_length * masked_lm_prob, rounded up.
+  The attributes are described by their `option` texts, which --help prints. The constructor replaces 0 for
+  `max_predictions_per_seq` by max_seq_length * masked_lm_prob, rounded up.
 
   Raises:
     UserError: a value is out of range, or two values do not fit together.

@@ -1,8 +1,8 @@
 """Detects input files that are not plain text, and text that does not fit the vocabulary.
 
 Data preparation and vocabulary training read UTF-8 text with a sentence on each line and a blank line after each
-document. Files in other formats would be read as if their bytes were sentences. `check_head` detects the most common
-formats by the beginning of the file. All code that reads text calls it.
+document. A file in another format would be read as if its bytes were sentences. `check_head` detects the most common
+other formats by the beginning of the file. All code that reads text calls it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from albert.tokenization.tokenizer import UNK_ID, Tokenizer
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
-# A remote file system may transfer many megabytes to read a few bytes, so only some remote files are checked at the
-# start. The processes that read the text check every file.
+# At the start, at most this many remote files are checked, since a remote file system may transfer many megabytes to
+# read a few bytes. The processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
-# The sample in which <unk> is counted at the start: number of files, and bytes of each.
+# <unk> is counted at the start in a sample of the text: from at most so many files, so many bytes of each.
 _SAMPLE_FILES = 16
 _SAMPLE_BYTES = 16 << 10
-# More <unk> than this gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
-# held-out text of `make demo`.
-_MUCH_UNKNOWN = 0.01
-_SHOWN_CHARACTERS = 5
-_SHOWN_LINE = 40
+# There is a warning if the share of <unk> is greater than this. A vocabulary that was trained on similar text gives far
+# less: 0.01% in the held-out text of `make demo`.
+_MAX_UNKNOWN_SHARE = 0.01
+_MAX_SHOWN_CHARACTERS = 5
+_MAX_SHOWN_LINE_LENGTH = 40
 
 # First bytes of a file, the name of their format, and the remedy.
-_MAGIC = tuple(
+_KNOWN_FORMATS = tuple(
   (re.compile(pattern, re.DOTALL), name, remedy)
   for pattern, name, remedy in (
     (rb"\x1f\x8b\x08", "GZIP data", "give it a name that ends in .gz"),
@@ -52,15 +52,15 @@ _MAGIC = tuple(
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
   )
 )
-_IS_GZIP = b"\x1f\x8b"
-_NAME = r'"((?:[^"\\\n]|\\.){0,200})"\s*:'
-_JSON_OBJECT = re.compile(r"\[?\s*\{\s*" + _NAME)
+_GZIP_MAGIC = b"\x1f\x8b"
+_JSON_KEY = r'"((?:[^"\\\n]|\\.){0,200})"\s*:'
+_JSON_OBJECT = re.compile(r"\[?\s*\{\s*" + _JSON_KEY)
 _REST_OF_ARRAY = re.compile(r"\]|,(\s*\{.*)?")
-_JSON_STRINGS = re.compile(_NAME + r'\s*"')
+_KEYS_OF_JSON_STRINGS = re.compile(_JSON_KEY + r'\s*"')
 _WIKIEXTRACTOR = re.compile(r'<doc\s+(?:id|url|title)="')
 _MARKUP = re.compile(r"<(\?xml\s|!doctype html\b|html(>|\s+[\w:-]+=)|mediawiki\s+[\w:-]+=)", re.IGNORECASE)
 _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
-_FORMAT = "a sentence on each line and a blank line after each document"
+_EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
 
 
 def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> str | None:
@@ -68,7 +68,7 @@ def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> st
 
   Args:
     paths: text files, .txt or .txt.gz.
-    tokenizer: if given, it counts <unk> in a sample of the text.
+    tokenizer: if given, <unk> is counted in a sample of the text.
 
   Returns:
     A warning if more than 1% of the sample's tokens are <unk>, else None.
@@ -76,16 +76,16 @@ def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> st
   Raises:
     UserError: a file is not plain text, see `check_head`.
   """
-  remote = _spread([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
-  checked = [path for path in paths if path in remote or not files.is_remote(path)]
-  sampled = set(_spread(checked, _SAMPLE_FILES))
-  sample: list[str] = []
-  for path in checked:
+  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
+  checked_paths = [path for path in paths if path in remote_paths or not files.is_remote(path)]
+  sampled_paths = set(_select_evenly(checked_paths, _SAMPLE_FILES))
+  sample_lines: list[str] = []
+  for path in checked_paths:
     head = _read_head(path)
     check_head(path, head)
-    if tokenizer is not None and path in sampled:
-      sample += head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines()
-  return None if tokenizer is None else _sample_warning(sample, tokenizer)
+    if tokenizer is not None and path in sampled_paths:
+      sample_lines += head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines()
+  return None if tokenizer is None else _sample_warning(sample_lines, tokenizer)
 
 
 def check_head(path: str, head: bytes) -> None:
@@ -93,7 +93,7 @@ def check_head(path: str, head: bytes) -> None:
 
   Args:
     path: the file, for the error message.
-    head: the first HEAD_BYTES of its text, or all of a shorter text; of a .gz file: of the decompressed text.
+    head: the first HEAD_BYTES of its text, or all of a shorter text. For a .gz file, this is the decompressed text.
 
   Raises:
     UserError: the file is compressed, an archive, a document, a table, JSON, XML, HTML or output of wikiextractor, or
@@ -105,26 +105,26 @@ def check_head(path: str, head: bytes) -> None:
   if num_lone_cr and num_lone_cr >= 2 * head.count(b"\n"):  # a few CRs inside lines are white space
     raise UserError(
       f"{path}: its lines end with CR only ({num_lone_cr} times in the first {len(head)} bytes): convert them to LF, "
-      "for example with " + _command(path, r"tr '\r' '\n'")
+      "for example with " + _shell_command(path, r"tr '\r' '\n'")
     )
   text = head.decode("utf-8", errors="replace").replace("\ufeff", "")
   body = text.lstrip()
-  number = text.count("\n", 0, len(text) - len(body)) + 1
-  line = f"line {number}, begins with {body.split(chr(10), 1)[0][:_SHOWN_LINE]!r}"
+  line_number = text.count("\n", 0, len(text) - len(body)) + 1
+  line = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
   if _WIKIEXTRACTOR.match(body):
     raise UserError(
-      f"{path}, {line}, which wikiextractor writes and which is not a sentence: make such lines blank, "
-      "for example with " + _command(path, "sed -E 's|^</?doc.*||'")
+      f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: make such lines blank, "
+      "for example with " + _shell_command(path, "sed -E 's|^</?doc.*||'")
     )
   if _MARKUP.match(body):
     raise UserError(
-      f"{path}, {line}: XML or HTML, not plain text: extract the text, {_FORMAT} (from a dump of Wikipedia with "
-      "wikiextractor)"
+      f"{path}, {line}: XML or HTML, not plain text: extract the text, {_EXPECTED_FORMAT} (from a dump of Wikipedia "
+      "with wikiextractor)"
     )
-  if key := _json_key(body, is_cut=len(head) == HEAD_BYTES):
+  if key := _find_json_key(body, is_cut=len(head) == HEAD_BYTES):
     raise UserError(
-      f"{path}, {line}: JSON, not plain text: extract the text, {_FORMAT}, for example with "
-      + _command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
+      f"{path}, {line}: JSON, not plain text: extract the text, {_EXPECTED_FORMAT}, for example with "
+      + _shell_command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
     )
 
 
@@ -138,7 +138,7 @@ def check_is_gzip(path: str, first_bytes: bytes) -> None:
   Raises:
     UserError: it is not. The message gives the format, if it is a known one.
   """
-  if not first_bytes.startswith(_IS_GZIP):
+  if not first_bytes.startswith(_GZIP_MAGIC):
     _check_format(path, first_bytes)
     raise UserError(
       f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
@@ -146,7 +146,7 @@ def check_is_gzip(path: str, first_bytes: bytes) -> None:
 
 
 def _check_format(path: str, head: bytes) -> None:
-  for pattern, name, remedy in _MAGIC:
+  for pattern, name, remedy in _KNOWN_FORMATS:
     if pattern.match(head):
       raise UserError(f"{path}: {name}, not plain text: {remedy}")
   if head.count(0) > len(head) // 10:
@@ -156,26 +156,28 @@ def _check_format(path: str, head: bytes) -> None:
     )
 
 
-def _json_key(body: str, *, is_cut: bool) -> str:
-  """The key of a JSON object that most likely holds the text, as jq expects it.
+def _find_json_key(body: str, *, is_cut: bool) -> str:
+  """Finds the key of a JSON object that most likely holds the text, to use it in a jq command.
 
   It is "text" if there is such a key, else the key with the longest string.
 
   Args:
     body: the beginning of a file, without leading white space.
-    is_cut: whether the file is longer.
+    is_cut: whether the file is longer than `body`.
 
   Returns:
-    The key; "" if the file does not begin with a JSON object or an array of objects.
+    The key, quoted if jq requires it; "" if the file does not begin with a JSON object or an array of objects.
   """
   if not _JSON_OBJECT.match(body):
     return ""
   try:
     value, end = json_values.decode_start(body, body.index("{"))
   except json.JSONDecodeError as error:
-    if not is_cut or not (error.msg.startswith("Unterminated string") or error.pos >= len(body) - _SHOWN_LINE):
+    if not is_cut or not (
+      error.msg.startswith("Unterminated string") or error.pos >= len(body) - _MAX_SHOWN_LINE_LENGTH
+    ):
       return ""
-    strings = dict.fromkeys(_JSON_STRINGS.findall(body), "")
+    strings = dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
   except RecursionError:
     strings = {}
   else:
@@ -187,20 +189,20 @@ def _json_key(body: str, *, is_cut: bool) -> str:
   return key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
 
 
-def _command(path: str, stdin_to_stdout: str) -> str:
-  """A shell command that runs a filter on a file, which may be compressed."""
+def _shell_command(path: str, stdin_to_stdout: str) -> str:
+  """Returns a shell command that runs a filter on a file, which may be compressed."""
   return (
     f"zcat {path} | {stdin_to_stdout} > text.txt" if path.endswith(".gz") else f"{stdin_to_stdout} < {path} > text.txt"
   )
 
 
-def _spread(paths: Sequence[str], limit: int) -> list[str]:
-  """At most `limit` of the paths, evenly spaced."""
+def _select_evenly(paths: Sequence[str], limit: int) -> list[str]:
+  """Returns at most `limit` of the paths, evenly spaced."""
   return [paths[index * len(paths) // limit] for index in range(limit)] if len(paths) > limit else list(paths)
 
 
 def _read_head(path: str) -> bytes:
-  """The first HEAD_BYTES of a file's text; b"" for a damaged GZIP file, which its reader reports later."""
+  """Reads the first HEAD_BYTES of a file's text; b"" if it is a damaged GZIP file, which is reported later."""
   with files.open_file(path) as file:
     head = file.read(HEAD_BYTES)
   if not path.endswith(".gz"):
@@ -213,27 +215,28 @@ def _read_head(path: str) -> bytes:
 
 
 def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
+  """Returns `unknown_warning` for a sample of the text, with the most frequent characters that are <unk>."""
   ids, _ = tokenizer.encode_batch_flat(lines)
   share = np.count_nonzero(ids == UNK_ID) / max(ids.size, 1)
-  characters = Counter(tokenizer.normalize("".join(lines)))
+  frequencies = Counter(tokenizer.normalize("".join(lines)))
   known = set("".join(tokenizer.pieces)) | {" "}
-  missing = [c for c, _ in characters.most_common() if c not in known and UNK_ID in tokenizer.encode(c)]
-  return unknown_warning("a sample of the text", float(share), missing[:_SHOWN_CHARACTERS])
+  unknown = [c for c, _ in frequencies.most_common() if c not in known and UNK_ID in tokenizer.encode(c)]
+  return unknown_warning("a sample of the text", float(share), unknown[:_MAX_SHOWN_CHARACTERS])
 
 
-def unknown_warning(where: str, share: float, characters: Sequence[str] = ()) -> str | None:
-  """A warning if more than 1% of the tokens are <unk>, else None.
+def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
+  """Returns a warning if more than 1% of the tokens are <unk>, else None.
 
   Args:
-    where: the text or directory that the tokens are from; the warning begins with it.
+    source: the text or directory that the tokens are from; the warning begins with it.
     share: share of <unk> among the tokens.
     characters: some characters of the text that are not in the vocabulary.
   """
-  if share <= _MUCH_UNKNOWN:
+  if share <= _MAX_UNKNOWN_SHARE:
     return None
   shown = "".join(f", {c} U+{ord(c):04X}" for c in characters)
   return (
-    f"warning: {where}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
+    f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
     f"{shown}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
     "or give text in the language of the vocabulary"
   )

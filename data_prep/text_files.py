@@ -14,8 +14,8 @@ from data_prep.text_checks import HEAD_BYTES, check_head, check_is_gzip
 
 BYTE_ORDER_MARK = "\ufeff"
 _LINES_BETWEEN_REPORTS = 4096
-# Longer lines are cut at white space. The memory that tokenization and SentencePiece's trainer need grows with the
-# length of a line, and the trainer skips lines over 1 MiB.
+# Longer lines are cut. Tokenization and SentencePiece's trainer need memory in proportion to the length of a line, and
+# the trainer skips lines over 1 MiB.
 _MAX_LINE_CHARS = 20_000
 
 
@@ -42,7 +42,8 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
 
   Args:
     path: a text file, compressed if its name ends in ".gz".
-    on_read: called from time to time with the number of (compressed) bytes read since the last call.
+    on_read: called from time to time with the number of bytes read since the last call. For a GZIP file, these are
+      compressed bytes.
 
   Yields:
     The line number, from 1, and the line without its line end.
@@ -57,8 +58,8 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
       raw_file.seek(0)
     file = cast("BinaryIO", gzip.GzipFile(fileobj=raw_file)) if is_gzip(path) else raw_file
     lines: Iterator[bytes] | None = None
-    reported = 0
-    for number in itertools.count(1):
+    reported_bytes = 0
+    for line_number in itertools.count(1):
       try:
         if lines is None:
           check_head(path, file.read(HEAD_BYTES))
@@ -67,24 +68,24 @@ def open_text_lines(path: str, on_read: Callable[[int], None] | None = None) -> 
         line = next(lines, None)
       except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
-          f"{path}, after line {number - 1}: the GZIP file is damaged or incomplete ({error}): compress it again, or "
-          "leave it out of the input"
+          f"{path}, after line {line_number - 1}: the GZIP file is damaged or incomplete ({error}): compress it again, "
+          "or leave it out of the input"
         ) from error
-      if on_read is not None and (line is None or number % _LINES_BETWEEN_REPORTS == 0):
+      if on_read is not None and (line is None or line_number % _LINES_BETWEEN_REPORTS == 0):
         position = files.size(path) if line is None else raw_file.tell()
-        on_read(position - reported)
-        reported = position
+        on_read(position - reported_bytes)
+        reported_bytes = position
       if line is None:
         return
-      yield number, _decode(line, path, number)
+      yield line_number, _decode(line, path, line_number)
 
 
-def _decode(line: bytes, path: str, number: int) -> str:
+def _decode(line: bytes, path: str, line_number: int) -> str:
   try:
     text = line.decode("utf-8")
   except UnicodeDecodeError as error:
     raise UserError(
-      f"{path}, line {number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
+      f"{path}, line {line_number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
       "convert the file to UTF-8, for example with iconv"
     ) from error
   return text.removesuffix("\n").removesuffix("\r").replace(BYTE_ORDER_MARK, "")

@@ -16,7 +16,7 @@ class InstanceTokens(NamedTuple):
   Attributes:
     ids: int32 [T], token ids, with [CLS] and [SEP].
     word_starts: bool [T], whether the token starts a word.
-    maskable: bool [T], whether the token may be masked: False for special tokens.
+    maskable: bool [T], whether the token may be masked. Special tokens may not.
     row_splits: int64 [I + 1], instance i consists of the tokens row_splits[i] to row_splits[i + 1] - 1.
     b_starts: int64 [I], position of the second segment's first token in the instance; the instance's length if there
       is no second segment.
@@ -41,28 +41,29 @@ def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, 
   length_a = instances.a_end - instances.a_start
   length_b = instances.b_end - instances.b_start
   has_second = length_b > 0
-  lengths = length_a + 2 + np.where(has_second, length_b + 1, 0)
-  row_splits = np.concatenate([[0], np.cumsum(lengths)])
-  row_start = row_splits[:-1]
-  total = int(row_splits[-1])
-  # source: the position in the documents that each token is copied from.
-  source = np.empty(total, np.int64)
-  maskable = np.ones(total, bool)
-  b_start = row_start + length_a + 2
-  for start, length, segment_start in (
-    (row_start + 1, length_a, instances.a_start),
-    (b_start, length_b, instances.b_start),
+  row_lengths = length_a + 2 + np.where(has_second, length_b + 1, 0)
+  row_splits = np.concatenate([[0], np.cumsum(row_lengths)])
+  row_starts = row_splits[:-1]
+  num_tokens = int(row_splits[-1])
+  source = np.empty(num_tokens, np.int64)  # the position in the documents that each token is copied from
+  maskable = np.ones(num_tokens, bool)
+  a_starts, b_starts = row_starts + 1, row_starts + length_a + 2
+  for target_starts, source_starts, lengths in (
+    (a_starts, instances.a_start, length_a),
+    (b_starts, instances.b_start, length_b),
   ):
-    before = np.cumsum(length) - length
-    index = np.arange(int(length.sum()))
-    source[index + np.repeat(start - before, length)] = index + np.repeat(segment_start - before, length)
-  separators = np.concatenate([row_start + length_a + 1, row_splits[1:][has_second] - 1])
-  for positions in (row_start, separators):
+    # For all segments concatenated: the index of each token, and the index where each segment begins.
+    index = np.arange(int(lengths.sum()))
+    first_index = np.cumsum(lengths) - lengths
+    target = index + np.repeat(target_starts - first_index, lengths)
+    source[target] = index + np.repeat(source_starts - first_index, lengths)
+  separators = np.concatenate([row_starts + length_a + 1, row_splits[1:][has_second] - 1])
+  for positions in (row_starts, separators):  # special tokens; they are copied from anywhere and replaced below
     maskable[positions] = False
     source[positions] = 0
   ids = documents.ids[source]
   word_starts = documents.word_starts[source]
-  ids[row_start] = cls_id
+  ids[row_starts] = cls_id
   ids[separators] = sep_id
   maskable &= ids != sep_id  # also excludes the separators between documents
   return InstanceTokens(ids, word_starts, maskable, row_splits, length_a + 2)

@@ -40,14 +40,14 @@ from data_prep.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 
-# SentencePiece skips longer lines. The lines of `cut_line` are far shorter, also after normalization.
+# SentencePiece skips longer lines. The lines of `cut_line` stay far shorter even if normalization lengthens them.
 _MAX_LINE_BYTES = 1 << 20
 # SentencePiece marks <unk> with this character, and skips lines that contain it.
-_RESERVED = "\u2585"
+_RESERVED_CHARACTER = "\u2585"
 # The value in the README of the original ALBERT.
 _CHARACTER_COVERAGE = 0.99995
 # The range that SentencePiece accepts.
-_COVERAGES = 0.98, 1.0
+_COVERAGE_RANGE = 0.98, 1.0
 _MAX_THREADS = 1024
 # Data preparation stores ids in 16 or 32 bits, and SentencePiece counts pieces in 32 bits.
 _MAX_VOCAB_SIZE = 10_000_000
@@ -71,24 +71,24 @@ def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[st
   if len(sample) < size:
     return sample
   weight = math.exp(math.log(1.0 - rng.random()) / size)
-  skip = _skip(weight, rng)
+  num_to_skip = _draw_num_to_skip(weight, rng)
   for line in iterator:
-    if skip:
-      skip -= 1
+    if num_to_skip:
+      num_to_skip -= 1
       continue
     sample[rng.randrange(size)] = line
     weight *= math.exp(math.log(1.0 - rng.random()) / size)
-    skip = _skip(weight, rng)
+    num_to_skip = _draw_num_to_skip(weight, rng)
   return sample
 
 
-def _skip(weight: float, rng: random.Random) -> int:
-  """The number of lines to skip before the next one enters the sample. `weight`: the W of algorithm L."""
+def _draw_num_to_skip(weight: float, rng: random.Random) -> int:
+  """Draws the number of lines before the next one that enters the sample. `weight`: the W of algorithm L."""
   return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
 
 
 def ascii_characters(*, do_lower_case: bool) -> str:
-  """The letters, digits and punctuation of ASCII, with `do_lower_case` without upper-case letters."""
+  """Returns the letters, digits and punctuation of ASCII. With `do_lower_case` they have no upper-case letters."""
   letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
   return letters + string.digits + string.punctuation
 
@@ -114,7 +114,7 @@ def train_model(
     character_coverage: share of the text's characters that the vocabulary must cover. The rarest characters beyond it
       become <unk>.
     keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
-    user_defined_symbols: strings that are always pieces of their own.
+    user_defined_symbols: strings that become pieces and are never parts of longer pieces.
     num_threads: number of threads. The scores depend on it in their last bits.
 
   Returns:
@@ -127,14 +127,14 @@ def train_model(
   for symbol in (*SPECIAL_PIECES, *user_defined_symbols):
     if [*SPECIAL_PIECES, *user_defined_symbols].count(symbol) > 1:
       raise UserError(f"--user_defined_symbols: {symbol!r} is in the vocabulary already: leave it out")
-    if _RESERVED in symbol:
+    if _RESERVED_CHARACTER in symbol:
       raise UserError(
-        f"--user_defined_symbols: SentencePiece reserves {_RESERVED} (U+2585), as in {symbol!r}: leave it out"
+        f"--user_defined_symbols: SentencePiece reserves {_RESERVED_CHARACTER} (U+2585), as in {symbol!r}: leave it out"
       )
   ascii_chars = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
   # SentencePiece rejects a character that is both required and a user-defined symbol.
   required_chars = "".join(sorted(set(ascii_chars) - set(user_defined_symbols)))
-  parts = (part for sentence in sentences for part in cut_line(sentence.replace(_RESERVED, " ")))
+  parts = (part for sentence in sentences for part in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")))
   normalized = (normalize_text(part, do_lower_case=do_lower_case) for part in parts)
   model = io.BytesIO()
   try:
@@ -163,7 +163,7 @@ def train_model(
 
 
 def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
-  """The error for an exception of SentencePiece's trainer."""
+  """Returns the error for an exception of SentencePiece's trainer."""
   if match := _TOO_LARGE.search(message):
     return UserError(
       f"--vocab_size={vocab_size}: this text gives at most {match.group(1)} pieces: "
@@ -183,8 +183,8 @@ def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserErro
   )
 
 
-def vocab_text(model: bytes) -> str:
-  """The contents of the .vocab file of a model: for each id a line with its piece, a tab and its score."""
+def format_vocab_file(model: bytes) -> str:
+  """Returns the contents of a model's .vocab file: for each id a line with its piece, a tab and its score."""
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size()))
   return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
@@ -210,7 +210,7 @@ def _define_flags() -> None:
     "character_coverage",
     _CHARACTER_COVERAGE,
     "share of the text's characters that the vocabulary must cover; the rarest characters beyond it become <unk>",
-    allowed=Range(*_COVERAGES),
+    allowed=Range(*_COVERAGE_RANGE),
   )
   define(
     "bool",
@@ -241,7 +241,8 @@ def _define_flags() -> None:
   define("int", "num_threads", 16, threads, allowed=Range(1, _MAX_THREADS))
 
 
-def _output_prefix() -> str:
+def _make_output_prefix() -> str:
+  """Returns the path of the model without .model, and makes its directory."""
   if bool(FLAGS.output_dir) == bool(FLAGS.output_prefix):
     raise UserError("give either --output_dir (for spiece.model in it) or --output_prefix (for PREFIX.model)")
   prefix = str(FLAGS.output_prefix or files.join(FLAGS.output_dir, "spiece"))
@@ -253,9 +254,9 @@ def _output_prefix() -> str:
 def main() -> None:
   paths = expand_globs(FLAGS.input_file)
   text_checks.check_inputs(paths)
-  prefix = _output_prefix()
+  prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
-  # The lock keeps another process from writing one of the two files in between.
+  # The lock keeps another process from replacing one of the two files while this one writes the other.
   with DirectoryLock(folder or ".", f"training {name}.model", f".{name}.lock") as lock:
     _train(paths, prefix, lock)
 
@@ -282,7 +283,7 @@ def _train(paths: Sequence[str], prefix: str, lock: DirectoryLock) -> None:
     num_threads=FLAGS.num_threads,
   )
   lock.check()
-  files.write_atomically(f"{prefix}.vocab", vocab_text(model))
+  files.write_atomically(f"{prefix}.vocab", format_vocab_file(model))
   files.write_atomically(f"{prefix}.model", model)
   print(f"{prefix}.model: {FLAGS.vocab_size:,} pieces, trained in {time.monotonic() - start:.0f} s")
 

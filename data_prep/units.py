@@ -1,9 +1,9 @@
-"""Cuts the input files into units: pieces of text of limited size, which processes work on independently.
+"""Cuts the input files into units: parts of the text of limited size, which processes work on independently.
 
-A file's text (of a .txt.gz file: the decompressed text) is cut into ranges at the first blank line after every
-UNIT_BYTES, so that one large file becomes many units. If there is no blank line for another UNIT_BYTES, the document is
-cut at the end of a line, or else at white space, and its second part becomes a new document. Such cuts are counted.
-The units depend only on the contents and the order of the files.
+A file's text (for a .txt.gz file: the decompressed text) is cut into ranges at the first blank line after every
+multiple of UNIT_BYTES, so that one large file becomes many units. If there is no blank line within another UNIT_BYTES,
+the document is cut at the end of a line, or else at white space, and its second part becomes a new document. Such cuts
+are counted. The units depend only on the contents and the order of the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from data_prep import text_checks
 from data_prep.text_files import is_gzip
 
 UNIT_BYTES = 2 << 20
-# The search for a blank line begins this many bytes earlier, since the blank line may begin before the position.
+# The search for a blank line begins this many bytes before the position of the cut, since the blank line may begin
+# there.
 _LOOK_BACK = 64
 # The first search for a blank line reads this many bytes.
 _SHORT_WINDOW = 1 << 16
@@ -38,11 +39,11 @@ class TextRange:
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
-    start: first byte. In a plain file that is not read yet: a multiple of UNIT_BYTES, which `read_range` moves to the
-      next blank line. In a GZIP file: byte of the decompressed text.
-    end: byte after the last one; as `start`, or the size of the file.
-    is_cut: whether the range begins inside a document. Set when the text is read.
-    data: the text, once it is read; the ranges of a GZIP file always have it.
+    start: the first byte, for a GZIP file of the decompressed text. Before a plain file is read, it is a multiple of
+      UNIT_BYTES, and `read_range` moves it to the next blank line.
+    end: the byte after the last one. Before a plain file is read, it is a multiple of UNIT_BYTES or the file's size.
+    is_cut: whether the range begins inside a document. It is set when the text is read.
+    data: the text, once it is read. The ranges of a GZIP file always have it.
   """
 
   path: str
@@ -62,7 +63,7 @@ class TextUnit:
     ranges: its text.
     donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
       come from the neighbour's documents.
-    progress_bytes: bytes of the files (compressed, for GZIP files) that the unit stands for in progress bars.
+    progress_bytes: number of bytes (for GZIP files: of compressed bytes) that a progress bar counts for the unit.
   """
 
   index: int
@@ -72,48 +73,54 @@ class TextUnit:
 
   @property
   def data_bytes(self) -> int:
-    """Bytes of text that the unit holds in memory."""
+    """Number of bytes of text that the unit holds in memory."""
     return sum(len(text_range.data or b"") for text_range in self.ranges + self.donors)
 
 
 # ---- cutting files into ranges -------------------------------------------------------------------------
 
 
-def find_boundary(window: bytes, look_back: int, *, is_last: bool) -> tuple[int, bool]:
+def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[int, bool]:
   """Finds where to cut text.
 
-  The cut is at the end of the first blank line that ends at byte `look_back` or later. Without a blank line it is at
-  the end of the file, if the window reaches it; else after the first end of a line, white space or character.
+  The cut is at the end of the first blank line that ends at byte `min_position` or later. If there is none, the cut is
+  at the end of the file if the window reaches it, and otherwise after the first line end, white space or character.
 
   Args:
     window: some bytes of the text.
-    look_back: position in the window that the cut must not precede.
+    min_position: the smallest position in the window at which the text may be cut.
     is_last: whether the window reaches the end of the file.
 
   Returns:
     The position of the cut in the window, and whether it is inside a document.
   """
   for match in _BLANK_LINE.finditer(window):
-    if match.end() >= look_back:
+    if match.end() >= min_position:
       return match.end(), False
   if is_last:
     return len(window), False
   for pattern in (_LINE_END, _SPACE, _CHARACTER):
-    match_or_none = pattern.search(window, max(0, look_back - 1))
+    match_or_none = pattern.search(window, max(0, min_position - 1))
     if match_or_none:
       return match_or_none.end(), True
   return len(window), True
 
 
 def _find_boundary_in_file(read_at: Callable[[int, int], bytes], position: int, unit_bytes: int) -> tuple[int, bool]:
-  """`find_boundary` for byte `position` of a file; the boundary is at most `unit_bytes` after it.
+  """Applies `find_boundary` to a file.
 
-  `read_at(start, length)` reads bytes of the file.
+  Args:
+    read_at: reads bytes of the file; its arguments are their position and number.
+    position: the smallest position in the file at which the text may be cut.
+    unit_bytes: the cut is at most this many bytes after `position`.
+
+  Returns:
+    The position of the cut in the file, and whether it is inside a document.
   """
   if position == 0:
     return 0, False
   start = max(0, position - _LOOK_BACK)
-  # Most boundaries are near. The long window is read only if the short one has no blank line.
+  # Most blank lines are near. The long window is read only if there is none in the short one.
   window = read_at(start, position - start + min(_SHORT_WINDOW, unit_bytes))
   boundary, is_cut = find_boundary(window, position - start, is_last=False)
   if is_cut:
@@ -141,24 +148,24 @@ def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterat
     text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
     file.seek(0)
     stream = gzip.GzipFile(fileobj=file)
-    text, offset = b"", 0  # decompressed text that no range has yet, and the position where it begins
-    bytes_read, is_cut = 0, False
+    text, offset = b"", 0  # the decompressed text after the last range, and the position where it begins
+    reported_bytes, is_cut = 0, False
     for position in itertools.count(unit_bytes, unit_bytes):
       window_bytes = position + unit_bytes - offset
       text += _decompress(stream, path, window_bytes - len(text))
       if offset + len(text) <= position:
         break
-      skipped = max(0, position - _LOOK_BACK - offset)
+      search_start = max(0, position - _LOOK_BACK - offset)
       is_last = len(text) < window_bytes
-      boundary, next_is_cut = find_boundary(text[skipped:], position - offset - skipped, is_last=is_last)
-      length, file_position = skipped + boundary, file.tell()
-      yield TextRange(path, ordinal, offset, offset + length, is_cut, text[:length]), file_position - bytes_read
-      text, offset, bytes_read, is_cut = text[length:], offset + length, file_position, next_is_cut
-    yield TextRange(path, ordinal, offset, offset + len(text), is_cut, text), files.size(path) - bytes_read
+      boundary, next_is_cut = find_boundary(text[search_start:], position - offset - search_start, is_last=is_last)
+      length, file_position = search_start + boundary, file.tell()
+      yield TextRange(path, ordinal, offset, offset + length, is_cut, text[:length]), file_position - reported_bytes
+      text, offset, reported_bytes, is_cut = text[length:], offset + length, file_position, next_is_cut
+    yield TextRange(path, ordinal, offset, offset + len(text), is_cut, text), files.size(path) - reported_bytes
 
 
 def _decompress(stream: gzip.GzipFile, path: str, size: int) -> bytes:
-  """At most `size` bytes of decompressed text."""
+  """Reads at most `size` bytes of decompressed text."""
   try:
     return stream.read(size) if size > 0 else b""
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -226,7 +233,11 @@ def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BY
 
 
 def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[tuple[tuple[TextRange, ...], int]]:
-  """Groups of ranges of at most `unit_bytes` by nominal size, and the bytes read from disk for each group."""
+  """Groups the ranges of all files.
+
+  Yields:
+    Groups of ranges of at most `unit_bytes` by nominal size, and the number of bytes read from disk for each group.
+  """
   group: list[TextRange] = []
   group_bytes, progress = 0, 0
   for ordinal, path in enumerate(paths):

@@ -18,7 +18,7 @@ import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 
 
 def to_json(value: object) -> object:
-  """Converts bytes to text, and rounds floats to six digits."""
+  """Converts bytes to text, and rounds floats to six decimal places."""
   if isinstance(value, list):
     return [to_json(item) for item in value]
   if isinstance(value, bytes):
@@ -36,8 +36,9 @@ def ask(directory: str) -> None:
   with open(os.path.join(directory, "examples", "serving_default.json"), encoding="utf-8") as file:
     instances = json.load(file)["instances"]
   for instance in instances:
-    answers = model.signatures["serving_default"](**{name: tf.constant([value]) for name, value in instance.items()})
-    answer = {name: to_json(values.numpy().tolist()[0]) for name, values in sorted(answers.items())}
+    batch_of_one = {name: tf.constant([value]) for name, value in instance.items()}
+    outputs = model.signatures["serving_default"](**batch_of_one)
+    answer = {name: to_json(values.numpy().tolist()[0]) for name, values in sorted(outputs.items())}
     result = {"model": directory, "request": instance, "answer": answer}
     print(json.dumps(result, ensure_ascii=False), flush=True)
 

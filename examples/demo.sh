@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole pipeline at a size for a laptop: raw text -> vocabulary -> TFRecord shards -> pretrained ALBERT -> masked words
-# filled in. If it was stopped, run the same command again: training resumes from its last checkpoint.
+# The whole pipeline at a size for a laptop: raw text -> vocabulary -> TFRecord shards -> pretrained ALBERT -> predictions of
+# masked words. If it was stopped, run the same command again: training resumes from its last checkpoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ PYTHON=${PYTHON:-.venv/bin/python}
 OUT=${OUT:-output/demo}
 mkdir -p "$OUT"
 
-echo "== 1/5 raw text: the documentation of the installed Python packages"
+echo "== 1/5 raw text: the docstrings of the installed Python packages"
 if [ ! -f "$OUT/corpus/heldout.txt" ]; then
   "$PYTHON" -m data_prep.sample_corpus --output_dir="$OUT/corpus"
 fi

@@ -28,9 +28,9 @@ from albert.training.run_plan import TrainingPlan, resolve_jit_compile, resolve_
 from benchmarks.peers import protocol
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
   """Parses the options. `argv`: None for the command line."""
-  parser = protocol.parser()
+  parser = protocol.make_parser()
   parser.add_argument("--recompute_grad", action="store_true")
   return parser.parse_args(argv)
 
@@ -49,7 +49,7 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
       model = task.build_model()
     model.encoder.recompute_grad = options.recompute_grad
     optimizer = make_optimizer(OptimizerConfig(), 1e-4)
-    jit_compile = resolve_jit_compile(config.jit_compile, strategy, dict)  # one batch, so one shape
+    jit_compile = resolve_jit_compile(config.jit_compile, strategy, dict)  # all batches have one shape
     plan = TrainingPlan(strategy=strategy, train=config, jit_compile=jit_compile)
     trainer = Trainer(task, model, optimizer, plan)
   batch = protocol.random_batch(options)
@@ -65,13 +65,13 @@ def make_step(options: argparse.Namespace) -> Callable[[int], float]:
   }
   batches = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(features).repeat()))
 
-  def step(number: int) -> float:
-    trainer.train_steps(batches, tf.constant(number))
+  def do_steps(num_steps: int) -> float:
+    trainer.train_steps(batches, tf.constant(num_steps))
     metrics = trainer.accumulator.result_and_reset()
     return metrics["masked_lm_loss"] + metrics["sentence_order_loss"]
 
-  return step
+  return do_steps
 
 
 if __name__ == "__main__":
-  protocol.serve(make_step(parse()))
+  protocol.serve(make_step(parse_options()))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from albert.config.model import ModelConfig, named_model
 from albert.errors import RunError, UserError
-from benchmarks.machine import KERNELS
+from benchmarks.machine import KERNELS_VARIABLE
 from benchmarks.peers.protocol import READY
 
 OURS = "albert"
@@ -19,12 +19,12 @@ PEERS = {OURS: "albert_tf", "transformers": "transformers_torch", "keras_hub": "
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def parse_shape(text: str, given: str) -> tuple[int, int]:
+def parse_shape(text: str, flag_and_value: str) -> tuple[int, int]:
   """Parses a batch size and a sequence length, such as 8x128.
 
   Args:
     text: the text to parse.
-    given: the flag and its value, with which the error message begins.
+    flag_and_value: the beginning of the error message, such as "--shape=8".
 
   Raises:
     UserError: the text does not have this form.
@@ -32,17 +32,17 @@ def parse_shape(text: str, given: str) -> tuple[int, int]:
   try:
     batch_size, length = (int(number) for number in text.split("x"))
   except ValueError as error:
-    raise UserError(f"{given} is not BATCHxLENGTH, such as 8x128") from error
+    raise UserError(f"{flag_and_value} is not BATCHxLENGTH, such as 8x128") from error
   return batch_size, length
 
 
 def without_dropout(model: str) -> ModelConfig:
-  """The config of a named model, without dropout."""
+  """Returns the config of a named model, without dropout."""
   return dataclasses.replace(named_model(model), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
-def arguments(config: ModelConfig, batch_size: int, length: int, predictions: int, precision: str) -> list[str]:
-  """The arguments of a peer's process (see protocol.parser)."""
+def make_arguments(config: ModelConfig, batch_size: int, length: int, predictions: int, precision: str) -> list[str]:
+  """Returns the arguments of a peer's process (see protocol.make_parser)."""
   values = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
   values |= {"predictions": predictions, "precision": precision, "threads": os.cpu_count()}
   return [f"--{name}={value}" for name, value in values.items()]
@@ -62,7 +62,7 @@ class Peer:
     recompute_grad: whether to use gradient checkpointing (only for this project).
 
   Attributes:
-    first: seconds of the first step, which is traced or compiled.
+    first_step: seconds of the first step, which is traced or compiled.
     seconds: seconds of a step, the mean of each run().
     memory: peak memory of the process in MiB.
   """
@@ -82,10 +82,12 @@ class Peer:
     self.name = name
     self.seconds: list[float] = []
     self.memory = 0.0
-    options = arguments(config, batch_size, length, predictions, precision) + ["--recompute_grad"] * recompute_grad
+    options = make_arguments(config, batch_size, length, predictions, precision)
+    if recompute_grad:
+      options.append("--recompute_grad")
     executable = sys.executable if name == OURS else python or sys.executable
-    # Other libraries run as for their users: without the setting for oneDNN's kernels that importing albert makes.
-    environment = {key: value for key, value in os.environ.items() if name == OURS or key != KERNELS}
+    # Importing albert selects oneDNN's kernels. Other libraries run without this setting, as they do for their users.
+    environment = {key: value for key, value in os.environ.items() if name == OURS or key != KERNELS_VARIABLE}
     self._process = subprocess.Popen(
       [executable, str(ROOT / "benchmarks" / "peers" / f"{PEERS[name]}.py"), *options],
       stdin=subprocess.PIPE,
@@ -96,10 +98,10 @@ class Peer:
     )
     words: list[str] = []
     while words[:1] != [READY]:  # other lines are output of the library
-      words = self._line().split()
-    self.first = float(words[1])
+      words = self._read_line().split()
+    self.first_step = float(words[1])
 
-  def _line(self) -> str:
+  def _read_line(self) -> str:
     assert self._process.stdout is not None
     line = self._process.stdout.readline()
     if not line:
@@ -113,7 +115,7 @@ class Peer:
     assert self._process.stdin is not None
     self._process.stdin.write(f"{steps}\n")
     self._process.stdin.flush()
-    seconds, _, memory = (float(word) for word in self._line().split())
+    seconds, _, memory = (float(word) for word in self._read_line().split())
     self.seconds.append(seconds / steps)
     self.memory = memory
 

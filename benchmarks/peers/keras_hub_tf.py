@@ -23,7 +23,7 @@ from benchmarks.peers import protocol
 
 def main() -> None:
   """Builds the model and answers requests for steps."""
-  options = protocol.parser().parse_args()
+  options = protocol.make_parser().parse_args()
   tf.config.threading.set_intra_op_parallelism_threads(options.threads)
   keras.utils.set_random_seed(0)
   keras.config.set_dtype_policy("mixed_bfloat16" if options.precision == "bfloat16" else "float32")
@@ -58,13 +58,13 @@ def main() -> None:
   }
   labels = {"logits": batch["labels"], "order": batch["order"]}
 
-  def step(number: int) -> float:
-    # fit() is not used, since at the end of an epoch it waits for seconds, which are not part of a step.
-    for _ in range(number):
+  def do_steps(num_steps: int) -> float:
+    # fit() is not used, since it waits for seconds at the end of an epoch, which would be counted as time of steps.
+    for _ in range(num_steps):
       logs = model.train_on_batch(inputs, labels, return_dict=True)
     return float(logs["loss"])
 
-  protocol.serve(step)
+  protocol.serve(do_steps)
 
 
 if __name__ == "__main__":

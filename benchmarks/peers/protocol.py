@@ -1,4 +1,8 @@
-"""The messages between client.py and the processes that it measures. It imports only the standard library and NumPy."""
+"""The messages between client.py and the processes that it measures.
+
+The processes may run in environments without this project's dependencies, so this module imports only the standard
+library and NumPy.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,11 @@ from benchmarks import machine
 READY = "ready"
 
 
-def parser() -> argparse.ArgumentParser:
-  """The parser of the arguments that client.Peer passes. `config`: the fields of albert.config.model.ModelConfig."""
+def make_parser() -> argparse.ArgumentParser:
+  """Makes the parser of the arguments that client.Peer passes.
+
+  The argument `config` is a JSON object of the fields of albert.config.model.ModelConfig.
+  """
   parser = argparse.ArgumentParser()
   parser.add_argument("--config", type=json.loads, required=True)
   for name in ("batch_size", "length", "predictions", "threads"):
@@ -25,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def random_batch(options: argparse.Namespace) -> dict[str, Any]:
-  """A random batch without padding.
+  """Makes a random batch without padding.
 
   Returns:
     NumPy arrays: input_ids and segment_ids [B, S], positions and labels of the masked tokens [B, P], and the labels of
@@ -47,20 +54,21 @@ def random_batch(options: argparse.Namespace) -> dict[str, Any]:
   }
 
 
-def serve(step: Callable[[int], float]) -> None:
-  """Reads numbers of steps from standard input, and does so many training steps for each.
+def serve(do_steps: Callable[[int], float]) -> None:
+  """Does training steps on request. Each line of standard input is a number of steps.
 
-  For each number it prints the seconds that the steps took, the last loss and the peak memory in MiB.
+  At the start it does two steps, and prints READY and the seconds of the first one. For each request it prints the
+  seconds that the steps took, the last loss and the peak memory in MiB.
 
   Args:
-    step: does the given number of steps and returns the last loss.
+    do_steps: does the given number of steps and returns the last loss.
   """
   start = time.perf_counter()
-  step(1)  # compiles, allocates
-  first = time.perf_counter() - start
-  step(1)
-  print(READY, first, flush=True)
+  do_steps(1)  # compiles, allocates
+  first_step = time.perf_counter() - start
+  do_steps(1)
+  print(READY, first_step, flush=True)
   for line in sys.stdin:
     start = time.perf_counter()
-    loss = step(int(line))
+    loss = do_steps(int(line))
     print(time.perf_counter() - start, loss, machine.memory(), flush=True)

@@ -18,7 +18,7 @@ from benchmarks.peers import protocol
 
 def main() -> None:
   """Builds the model and answers requests for steps."""
-  options = protocol.parser().parse_args()
+  options = protocol.make_parser().parse_args()
   torch.set_num_threads(options.threads)
   torch.manual_seed(0)
   names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
@@ -34,8 +34,8 @@ def main() -> None:
   mask = torch.ones_like(batch["input_ids"])
   rows = torch.arange(options.batch_size)[:, None]
 
-  def step(number: int) -> float:
-    for _ in range(number):
+  def do_steps(num_steps: int) -> float:
+    for _ in range(num_steps):
       with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):
         encoded = model.albert(batch["input_ids"], attention_mask=mask, token_type_ids=batch["segment_ids"])
         logits = model.predictions(encoded.last_hidden_state[rows, batch["positions"]])
@@ -48,7 +48,7 @@ def main() -> None:
       optimizer.zero_grad()
     return float(loss)
 
-  protocol.serve(step)
+  protocol.serve(do_steps)
 
 
 if __name__ == "__main__":

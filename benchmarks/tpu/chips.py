@@ -10,11 +10,11 @@ NUM_CORES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """One core, which TensorFlow calls a replica.
+  """The specification of a TPU, for one core. TensorFlow calls a core a replica.
 
   Attributes:
     topology: libtpu's name of a topology with NUM_CORES cores.
-    flops: peak floating-point operations per second, for products of bfloat16 matrices.
+    flops: peak floating-point operations per second in products of bfloat16 matrices.
     bandwidth: bytes per second between the core and its memory (HBM).
     hbm: bytes of HBM. The compiler reserves some of them.
   """
@@ -33,11 +33,11 @@ CHIPS = {
 
 
 def roofline_seconds(chip: Chip, flops: float, num_bytes: float) -> float:
-  """A lower bound for the seconds of a program on a core, if operations and transfers overlap completely.
+  """Returns a lower bound for the seconds of a program on a core: operations and transfers overlap completely.
 
   Args:
-    chip: the core.
+    chip: the specification of the core.
     flops: floating-point operations of the program.
-    num_bytes: bytes that it moves from and to HBM.
+    num_bytes: bytes that the program moves from and to HBM.
   """
   return max(flops / chip.flops, num_bytes / chip.bandwidth)

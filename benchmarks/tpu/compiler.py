@@ -24,17 +24,17 @@ from benchmarks.tpu import protocol
 from benchmarks.tpu.chips import CHIPS, NUM_CORES
 
 # The effort that the compiler makes to find a fast program, from -1 to 1. At -1 it needs a third of the time that it
-# needs at 0 (35 s instead of 109 s for albert_base at length 512). Temporaries, flops and bytes are the same, and the
-# code is a fourth as large.
-_EFFORT = -1.0
+# needs at 0 (35 s instead of 109 s for albert_base at length 512). Temporaries, flops and bytes are the same as at 0,
+# and the code is a fourth as large.
+_COMPILER_EFFORT = -1.0
 
 # "Ran out of memory in memory space hbm. Used 30.47G of 15.75G hbm."
 _OUT_OF_MEMORY = re.compile(r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-def with_aliases(text: str) -> tuple[bytes, int]:
-  """Makes result i of a program use the memory of argument i, as assignments to variables do.
+def add_aliases(text: str) -> tuple[bytes, int]:
+  """Makes result i of a program use the memory of argument i, as the assignment to a variable does.
 
   Args:
     text: a StableHLO program whose results have the types of its first arguments.
@@ -52,9 +52,9 @@ def with_aliases(text: str) -> tuple[bytes, int]:
     num_results = len(signature.results)
     if signature.inputs[:num_results] != signature.results:
       raise ValueError("the results of the program do not have the types of its first arguments")
-    number = ir.IntegerType.get_signless(32)
+    int32 = ir.IntegerType.get_signless(32)
     aliases = [
-      ir.DictAttr.get({"tf.aliasing_output": ir.IntegerAttr.get(number, i)} if i < num_results else {})
+      ir.DictAttr.get({"tf.aliasing_output": ir.IntegerAttr.get(int32, i)} if i < num_results else {})
       for i in range(len(signature.inputs))
     ]
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(aliases)
@@ -80,18 +80,19 @@ def compile_program(path: str, chip_name: str) -> dict[str, Any]:
     chip_name: a key of CHIPS.
 
   Returns:
-    `seconds`: processor time of the compiler. If the program does not fit: `needs` and `limit`, in bytes of HBM. If it
-    fits: `argument`, `output`, `alias`, `temporary` and `code`, in bytes of HBM, `flops` and `bytes_accessed`.
+    A dict with `seconds`, the processor time of the compiler. If the program does not fit into the memory, it also has
+    `needs` and `limit`, in bytes of HBM. If it fits, it has `argument`, `output`, `alias`, `temporary` and `code`, in
+    bytes of HBM, and `flops` and `bytes_accessed`.
   """
   started = time.process_time()
   devices = _devices(CHIPS[chip_name].topology)
   if len(devices) != NUM_CORES:
     raise ValueError(f"{CHIPS[chip_name].topology} has {len(devices)} cores, {NUM_CORES} were expected")
-  program, variable_bytes = with_aliases(Path(path).read_text(encoding="utf-8"))
+  program, variable_bytes = add_aliases(Path(path).read_text(encoding="utf-8"))
   options = get_compile_options(
     num_replicas=NUM_CORES, num_partitions=1, device_assignment=np.arange(NUM_CORES).reshape(NUM_CORES, 1)
   )
-  options.executable_build_options.exec_time_optimization_effort = _EFFORT
+  options.executable_build_options.exec_time_optimization_effort = _COMPILER_EFFORT
   try:
     executable = devices[0].client.compile(program, xla_client.DeviceList(tuple(devices)), options)
   except jax.errors.JaxRuntimeError as error:

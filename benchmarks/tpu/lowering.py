@@ -4,8 +4,8 @@ It runs as a process: each line of stdin is a request in JSON, and each line of 
 `serve`).
 
 The lowered function is albert.training.loop.Trainer.replica_step, with the task, model and optimizer of a training run.
-Only the variables are replaced, since there is no TPU to hold them: each variable becomes an argument of the program,
-and its new value a result.
+Only the variables are replaced, since there is no TPU that could hold them: each variable becomes an argument of the
+program, and its new value becomes a result.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ _WORD_EMBEDDINGS = "word_embeddings"
 
 
 class ArgumentVariable(resource_variable_ops.UninitializedVariable):
-  """A variable whose value is a tensor: first an argument of the program, later the last value assigned to it.
+  """A variable whose value is a tensor: at first an argument of the program, later the last value assigned to it.
 
-  It uses no memory for its value. Before it is bound, its value is zeros, so that layers can be built.
+  It uses no memory for its value. Before `bind` is called, its value is zeros, so that layers can be built.
+
+  Attributes:
+    one_hot: whether rows are looked up by a product with a one-hot matrix instead of a gather.
   """
 
   one_hot = False
@@ -94,7 +97,7 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
 
 
 class Core(tf.distribute.ReplicaContext):
-  """The replica context of one of `num_replicas` cores. As with TPUStrategy, sums are over all cores."""
+  """The replica context of one of `num_replicas` cores. Sums are over all cores, as with TPUStrategy."""
 
   def __init__(self, replica_id: tf.Tensor, num_replicas: int):
     super().__init__(tf.distribute.get_strategy(), replica_id)
@@ -109,7 +112,7 @@ class Core(tf.distribute.ReplicaContext):
     return tf.nest.map_structure(lambda v: tf.raw_ops.CrossReplicaSum(input=v, group_assignment=self._group), value)
 
 
-def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[Any, list[ArgumentVariable]]:
+def make_with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[Any, list[ArgumentVariable]]:
   """Calls a function so that every variable it creates is an ArgumentVariable.
 
   Args:
@@ -137,15 +140,15 @@ def with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[
     variables.append(variable)
     return variable
 
-  made: list[Any] = []
+  results: list[Any] = []
 
   @tf.function(autograph=False)
-  def trace() -> None:  # layers are built from symbolic tensors: nothing is computed
+  def trace() -> None:  # in a graph, so that layers are built from symbolic tensors and nothing is computed
     with tf.variable_creator_scope(creator):
-      made.append(make())
+      results.append(make())
 
   trace.get_concrete_function()
-  return made[0], variables
+  return results[0], variables
 
 
 class Step:
@@ -163,7 +166,7 @@ class Step:
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     self.program = program
     self.task, self.data = STEPS[program.step](model or MODELS[program.model], program.length, directory)
-    self.trainer, self.variables = with_argument_variables(self._make_trainer, one_hot=program.one_hot)
+    self.trainer, self.variables = make_with_argument_variables(self._make_trainer, one_hot=program.one_hot)
 
   def _make_trainer(self) -> Trainer:
     optimizer_config = OptimizerConfig(optimizer=self.program.optimizer)

@@ -1,4 +1,4 @@
-"""The training steps of all tasks, with small generated data instead of the user's."""
+"""The training steps of all tasks, with small generated data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from albert.tasks.base import Task
 from albert.tasks.pretraining import PretrainingTask
 from data_prep.settings import PreparationSettings
 
-# Words of the generated texts: more than fit into a window of any task, and fewer than fill two windows of 512 tokens.
+# Number of words in a generated text: more than fit into a window of any task, and too few to fill two windows of 512
+# tokens.
 _WORDS = 300
 
 
@@ -32,8 +33,8 @@ class Program:
     step: a key of STEPS.
     model: a name of albert.config.model.MODELS.
     length: S, tokens in a sequence.
-    recompute_grad: as the flag of this name.
-    gradient_accumulation_steps: as the flag of this name.
+    recompute_grad: whether gradient checkpointing is on.
+    gradient_accumulation_steps: number of micro-batches per update.
     one_hot: whether rows of the word embeddings are looked up by a product with a one-hot matrix instead of a gather.
   """
 
@@ -51,7 +52,7 @@ class Program:
 
 
 def write_vocabulary(path: Path, num_pieces: int) -> str:
-  """Writes a SentencePiece model of `num_pieces` pieces, whose words are numbers. Returns its path."""
+  """Writes a SentencePiece model for text that consists of numbers, with `num_pieces` pieces. Returns its path."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter([" ".join(map(str, range(num_pieces)))] * 2),
@@ -73,6 +74,15 @@ def write_vocabulary(path: Path, num_pieces: int) -> str:
 def _finetuning(
   task: str, file_name: str, contents: Callable[[], str], **settings: Any
 ) -> Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]:
+  """Returns an entry of STEPS for a fine-tuning task.
+
+  Args:
+    task: the name of the task.
+    file_name: the name of its training file.
+    contents: returns the contents of the training file.
+    **settings: further fields of the task's config.
+  """
+
   def make(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
     train_file = directory / file_name
     train_file.write_text(contents(), encoding="utf-8")
@@ -87,8 +97,8 @@ def _finetuning(
       train_file=str(train_file),
       **settings,
     )
-    made = registry.make_task(task, model, config)
-    return made, made.training_data()
+    finetuning_task = registry.make_task(task, model, config)
+    return finetuning_task, finetuning_task.training_data()
 
   return make
 

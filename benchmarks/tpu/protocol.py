@@ -27,27 +27,31 @@ ENVIRONMENT = {
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-  """Answers the requests on stdin until it ends. Other output of the process goes to stderr.
+  """Answers the requests on stdin until stdin ends. All other output of the process goes to stderr.
 
   Args:
     answer: returns the answer to a request. If it raises an exception, the answer is {"error": message}.
   """
   replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-  os.dup2(2, 1)
+  os.dup2(2, 1)  # libraries print to stdout, too
   for line in sys.stdin:
     try:
       reply = answer(json.loads(line))
-    except Exception as error:  # the process that asked reports it
+    except Exception as error:  # the process that sent the request reports it
       reply = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(reply), file=replies, flush=True)
 
 
-class Failed(RuntimeError):
+class RequestFailed(RuntimeError):
   """A worker process could not carry out a request. The message is the worker's."""
 
 
 class Worker:
-  """A process that runs `module` and answers requests. It starts with the first request."""
+  """A process that runs a module and answers requests. The first request starts it.
+
+  Args:
+    module: the name of the module; it calls `serve`.
+  """
 
   def __init__(self, module: str):
     self.module = module
@@ -58,7 +62,7 @@ class Worker:
     """Returns the answer to a request.
 
     Raises:
-      Failed: the worker could not carry out the request.
+      RequestFailed: the worker could not carry out the request.
       RunError: the worker process ended.
     """
     if self._process is None:
@@ -79,11 +83,11 @@ class Worker:
     if not line:
       code = self._process.wait()
       self._log.seek(0)
-      last = (self._log.read().strip().splitlines() or ["without a message"])[-1]
-      raise RunError(f"{self.module} ended with code {code}: {last[:500]}")
+      last_line = (self._log.read().strip().splitlines() or ["without a message"])[-1]
+      raise RunError(f"{self.module} ended with code {code}: {last_line[:500]}")
     reply = json.loads(line)
     if "error" in reply:
-      raise Failed(reply["error"])
+      raise RequestFailed(reply["error"])
     return dict(reply)
 
   def close(self) -> None:

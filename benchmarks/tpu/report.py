@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 def describe(program: Program) -> str:
-  """The name of a program's step, with its settings that are not the default."""
+  """Returns the name of a program's step, with those of its settings that are not the default."""
   notes = [program.step]
   if program.recompute_grad:
     notes.append("recompute_grad")
@@ -43,26 +43,30 @@ def describe(program: Program) -> str:
   return ", ".join(notes)
 
 
-def trial_line(program: Program, chip: str, batch: int, trial: Trial) -> str:
-  """A line about one compilation, for the terminal."""
+def format_trial(program: Program, chip: str, batch: int, trial: Trial) -> str:
+  """Formats a line about one compilation, for the terminal."""
   name = f"{describe(program)} {program.model} {program.length} {chip} batch {batch}"
   verdict = "fits" if fits(trial) else "does not fit"
   return f"{name}: {verdict}, {bytes_used(trial) / _GIB:.2f} GiB ({trial['seconds']:.0f} s of the compiler)"
 
 
-def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
-  largest = max((batch for batch in trials if fits(trials[batch])), default=None)
-  smallest = min((batch for batch in trials if not fits(trials[batch])), default=None)
-  too_large = "" if smallest is None else f"{smallest} ({bytes_used(trials[smallest]) / _GIB:.1f} GiB)"
+def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
+  """Makes the cells of the row for a program on a chip. `trials`: batch size -> result of its compilation."""
+  largest_fitting = max((batch for batch in trials if fits(trials[batch])), default=None)
+  smallest_too_large = min((batch for batch in trials if not fits(trials[batch])), default=None)
+  too_large_cell = ""
+  if smallest_too_large is not None:
+    too_large_cell = f"{smallest_too_large} ({bytes_used(trials[smallest_too_large]) / _GIB:.1f} GiB)"
   row = [describe(program), program.model, str(program.length), chip]
   parts = program.gradient_accumulation_steps
-  finished = next_batch(trials, CHIPS[chip].hbm, largest or parts, parts) is None
-  if largest is None:
-    return [*row, "none" if finished else "not known yet", too_large, *[""] * (len(_COLUMNS) - len(row) - 2)]
-  trial = trials[largest]
+  is_search_finished = next_batch(trials, CHIPS[chip].hbm, largest_fitting or parts, parts) is None
+  if largest_fitting is None:
+    largest_cell = "none" if is_search_finished else "not known yet"
+    return [*row, largest_cell, too_large_cell, *[""] * (len(_COLUMNS) - len(row) - 2)]
+  trial = trials[largest_fitting]
   row += [
-    f"{largest}" + ("" if finished else " or more"),
-    too_large,
+    f"{largest_fitting}" + ("" if is_search_finished else " or more"),
+    too_large_cell,
     f"{bytes_used(trial) / _GIB:.2f}",
     f"{trial['alias'] / _GIB:.2f}",
     f"{trial['temporary'] / _GIB:.2f}",
@@ -74,37 +78,40 @@ def _row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
   return [
     *row,
     f"{flops / 1e12:.2f}",
-    f"{flops / largest / 1e9:.0f}",
+    f"{flops / largest_fitting / 1e9:.0f}",
     f"{num_bytes / 1e9:.1f}",
     f"{seconds * 1e3:.0f}",
-    f"{largest / seconds:.0f}",
+    f"{largest_fitting / seconds:.0f}",
     "matrices" if flops / CHIPS[chip].flops >= num_bytes / CHIPS[chip].bandwidth else "memory",
   ]
 
 
-def table(trials: Mapping[tuple[Program, str], Mapping[int, Trial]]) -> str:
-  """The table, with a row for each program and chip in the order of their first compilation."""
+def format_table(trials: Mapping[tuple[Program, str], Mapping[int, Trial]]) -> str:
+  """Formats the table, with a row for each program and chip in the order of their first compilation."""
   lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
   lines += [
-    "| " + " | ".join(_row(program, chip, by_batch)) + " |" for (program, chip), by_batch in trials.items() if by_batch
+    "| " + " | ".join(_make_row(program, chip, by_batch)) + " |"
+    for (program, chip), by_batch in trials.items()
+    if by_batch
   ]
   return "\n".join(lines) + "\n"
 
 
-def _versions() -> str:
-  found = []
+def _describe_versions() -> str:
+  versions = []
   for name in ("tensorflow-tpu", "tf-keras", "libtpu", "jax"):
     try:
-      found.append(f"{name} {importlib.metadata.version(name)}")
+      versions.append(f"{name} {importlib.metadata.version(name)}")
     except importlib.metadata.PackageNotFoundError:
-      found.append(f"{name} not installed here")
-  return ", ".join(found)
+      versions.append(f"{name} not installed here")
+  return ", ".join(versions)
 
 
 _NOTES = f"""
 `albert.training.loop.Trainer.replica_step` (forward, backward, sum over {NUM_CORES} cores, clip, LAMB or AdamW,
-metrics) in bfloat16 with float32 variables, lowered by TensorFlow against the op registry of the TPU and compiled by
-libtpu for a v3-8 and a v5litepod-8. No TPU was used: the table shows what compiles and fits, not how fast it runs.
+metrics) in bfloat16 with float32 variables, lowered by TensorFlow with the op registry of the TPU and compiled by
+libtpu for a v3-8 and a v5litepod-8. No TPU was used: the table shows which batches compile and fit, not how fast they
+run.
 
 - HBM: variables (weights, moments and counters; new values overwrite the old ones) + batch + temporaries + code. The
   compiler rejected the batch under "does not fit", and reported how much memory it needs. Near the limit the compiler
@@ -127,7 +134,8 @@ def write(trials: Mapping[tuple[Program, str], Mapping[int, Trial]], directory: 
   today = datetime.date.today().isoformat()
   path = directory / f"tpu_aot_{today}.md"
   heading = (
-    f"# Training steps compiled for Cloud TPU, {today}\n\n{_versions()}. Made by `python benchmarks/tpu_aot.py`.\n"
+    f"# Training steps compiled for Cloud TPU, {today}\n\n{_describe_versions()}. "
+    "Made by `python benchmarks/tpu_aot.py`.\n"
   )
-  path.write_text(heading + _NOTES + "\n" + table(trials), encoding="utf-8")
+  path.write_text(heading + _NOTES + "\n" + format_table(trials), encoding="utf-8")
   return path

@@ -8,30 +8,30 @@ from typing import Any
 
 # Batch sizes per core: powers of two, and the numbers halfway between them.
 GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 << power - 1, 2 << power))]
-# The number of compilations chosen by interpolation. Further ones are chosen by bisection, since interpolation fails
-# where the compiler recomputes activations by itself.
-_INTERPOLATED = 6
-# The next batch is at most this many times the largest one tried.
-_LEAP = 4
+# So many batch sizes are chosen by interpolation. Further ones are chosen by bisection, since interpolation fails where
+# the compiler recomputes activations by itself.
+_MAX_INTERPOLATIONS = 6
+# The next batch is at most this many times as large as the largest one tried.
+_MAX_GROWTH = 4
 
 # The result of compiler.compile_program.
 Trial = Mapping[str, Any]
 
 
 def fits(trial: Trial) -> bool:
-  """Whether the program was compiled. Otherwise it needs too much memory."""
+  """Whether the program was compiled. If not, it needs too much memory."""
   return "needs" not in trial
 
 
 def bytes_used(trial: Trial) -> int:
-  """Bytes of HBM that the program uses on a core, or would need."""
+  """Returns the bytes of HBM that the program uses on a core, or would need."""
   if not fits(trial):
     return int(trial["needs"])
   return int(trial["argument"] + trial["output"] - trial["alias"] + trial["temporary"] + trial["code"])
 
 
 def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int = 1) -> int | None:
-  """The batch size to compile next.
+  """Chooses the batch size to compile next.
 
   Args:
     trials: batch size -> result of its compilation.
@@ -45,27 +45,28 @@ def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int 
   grid = [batch for batch in GRID if batch % multiple == 0]
   if not trials:
     return grid[max(0, bisect.bisect_right(grid, first) - 1)]
-  largest = max((b for b in trials if fits(trials[b])), default=None)
-  smallest = min((b for b in trials if not fits(trials[b])), default=None)
-  low = -1 if largest is None else grid.index(largest)
-  high = len(grid) if smallest is None else grid.index(smallest)
+  largest_fitting = max((batch for batch in trials if fits(trials[batch])), default=None)
+  smallest_too_large = min((batch for batch in trials if not fits(trials[batch])), default=None)
+  # The limit is between these two positions in the grid.
+  low = -1 if largest_fitting is None else grid.index(largest_fitting)
+  high = len(grid) if smallest_too_large is None else grid.index(smallest_too_large)
   if high - low <= 1:
     return None
-  if len(trials) >= _INTERPOLATED and low >= 0 and high < len(grid):
+  if len(trials) >= _MAX_INTERPOLATIONS and low >= 0 and high < len(grid):
     return grid[(low + high) // 2]
-  expected = min(_expected_limit(trials, hbm), _LEAP * max(trials))
+  expected = min(_extrapolate_limit(trials, hbm), _MAX_GROWTH * max(trials))
   position = bisect.bisect_right(grid, expected) - 1
   return grid[min(max(position, low + 1), high - 1)]
 
 
-def _expected_limit(trials: Mapping[int, Trial], hbm: int) -> float:
-  """The batch size at which a line through the two trials nearest to the memory limit reaches the limit."""
+def _extrapolate_limit(trials: Mapping[int, Trial], hbm: int) -> float:
+  """Returns the batch size at which a line through the two trials nearest to the memory limit reaches the limit."""
   limit = min((trial["limit"] for trial in trials.values() if not fits(trial)), default=hbm)
-  nearest = sorted(trials, key=lambda b: abs(bytes_used(trials[b]) - limit))[:2]
+  nearest = sorted(trials, key=lambda size: abs(bytes_used(trials[size]) - limit))[:2]
   batch, used = nearest[0], bytes_used(trials[nearest[0]])
   if len(nearest) == 2:
     other = nearest[1]
     slope = (used - bytes_used(trials[other])) / (batch - other)
-  else:  # the optimizer stores three numbers per weight, and the gradients are a fourth
+  else:  # The arguments are three numbers per weight, and the gradients are a fourth. The rest depends on the batch.
     slope = (used - 4 / 3 * trials[batch].get("argument", 0)) / batch
   return batch + (limit - used) / slope if slope > 0 else float(GRID[-1])

@@ -85,18 +85,20 @@ def check_shards(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> Non
 
 
 def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> str:
-  """The first problem that `check_shards` finds; "" if there is none."""
+  """Returns the first problem that `check_shards` finds; "" if there is none."""
   expected_names = [job.shard_name(index) for index in range(job.num_shards)]
   names = [info.file for info in infos]
   if names != expected_names:
-    wrong = sorted({*expected_names} ^ {*names}) or names
+    wrong_names = sorted({*expected_names} ^ {*names}) or names
     return (
-      f"{len(names)} shards instead of {len(expected_names)} ({wrong[0]} and others are missing, unknown or repeated)"
+      f"{len(names)} shards instead of {len(expected_names)} ({wrong_names[0]} and others are missing, unknown or "
+      "repeated)"
     )
   num_written = sum(info.examples for info in infos)
   if num_written != num_examples:
     return f"{num_written} examples in the shards, but {num_examples} were made from the text"
   for index, info in enumerate(infos):
+    # Shard i holds the examples i * num_examples // num_shards to (i + 1) * num_examples // num_shards - 1.
     expected = (index + 1) * num_examples // job.num_shards - index * num_examples // job.num_shards
     path = files.join(job.output_dir, info.file)
     if info.examples != expected:
@@ -107,7 +109,7 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
 
 
 def make_manifest(settings: dict[str, Any], tokenizer: Tokenizer, prepared: PreparedShards) -> Manifest:
-  """The manifest of finished shards.
+  """Makes the manifest of finished shards.
 
   Args:
     settings: everything that the shards depend on, see `Workspace.shard_settings`.

@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.packing import concatenated_ranges
 
-# The low bits of an origin are a position in a file; the bits above are the file's ordinal.
+# The low bits of an origin are a byte position in a file; the bits above them are the file's ordinal.
 _OFFSET_BITS = 40
 
 
@@ -22,7 +22,8 @@ class ShuffleBlock(NamedTuple):
 
   Attributes:
     keys: uint64 [I], random keys, by which the examples are sorted.
-    origins: uint64 [I], where the unit of text begins that each instance was made from. They order equal keys.
+    origins: uint64 [I], the beginning of the unit of text that each instance was made from (see `unit_origin`).
+      Instances with equal keys are sorted by it.
     sizes: uint32 [I], number of words of each instance.
     words: [W], the words of all instances, concatenated.
   """
@@ -39,12 +40,12 @@ class ShuffleBlock(NamedTuple):
 
 
 def unit_origin(ordinal: int, start: int) -> int:
-  """The origin of a unit whose text begins at byte `start` of file number `ordinal`."""
+  """Returns the origin of a unit whose text begins at byte `start` of file number `ordinal`."""
   return ordinal << _OFFSET_BITS | start
 
 
 def take(block: ShuffleBlock, rows: np.ndarray) -> ShuffleBlock:
-  """The instances with the indices `rows`, in that order."""
+  """Returns the instances with the indices `rows`, in that order."""
   starts = np.cumsum(block.sizes, dtype=np.int64) - block.sizes
   sizes = block.sizes[rows]
   words = block.words[concatenated_ranges(starts[rows], sizes.astype(np.int64))]
@@ -52,29 +53,30 @@ def take(block: ShuffleBlock, rows: np.ndarray) -> ShuffleBlock:
 
 
 def concatenate(blocks: Sequence[ShuffleBlock]) -> ShuffleBlock:
-  """The instances of all blocks, in order. There must be at least one block."""
+  """Returns the instances of all blocks, in order. There must be at least one block."""
   return ShuffleBlock(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 
 
 def sort_blocks(blocks: Iterable[ShuffleBlock]) -> ShuffleBlock:
-  """The instances of all blocks, sorted by key, and by origin where the keys are equal."""
+  """Returns the instances of all blocks, sorted by key, and by origin where the keys are equal."""
   block = concatenate(list(blocks))
   return take(block, np.lexsort((block.origins, block.keys)))
 
 
-def key_range_of(keys: np.ndarray, num_key_ranges: int) -> np.ndarray:
-  """The number of the key range that each key is in, int64 [I].
+def find_key_ranges(keys: np.ndarray, num_key_ranges: int) -> np.ndarray:
+  """Returns the number of the key range that each key is in, int64 [I].
 
   Args:
     keys: uint64 [I].
     num_key_ranges: all keys are divided into this many ranges of equal length; at most 2**31.
   """
+  # floor(key / 2**64 * num_key_ranges) with the top 31 bits of the key, so that the product fits into 64 bits.
   return ((keys >> np.uint64(33)) * np.uint64(num_key_ranges) >> np.uint64(31)).astype(np.int64)
 
 
 def split_by_key_range(block: ShuffleBlock, num_key_ranges: int) -> Iterator[tuple[int, ShuffleBlock]]:
-  """Yields each key range that has instances, and its instances in their present order."""
-  key_ranges = key_range_of(block.keys, num_key_ranges)
+  """Yields the number of each key range that has instances, and its instances in their present order."""
+  key_ranges = find_key_ranges(block.keys, num_key_ranges)
   order = np.argsort(key_ranges, kind="stable")
   for rows in np.split(order, np.flatnonzero(np.diff(key_ranges[order])) + 1):
     if rows.size:
@@ -90,16 +92,16 @@ def split_by_shard(
 
   Args:
     block: the examples first_example, first_example + 1, ... of all examples.
-    first_example: number of examples before the block.
+    first_example: number of the block's first example among all examples.
     num_examples: number of examples in all shards.
     num_shards: number of shards.
 
   Yields:
     The number of the shard, the number of the part's first example, and the part.
   """
-  shard_firsts = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
-  end = first_example + block.keys.size
+  shard_bounds = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
+  block_end = first_example + block.keys.size
   for shard in range(num_shards):
-    low, high = max(shard_firsts[shard], first_example), min(shard_firsts[shard + 1], end)
-    if low < high:
-      yield shard, low, take(block, np.arange(low - first_example, high - first_example))
+    start, end = max(shard_bounds[shard], first_example), min(shard_bounds[shard + 1], block_end)
+    if start < end:
+      yield shard, start, take(block, np.arange(start - first_example, end - first_example))

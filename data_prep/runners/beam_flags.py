@@ -41,17 +41,17 @@ def _check_flags(flags: Sequence[str]) -> None:
     if "_add_argparse_args" in vars(options):
       options._add_argparse_args(parser)
   known, unknown = parser.parse_known_args(list(flags))
-  names = [action for option in parser._actions for action in option.option_strings]
+  flag_names = [name for action in parser._actions for name in action.option_strings]
   is_strict = str(known.runner or "").rpartition(".")[2].lower() in _STRICT_RUNNERS
   for word in unknown:
-    similar = difflib.get_close_matches(word.partition("=")[0], names, 1, 0.8) if word.startswith("--") else []
+    similar = difflib.get_close_matches(word.partition("=")[0], flag_names, 1, 0.8) if word.startswith("--") else []
     if is_strict or similar:
       hint = f": did you mean {similar[0]}?" if similar else ""
       raise UserError(f"Beam's flags after --: there is no flag {word!r}{hint}")
 
 
 def make_pipeline(flags: Sequence[str]) -> beam.Pipeline:
-  """A pipeline for the runner that Beam's own flags select, by default DirectRunner.
+  """Makes a pipeline for the runner that Beam's own flags select, by default DirectRunner.
 
   Args:
     flags: Beam's flags, such as "--runner=DataflowRunner".

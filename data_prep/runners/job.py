@@ -8,15 +8,15 @@ from albert.config.base import Config, option
 from albert.config.ranges import MAX_PROCESSES
 from data_prep.settings import PreparationSettings
 
-# The kind of data set, as manifest.json and the names of the shards give it.
+# The kind of data set, which is in manifest.json and in the names of the shards.
 KIND = "pretraining"
-# The names of shards have room for five digits.
+# The names of shards number them with five digits.
 _MAX_SHARDS = 99_999
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(Config):
-  """A job of data preparation, which a local run or Apache Beam carries out.
+  """A job of data preparation. Local processes or Apache Beam carry it out.
 
   Attributes:
     inputs: paths of the text files, sorted. The position of a file in this tuple is its ordinal.
@@ -39,6 +39,6 @@ class Job(Config):
   compress: bool = option(False, "write the shards as GZIP files")
 
   def shard_name(self, index: int) -> str:
-    """The file name of shard `index`, counted from 0."""
+    """Returns the file name of shard number `index`, from 0."""
     ending = "tfrecord.gz" if self.compress else "tfrecord"
     return f"{KIND}-{index:05d}-of-{self.num_shards:05d}.{ending}"

@@ -2,8 +2,8 @@
 
     units of text -> one spill file for each unit -> merged files, if there are many -> shards
 
-A spill file stays valid as long as the text of its unit is the same. So a job that was stopped resumes where it was,
-and after a change of the input only the units that the change affects are processed again.
+A spill file stays valid as long as the text of its unit is the same. So a job that was stopped continues where it
+stopped, and after a change of the input only the units that the change affects are processed again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from data_prep.units import TextUnit, plan_units
 
 
 def _spill_path(workspace: Workspace, unit_name: str) -> str:
-  return workspace.file(f"unit-{unit_name}{SPILL_ENDING}")
+  return workspace.file_path(f"unit-{unit_name}{SPILL_ENDING}")
 
 
 def _load_merged_files(workspace: Workspace) -> list[Spill]:
-  """The merged files of an earlier command.
+  """Loads the merged files of an earlier command.
 
-  Damaged files are removed, and so are files whose units are in a file of a later merge pass, too.
+  Damaged files are removed. If a unit is in files of two merge passes, the file of the earlier pass is removed, too.
   """
   loaded: list[Spill] = []
   for name in files.listdir(workspace.path):
     if name.startswith("merged-") and name.endswith(SPILL_ENDING):
-      spill = Spill.load(workspace.file(name))
+      spill = Spill.load(workspace.file_path(name))
       if spill is None:
-        files.remove(workspace.file(name))
+        files.remove(workspace.file_path(name))
       else:
         loaded.append(spill)
   kept: list[Spill] = []
@@ -71,15 +71,15 @@ def _make_units(
   """Writes the spill files that are missing, and removes those that no unit needs.
 
   Returns:
-    The names of all units in order, the number of units processed, and the paths of the outdated merged files. A merged
-    file is outdated if the text of one of its units has changed or is no longer in the input.
+    The names of all units in order, the number of units whose spill file was written, and the paths of the outdated
+    merged files. A merged file is outdated if the text of one of its units has changed or is no longer in the input.
   """
   merged_units = {record["unit"]: (spill.path, record) for spill in merged_files for record in spill.records()}
   names: list[str] = []
   num_made = 0
-  outdated: set[str] = set()
+  outdated: set[str] = set()  # paths of merged files
 
-  def tasks() -> Iterator[UnitTask]:
+  def make_tasks() -> Iterator[UnitTask]:
     for unit in _units(job):
       name = input_hashes.unit_name(unit)
       names.append(name)
@@ -87,18 +87,18 @@ def _make_units(
       yield UnitTask(unit, path, record)
 
   with Progress(sum(map(files.size, job.inputs)), "B", "reading text") as progress:
-    for task, outcome in workers.map(unit_spills.make_spill, tasks(), lambda task: task.unit.data_bytes):
+    for task, outcome in workers.map(unit_spills.make_spill, make_tasks(), lambda task: task.unit.data_bytes):
       progress.update(task.unit.progress_bytes)
       num_made += outcome is UnitOutcome.MADE
       if outcome is UnitOutcome.OUTDATED:
         outdated.add(task.spill_path)
-  planned = set(names)
-  outdated |= {path for name, (path, _) in merged_units.items() if name not in planned}
+  all_names = set(names)
+  outdated |= {path for name, (path, _) in merged_units.items() if name not in all_names}
   for file_name in files.listdir(workspace.path):
     is_spill = file_name.startswith("unit-") and file_name.endswith(SPILL_ENDING)
     unit_name = file_name.removeprefix("unit-").removesuffix(SPILL_ENDING)
-    if is_spill and (unit_name not in planned or unit_name in merged_units):
-      files.remove(workspace.file(file_name))
+    if is_spill and (unit_name not in all_names or unit_name in merged_units):
+      files.remove(workspace.file_path(file_name))
   return names, num_made, outdated
 
 
@@ -115,7 +115,7 @@ def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[
     total_made += num_made
     if not outdated:
       break
-    # The other units of an outdated merged file are processed again, too.
+    # The other units of an outdated merged file lose their instances with it, so they are processed again, too.
     for path in outdated:
       files.remove(path)
     merged_files = [spill for spill in merged_files if spill.path not in outdated]
@@ -150,7 +150,7 @@ def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: Worke
     UserError: a file has changed.
   """
   records = itertools.chain.from_iterable(spill.records() for spill in spills)
-  tasks = input_hashes.file_tasks(job.inputs, sizes, records)
+  tasks = input_hashes.make_file_tasks(job.inputs, sizes, records)
   entries: dict[str, dict[str, Any]] = {}
   with Progress(sum(sizes), "B", "checking text") as progress:
     for task, entry in workers.map(input_hashes.check_file, tasks):
@@ -177,25 +177,25 @@ def write_shards(
   """
   infos: dict[int, ShardInfo] = {}
   for index in range(job.num_shards):
-    finished = workspace.finished_shard(index, shard_digest)
-    if finished:
-      infos[index] = finished
+    finished_info = workspace.find_finished_shard(index, shard_digest)
+    if finished_info:
+      infos[index] = finished_info
   if infos:
     print(f"kept {len(infos)} of {job.num_shards} shards of an earlier run")
 
-  def tasks() -> Iterator[shards.ShardTask]:
+  def make_tasks() -> Iterator[shards.ShardTask]:
     lengths = job.settings.max_seq_length, job.settings.max_predictions_per_seq
     for index in range(job.num_shards):
       if index not in infos:
-        path = workspace.file(job.shard_name(index))
-        yield plan.task(index, path, *lengths, word_type, compress=job.compress)
+        path = workspace.file_path(job.shard_name(index))
+        yield plan.make_task(index, path, *lengths, word_type, compress=job.compress)
 
   with Progress(plan.num_examples, " examples", "writing shards") as progress:
     progress.update(sum(info.examples for info in infos.values()))
-    for task, written in workers.map(shards.write_shard, tasks()):
-      info = dataclasses.replace(written, file=job.shard_name(task.index))
+    for task, written_info in workers.map(shards.write_shard, make_tasks()):
+      info = dataclasses.replace(written_info, file=job.shard_name(task.index))
       files.replace(task.path, files.join(job.output_dir, info.file))
-      workspace.save_shard(task.index, info, shard_digest)
+      workspace.record_shard(task.index, info, shard_digest)
       infos[task.index] = info
       progress.update(info.examples)
   return [infos[index] for index in range(job.num_shards)]
@@ -222,15 +222,15 @@ def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: W
   check_counts(counts, sum(labels), job.settings)
   shards.check_total(sum(labels), job.num_shards)
   input_files = check_inputs(job, sizes, spills, workers)
-  limit = merge_passes.max_open_runs()
-  spills = merge_passes.merge_down(spills, workspace.path, word_type, workers, num_units=num_units, limit=limit)
+  max_runs = merge_passes.max_open_runs()
+  spills = merge_passes.merge_until(spills, workspace.path, word_type, workers, num_units=num_units, max_runs=max_runs)
   plan = shards.ShardPlan(spills, job.num_shards)
   infos = write_shards(job, workspace, workers, plan, word_type, workspace.shard_digest(input_files))
   return PreparedShards(counts, labels, infos, input_files)
 
 
 def hash_inputs(job: Job, workspace: Workspace, workers: Workers) -> list[dict[str, Any]]:
-  """The name, size and SHA-256 of each input file as it is now, in order."""
+  """Returns the name, size and SHA-256 of each input file as it is now, in order."""
   del workspace
   entries = dict(workers.map(input_hashes.hash_file, job.inputs))
   return [entries[path] for path in job.inputs]

@@ -22,8 +22,8 @@ class UnitTask:
 
   Attributes:
     unit: the unit of text.
-    spill_path: the spill file for its instances. If `merged_record` is given: the merged file that holds them.
-    merged_record: the unit's record in a merged file of an earlier run; None if no merged file holds the unit.
+    spill_path: the spill file for its instances. If a merged file of an earlier command holds them: this file.
+    merged_record: the unit's record in this merged file; None if there is none.
   """
 
   unit: TextUnit
@@ -34,7 +34,7 @@ class UnitTask:
 class UnitOutcome(enum.Enum):
   """What `make_spill` did with a unit.
 
-  MADE: it wrote the spill file. KEPT: the file of an earlier run is still valid. OUTDATED: a merged file holds
+  MADE: it wrote the spill file. KEPT: the file of an earlier command is still valid. OUTDATED: a merged file holds
   instances of the unit, but the unit's text has changed since.
   """
 
@@ -44,7 +44,7 @@ class UnitOutcome(enum.Enum):
 
 
 def write_spill(maker: InstanceMaker, task: UnitTask) -> UnitOutcome:
-  """Writes a unit's instances to its spill file, unless an earlier run did so and the text is still the same.
+  """Writes a unit's instances to its spill file, unless an earlier command did so and the text is still the same.
 
   The summary of the file holds the unit's `Counts` and its number of examples for each label. The file's only record
   says which text the unit was made from (`input_hashes.read_unit`).
@@ -59,7 +59,7 @@ def write_spill(maker: InstanceMaker, task: UnitTask) -> UnitOutcome:
   earlier = Spill.load(task.spill_path)
   if earlier is not None and earlier.records() == [record]:
     return UnitOutcome.KEPT
-  num_labels = np.zeros(2, np.int64)
+  label_counts = np.zeros(2, np.int64)
   counts = Counts()
   with SpillWriter(task.spill_path) as writer:
     for batch in maker.packed_batches(unit):
@@ -67,22 +67,22 @@ def write_spill(maker: InstanceMaker, task: UnitTask) -> UnitOutcome:
         counts = batch
       else:
         writer.add(batch.keys, batch.words, batch.sizes)
-        num_labels += np.bincount(batch.labels, minlength=2)
-    writer.close({"counts": dataclasses.asdict(counts), "labels": num_labels.tolist()}, [record])
+        label_counts += np.bincount(batch.labels, minlength=2)
+    writer.close({"counts": dataclasses.asdict(counts), "labels": label_counts.tolist()}, [record])
   return UnitOutcome.MADE
 
 
-# The InstanceMaker of this process, for a pool of processes.
+# Each process of a pool has its own.
 _maker: InstanceMaker | None = None
 
 
 def start_worker(settings: PreparationSettings, spm_model_file: str) -> None:
   """Opens the tokenizer of this process. A pool calls it when it starts a process."""
-  global _maker  # noqa: PLW0603 - each process of a pool has its own
+  global _maker  # noqa: PLW0603
   _maker = InstanceMaker(settings, spm_model_file)
 
 
 def make_spill(task: UnitTask) -> UnitOutcome:
   """`write_spill` with the tokenizer of this process."""
-  assert _maker is not None, "start_worker comes first"
+  assert _maker is not None, "start_worker must be called first"
   return write_spill(_maker, task)

@@ -1,4 +1,4 @@
-"""The directory of an unfinished job, and how a later command resumes it. Every runner uses both."""
+"""The directory of an unfinished job, and the check with which a later command continues it. All runners use both."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _ShardRecord(msgspec.Struct):
 
 
 class UnusableTextError(UserError):
-  """The text gives no examples with these settings. Spill files made from it are of no use to any later job."""
+  """The text gives no examples with these settings, so no later job can use the spill files made from it."""
 
 
 class Workspace:
@@ -87,30 +87,30 @@ class Workspace:
     self._is_open = False
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything that the shards depend on, as JSON values, as the manifest records it.
+    """Returns everything that the shards depend on, as JSON values. The manifest records them.
 
     Args:
-      input_files: name, size and SHA-256 of each input file, as far as they are known.
+      input_files: name, size and SHA-256 of each input file, or those of the three that are known.
     """
     values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
-    values["vocab_sha256"] = values.pop("vocab_sha256")  # moves it to its position in manifests
+    values["vocab_sha256"] = values.pop("vocab_sha256")  # manifests have it after compress
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    """A hash of `shard_settings`, in hex."""
+    """Returns a hash of `shard_settings`, in hex."""
     return _digest(self.shard_settings(input_files))
 
   def _initial_settings(self) -> dict[str, Any]:
-    """The settings that are known before the input is read, as settings.json holds them."""
+    """Returns the contents of settings.json: the settings that are known before the input is read."""
     entries = [{"file": os.path.basename(path)} for path in self._job.inputs]
     return {"workspace_version": _WORKSPACE_VERSION, **self.shard_settings(entries)}
 
-  def file(self, name: str) -> str:
-    """The path of file `name` in the directory."""
+  def file_path(self, name: str) -> str:
+    """Returns the path of file `name` in the directory."""
     return files.join(self.path, name)
 
   def _read_settings(self, path: str) -> dict[str, Any]:
-    """The settings.json of an unfinished job's directory; {} if there is none."""
+    """Reads settings.json in the directory of an unfinished job. Returns {} if there is no such file."""
     settings_file = files.join(path, _SETTINGS_FILE)
     if not files.exists(settings_file):
       return {}
@@ -161,24 +161,29 @@ class Workspace:
       raise _other_settings_error(self._job.output_dir, "an unfinished run", existing, requested)
 
   def lock(self) -> None:
-    """Keeps other processes from preparing data in output_dir. UserError if another process is doing so."""
+    """Keeps other processes from preparing data in output_dir until `close`.
+
+    Raises:
+      UserError: another process is preparing data there.
+    """
     if self._lock is None:
       lock = DirectoryLock(self._job.output_dir, "preparing data")
       lock.acquire()
       self._lock = lock
 
   def open(self) -> None:
-    """Makes the directory and writes settings.json. The caller holds the lock."""
+    """Makes the directory and writes settings.json. The caller must hold the lock."""
     files.makedirs(self.path)
     self._is_open = True
     if self._read_settings(self.path) != self._initial_settings():
-      files.write_json(self.file(_SETTINGS_FILE), self._initial_settings())
+      files.write_json(self.file_path(_SETTINGS_FILE), self._initial_settings())
     if files.is_remote(self.path):
       files.remove_leftovers(self.path)
     else:
       for name in files.listdir(self.path):
-        if files.is_staging_name(name):  # a process that was killed left it: this process holds the lock
-          files.remove(self.file(name))
+        # This process holds the lock, so the process that wrote a staging file was killed.
+        if files.is_staging_name(name):
+          files.remove(self.file_path(name))
 
   def close(self) -> None:
     """Releases the lock."""
@@ -186,26 +191,27 @@ class Workspace:
       self._lock.release()
       self._lock = None
 
-  def save_shard(self, index: int, info: ShardInfo, shard_digest: str) -> None:
+  def record_shard(self, index: int, info: ShardInfo, shard_digest: str) -> None:
     """Records a finished shard.
 
     Args:
       index: number of the shard, from 0.
       info: the shard's entry for the manifest.
-      shard_digest: see the method of this name.
+      shard_digest: the result of the method `shard_digest`.
     """
     if self._lock is not None:
       self._lock.check()
     record = {"content": shard_digest, **dataclasses.asdict(info)}
-    files.write_json(self.file(f"{_SHARD_PREFIX}{index:05d}.json"), record)
+    files.write_json(self.file_path(f"{_SHARD_PREFIX}{index:05d}.json"), record)
 
-  def finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
-    """The manifest's entry for a shard that an earlier command has finished.
+  def find_finished_shard(self, index: int, shard_digest: str) -> ShardInfo | None:
+    """Looks for a shard that an earlier command has finished.
 
     Returns:
-      None if the shard has no record, was made with another `shard_digest`, or its file is missing or damaged.
+      The shard's entry for the manifest. None if the shard has no record, was made with another `shard_digest`, or its
+      file is missing or damaged.
     """
-    path = self.file(f"{_SHARD_PREFIX}{index:05d}.json")
+    path = self.file_path(f"{_SHARD_PREFIX}{index:05d}.json")
     if not files.exists(path):
       return None
     try:
@@ -217,33 +223,43 @@ class Workspace:
     return record.info if shard_is_intact(self._job.output_dir, record.info) else None
 
   def _has_shards(self) -> bool:
-    """Whether a shard is finished, recorded or not. It would remain beside shards made with other settings."""
+    """Whether output_dir holds finished shards, recorded or not. Shards with other settings must not be added."""
     is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
     return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir))
 
   def remove(self) -> None:
     """Removes the directory, then releases the lock."""
     self._is_open = False
-    files.remove_tree(self.path)  # before the lock is released: afterwards another process may make it again
+    files.remove_tree(self.path)  # while this process has the lock: then no other process can make it again
     self.close()
 
-  def keep_after(self, error: UserError) -> None:
+  def keep_finished_files(self, error: UserError) -> None:
     """Keeps finished files after bad input, so that a job with corrected input can use them.
 
-    The directory is removed if it holds no finished files, or if the text is unusable.
+    The directory is removed instead if it holds no finished files, or if the text is unusable.
+
+    Args:
+      error: the error that ended the job.
     """
     if not self._is_open:
       return
     names = files.listdir(self.path)
-    has_results = any(name.endswith(SPILL_ENDING) or name.startswith(_SHARD_PREFIX) for name in names)
-    if isinstance(error, UnusableTextError) or not has_results:
+    has_finished_files = any(name.endswith(SPILL_ENDING) or name.startswith(_SHARD_PREFIX) for name in names)
+    if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()
     else:
-      files.write_json(self.file(_SETTINGS_FILE), {**self._initial_settings(), _STOPPED_BY_INPUT: True})
+      files.write_json(self.file_path(_SETTINGS_FILE), {**self._initial_settings(), _STOPPED_BY_INPUT: True})
 
 
 def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], requested: dict[str, Any]) -> UserError:
-  """Returns the error for an output_dir with a run with other settings: "a finished run" or "an unfinished run"."""
+  """Returns the error for an output_dir that holds a run with other settings.
+
+  Args:
+    output_dir: the directory.
+    run: "a finished run" or "an unfinished run".
+    existing: the settings of this run.
+    requested: the settings of the job.
+  """
   differing = [name for name in sorted({*existing, *requested}) if existing.get(name) != requested.get(name)]
   differences = ", ".join(
     "other input files" if name == "input_files" else f"{name} {existing.get(name)}, not {requested.get(name)}"
@@ -258,9 +274,9 @@ def _other_settings_error(output_dir: str, run: str, existing: dict[str, Any], r
 def _requested_settings(
   job: Job, workspace: Workspace, existing: dict[str, Any], hash_inputs: Callable[[], list[dict[str, Any]]]
 ) -> dict[str, Any]:
-  """The job's `shard_settings`, to compare with those of a finished run.
+  """Returns the job's `shard_settings`, to compare them with those of a finished run.
 
-  Hashing all input files is slow, so it is done only if everything else, their sizes included, is equal.
+  Hashing all input files is slow, so it is done only if everything else, including their sizes, is equal.
   """
   entries = [{"file": os.path.basename(path), "bytes": files.size(path)} for path in job.inputs]
   existing_files = existing.get("input_files", [])
@@ -282,7 +298,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
     hash_inputs: returns name, size and SHA-256 of each input file as it is now.
 
   Returns:
-    The manifest if nothing is left to do, else None.
+    The manifest if all shards are finished and intact, else None.
 
   Raises:
     UserError: output_dir holds another run, or another process is preparing data there.
@@ -317,6 +333,6 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   shard_digest = workspace.shard_digest(requested["input_files"])
   for index, shard in enumerate(manifest.shards):
     if is_intact[index]:
-      workspace.save_shard(index, shard, shard_digest)
+      workspace.record_shard(index, shard, shard_digest)
   files.remove(files.join(job.output_dir, "manifest.json"))
   return None

@@ -1,4 +1,4 @@
-"""Merges sorted runs: yields their instances in the order of the keys, one key range at a time."""
+"""Merges sorted runs. Their instances are read in the order of the keys, one key range at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KEY_RANGE_BYTES = 10 << 20
 
 
 class RunSection(NamedTuple):
-  """A sorted run from one of its instances to its end.
+  """The part of a sorted run from one of its instances to the run's end.
 
   Attributes:
     path: the spill file.
-    offset: offset of the block that holds the first instance.
+    offset: position in the file of the block that holds the first instance.
     skip: number of instances of this block before the first instance.
-    end: offset after the run's last block.
+    end: position in the file after the run's last block.
   """
 
   path: str
@@ -53,14 +53,14 @@ class RunReader:
     self._header = self._file.read(BLOCK_HEADER.size)
     self._num_to_skip = section.skip
     self._block: PackedInstances | None = None
-    self._num_taken = 0  # instances of the block that have been taken
+    self._num_taken = 0  # number of the block's instances that have been taken
 
   def close(self) -> None:
     """Closes the file."""
     self._file.close()
 
   def _read_block(self) -> PackedInstances | None:
-    """The next block without the instances to skip; None at the end."""
+    """Reads the next block, and drops the instances to skip. Returns None at the end of the section."""
     if self._offset >= self._section.end:
       return None
     if len(self._header) < BLOCK_HEADER.size:
@@ -69,7 +69,7 @@ class RunReader:
     length = INDEX_BYTES * count + self._word_type.itemsize * num_words
     if self._offset + BLOCK_HEADER.size + length > self._section.end:
       raise damaged_error(self._section.path, self._offset)
-    # The same read includes the header of the next block.
+    # The header of the next block is read, too, which halves the number of reads.
     data = self._file.read(length + BLOCK_HEADER.size)
     body, self._header = data[:length], data[length:]
     if zlib.crc32(body) != checksum:
@@ -107,7 +107,7 @@ class RunReader:
 
 
 def _slice_block(block: PackedInstances, low: int, high: int) -> PackedInstances:
-  """The instances low to high - 1 of a block, with only their own words. There must be at least one."""
+  """Returns the instances low to high - 1 of a block with only their own words. There must be at least one."""
   first = int(block.starts[low])
   end = int(block.starts[high - 1] + block.sizes[high - 1])
   return PackedInstances(
@@ -125,8 +125,8 @@ def merge_runs(
     word_type: NumPy type of the words.
     first_key: the smallest key.
     last_key: the greatest key.
-    num_key_ranges: all 64-bit keys are divided into this many ranges of equal length. The instances of one range are
-      in memory together.
+    num_key_ranges: all 64-bit keys are divided into this many ranges of equal length. The instances of one range must
+      fit into memory.
 
   Yields:
     The instances of each key range, sorted by key. Instances with equal keys are in the order of the sections.
@@ -138,16 +138,16 @@ def merge_runs(
       readers.append(RunReader(section, word_type))
       stack.callback(readers[-1].close)
       readers[-1].advance()
-    # (next key, index) of each reader that is not at its end
+    # A heap of (next key, index) of the readers that are not at their end.
     queue = [(reader.next_key, index) for index, reader in enumerate(readers) if reader.next_key is not None]
     heapq.heapify(queue)
     for first in range(first_key, last_key + 1, range_length):
       last = min(first + range_length - 1, last_key)
-      in_range = []
+      readers_in_range = []
       while queue and queue[0][0] <= last:
-        in_range.append(heapq.heappop(queue)[1])
-      parts = [part for index in sorted(in_range) for part in readers[index].take_through(last)]
-      for index in in_range:
+        readers_in_range.append(heapq.heappop(queue)[1])
+      parts = [part for index in sorted(readers_in_range) for part in readers[index].take_through(last)]
+      for index in readers_in_range:
         next_key = readers[index].next_key
         if next_key is not None:
           heapq.heappush(queue, (next_key, index))

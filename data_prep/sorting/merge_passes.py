@@ -1,8 +1,8 @@
 """Passes that merge sorted runs until there are few enough to read all of them at the same time.
 
-With n runs and at most f open files there are log_f(n) passes. Each pass reads and writes everything once,
+With n runs and at most f open files there are about log_f(n) passes. Each pass reads and writes all instances once,
 sequentially. As soon as a merged run is safely on the disk, the runs that it was made from are removed. So a pass needs
-little more disk space than the runs themselves, and a command that was stopped resumes in the middle of a pass.
+little more disk space than the runs themselves, and a command that was stopped continues in the middle of a pass.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ from data_prep.sorting import merge, spills
 from data_prep.sorting.merge import LAST_KEY, RunSection, merge_runs
 from data_prep.sorting.spills import Spill, SpillWriter
 
-# Runs that are read at the same time. Each needs an open file and memory for one block.
+# Greatest number of runs that are read at the same time. Each needs an open file and memory for one block.
 _MAX_OPEN = 384
 _LEVEL = "level"
 
 
 def max_open_runs() -> int:
-  """The number of runs that a process reads at the same time: at most half of the files that it may open."""
+  """Returns the number of runs that a process may read at the same time: at most half of the files it may open."""
   soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
   return _MAX_OPEN if soft_limit == resource.RLIM_INFINITY else max(2, min(_MAX_OPEN, soft_limit // 2))
 
 
-def fan_in(num_runs: int, limit: int) -> int:
-  """The number of runs to merge into one.
+def compute_fan_in(num_runs: int, max_runs: int) -> int:
+  """Returns how many runs each merge should combine into one.
 
-  Returns:
-    The smallest number with which the least possible number of passes leaves at most `limit` runs.
+  It is the smallest number with which the least possible number of passes leaves at most `max_runs` runs.
+
+  Args:
+    num_runs: number of runs before the first pass.
+    max_runs: greatest number of runs after the last pass, and greatest number that a merge may read.
   """
-  passes = 1
-  while limit**passes < num_runs:
-    passes += 1
-  size = max(2, math.ceil(num_runs ** (1 / passes)))
-  while size > 2 and (size - 1) ** passes >= num_runs:  # the computed root may be too large by a rounding error
-    size -= 1
-  return size
+  num_passes = 1
+  while max_runs**num_passes < num_runs:
+    num_passes += 1
+  fan_in = max(2, math.ceil(num_runs ** (1 / num_passes)))
+  while fan_in > 2 and (fan_in - 1) ** num_passes >= num_runs:  # the root may be too large by a rounding error
+    fan_in -= 1
+  return fan_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +72,9 @@ class MergeTask:
 
 
 def merge_spills(task: MergeTask) -> Spill:
-  """Writes a spill file with one run that holds the instances of all inputs.
+  """Writes a spill file with a single run, which holds the instances of all inputs.
 
-  The file has the records of all inputs, and the sums of their summaries.
+  The file gets the records of all inputs, and the sums of their summaries.
 
   Raises:
     RunError: an input is damaged, or the disk failed.
@@ -92,7 +95,7 @@ def merge_spills(task: MergeTask) -> Spill:
 
 
 def add_summaries(all_spills: Iterable[Spill]) -> dict[str, Any]:
-  """The sums of the spill files' summaries: "counts" (name -> number) and "labels" (number of each label)."""
+  """Adds up the summaries of spill files: "counts" (name -> number) and "labels" (number of each label)."""
   counts: dict[str, int] = {}
   labels = [0, 0]
   for spill in all_spills:
@@ -103,37 +106,61 @@ def add_summaries(all_spills: Iterable[Spill]) -> dict[str, Any]:
 
 
 def merge_level(spill: Spill) -> int:
-  """The number of the merge pass that wrote the file; 0 for the file of a unit."""
+  """Returns the number of the merge pass that wrote the file; 0 for the file of a unit."""
   return int(spill.summary.get(_LEVEL, 0))
 
 
-def _num_runs(all_spills: Iterable[Spill]) -> int:
+def _count_runs(all_spills: Iterable[Spill]) -> int:
   return sum(len(spill.runs) for spill in all_spills)
 
 
-def _groups(all_spills: Sequence[Spill], greatest_level: int, size: int) -> Iterator[tuple[Spill, ...]]:
-  """Groups of two or more neighbouring files of at most `greatest_level`, with about `size` runs in each group."""
-  for is_input, group in itertools.groupby(all_spills, lambda spill: merge_level(spill) <= greatest_level):
-    neighbours = list(group)
-    if not is_input or len(neighbours) < 2:
+def _group_neighbours(all_spills: Sequence[Spill], level: int, fan_in: int) -> Iterator[tuple[Spill, ...]]:
+  """Yields the groups of neighbouring files that merge pass `level` merges.
+
+  Args:
+    all_spills: files of earlier passes and, if an earlier command was stopped, of this pass.
+    level: number of the pass, from 1. It merges only files of earlier passes.
+    fan_in: about this many runs are in each group.
+
+  Yields:
+    Groups of two or more files.
+  """
+  for is_input, neighbours in itertools.groupby(all_spills, lambda spill: merge_level(spill) < level):
+    inputs = list(neighbours)
+    if not is_input or len(inputs) < 2:
       continue
-    count = min(len(neighbours) // 2, math.ceil(_num_runs(neighbours) / size))
-    bounds = [index * len(neighbours) // count for index in range(count + 1)]
-    yield from (tuple(neighbours[low:high]) for low, high in itertools.pairwise(bounds))
+    num_groups = min(len(inputs) // 2, math.ceil(_count_runs(inputs) / fan_in))
+    bounds = [index * len(inputs) // num_groups for index in range(num_groups + 1)]
+    yield from (tuple(inputs[low:high]) for low, high in itertools.pairwise(bounds))
 
 
-def merge_down(
-  all_spills: Sequence[Spill], directory: str, word_type: str, workers: Workers, *, num_units: int, limit: int
+def _run_pass(all_spills: list[Spill], tasks: Sequence[MergeTask], workers: Workers) -> list[Spill]:
+  """Carries out the tasks of a merge pass, and removes their inputs. Returns the remaining files in the same order."""
+  merged: dict[str, Spill] = {}  # path of a task's first input -> the merged file, which takes its position
+  num_bytes = sum(run.num_bytes for task in tasks for spill in task.inputs for run in spill.runs)
+  with Progress(num_bytes, "B", "merging") as progress:
+    for task, merged_spill in workers.map(merge_spills, tasks):
+      merged[task.inputs[0].path] = merged_spill
+      for spill in task.inputs:
+        files.remove(spill.path)
+      progress.update(merged_spill.runs[0].num_bytes)
+  removed = {spill.path for task in tasks for spill in task.inputs}
+  return [merged.get(spill.path, spill) for spill in all_spills if spill.path in merged or spill.path not in removed]
+
+
+def merge_until(
+  all_spills: Sequence[Spill], directory: str, word_type: str, workers: Workers, *, num_units: int, max_runs: int
 ) -> list[Spill]:
-  """Merges neighbouring spill files until they have at most `limit` runs. The inputs are removed.
+  """Merges neighbouring spill files until they have at most `max_runs` runs. The inputs are removed.
 
   Args:
     all_spills: the files of all units of text, in order. Some may be merged already.
     directory: where the merged files are written.
     word_type: NumPy type of the words.
     workers: processes that merge.
-    num_units: number of units of text. The passes are planned from it, so that a command that resumes plans the same.
-    limit: greatest number of runs at the end.
+    num_units: number of units of text. The passes are planned from this number and not from the number of files, so
+      that a command that continues a stopped one makes the same plan.
+    max_runs: greatest number of runs in the remaining files.
 
   Returns:
     The remaining files, in the same order.
@@ -141,24 +168,15 @@ def merge_down(
   Raises:
     RunError: a file is damaged, or the disk failed.
   """
-  current = list(all_spills)
-  size = fan_in(max(num_units, _num_runs(current)), limit)
-  greatest_level = 0
-  while _num_runs(current) > limit and len(current) > 1:
+  remaining = list(all_spills)
+  fan_in = compute_fan_in(max(num_units, _count_runs(remaining)), max_runs)
+  level = 1
+  while _count_runs(remaining) > max_runs and len(remaining) > 1:
     tasks = []
-    for group in _groups(current, greatest_level, size):
+    for group in _group_neighbours(remaining, level, fan_in):
       first_unit = "-".join(os.path.basename(group[0].path).split("-")[-2:])
-      path = files.join(directory, f"merged-{greatest_level + 1}-{first_unit}")
-      tasks.append(MergeTask(group, path, greatest_level + 1, word_type, merge.KEY_RANGE_BYTES))
-    merged: dict[str, Spill] = {}
-    num_bytes = sum(run.num_bytes for task in tasks for spill in task.inputs for run in spill.runs)
-    with Progress(num_bytes, "B", "merging") as progress:
-      for task, merged_spill in workers.map(merge_spills, tasks):
-        merged[task.inputs[0].path] = merged_spill
-        for spill in task.inputs:
-          files.remove(spill.path)
-        progress.update(merged_spill.runs[0].num_bytes)
-    consumed = {spill.path for task in tasks for spill in task.inputs}
-    current = [merged.get(spill.path, spill) for spill in current if spill.path in merged or spill.path not in consumed]
-    greatest_level += 1
-  return current
+      path = files.join(directory, f"merged-{level}-{first_unit}")
+      tasks.append(MergeTask(group, path, level, word_type, merge.KEY_RANGE_BYTES))
+    remaining = _run_pass(remaining, tasks, workers)
+    level += 1
+  return remaining

@@ -1,4 +1,4 @@
-"""Cuts the sorted instances into shards: equal numbers of consecutive examples, in the order of the random keys.
+"""Cuts the sorted instances into shards of equal numbers of consecutive examples, in the order of the random keys.
 
 A shard is written by merging all sorted runs, beginning with the shard's first example.
 """
@@ -34,7 +34,7 @@ class ShardTask:
   Attributes:
     index: number of the shard, from 0.
     path: its file.
-    sections: the sections of the sorted runs that hold its examples.
+    sections: the part of each sorted run that begins where the shard's examples may begin.
     first_key: the smallest key in the sections.
     last_key: the shard has no examples with greater keys.
     skip: number of examples in the sections before the shard's first one.
@@ -64,11 +64,14 @@ class ShardPlan:
   """Finds where each shard begins in the sorted runs.
 
   The first example of shard s is number s * num_examples // num_shards. The tables of the runs give the number of
-  examples below each bucket of keys. A shard is read from the bucket that holds its first example.
+  examples with keys below each bucket of keys. A shard is read from the bucket that holds its first example.
 
   Args:
-    all_spills: the spill files; few enough to be open at the same time.
+    all_spills: the spill files. They must be few enough to be open at the same time.
     num_shards: number of shards.
+
+  Attributes:
+    num_examples: number of examples in all shards.
 
   Raises:
     UserError: there are fewer examples than shards.
@@ -80,32 +83,34 @@ class ShardPlan:
     check_total(self.num_examples, num_shards)
     num_bytes = sum(run.num_bytes for _, run in runs)
     self._num_key_ranges = 1 + num_bytes // merge.KEY_RANGE_BYTES
-    bits = min(run.bucket_bits for _, run in runs)
-    self._shift = 64 - bits
-    num_below = np.zeros(1 << bits, np.int64)
+    # The runs may have buckets of different sizes. The largest ones are used for all runs.
+    bucket_bits = min(run.bucket_bits for _, run in runs)
+    self._shift = 64 - bucket_bits
+    num_below = np.zeros(1 << bucket_bits, np.int64)
     for spill, run in runs:
-      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - bits)]
+      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - bucket_bits)]
     self._bounds = [shard * self.num_examples // num_shards for shard in range(num_shards + 1)]
-    firsts = np.array(self._bounds[:-1])
-    self._first_buckets = np.searchsorted(num_below, firsts, side="right") - 1
-    self._last_buckets = np.searchsorted(num_below, np.array(self._bounds[1:]) - 1, side="right") - 1
-    self._skips = firsts - num_below[self._first_buckets]
-    # [runs, shards]: the block where each shard begins in each run. The tables are read a second time, so that only
-    # one of them is in memory.
+    first_examples = np.array(self._bounds[:-1])
+    last_examples = np.array(self._bounds[1:]) - 1
+    self._first_buckets = np.searchsorted(num_below, first_examples, side="right") - 1
+    self._last_buckets = np.searchsorted(num_below, last_examples, side="right") - 1
+    self._skips = first_examples - num_below[self._first_buckets]
+    # [runs, shards]: position of the block where each shard begins in each run, and the number of instances to skip in
+    # it. The tables are read a second time, so that only one of them is in memory.
     self._runs = runs
     self._offsets = np.empty((len(runs), num_shards), np.int64)
     self._run_skips = np.empty((len(runs), num_shards), np.int64)
     for row, (spill, run) in enumerate(runs):
       table = spill.table(run)
-      position = table.num_below[self._first_buckets << (run.bucket_bits - bits)]
-      block = np.searchsorted(table.block_firsts, position, side="right") - 1
-      self._offsets[row] = np.where(position < run.num_instances, table.block_offsets[block], run.end)
-      self._run_skips[row] = position - table.block_firsts[block]
+      first_instance = table.num_below[self._first_buckets << (run.bucket_bits - bucket_bits)]
+      block = np.searchsorted(table.block_firsts, first_instance, side="right") - 1
+      self._offsets[row] = np.where(first_instance < run.num_instances, table.block_offsets[block], run.end)
+      self._run_skips[row] = first_instance - table.block_firsts[block]
 
-  def task(
+  def make_task(
     self, index: int, path: str, max_seq_length: int, max_predictions_per_seq: int, word_type: str, *, compress: bool
   ) -> ShardTask:
-    """The task to write shard `index`. See `ShardTask` for the arguments."""
+    """Makes the task that writes shard `index`. See `ShardTask` for the arguments."""
     starts = zip(self._runs, self._offsets[:, index].tolist(), self._run_skips[:, index].tolist(), strict=True)
     return ShardTask(
       index=index,

@@ -1,12 +1,12 @@
 """Spill files: sorted runs of packed instances on disk, as in an external merge sort.
 
 A sorted run is a sequence of blocks of consecutive instances. A block begins with its number of instances, its number
-of words and a checksum, followed by the keys (uint64), the sizes in words (uint32) and the words. A run can therefore
-be read sequentially from any block on, with one block in memory.
+of words and a checksum. The keys (uint64), the sizes in words (uint32) and the words follow. A run can therefore be
+read sequentially from any block on, with one block in memory.
 
-The blocks are followed by the run's table. It holds, for each bucket of keys, the number of the run's instances with
-smaller keys, and for each block the index of its first instance and its offset. A bucket holds the keys that agree in
-their top bits.
+The blocks are followed by the run's table. A bucket holds the keys that agree in their top bits. For each bucket, the
+table holds the number of the run's instances with keys below the bucket; for each block, the index of its first
+instance and its offset in the file.
 
 The file ends with the records of the units of text that it was made from, a footer that lists the runs and holds the
 writer's summary, and a trailer.
@@ -30,13 +30,13 @@ import numpy as np
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 
-# Bits of a key that number its bucket. There are enough buckets to find the first example of a shard without reading
-# many instances before it.
+# Number of top bits of a key that give the number of its bucket. There are so many buckets that few instances are read
+# before the first example of a shard.
 UNIT_BUCKET_BITS = 12
 MERGED_BUCKET_BITS = 16
-# Instances are sorted and written as a run when they need this many bytes.
+# When the instances in memory need this many bytes, they are sorted and written as a run.
 _RUN_BYTES = 32 << 20
-# A merge holds one block of each run in memory, and reads one block at a time.
+# Approximate bytes of a block. A merge holds one block of each run in memory.
 _BLOCK_BYTES = 64 << 10
 BLOCK_HEADER = struct.Struct("<III")  # number of instances, number of words, CRC-32 of the rest of the block
 INDEX_BYTES = 12  # bytes of an instance's key and size
@@ -61,7 +61,7 @@ class PackedInstances(NamedTuple):
 
 
 def concatenate(parts: Sequence[PackedInstances]) -> PackedInstances:
-  """The instances of all parts, in order."""
+  """Returns the instances of all parts, in order."""
   shifts = np.cumsum([0] + [part.words.size for part in parts[:-1]])
   return PackedInstances(
     np.concatenate([part.keys for part in parts]),
@@ -72,7 +72,7 @@ def concatenate(parts: Sequence[PackedInstances]) -> PackedInstances:
 
 
 def sort_by_key(instances: PackedInstances) -> PackedInstances:
-  """The instances sorted by key. The sort is stable, and the words are not moved."""
+  """Returns the instances sorted by key. The sort is stable, and the words are not moved."""
   order = np.argsort(instances.keys, kind="stable")
   return PackedInstances(instances.keys[order], instances.sizes[order], instances.starts[order], instances.words)
 
@@ -87,7 +87,7 @@ class SortedRun(NamedTuple):
     num_instances: number of its instances.
     begin: offset of its first block.
     end: offset after its last block, where its table begins.
-    bucket_bits: bits of a key that number its bucket.
+    bucket_bits: number of top bits of a key that give the number of its bucket.
     num_blocks: number of its blocks.
   """
 
@@ -99,12 +99,12 @@ class SortedRun(NamedTuple):
 
   @property
   def num_bytes(self) -> int:
-    """Bytes of its blocks."""
+    """Number of bytes of its blocks."""
     return self.end - self.begin
 
 
 class _RunWriter:
-  """Writes one sorted run at the end of a file, which is at offset `begin`."""
+  """Writes one sorted run to a file from offset `begin` on, where the file ends so far."""
 
   def __init__(self, file: BinaryIO, begin: int, bucket_bits: int):
     self._file = file
@@ -123,8 +123,8 @@ class _RunWriter:
     words = np.ascontiguousarray(instances.words).data.cast("B")
     starts = (instances.starts * word_bytes).tolist()
     ends = ((instances.starts + sizes) * word_bytes).tolist()
-    block = np.cumsum(sizes * word_bytes + INDEX_BYTES) // _BLOCK_BYTES
-    bounds = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), keys.size]
+    block_numbers = np.cumsum(sizes * word_bytes + INDEX_BYTES) // _BLOCK_BYTES
+    bounds = [0, *(np.flatnonzero(np.diff(block_numbers)) + 1).tolist(), keys.size]
     for low, high in itertools.pairwise(bounds):
       body = b"".join(
         [
@@ -158,7 +158,7 @@ class SpillWriter:
 
   Args:
     path: the spill file.
-    bucket_bits: bits of a key that number its bucket in the table of each run.
+    bucket_bits: number of top bits of a key that give the number of its bucket in the table of each run.
   """
 
   def __init__(self, path: str, bucket_bits: int = UNIT_BUCKET_BITS):
@@ -193,7 +193,7 @@ class SpillWriter:
         self.write_run([instances])
 
   def write_run(self, parts: Iterator[PackedInstances] | Sequence[PackedInstances]) -> None:
-    """Writes one run from sorted parts, none of which has keys smaller than the part before."""
+    """Writes one run from sorted parts. No part may have smaller keys than the part before it."""
     writer = _RunWriter(self._file, self._offset, self._bucket_bits)
     for part in parts:
       writer.write(part)
@@ -223,7 +223,7 @@ class SpillWriter:
     self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
   ) -> None:
     if kind is not None:
-      # An error while closing or removing must not hide the first error.
+      # An error while closing must not hide the error that ended the `with` statement.
       with contextlib.suppress(Exception):
         self._file.close()
       files.discard(self._staging)
@@ -236,7 +236,7 @@ class RunTable(NamedTuple):
   """The table of a sorted run.
 
   Attributes:
-    num_below: int64 [buckets], number of instances with keys below each bucket.
+    num_below: int64 [buckets], number of the run's instances with keys below each bucket.
     block_firsts: int64 [blocks], index of the first instance of each block.
     block_offsets: int64 [blocks], offset of each block in the file.
   """
@@ -293,7 +293,7 @@ class Spill:
     return cls(path, values.runs, values.summary, values.records)
 
   def records(self) -> list[dict[str, Any]]:
-    """The records of the units of text that the file was made from, in order.
+    """Reads the records of the units of text that the file was made from, in order.
 
     Raises:
       RunError: the file is damaged.
@@ -307,7 +307,7 @@ class Spill:
     return json_values.parse(f"{self.path}, byte {offset}", data, list[dict[str, Any]], "remove this file")
 
   def table(self, run: SortedRun) -> RunTable:
-    """The table of one of the file's runs."""
+    """Reads the table of one of the file's runs."""
     num_buckets = 1 << run.bucket_bits
     with files.open_file(self.path) as file:
       file.seek(run.end)
@@ -317,5 +317,5 @@ class Spill:
 
 
 def damaged_error(path: str, offset: int) -> RunError:
-  """The error for a spill file that is damaged at byte `offset`."""
+  """Returns the error for a spill file that is damaged at byte `offset`."""
   return RunError(f"{path} is damaged at byte {offset}: remove this file and run the same command again")

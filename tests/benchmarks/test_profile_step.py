@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks.profile_step import KINDS, kind_of
+from benchmarks.profile_step import KINDS, find_kind
 from tests.benchmarks import scripts
 
 
@@ -31,7 +31,7 @@ def test_the_short_form_runs() -> None:
   ],
 )
 def test_kinds(operation: str, kind: str) -> None:
-  assert kind_of(operation) == kind
+  assert find_kind(operation) == kind
 
 
 def test_a_bad_shape_is_one_line() -> None:

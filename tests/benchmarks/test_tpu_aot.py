@@ -169,7 +169,7 @@ def test_batches_are_multiples_of_the_accumulation_steps():
 
 def test_the_table_says_what_was_compiled():
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
-  lines = report.table({(program("pretraining", recompute_grad=True), "v3"): trials}).splitlines()
+  lines = report.format_table({(program("pretraining", recompute_grad=True), "v3"): trials}).splitlines()
   header, row = ([cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], lines[2]))
   values = dict(zip(header, row, strict=True))
   assert values["step"] == "pretraining, recompute_grad"
@@ -181,7 +181,7 @@ def test_the_table_says_what_was_compiled():
 
 def test_a_loop_has_no_flops_since_the_compiler_counts_its_body_once():
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
-  lines = report.table({(program("pretraining", gradient_accumulation_steps=4), "v3"): trials}).splitlines()
+  lines = report.format_table({(program("pretraining", gradient_accumulation_steps=4), "v3"): trials}).splitlines()
   header, row = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in (lines[0], lines[2]))
   values = dict(zip(header, row, strict=True))
   assert (values["step"], values["HBM GiB"]) == ("pretraining, 4 accumulation steps", "15.40")
@@ -191,7 +191,7 @@ def test_a_loop_has_no_flops_since_the_compiler_counts_its_body_once():
 @pytest.mark.parametrize(("batch", "largest"), [(1, "none"), (24, "not known yet")])
 def test_the_table_tells_what_fits_nowhere_from_what_is_not_found_yet(batch, largest):
   trials = {batch: made_up_trial(batch, 20.0, 1.0)}
-  row = report.table({(program("pretraining"), "v3"): trials}).splitlines()[2]
+  row = report.format_table({(program("pretraining"), "v3"): trials}).splitlines()[2]
   assert row.strip("| ").split(" | ")[4:5] == [largest]
 
 

@@ -126,7 +126,7 @@ def test_unknown_tokens_are_counted_and_give_a_warning(
   assert manifest.num_unknown_tokens == num_unknown
   assert Manifest.load(str(tmp_path / "out")) == manifest
   capsys.readouterr()
-  create_pretraining_data._report(manifest, "shards")
+  create_pretraining_data._print_summary(manifest, "shards")
   out, err = capsys.readouterr()
   share = num_unknown / manifest.num_tokens
   assert f"<unk>: {num_unknown} of the tokens ({share:.3%})" in out

@@ -10,7 +10,7 @@ import pytest
 from albert.errors import UserError
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, SEP_ID, Tokenizer
 from data_prep.documents import Counts
-from data_prep.instances import InstanceMaker, make_batches, special_free_ids
+from data_prep.instances import InstanceMaker, make_batches, replacement_ids
 from data_prep.runners.unit_spills import UnitTask, write_spill
 from data_prep.settings import PreparationSettings
 from data_prep.sorting.spills import Spill
@@ -73,7 +73,7 @@ def test_instances_restore_the_text(corpus_file: str, spm_model: str) -> None:
 
 def test_random_replacements_are_never_special(spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model)
-  ids = special_free_ids(tokenizer)
+  ids = replacement_ids(tokenizer)
   assert ids.tolist() == list(range(5, tokenizer.vocab_size))
 
 

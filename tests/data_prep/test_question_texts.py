@@ -35,7 +35,7 @@ def test_articles_become_documents(tmp_path: Path):
 
 def test_sentences_and_paragraphs_end_lines():
   articles = [["Mr. Brown has gone. He lives at St. Ives.\tNobody  saw him!", "A title"], [" "]]
-  assert list(question_texts.documents(articles)) == [
+  assert list(question_texts.format_documents(articles)) == [
     "Mr. Brown has gone.\nHe lives at St. Ives.\nNobody saw him!\nA title\n\n"
   ]
 
@@ -56,7 +56,7 @@ def test_paragraphs_without_a_title_stand_alone(tmp_path: Path):
       }
     )
   )
-  assert question_texts.squad_articles([str(path)]) == [["Text 1."], ["Text 2."], ["Text 1."]]
+  assert question_texts.read_squad_articles([str(path)]) == [["Text 1."], ["Text 2."], ["Text 1."]]
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,7 @@ def test_labels_are_balanced_and_nsp_donors_are_foreign(prediction: str) -> None
   documents = make_documents(texts)
   rules = SegmentRules(64, 0.1, prediction)
   streams = np.repeat(np.arange(600), 4)
-  keys = segments.document_keys(
+  keys = segments.stream_keys(
     7, documents.file_ordinals[streams], documents.offsets[streams], np.tile(np.arange(4), 600)
   )
   instances = segments.make_instances(documents, rules, streams, keys)
@@ -358,10 +358,10 @@ def test_long_sentences_are_cut_at_words_and_nothing_is_lost() -> None:
   assert np.flatnonzero(marked).tolist() == [0, 3, 4, 9, 11, 19, 20, 28]
 
 
-def test_document_keys_differ_in_every_part() -> None:
-  base = segments.document_keys(1, np.array([2]), np.array([3]), np.array([4]))[0]
+def test_stream_keys_differ_in_every_part() -> None:
+  base = segments.stream_keys(1, np.array([2]), np.array([3]), np.array([4]))[0]
   for seed, ordinal, offset, duplicate in ((0, 2, 3, 4), (1, 0, 3, 4), (1, 2, 0, 4), (1, 2, 3, 0), (1, 3, 2, 4)):
-    other = segments.document_keys(seed, np.array([ordinal]), np.array([offset]), np.array([duplicate]))[0]
+    other = segments.stream_keys(seed, np.array([ordinal]), np.array([offset]), np.array([duplicate]))[0]
     assert other != base
 
 

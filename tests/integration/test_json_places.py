@@ -386,7 +386,7 @@ PLACES = {
   "record of a shard": Place(
     "shard-00000.json",
     {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY},
-    lambda d: _workspace(d).finished_shard(0, "c"),
+    lambda d: _workspace(d).find_finished_shard(0, "c"),
     damage=None,
     beside={"pretraining-00000-of-00016.tfrecord": ""},
   ),

@@ -23,6 +23,7 @@ from tests.conftest import english_like_documents
 
 try:
   from data_prep.runners import beam as beam_runner
+  from data_prep.runners import beam_steps
 except ImportError:
   beam_runner = None  # type: ignore[assignment]
 
@@ -78,7 +79,7 @@ def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **sett
 def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
   # With many small key ranges and bundles, the instances arrive in another order.
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
-  monkeypatch.setattr(beam_runner, "_GATHERED_BYTES", 1000)
+  monkeypatch.setattr(beam_steps, "_GATHERED_BYTES", 1000)
   assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
 
 

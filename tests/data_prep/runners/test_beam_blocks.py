@@ -51,7 +51,7 @@ def test_key_ranges_are_consecutive_intervals(num_key_ranges):
 
 def test_the_last_key_is_in_the_last_key_range():
   keys = np.array([0, (1 << 64) - 1], np.uint64)
-  assert beam_blocks.key_range_of(keys, 12345).tolist() == [0, 12344]
+  assert beam_blocks.find_key_ranges(keys, 12345).tolist() == [0, 12344]
 
 
 @pytest.mark.parametrize("num_shards", [1, 3, 10, 41])

@@ -104,7 +104,7 @@ def shards_of(
   found = []
   for index in range(num_shards):
     path = str(directory / f"shard-{index}")
-    info = shards.write_shard(plan.task(index, path, S, P, WORDS.str, compress=compress))
+    info = shards.write_shard(plan.make_task(index, path, S, P, WORDS.str, compress=compress))
     examples = [records.decode_example(record) for record in records.read_records(path)]
     assert info.examples == len(examples)
     found.append([{name: values.tolist() for name, values in example.items()} for example in examples])
@@ -119,7 +119,7 @@ def test_shards_hold_everything_in_the_order_of_the_keys(
   found, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17], equal_keys=equal_keys)
   assert [len(spill.runs) for spill in found] == [4, 0, 2]
   monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
-  monkeypatch.setattr(packing, "_BATCH", 5)
+  monkeypatch.setattr(packing, "_BATCH_SIZE", 5)
   parts = shards_of(tmp_path, found, 3, compress=compress)
   assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
   assert [len(part) for part in parts] == [62, 63, 63]
@@ -191,7 +191,7 @@ def test_a_spill_file_appears_when_it_is_closed_and_not_after_an_error(tmp_path:
   ],
 )
 def test_fan_in_takes_the_fewest_passes(num_runs: int, limit: int, expected: int) -> None:
-  assert merge_passes.fan_in(num_runs, limit) == expected
+  assert merge_passes.compute_fan_in(num_runs, limit) == expected
   passes = next(p for p in itertools.count(1) if limit**p >= num_runs)
   assert (expected - 1) ** passes < num_runs <= expected**passes
 
@@ -225,10 +225,10 @@ def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
     with monkeypatch.context() as patch:
       patch.setattr(merge_passes, "merge_spills", stopping)
       with pytest.raises(_StopError):
-        merge_passes.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+        merge_passes.merge_until(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
     there = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
     found = sorted((s for s in there if s is not None), key=lambda spill: spill.records()[0]["unit"])
-  merged = merge_passes.merge_down(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), limit=2)
+  merged = merge_passes.merge_until(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
   assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Path(spill.path).name for spill in merged)
   assert sum(len(spill.runs) for spill in merged) <= 2
   assert [record["unit"] for spill in merged for record in spill.records()] == list(range(len(counts)))
@@ -273,7 +273,7 @@ def test_opens_and_reads_grow_no_faster_than_n_log_n(
     found, everything = spill_randomly(directory, monkeypatch, [2] * num_spills)
     monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 500)
     opens = reads = 0
-    merged = merge_passes.merge_down(found, str(directory), WORDS.str, workers, num_units=num_spills, limit=4)
+    merged = merge_passes.merge_until(found, str(directory), WORDS.str, workers, num_units=num_spills, max_runs=4)
     parts = shards_of(directory, merged, 3)
     assert sum(map(len, parts)) == len(everything)
     totals.append((opens, reads))
