@@ -136,7 +136,7 @@ def _check_package() -> None:
   """Ends the process if another distribution replaced or removed albert/__init__.py (docs/design/002-names.md)."""
   package = sys.modules["albert"]
   if getattr(package, "__version__", None) != VERSION:
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
+    path = package.__file__ or os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
     print(
       f"error: {path}: is not that of albert-tf2 {VERSION}: another distribution with the import name albert was "
       "installed or removed here: install albert-tf2 again, in an environment without the other one",
