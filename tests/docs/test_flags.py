@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -81,6 +82,16 @@ def test_commands_in_documents_are_found(tmp_path: Path) -> None:
     Invocation("albert.predict", ["--model=m"]),
     Invocation("run_squad.py", ["--seed=1"]),
   ]
+
+
+def test_bodies_of_curl_requests_name_inputs_of_the_forms() -> None:
+  text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+  rows = re.findall(r"^\| `\w+`(?:, `\w+`)* \| ([^|]+) \| ", text, re.MULTILINE)
+  inputs = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+  assert {"text", "text_a", "question", "context", "options"} <= inputs
+  bodies = [json.loads(body) for body in re.findall(r"^curl -d '(\{.*?\})'", text, re.MULTILINE)]
+  assert len(bodies) >= 2
+  assert {name for body in bodies for instance in body["instances"] for name in instance} <= inputs
 
 
 def test_every_command_has_a_page() -> None:
