@@ -1,0 +1,81 @@
+"""The pages of the site: links, the navigation, sections of docstrings."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from docs.builder import tables
+from docs.builder.assemble import Site
+from docs.builder.commands import markdown_text
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+  return Site(tmp_path, {"docs/tpu.md": "tpu.md", "docs/results/README.md": "results/index.md"})
+
+
+@pytest.mark.parametrize(
+  ("link", "expected"),
+  [
+    ("results/README.md", "results/index.md"),
+    ("results/README.md#depth", "results/index.md#depth"),
+    ("../albert/version.py", "source/albert/version.py.md"),
+    ("#files", "#files"),
+    ("https://arxiv.org/abs/1909.11942", "https://arxiv.org/abs/1909.11942"),
+  ],
+)
+def test_links_lead_to_pages_of_the_site(site: Site, link: str, expected: str) -> None:
+  text = "A `[code](x.md)` and [a page]({}).\n\n```\n[code](y.md)\n```\n"
+  assert site.with_site_links("docs/tpu.md", text.format(link)) == text.format(expected)
+  assert site.problems == []
+
+
+def test_linked_source_file_becomes_a_page(site: Site) -> None:
+  site.with_site_links("docs/results/README.md", "[version](../../albert/version.py)")
+  page = (site.output / "source/albert/version.py.md").read_text()
+  assert "```python" in page
+  assert "VERSION" in page
+
+
+@pytest.mark.parametrize("text", ["[a](nothing.md)", "![a](nothing.png)"])
+def test_link_that_leads_nowhere_is_a_problem(site: Site, text: str) -> None:
+  site.with_site_links("docs/tpu.md", text)
+  assert len(site.problems) == 1
+  assert site.problems[0].startswith("docs/tpu.md: a link leads to nothing.")
+
+
+def test_document_outside_the_navigation_is_a_problem(site: Site) -> None:
+  site.places["docs/new.md"] = "new.md"
+  site.check_navigation()
+  assert "mkdocs.yml: the navigation lacks new.md" in site.problems
+  assert "mkdocs.yml: the navigation has index.md, which does not exist" in site.problems
+  assert not any("tpu.md" in problem for problem in site.problems)
+
+
+def test_models_have_the_papers_sizes() -> None:
+  rows = {row.split("|")[1].strip(" `"): row for row in tables.models_table().splitlines()}
+  assert "| 12 | 768 | 12 | 128 | all | 11,683,584 |" in rows["albert_base"]
+  assert "| 12 | 4096 | 64 | 128 | all | 222,595,584 |" in rows["albert_xxlarge"]
+  assert "bert_xlarge" in rows
+
+
+def test_help_texts_are_escaped_for_markdown() -> None:
+  text = "write <unk> to output_dir/a_b, see --task_name=NAME; at most 2*n [MASK]"
+  assert markdown_text(text) == (
+    "write &lt;unk&gt; to output\\_dir/a\\_b, see `--task_name=NAME`; at most 2\\*n \\[MASK\\]"
+  )
+
+
+def test_sections_of_docstrings_are_separated(monkeypatch: pytest.MonkeyPatch) -> None:
+  # griffe is installed only where the site is built.
+  monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
+  sections = importlib.import_module("docs.builder.docstring_sections")
+  docstring = "Reads it.\n\nArgs:\n  path: the file.\nReturns: the text, or\n  None.\nRaises:\n  OSError: no file."
+  assert sections.with_separate_sections(docstring) == (
+    "Reads it.\n\nArgs:\n  path: the file.\n\nReturns:\n  the text, or\n  None.\n\nRaises:\n  OSError: no file."
+  )
