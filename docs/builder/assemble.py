@@ -195,7 +195,7 @@ _commands: list[commands.Command] = []
 
 def _all_commands() -> list[commands.Command]:
   if not _commands:
-    _commands.extend(map(commands.read_command, commands.targets()))
+    _commands.extend(commands.read_commands(commands.targets()))
   return _commands
 
 

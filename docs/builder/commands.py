@@ -13,7 +13,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,19 +58,21 @@ def targets() -> list[str]:
   return scripts + modules
 
 
-def read_command(target: str) -> Command:
-  """Runs a command with --help.
+def read_commands(names: Sequence[str]) -> list[Command]:
+  """Runs commands with --help.
 
+  Args:
+    names: some of `targets`.
   Raises:
-    RuntimeError: the command failed.
+    RuntimeError: a command failed.
   """
   environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
-  command = [sys.executable, str(Path(__file__).with_name("print_help.py")), target]
-  result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+  script = [sys.executable, str(Path(__file__).with_name("print_help.py")), *names]
+  result = subprocess.run(script, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
   if result.returncode:
-    raise RuntimeError(f"{target} --help ended with exit code {result.returncode}: {result.stderr}")
-  values: dict[str, Any] = json.loads(result.stdout)
-  return Command(target, **values)
+    raise RuntimeError(f"print_help.py ended with exit code {result.returncode}: {result.stderr}")
+  lines = result.stdout.splitlines()
+  return [Command(name, **json.loads(line)) for name, line in zip(names, lines, strict=True)]
 
 
 def command_page(command: Command) -> str:

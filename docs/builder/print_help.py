@@ -1,7 +1,7 @@
-"""Prints the flags of a command as JSON: `python docs/builder/print_help.py run_squad.py` or `... albert.export`.
+"""Prints the flags of commands as JSON: `python docs/builder/print_help.py run_squad.py albert.export ...`.
 
-It runs the command with --help, so that the documentation has the same flags, groups and defaults. The JSON object has
-the keys title, description, notes and flags; a flag has the fields of albert.command_help.FlagHelp.
+It runs each command with --help, so that the documentation has the same flags, groups and defaults. Each line is a JSON
+object with the keys title, description, notes and flags; a flag has the fields of albert.command_help.FlagHelp.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import json
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 
+import albert.tasks.registry
+import albert.tokenization.tokenizer  # noqa: F401 - most commands import it, so each child process need not
 from albert import command_help
 from albert.command_help import HelpPage
 from albert.config.ranges import default_processes
@@ -25,23 +28,36 @@ def _to_json(title: str, description: str, page: HelpPage) -> str:
   for flag in flags:
     if flag["name"] in _PER_CORE and flag["default"] == str(default_processes()) and "per core" not in flag["text"]:
       flag["default"] = "one per core"
-  return json.dumps({"title": title, "description": description, "notes": list(page.notes), "flags": flags})
+  return json.dumps({"title": title, "description": description, "notes": list(page.notes), "flags": flags}) + "\n"
 
 
-def main(command: str) -> None:
-  """Runs a command with --help, and prints JSON in place of its text.
+def main(targets: Sequence[str]) -> None:
+  """Runs commands with --help, each in a child process, and prints JSON in place of their texts.
 
   Args:
-    command: the path of a script, or the name of a module.
+    targets: paths of scripts, and names of modules.
   """
   command_help.render = _to_json
-  sys.argv = [command, "--help"]
-  sys.path.insert(0, os.getcwd())
-  if command.endswith(".py"):
-    runpy.run_path(command, run_name="__main__")
+  for target in targets:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+      _run(target)
+    _, status = os.waitpid(child, 0)
+    if status:
+      sys.exit(f"{target} --help failed")
+
+
+def _run(target: str) -> None:
+  """Runs one command with --help, which ends the process."""
+  sys.argv = [target, "--help"]
+  if target.endswith(".py"):
+    runpy.run_path(target, run_name="__main__")
   else:
-    runpy.run_module(command, run_name="__main__", alter_sys=True)
+    runpy.run_module(target, run_name="__main__", alter_sys=True)
+  raise RuntimeError(f"{target} --help has not ended its process")
 
 
 if __name__ == "__main__":
-  main(sys.argv[1])
+  sys.path.insert(0, os.getcwd())
+  main(sys.argv[1:])

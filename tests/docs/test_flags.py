@@ -18,9 +18,13 @@ ALIASES = {"random_seed", "help", "version"}
 
 
 @functools.cache
+def _commands() -> dict[str, commands.Command]:
+  return {command.target: command for command in commands.read_commands(commands.targets())}
+
+
 def _flags(target: str) -> dict[str, str]:
   """Name -> placeholder of the value of each flag of a command; "" for a switch."""
-  return {flag["name"]: flag["value"] for flag in commands.read_command(target).flags}
+  return {flag["name"]: flag["value"] for flag in _commands()[target].flags}
 
 
 def problems(invocation: Invocation) -> list[str]:
@@ -97,5 +101,5 @@ def test_bodies_of_curl_requests_name_inputs_of_the_forms() -> None:
 def test_every_command_has_a_page() -> None:
   targets = commands.targets()
   assert {"run_classifier.py", "albert.export", "albert.ensemble", "data_prep.train_vocab"} <= set(targets)
-  page = commands.command_page(commands.read_command("albert.predict"))
+  page = commands.command_page(_commands()["albert.predict"])
   assert "`--batch_size=N`{ #batch_size }\n:   Lines computed together. Default: `32`." in page
