@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Modules that are used from Python though `albert` has no name of its own for them.
-_MODULES = {
-  "albert.config.model": "The config of an encoder.",
-  "albert.config.run": "The configs of a run.",
-  "albert.data.masking": "Masks of the masked language model.",
-  "albert.metrics.squad": "The scores of SQuAD.",
-}
 
+def public_names(package: str = "albert") -> Iterator[str]:
+  """The names that a package offers: those that its __init__.py imports for type checkers.
 
-def public_names() -> list[str]:
-  """The names that `albert` offers: those that albert/__init__.py imports for type checkers."""
-  tree = ast.parse((ROOT / "albert" / "__init__.py").read_text(encoding="utf-8"))
-  names: list[str] = []
-  for node in ast.walk(tree):
+  Args:
+    package: the package. Names of a package that it offers are listed as `package.other.name`.
+  """
+  path = ROOT.joinpath(*package.split("."), "__init__.py")
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("albert"):
-      names += [alias.asname or alias.name for alias in node.names]
-  return [name for name in names if not name.startswith("_")]
+      for alias in node.names:
+        name = alias.asname or alias.name
+        if node.module == "albert":
+          yield from public_names(f"albert.{name}")
+        elif not name.startswith("_"):
+          yield f"{package}.{name}"
 
 
 def reference() -> str:
   """The entries of the page, as directives of mkdocstrings."""
-  lines = []
-  for name in public_names():
-    lines += [f"::: albert.{name}", ""]
-  for module, title in _MODULES.items():
-    lines += [f"## {title}", "", f"::: {module}", "    options:", "      heading_level: 3", ""]
-  return "\n".join(lines)
+  lines = ["## albert", ""]
+  entry = ["    options:", "      heading_level: 3", ""]
+  package = "albert"
+  for name in sorted(public_names(), key=lambda name: (name.rpartition(".")[0], name)):
+    if name.rpartition(".")[0] != package:
+      package = name.rpartition(".")[0]
+      lines += [f"## {package}", ""]
+    lines += [f"::: {name}", *entry]
+  return "\n".join([*lines, "## albert.config.run", "", "::: albert.config.run", *entry])
