@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: a made-up English-like corpus and a small vocabulary trained on it."""
+"""Fixtures that many tests share: an English-like generated corpus, a small vocabulary, and processes for commands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sentencepiece
 
-import albert  # noqa: F401 - before TensorFlow, whose kernels it chooses
+import albert  # noqa: F401 - before TensorFlow, since it selects TensorFlow's kernels
 from albert.io import figures
 from albert.io.protobuf import encode_bytes_field, encode_varint
 from tests.report.run_files import one_pixel_png
 
-# A shell lets commands that it starts with & ignore SIGINT, and processes that a test starts would inherit that.
+# A command that a shell starts with & ignores SIGINT. Processes that a test starts would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def _sentence(rng: random.Random) -> str:
 
 
 def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]:
-  """Documents of 2 to 14 made-up sentences; the same for the same arguments."""
+  """Generates documents of 2 to 14 sentences. The same arguments give the same documents."""
   rng = random.Random(seed)
   return [[_sentence(rng) for _ in range(rng.randrange(2, 15))] for _ in range(num_documents)]
 
 
 @pytest.fixture(scope="session")
 def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-  """Path of a text file: 300 documents, a sentence a line, a blank line after each document."""
+  """Path of a text file of 300 documents, with a sentence on each line and a blank line after each document."""
   path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
   documents = english_like_documents(300)
   path.write_text("".join("\n".join(document) + "\n\n" for document in documents), encoding="utf-8")
@@ -74,7 +74,7 @@ def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def train_small_model(path: Path, lines: list[str], vocab_size: int = VOCAB_SIZE, **settings: Any) -> str:
-  """Trains a SentencePiece unigram model with ALBERT's control symbols on the lines; returns its path."""
+  """Trains a SentencePiece unigram model with ALBERT's control symbols, and returns its path."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
@@ -104,7 +104,7 @@ def spm_model(tmp_path_factory: pytest.TempPathFactory, corpus_file: str) -> str
 
 @pytest.fixture(scope="session", autouse=True)
 def _pictures_are_not_rendered() -> Iterator[None]:
-  """Makes every figure a picture of one pixel: rendering curves.png takes a fifth of a short training run's time."""
+  """Replaces every figure by a picture of one pixel. Rendering curves.png takes a fifth of a short training run."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(figures, "png", lambda figure: one_pixel_png())
     yield
@@ -112,16 +112,17 @@ def _pictures_are_not_rendered() -> Iterator[None]:
 
 @pytest.fixture
 def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-  """Renders figures as the commands do, for tests of what draws them."""
+  """Renders figures as the commands do, for tests of the functions that draw them."""
   monkeypatch.setattr(figures, "png", _RENDER)
 
 
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
-  """Runs commands in processes that need not import TensorFlow: `commands.run(["-m", "albert.convert", ...])`.
+  """Runs commands in processes of their own: `commands.run(["-m", "albert.convert", ...])`.
 
-  Each process is a fork of one that has imported it. Use this where the process itself is tested, for example its exit
-  code. A test of anything else calls the function; a test of what an interpreter does as it starts needs `subprocess`.
+  Each process is a fork of one that has imported TensorFlow, which saves seconds. Use it if the process itself is
+  tested, for example its exit code. Other tests call functions. A test of the start of an interpreter needs
+  `subprocess`.
   """
   from tests.torture.workplace import Workplace
 
@@ -130,7 +131,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
 
 
 def _field(number: int, value: int | float | str | bytes) -> bytes:
-  """One field in protobuf's wire format: a varint, a float, or bytes with their length."""
+  """Encodes one field in protobuf's wire format: as a varint, a float, or bytes with their length."""
   if isinstance(value, float):
     return bytes([number << 3 | 5]) + struct.pack("<f", value)
   if isinstance(value, int):
@@ -144,11 +145,10 @@ SaveModel = Callable[..., str]
 
 @pytest.fixture
 def save_model(tmp_path: Path) -> SaveModel:
-  """`save_model([(piece, score), ...], {piece: type})` writes a unigram model made by hand; returns its path.
+  """`save_model([(piece, score), ...], {piece: type})` writes a unigram model of these pieces and returns its path.
 
-  The control symbols come first; types are 1 normal (default), 2 unknown, 3 control, 4 user-defined, 5 unused,
-  6 byte.
-  The model does no normalization of its own.
+  The control symbols are added before them. Types are 1 normal (default), 2 unknown, 3 control, 4 user-defined,
+  5 unused and 6 byte. The model does not normalize text.
   """
 
   def save(pieces: list[tuple[str, float]], kinds: dict[str, int] | None = None) -> str:

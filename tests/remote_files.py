@@ -1,4 +1,4 @@
-"""A fake remote file system in memory that counts requests; it replaces tf.io.gfile in tests."""
+"""A remote file system in memory that counts requests. It replaces tf.io.gfile in tests."""
 
 from __future__ import annotations
 

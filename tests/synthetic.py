@@ -44,7 +44,7 @@ TINY_MODEL_FLAGS = [
 
 
 def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> dict[str, np.ndarray]:
-  """Returns a pretraining example from which its number can be read and whose masked tokens can be learned.
+  """Returns a pretraining example whose tokens encode its number, and whose masked tokens a model can learn.
 
   The last two tokens before the last [SEP] are the digits of its number in base VOCAB_SIZE. Each masked token equals
   the token before it.
@@ -80,7 +80,7 @@ def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
 def write_shards(
   directory: Path, sizes: list[int], *, compress: bool = False, seed: int = 3, length: int = SEQ_LENGTH
 ) -> list[str]:
-  """Writes shards with the given numbers of examples, numbered from 0 over all shards; returns their paths."""
+  """Writes shards with the given numbers of examples, which are numbered from 0 over all shards. Returns the paths."""
   directory.mkdir(parents=True, exist_ok=True)
   rng = np.random.default_rng(seed)
   number, paths = 0, []
@@ -95,7 +95,7 @@ def write_shards(
 
 
 def write_manifest(directory: Path, paths: Sequence[str], sizes: Sequence[int], **changes: Any) -> Manifest:
-  """Writes a manifest beside shards with these numbers of examples; `changes` replaces some of its fields."""
+  """Writes a manifest beside shards with these numbers of examples. `changes` replaces some of its fields."""
   listed = zip(paths, sizes, strict=True)
   manifest = Manifest(
     kind="pretraining",

@@ -31,7 +31,7 @@ COMMANDS = [
 def run_program(
   body: str, *argv: str, shell: str = "", environment: dict[str, str] | None = None, timeout: int = 60
 ) -> subprocess.CompletedProcess[str]:
-  """Runs `body` as the main of a command; `shell`: what a shell redirects, such as ">&-"."""
+  """Runs `body` as the main function of a command. `shell`: redirections by a shell, such as ">&-"."""
   program = textwrap.dedent(
     """
     from albert import startup
@@ -95,7 +95,7 @@ def test_a_fault_of_ours_keeps_its_traceback():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[-1])
 def test_help_and_version_of_every_command(command):
-  """Once in a process whose modules are then looked at: TensorFlow takes seconds to import."""
+  """The process checks that it has not imported TensorFlow, which takes seconds."""
   *flag, name = command
   call = (
     f'run_module({name!r}, run_name="__main__", alter_sys=True)' if flag else f'run_path({name!r}, None, "__main__")'
@@ -161,7 +161,7 @@ def test_help_that_cannot_be_written(word):
 
 
 def test_a_closed_stream_is_not_mixed_with_a_file(tmp_path: Path):
-  """The next file that is opened would get the stream's number, and what is printed would go to the file."""
+  """The next file that is opened must not get the number of the closed stream: messages would go to the file."""
   body = f"""
     file = open({str(tmp_path / "file")!r}, "wb", buffering=0)
     file.write(b"good")
@@ -181,21 +181,21 @@ STOPPED = "stopped by SIGTERM\n"
     ("os.kill(os.getpid(), 15); time.sleep(9)", 143, STOPPED),
     ("os.kill(os.getpid(), 2); time.sleep(9)", 130, "stopped by SIGINT\n"),
     ("raise KeyboardInterrupt", 130, "stopped by SIGINT\n"),
-    # A second one, while the first is cleaned up after.
+    # A second signal during the cleanup after the first one.
     ("try: os.kill(os.getpid(), 15); time.sleep(9)\nfinally: os.kill(os.getpid(), 15); time.sleep(9)", 143, STOPPED),
-    # A library makes another exception of it.
+    # A library replaces the exception by another one.
     ("try: os.kill(os.getpid(), 15); time.sleep(9)\nexcept BaseException: raise ValueError('lost')", 143, STOPPED),
-    # In a destructor, which can raise nothing.
+    # In a destructor, which cannot raise an exception.
     ("class A:\n  def __del__(self): os.kill(os.getpid(), 15); time.sleep(0.01)\nA(); time.sleep(9)", 143, STOPPED),
-    # When main is done: as `atexit` runs.
+    # After main has ended, while `atexit` functions run.
     ("atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(9)))", 143, STOPPED),
-    # A second one after the line is printed.
+    # A second signal after the line was printed.
     (
       "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(9))); os.kill(os.getpid(), 15); time.sleep(9)",
       143,
       STOPPED,
     ),
-    # In an import, where libraries take any exception for a missing package.
+    # In an import, where libraries take every exception as a missing package.
     (
       "sys.path.insert(0, os.environ['MODULES'])\ntry: import interrupts_itself\nexcept BaseException: print('lost')",
       143,
@@ -238,7 +238,7 @@ def test_faults_of_the_system_are_one_line(body, code, line):
 
 @pytest.mark.parametrize("environment", [{"PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
 def test_names_that_are_not_ascii(environment, tmp_path):
-  """Also a name that is no UTF-8, as files of old systems have them; text is written as UTF-8."""
+  """A part of the name is not even UTF-8, as in files of old systems. Text is written as UTF-8."""
   path = tmp_path / os.fsdecode(b"caf\xc3\xa9-\xe9")
   body = """
     from albert.io import files

@@ -1,4 +1,4 @@
-"""What the project says of itself (setup.py, constraints/, Makefile, documents) agrees with what it is."""
+"""setup.py, constraints/, the Makefile and the documents agree with each other and with the code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("albert", "data_prep")
 CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
 
-# Which extras each pinned set is for, beside what every installation takes.
+# Constraints file -> the extras whose packages it pins, in addition to those of every installation.
 EXTRAS_OF_PROFILE = {
   "default.txt": ("dev",),
   "tf215-tfa.txt": ("tfa", "dev"),
@@ -32,16 +32,16 @@ EXTRAS_OF_PROFILE = {
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),
 }
-# Has an extra alone, without what every installation takes: TensorFlow is not needed to build the documentation.
+# It pins only the packages of its extra, since TensorFlow is not needed to build the documentation.
 DOCS = "docs.txt"
 
-# Distributions whose import name is another.
+# Distributions whose modules have another name.
 DISTRIBUTION_OF_IMPORT = {"absl": "absl-py", "google.protobuf": "protobuf", "sklearn": "scikit-learn"}
 
 
 @functools.cache
 def _setup_arguments() -> dict[str, Any]:
-  """What setup.py hands to `setuptools.setup`."""
+  """Returns the arguments that setup.py passes to `setuptools.setup`."""
   with mock.patch("setuptools.setup") as setup:
     runpy.run_path(str(ROOT / "setup.py"))
   return dict(setup.call_args.kwargs)
@@ -63,7 +63,7 @@ def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
 
 
 def _pins(path: Path) -> dict[str, Requirement]:
-  """Distribution -> pin, those of the files that `path` takes in with -c included."""
+  """Returns the pin of each distribution, including those of the files that `path` includes with -c."""
   pins: dict[str, Requirement] = {}
   for line in path.read_text(encoding="utf-8").splitlines():
     if line.startswith("-c "):
@@ -87,7 +87,7 @@ def _python_files(*folders: str) -> list[Path]:
 
 
 def _imports(path: Path) -> set[str]:
-  """The modules that a file imports from outside its own package, those inside functions too."""
+  """Returns the modules that a file imports from outside its own package, also inside functions."""
   modules: set[str] = set()
   for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
     if isinstance(node, ast.Import):
@@ -98,7 +98,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def _distribution(module: str) -> str:
-  """The distribution that has `module`, by the project's own list and else by its first name."""
+  """Returns the distribution that has a module: from the list above, or else by the first part of its name."""
   first, *rest = module.split(".")
   for name in (".".join([first, *rest[:1]]), first):
     if name in DISTRIBUTION_OF_IMPORT:

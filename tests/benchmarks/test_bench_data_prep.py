@@ -1,4 +1,4 @@
-"""The benchmark of data preparation runs, and its statistics are those of the paper."""
+"""The benchmark of data preparation runs, and its statistics agree with the paper."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_profile(corpus_file: str, spm_model: str) -> None:
 
 @pytest.mark.slow
 def test_sorting() -> None:
-  """Both are more than a process reads at the same time, so there is a merge pass."""
+  """Both numbers of files are greater than a process reads at the same time, so there is a merge pass."""
   printed = run("--sorting=400,800")
   rows = [dict(zip(printed.splitlines()[0].split(), line.split(), strict=True)) for line in printed.splitlines()[1:]]
   assert [(row["spills"], row["examples"], row["passes"]) for row in rows] == [

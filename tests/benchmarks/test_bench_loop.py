@@ -1,4 +1,4 @@
-"""The benchmark of the loop runs on real shards; how fast anything is, is not tested."""
+"""The benchmark of the training loop runs on real shards. The speed is not tested."""
 
 from __future__ import annotations
 

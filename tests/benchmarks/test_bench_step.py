@@ -1,4 +1,4 @@
-"""The comparison of training steps runs to its table; how fast anything is, is not tested."""
+"""The comparison of training steps prints its table. The speed is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of parity: what it prints and writes, and its exit code when a number is too far off."""
+"""The table of parity: its rows, its file, and the exit code if a difference exceeds its tolerance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def write_tokens(path: Path, spm_model: str, *, extra: int) -> Path:
-  """What the original is said to have given, with `extra` wrong ids."""
+  """Writes made-up results of the original tokenizer, with `extra` wrong ids."""
   text = "The teacher sold 1999, letters."
   tokenizer = Tokenizer(spm_model)
   case = {"text": text, "do_lower_case": True, "normalized": text.lower(), "ids": tokenizer.encode(text) + [7] * extra}

@@ -1,4 +1,4 @@
-"""The profile of a step runs to its table; how fast anything is, is not tested."""
+"""The profile of a step prints its table. The speed is not tested."""
 
 from __future__ import annotations
 

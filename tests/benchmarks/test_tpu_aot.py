@@ -1,4 +1,4 @@
-"""The training steps lower and compile for a TPU, and what is lowered is what a run computes."""
+"""The training steps can be lowered and compiled for a TPU, and the lowered step computes the same as a run."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_tpu_elsewhere_runs_no_python():
   ],
 )
 def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
-  """The step with arguments for variables, run on a CPU, against the training loop of a run on the same values."""
+  """Compares, on a CPU, the step with arguments for variables with the training loop of a run on the same values."""
   lowered = Step(program("pretraining", **options), tmp_path, MODEL)
   config = OptimizerConfig(optimizer="lamb")
   train = TrainConfig(gradient_accumulation_steps=options.get("gradient_accumulation_steps", 1), train_batch_size=4)
@@ -133,7 +133,7 @@ def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
 
 
 def made_up_trial(batch: int, fixed: float, a_sequence: float, limit: float = 15.75) -> dict[str, Any]:
-  """What the compiler says of a program that takes `fixed` + batch * `a_sequence` GiB."""
+  """Returns the compiler's result for a program that takes `fixed` + batch * `a_sequence` GiB."""
   used = int((fixed + batch * a_sequence) * GIB)
   if used > limit * GIB:
     return {"needs": used, "limit": int(limit * GIB), "seconds": 1.0}
@@ -233,7 +233,7 @@ def test_options_lower(tmp_path, options):
 
 @needs_profile
 def test_recomputing_takes_less_memory_and_more_arithmetic(tmp_path):
-  """The compiler must not find out that both computations are the same one."""
+  """The compiler must not detect that both computations are the same, and remove one of them."""
   deep = dataclasses.replace(MODEL, num_hidden_layers=6)
   compiler = Worker("benchmarks.tpu.compiler")
   trials = []
@@ -253,7 +253,7 @@ def test_the_script_compiles_and_takes_up_where_it_was_stopped(tmp_path):
   flags = ["--steps=pretraining", "--models=albert_tiny", "--lengths=128", "--chips=v5e", f"--output_dir={tmp_path}"]
   trials = tmp_path / "tpu_aot_trials.jsonl"
   made = {"program": dataclasses.asdict(Program(step="pretraining", model="albert_tiny", length=128)), "chip": "v5e"}
-  # A finished search but for one place: the largest batch of all is still to be compiled.
+  # A search that is almost finished: only one batch size between these two is left to compile.
   known = {**made, "batch_size": 512, "trial": made_up_trial(512, 0.1, 0.001)}
   refused = {**made, "batch_size": 1024, "trial": {"needs": 17 * GIB, "limit": 15 * GIB, "seconds": 1.0}}
   trials.write_text(json.dumps(known) + "\n" + json.dumps(refused) + "\n", encoding="utf-8")

@@ -30,7 +30,7 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, small_files: list[str], spm_model: str) -> dict[str, bytes]:
-  """The output files of an uninterrupted job on the files, name -> contents."""
+  """The output files of an uninterrupted job on these files: name -> contents."""
   directory = tmp_path_factory.mktemp("whole")
   with pytest.MonkeyPatch.context() as patch:
     make_units_small(patch)

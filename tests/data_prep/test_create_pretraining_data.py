@@ -118,7 +118,7 @@ def test_unknown_tokens_are_counted_and_give_a_warning(
   text = tmp_path / "text.txt"
   text.write_text("\n\n".join("\n".join(document) for document in documents))
   manifest = prepare(make_job(str(text), spm_model, tmp_path / "out"))
-  # By a second route: SentencePiece alone, on every line once, however often it is duplicated.
+  # The expected number is computed by SentencePiece. It counts each line once, whatever dupe_factor is.
   processor = sentencepiece.SentencePieceProcessor(model_file=spm_model)
   lines = [processor.encode(normalize_text(line)) for document in documents for line in document]
   num_unknown = sum(ids.count(1) for ids in lines)

@@ -33,7 +33,7 @@ def run(**flags: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def longer_text(tmp_path_factory: pytest.TempPathFactory) -> str:
-  """5 MB: three units as the command makes them."""
+  """A text file of 5 MB, which the command cuts into three units."""
   rng = random.Random(0)
   documents = english_like_documents(400, seed=1)
   path = tmp_path_factory.mktemp("longer") / "text.txt"

@@ -52,7 +52,7 @@ class Reference:
     return sum(self.starts[token] for sentence in sentences for token in sentence)
 
   def chunk(self, rest: list[list[int]], target: int) -> int:
-    """The number of sentences of the rest of a document that form the next chunk."""
+    """Returns how many of the remaining sentences of a document form the next chunk."""
     count = 0
     while count < len(rest):
       count += 1
@@ -62,7 +62,7 @@ class Reference:
     return len(rest) if self.num_words(rest[count:]) < self.rules.min_words else count
 
   def split(self, chunk: list[list[int]], bits: int) -> int:
-    """The number of tokens in the first segment."""
+    """Returns the number of tokens in the first segment."""
     if len(chunk) > 1:
       return sum(map(len, chunk[: 1 + below(bits, len(chunk) - 1)]))
     places = [i for i, token in enumerate(chunk[0]) if i and self.starts[token]]
@@ -84,7 +84,7 @@ class Reference:
     lost = [0, 0]
     while len(a) + len(b) > self.rules.max_num_tokens:
       index = 0 if len(a) > len(b) else 1
-      # Bit number n of the segment's own tosses: 64 to a word, least significant byte first, high bit first.
+      # The n-th toss of a segment is a bit of a random number: 64 tosses in each, in the order of NumPy's unpackbits.
       word = draw(streams[index], lost[index] // 64)
       byte = word >> (8 * (lost[index] % 64 // 8)) & 255
       front = byte >> (7 - lost[index] % 8) & 1
@@ -113,7 +113,7 @@ class Reference:
         a, b = b, a
       elif label:
         b = self.donor(document, target - len(a), (bits[DONOR], bits[DONOR_START]))
-        # Put back what the random sentences replace.
+        # The replaced sentences go back to the document's remaining sentences.
         unused = []
         for sentence in chunk:
           kept = [token for token in sentence if token >= tokens[middle]]
@@ -190,7 +190,7 @@ def as_pairs(instances: segments.InstanceSegments, document: int) -> list[Pair]:
 
 
 def cut_usable(texts: list[list[Sentence]], rules: SegmentRules, key: int) -> dict[int, list[Pair]]:
-  """The pairs of each document that has enough words. The key of document d is `key` + d."""
+  """Returns the pairs of each document that has enough words. The key of document d is `key` + d."""
   reference = Reference(texts, rules)
   streams = [d for d, text in enumerate(reference.texts) if reference.num_words(text) >= rules.min_words]
   if not streams:
@@ -336,10 +336,10 @@ def test_truncation_takes_front_or_back_evenly() -> None:
   bounds = tuple(np.full(4000, value, np.int64) for value in (0, 90, 90, 130))
   keys = draw_keys(4000)
   a_start, a_end, b_start, b_end = segments._truncate(bounds, 61, keys)
-  # 130 tokens lose 69: 50 to bring 90 down to 40, then 9 from the first and 10 from the second.
+  # 130 tokens lose 69: the longer segment loses 50 (from 90 to 40), then the first loses 9 and the second 10.
   assert set((a_end - a_start).tolist()) == {31}
   assert set((b_end - b_start).tolist()) == {30}
-  # Of 59 lost tokens half are lost in front: mean 29.5, variance 59 / 4.
+  # Half of the 59 lost tokens are lost at the front: mean 29.5, variance 59 / 4.
   assert a_start.mean() == pytest.approx(29.5, abs=4 * np.sqrt(59 / 4 / 4000))
   assert a_start.var() == pytest.approx(59 / 4, rel=0.15)
   assert (b_start - 90).mean() == pytest.approx(5, abs=4 * np.sqrt(10 / 4 / 4000))

@@ -44,7 +44,7 @@ def _json_lines(**record: object) -> bytes:
   return "\n".join(json.dumps({**record, "n": n}) for n in range(30)).encode()
 
 
-LONG = PROSE.decode() * 100  # more than what is looked at
+LONG = PROSE.decode() * 100  # longer than the part that is checked
 BINARY = {
   "gzip": (gzip.compress(PROSE), r"GZIP data.*give it a name that ends in \.gz"),
   "bzip2": (bz2.compress(PROSE), "bzip2 data.*bunzip2"),
@@ -85,7 +85,7 @@ TEXT = {
 
 
 def error_of_all_readers(path: Path) -> str:
-  """The error of vocabulary training and of data preparation for a file, which must be the same."""
+  """Returns the error of vocabulary training and of data preparation for a file. Both must give the same one."""
   with pytest.raises(UserError) as of_lines:
     list(read_lines([str(path)]))
   ranges = gzip_ranges if path.name.endswith(".gz") else plain_ranges
@@ -100,7 +100,7 @@ def error_of_all_readers(path: Path) -> str:
 def test_binary_files_under_a_wrong_name(tmp_path: Path, kind: str, name: str) -> None:
   data, message = BINARY[kind]
   path = tmp_path / name
-  # Whoever packs a packed file once more is told as well.
+  # A file that was compressed twice is detected, too.
   path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
   error = error_of_all_readers(path)
   assert error.startswith(f"{path}: ")

@@ -33,7 +33,7 @@ def test_command_line(tmp_path: Path, corpus_file: str) -> None:
   for name, source in (("a", corpus_file), ("b", str(packed))):
     done = run(f"--input_file={source}", f"--output_dir={tmp_path / name}", "--vocab_size=300", "--num_threads=2")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == 1  # progress alone: nothing of SentencePiece's log
+    assert done.stderr.count("\n") == 1  # only the progress line, and no log of SentencePiece
     assert "300 pieces" in done.stdout
     assert re.search(r"on ([\d,]+) of \1 lines", done.stdout)
   folder = tmp_path / "a"
@@ -84,7 +84,7 @@ def test_normalizer_is_the_originals() -> None:
   model = train_model(["a few words of text"] * 3, vocab_size=17, keep_ascii=False, num_threads=1)
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   assert b"nmt_nfkc" in model
-  # Zero-width characters are spaces to it, control characters are nothing.
+  # It reads zero-width characters as spaces, and ignores control characters.
   assert processor.encode("a\u200bfew\x01") == processor.encode("a few")
 
 
@@ -157,7 +157,7 @@ def test_character_coverage_is_the_originals(lines_of_letters: list[str]) -> Non
   ids=["long", "reserved"],
 )
 def test_no_line_is_left_out(line: str) -> None:
-  """SentencePiece itself skips lines over 1 MiB, and lines with the character that it marks <unk> with."""
+  """SentencePiece itself would skip lines over 1 MiB, and lines with the character with which it marks <unk>."""
   lines = [" ".join(document) for document in english_like_documents(20)]
   model = train_model([*lines, line], vocab_size=130, character_coverage=1, num_threads=1)
   assert 1 not in sentencepiece.SentencePieceProcessor(model_proto=model).encode("the æther")

@@ -1,8 +1,9 @@
 """Makes tiny_albert.npz with the NumPy float64 reference: `python -m tests.golden.make_tiny_albert`.
 
-One batch through a tiny ALBERT of two groups of two inner blocks, and eight steps each of LAMB and AdamW. Keys:
-`weights/NAME`, `batch/FEATURE`, `outputs/...`, and per optimizer `NAME/losses`, `NAME/weights/NAME`. float32 throughout
-but for the losses and outputs, which are float64. The test compares what this makes with the file, so neither drifts.
+The model is a tiny ALBERT with two groups of two inner blocks. The file holds one batch and its outputs, and the
+results of eight steps of LAMB and of AdamW. Its keys are `weights/NAME`, `batch/FEATURE`, `outputs/...`, and for each
+optimizer `OPTIMIZER/losses` and `OPTIMIZER/weights/NAME`. Losses and outputs are float64, all other floats float32. A
+test compares the results of this script with the file.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ CONFIG = ModelConfig(
   intermediate_size=28,
   max_position_embeddings=16,
 )
-# Linear warm-up over 3 steps to 2e-3, then linear decay over 20 counted from step 0 (the first rate is 0).
+# Linear warm-up to 2e-3 over 3 steps, then linear decay to 0 at step 20. The first rate is 0.
 LEARNING_RATES = [2e-3 * (t / 3 if t < 3 else 1 - t / 20) for t in range(8)]
 BATCH, LENGTH = 3, 11
 
 
 def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...] = ("masked_lm", "sentence"),
                    num_classes: int = 3) -> dict[str, np.ndarray]:  # fmt: skip
-  """Float32 weights of every kind that differ from what initializers give, LayerNorm and biases included."""
+  """Returns random float32 weights. LayerNorm and biases are random, too, so they differ from initial values."""
   rng = np.random.default_rng(seed)
   shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   for name in with_heads:
@@ -49,7 +50,7 @@ def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...
 
 
 def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
-  """Three examples of different lengths and numbers of masked tokens."""
+  """Returns three examples with different lengths and numbers of masked tokens."""
   rng = np.random.default_rng(seed)
   lengths = np.array([LENGTH, LENGTH - 4, LENGTH - 1])
   mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int32)
@@ -66,7 +67,7 @@ def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
 
 
 def make() -> dict[str, np.ndarray]:
-  """All arrays of the file."""
+  """Computes all arrays of the file."""
   weights, examples = random_weights(CONFIG, 7), batch(CONFIG, 8)
   result = Reference(CONFIG, weights).pretrain(examples)
   arrays = {f"weights/{name}": value for name, value in weights.items()}

@@ -1,4 +1,7 @@
-"""Trains on one and on two logical CPU devices (a process splits its CPU before TensorFlow starts). Run by a test."""
+"""Trains on one and on two logical CPU devices.
+
+A test runs this program as a process, since a CPU can be split only before TensorFlow uses it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pretraining(input_file: str) -> Task:
-  """Pretraining on shards."""
+  """Returns the task of pretraining on shards."""
   from albert.config.run import PretrainingConfig
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL
@@ -23,20 +26,20 @@ def pretraining(input_file: str) -> Task:
 
 
 def finetuning(directory: str) -> Task:
-  """The toy task on a directory with its data and spiece.model."""
+  """Returns the toy task on a directory with its data and spiece.model."""
   from albert.config.run import FinetuningConfig
   from tests.synthetic import TINY_MODEL
   from tests.tasks.toy import ToyTask
 
   config = FinetuningConfig(spm_model_file=f"{directory}/spiece.model", max_seq_length=32)
-  # Without dropout, which each replica draws for its own examples.
+  # Without dropout, since each replica draws other masks for its examples.
   return ToyTask(dataclasses.replace(TINY_MODEL, classifier_dropout_prob=0.0), config, directory)
 
 
 def train(kind: str, source: str, output_dir: str, num_devices: int) -> None:
-  """Trains six steps with MirroredStrategy over `num_devices` devices (1: OneDeviceStrategy); saves the weights.
+  """Trains for six steps with MirroredStrategy (for one device: OneDeviceStrategy), and saves weights and metrics.
 
-  In fine-tuning, several devices use gradient checkpointing, which is to change nothing either.
+  In fine-tuning, two devices use gradient checkpointing, which must not change the results either.
   """
   from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
   from albert.estimator import Estimator

@@ -45,7 +45,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def common(spm_model: str) -> list[str]:
-  """The flags of a small quick run from random weights."""
+  """The flags of a short run of a small model from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   return [
     "--do_train",
@@ -89,7 +89,7 @@ def table(path: Path) -> list[dict[str, str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A finished run: its directory, and the flags that made it, but for --output_dir."""
+  """A finished run: its directory, and the flags of its command without --output_dir."""
 
   directory: Path
   flags: list[str]
@@ -120,7 +120,7 @@ def test_a_run_leaves_what_the_design_says(mrpc: Run) -> None:
     "spiece.model",
   }
   config = json.loads((mrpc.directory / "config.json").read_text())
-  # The recipe of the task holds where no flag is given.
+  # Settings without a flag are those of the task's recipe.
   assert (config["optimizer"]["optimizer"], config["optimizer"]["learning_rate"]) == ("adamw", 0.002)
   assert config["train"]["select_checkpoint"] == "best"
   assert (config["data"]["task_name"], config["data"]["labels"]) == ("MRPC", "0,1")
@@ -159,7 +159,7 @@ def test_prediction_alone_needs_only_the_run_and_the_file(mrpc: Run, archive: Pa
 def test_later_commands_use_the_checkpoint_that_the_run_chose(
   mrpc: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-  """The run selected its best checkpoint by the recipe of its task; the later commands do not name the task."""
+  """The recipe of the run's task selects the best checkpoint. The later commands do not name the task."""
   output, other = tmp_path / "run", tmp_path / "other"
   shutil.copytree(mrpc.directory, output)
   best = json.loads((output / "checkpoints" / "best.json").read_text())
@@ -247,7 +247,7 @@ def test_mnli_and_what_starts_from_it(archive: Path, common: list[str], tmp_path
   assert {"matched_accuracy", "mismatched_accuracy", "matched_loss"} < set(results(mnli))
   for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"):
     assert {row[1] for row in rows_of(mnli / name)[1:]} <= {"contradiction", "entailment", "neutral"}
-  # The model, the vocabulary and the encoder come from the run; the head does not fit and is made anew if asked for.
+  # The model, the vocabulary and the encoder are from the run. Its head does not fit, so a flag must allow a new one.
   flags = ["--do_train", *short, "--max_seq_length=32", "--train_batch_size=8", "--learning_rate=1e-12"]
   flags += ["--task_name=RTE", f"--init_checkpoint={mnli}"]
   run(*flags, f"--output_dir={tmp_path / 'rte'}", "--fresh_head")
@@ -271,7 +271,7 @@ def test_a_custom_task(common: list[str], tmp_path: Path) -> None:
   run(*argv, f"--output_dir={output}", "--do_predict", "--num_train_steps=2", "--eval_every_steps=0")
   assert table(output / "predictions_test.tsv")[0]["prediction"] in ("good", "bad")
   assert set(results(output)) == {"step", "loss", "accuracy", "f1", "matthews_corrcoef", "majority_accuracy"}
-  assert results(output)["step"] == 2  # the flag, not the 3 epochs of the recipe
+  assert results(output)["step"] == 2  # from the flag, not from the 3 epochs of the recipe
   # Labels must be those of the checkpoint.
   other = tmp_path / "eval.tsv"
   other.write_text("question\tanswer\tkind\nwhy\tso\tugly\n", encoding="utf-8")

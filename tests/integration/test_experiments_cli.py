@@ -47,7 +47,7 @@ def test_a_stopped_experiment_continues(tmp_path: Path, corpus_file: str, spm_mo
   assert rows[: len(first)] == first
   assert [row["variant"] for row in rows] == ["none", "NSP", "SOP"]
   assert all(set(row["scores"]) == {"mlm", "nsp", "sop"} for row in rows)  # type: ignore[call-overload]
-  # What was done is not done again: at most the one that was under way.
+  # Finished trials are not repeated. The trial that was stopped is.
   assert log.read_text().count("run_pretraining --output_dir") <= 3 + (started > len(first))
   assert "paper: MLM" in (tmp_path / "sentence_loss" / "table.md").read_text()
   assert os.listdir(tmp_path / "runs")

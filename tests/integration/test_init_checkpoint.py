@@ -1,4 +1,4 @@
-"""A script evaluates, and goes on training, from weights of every origin: the same numbers from each."""
+"""Evaluation and training give the same numbers from the same weights in every format."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_weights_of_another_vocabulary_than_that_of_the_shards_are_refused(tmp_p
       action()
   (tmp_path / "tf1" / "30k-clean.model").write_bytes(b"the shards'")
   assert run.evaluate()["masked_lm_loss"] > 1
-  # Later evaluations on shards of another vocabulary are refused by what the run has recorded.
+  # config.json records the vocabulary of the run, so later evaluations with another one are refused.
   run_directory = Path(run.config.output_dir)
   (run_directory / "config.json").write_text(json.dumps({"data": {"vocab_sha256": "0" * 64}}))
   with pytest.raises(UserError, match=r"config\.json: its checkpoints were trained with vocab_sha256 = '0000"):

@@ -1,4 +1,4 @@
-"""Every place that reads JSON: whatever the file holds, it is read, or refused by one line that names it.
+"""Each JSON file that the code reads: whatever its contents, it is read, or refused with one line that names it.
 
 A new place is added to PLACES. The last test finds modules that read JSON past albert.io.json_values.
 """
@@ -412,7 +412,7 @@ def _write(directory: Path, place: Place, data: bytes) -> Path:
 
 
 def _outcome(directory: Path, place: Place, data: bytes) -> str:
-  """Writes the file and reads it: "read", "damage" or the error's line. Any other exception passes."""
+  """Writes the file and reads it. Returns "read", "damage" or the line of the error. Other exceptions are raised."""
   path = _write(directory, place, data)
   try:
     found = place.read(directory)
@@ -438,7 +438,7 @@ def test_bad_json_is_one_line_or_known_damage(tmp_path: Path, name: str) -> None
 
 
 def _changed(value: Any) -> Iterator[Any]:
-  """The value with each of its parts replaced by one of another kind, or left out."""
+  """Yields copies of a value. In each, one part is left out, or replaced by a value of another type."""
   for other in (None, True, -5, 2**63, "../x", [5], {"a": {"b": []}}):
     if type(other) is not type(value):
       yield other

@@ -56,7 +56,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_workers(directory: Path, name: str, *extra: str, count: int = 2) -> list[subprocess.Popen[str]]:
-  """Starts the processes of one run, whose output goes to NAME-INDEX.log."""
+  """Starts the processes of one run. Their output goes to NAME-INDEX.log."""
   workers = [f"localhost:{port}" for port in free_ports(count)]
   processes = []
   for index in range(count):
@@ -76,7 +76,7 @@ def start_workers(directory: Path, name: str, *extra: str, count: int = 2) -> li
 
 
 def wait(processes: list[subprocess.Popen[str]], timeout: float = 1800) -> list[int]:
-  """Waits for the processes and returns their exit codes. Kills those that are left after the timeout."""
+  """Waits for the processes and returns their exit codes. Those that still run after the timeout are killed."""
   try:
     return [process.wait(timeout=timeout) for process in processes]
   finally:
@@ -85,12 +85,12 @@ def wait(processes: list[subprocess.Popen[str]], timeout: float = 1800) -> list[
 
 
 def wait_for_step_4(directory: Path, name: str, process: subprocess.Popen[str], timeout: float = 900) -> None:
-  """Returns as soon as the run has saved its first checkpoint; `process` is one of its processes."""
+  """Returns as soon as the run has saved its first checkpoint. `process`: one of its processes."""
   deadline = time.monotonic() + timeout
   while not (directory / name / "checkpoints" / "step-4").exists():
     assert process.poll() is None, log_of(directory, name, 1)
     if time.monotonic() > deadline:
-      process.kill()  # and the others stop
+      process.kill()  # then the other processes stop
       pytest.fail(f"{name} has not come to step 4 in {timeout} s")
     time.sleep(0.001)
 
@@ -133,7 +133,7 @@ def test_two_processes_train_and_evaluate_as_one(tmp_path: Path):
   assert sorted(p.name for p in (tmp_path / "two").iterdir()) == sorted(p.name for p in (tmp_path / "one").iterdir())
   settings = [json.loads((tmp_path / name / "config.json").read_text())["train"] for name in ("two", "one")]
   assert settings[0]["input_parts"] == settings[1]["input_parts"] == 2
-  # A run goes on with as many parts as it began with, whatever the number of processes.
+  # A run keeps the number of input parts that it began with, whatever the number of processes.
   subprocess.run(command(tmp_path, "two"), cwd=ROOT, check=True, capture_output=True, timeout=900)
   assert json.loads((tmp_path / "two" / "config.json").read_text())["train"]["input_parts"] == 2
   other = [*command(tmp_path, "two"), "--input_parts=1"]

@@ -81,7 +81,7 @@ def test_a_run_leaves_what_the_design_says(shards, tmp_path, capsys):
   assert lines[1]["learning_rate"] == pytest.approx(1.76e-3 * (1 - 3 / 4))
   results = json.loads((output / "eval_results.json").read_text())
   assert results["step"] == 4
-  for metrics in (*lines, results):  # the two terms are added
+  for metrics in (*lines, results):  # the loss is the sum of its two terms
     assert metrics["loss"] == pytest.approx(metrics["masked_lm_loss"] + metrics["sentence_order_loss"], rel=1e-6)
   printed = capsys.readouterr().out
   assert {"masked_lm_baseline_accuracy", "sentence_order_baseline_accuracy"} < set(results)
@@ -128,7 +128,7 @@ def test_a_resumed_run_knows_its_data_by_content(tmp_path, capsys):
   (shards / "part-01.tfrecord").unlink()
   with pytest.raises(UserError, match=r"\(1 of its 3 files missing: renamed-part-01\.tfrecord \(9 examples, SHA-256"):
     train(shards)
-  # A run of an earlier version has no hashes: it is resumed with a warning, and they are recorded.
+  # A run of an earlier version has no hashes. It is resumed with a warning, and then records them.
   del config["training_data"]
   (output / "config.json").write_text(json.dumps(config))
   printed = train(tmp_path / "other text")

@@ -82,7 +82,7 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
 
 def test_training_evaluation_and_prediction_from_folders(folder: str, common: list[str], tmp_path: Path) -> None:
   output = tmp_path / "run"
-  # The folder that holds RACE, as the original takes it.
+  # --data_dir is the folder that holds RACE, as in the original scripts.
   run(f"--data_dir={Path(folder).parent}", f"--output_dir={output}", *common, "--do_eval", "--do_predict")
   config = read(output / "config.json")
   assert (config["optimizer"]["optimizer"], config["model"]["hidden_dropout_prob"]) == ("adamw", 0.1)  # of the recipe
@@ -110,7 +110,7 @@ def test_training_evaluation_and_prediction_from_folders(folder: str, common: li
   predicted = table(output / "predictions_test.tsv")
   assert len(predicted) == 20
   assert "label" not in predicted[0]
-  # Prediction needs the run and the files, and no answers in them.
+  # Prediction needs only the run and the questions, without answers.
   lines = tmp_path / "new.jsonl"
   row = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain", "a child"]}
   lines.write_text(json.dumps(row | {"id": "three"}) + "\n" + json.dumps(row | {"options": ["a", "b"]}) + "\n")
@@ -162,7 +162,7 @@ def test_a_resumed_run_ends_with_identical_weights(
   flags += ["--precision=bfloat16"]
   run(*flags, f"--output_dir={tmp_path / 'whole'}")
   run(*flags, f"--output_dir={tmp_path / 'stopped'}")
-  for step in range(3, STEPS + 1):  # as a kill after step 2 leaves it
+  for step in range(3, STEPS + 1):  # then the directory is as if the run was killed after step 2
     shutil.rmtree(tmp_path / "stopped" / "checkpoints" / f"step-{step}")
   capsys.readouterr()
   run(*flags, f"--output_dir={tmp_path / 'stopped'}")

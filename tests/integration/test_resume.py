@@ -47,7 +47,7 @@ def run(directory: Path, name: str, extra: list[str]) -> None:
 
 
 def stop_when(directory: Path, name: str, extra: list[str], due: Callable[[], bool], sign: int) -> int:
-  """Starts a run, sends `sign` as soon as `due()`, and returns its exit code."""
+  """Starts a run, sends the signal `sign` as soon as `due()` is true, and returns the exit code."""
   process = subprocess.Popen(command(directory, name, extra), cwd=ROOT, stderr=subprocess.DEVNULL)
   deadline = time.monotonic() + 240
   while not due():
@@ -92,7 +92,7 @@ def test_sigterm_saves_and_the_run_resumes_exactly(tmp_path: Path):
 @pytest.mark.slow
 def test_kill_9_at_three_points_one_while_saving(tmp_path: Path):
   write_shards(tmp_path / "shards", [30, 20, 30])
-  # A large vocabulary makes a checkpoint of 20 MB, so that the kill can hit the writing of it.
+  # A large vocabulary makes a checkpoint of 20 MB, so that the kill can hit while it is written.
   extra = ["--vocab_size=50000", "--embedding_size=32"]
   run(tmp_path, "whole", extra)
   checkpoints = tmp_path / "killed" / "checkpoints"
@@ -116,7 +116,7 @@ def test_a_second_run_in_the_same_directory_is_refused_and_the_first_is_unharmed
   while not metrics.exists():
     assert first.poll() is None
     time.sleep(0.01)
-  first.send_signal(signal.SIGSTOP)  # so that it is there until the second has looked
+  first.send_signal(signal.SIGSTOP)  # so that it cannot end before the second run has looked for it
   second = subprocess.run(
     command(tmp_path, "run", []), cwd=ROOT, check=False, capture_output=True, text=True, timeout=300
   )

@@ -144,7 +144,7 @@ def test_v1_training_evaluation_and_prediction(
     assert text in contexts[question]
   new = read(output / "predictions.json")
   assert list(new) == list(gold(data["new"])[0])
-  # The same paragraphs and questions without their answers: the same predictions.
+  # The same paragraphs and questions without answers give the same predictions.
   assert new == {f"new-{question}": text for question, text in predictions.items()}
   for question, entries in read(output / "nbest_predictions.json").items():
     assert entries[0]["text"] == new[question]
@@ -152,7 +152,7 @@ def test_v1_training_evaluation_and_prediction(
     assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
     totals = [entry["start_logit"] + entry["end_logit"] for entry in entries]
     assert totals == sorted(totals, reverse=True)
-  # Prediction needs the run and the file, no more.
+  # Prediction needs only the run and the file.
   shutil.rmtree(output / "features")
   (output / "predictions.json").unlink()
   run("--do_predict", f"--output_dir={output}", f"--predict_file={data['new']}")
@@ -208,7 +208,7 @@ def test_v2_training_evaluation_and_prediction(data: dict[str, str], common: lis
   assert read(output / "predictions.json") == predictions
   lines = (output / "eval_metrics.jsonl").read_text().splitlines()
   assert [json.loads(line)["step"] for line in lines] == [2, 4]
-  # The threshold is of the prediction alone.
+  # The threshold affects only the predictions.
   middle = sorted(odds.values())[4]
   threshold = f"--null_score_diff_threshold={middle}"
   run("--do_predict", f"--output_dir={output}", f"--predict_file={data['dev2']}", threshold)
@@ -251,7 +251,7 @@ def test_two_runs_are_averaged(data: dict[str, str], common: list[str], tmp_path
   assert metrics == squad.evaluate_v2(gold(data["dev2"])[0], best, mean, 0.0)
   assert read(both / "eval_results.json") == {"runs": 2, **metrics}
   assert len(read(both / "predictions.json")) == 9
-  shutil.rmtree(outputs[1] / "checkpoints")  # predictions are all it needs
+  shutil.rmtree(outputs[1] / "checkpoints")  # the average needs only the predictions
   (outputs[1] / "nbest_predictions_dev.json").unlink()
   with pytest.raises(UserError, match=r"run-2 has no nbest_predictions_dev\.json, which .*run-1 has: its checkpoints"):
     ensemble_runs([str(output) for output in outputs], str(both))

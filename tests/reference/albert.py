@@ -27,7 +27,13 @@ SEGMENTS = "bert/embeddings/token_type_embeddings"
 
 
 class Outputs(NamedTuple):
-  """embedding_output [B, S, E]; hidden_states: L + 1 arrays [B, S, H]; pooled_output [B, H]."""
+  """Outputs of the encoder.
+
+  Attributes:
+    embedding_output: [B, S, E].
+    hidden_states: the projected embeddings and the output of each layer, [B, S, H].
+    pooled_output: [B, H].
+  """
 
   embedding_output: Array
   hidden_states: list[Array]
@@ -35,9 +41,16 @@ class Outputs(NamedTuple):
 
 
 class Pretraining(NamedTuple):
-  """Log-probabilities [B, P, V] and [B, 2], the two losses, the encoder's outputs, and gradients by weight name.
+  """The result of a forward and backward pass of pretraining.
 
-  row_squares: for each embedding table, whose gradient is a row for each token, the sum of the squares of these rows.
+  Attributes:
+    masked_lm_log_probs: log-probabilities [B, P, V].
+    sentence_log_probs: log-probabilities [B, 2].
+    masked_lm_loss, sentence_loss: the two losses.
+    encoder: the outputs of the encoder.
+    gradients: the gradient of the sum of the losses, by the name of the weight.
+    row_squares: for each table that is only used for lookups, the sum of the squares of its gradient's rows, one row
+      for each token. Rows of the same token are not added up.
   """
 
   masked_lm_log_probs: Array
@@ -50,20 +63,20 @@ class Pretraining(NamedTuple):
 
 
 def gelu(x: Array) -> tuple[Array, Array]:
-  """The tanh approximation, and its derivative."""
+  """Returns the tanh approximation of GELU, and its derivative."""
   c = math.sqrt(2 / math.pi)
   t = np.tanh(c * (x + 0.044715 * x**3))
   return 0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t**2) * c * (1 + 3 * 0.044715 * x**2)
 
 
 def gelu_erf(x: Array) -> tuple[Array, Array]:
-  """x times the normal distribution's cumulative function, and its derivative."""
+  """Returns the exact GELU, x times the normal distribution's cumulative function, and its derivative."""
   cumulative = 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
   return x * cumulative, cumulative + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
 def relu(x: Array) -> tuple[Array, Array]:
-  """max(x, 0), and its derivative."""
+  """Returns max(x, 0) and its derivative."""
   return np.maximum(x, 0), (x > 0).astype(x.dtype)
 
 
@@ -71,13 +84,13 @@ ACTIVATIONS = {"gelu": gelu, "gelu_erf": gelu_erf, "relu": relu}
 
 
 def log_softmax(x: Array) -> Array:
-  """Over the last axis."""
+  """Returns the logarithm of the softmax over the last axis."""
   shifted = x - x.max(axis=-1, keepdims=True)
   return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 class Reference:
-  """One model: its config, its weights in float64, and the gradients that the last backward pass found."""
+  """A model: its config, its weights in float64, and the gradients of the last backward pass."""
 
   def __init__(self, config: ModelConfig, weights: Weights):
     self.config = config
@@ -250,8 +263,10 @@ class Reference:
     return x @ table.T + self.weights[f"{prefix}output_bias"], backward
 
   def pretrain(self, batch: Mapping[str, Any]) -> Pretraining:
-    """Both losses (masked LM: mean over masked tokens; sentence: mean over examples), and the gradients of their
-    sum."""
+    """Computes both losses and the gradients of their sum.
+
+    The masked-LM loss is the mean over masked tokens, the sentence-order loss the mean over examples.
+    """
     self.grads.clear()
     outputs, encoder_back = self.encode(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     sequence = outputs.hidden_states[-1]
@@ -266,13 +281,13 @@ class Reference:
     loss, log_probs, d_logits = cross_entropy(sentence_logits, labels, np.ones(len(labels)))
     encoder_back(d_sequence, sentence_back(d_logits))
     gradients = {name: self.grads[name] for name in self.weights}
-    # The word table's gradient is dense: the masked-LM head takes part in it.
+    # The masked-LM head uses the word table, too, so its gradient is dense and not in rows.
     rows_of = {SEGMENTS: self.row_squares}
     return Pretraining(lm_log_probs, log_probs, lm_loss, loss, outputs, gradients, rows_of)
 
 
 def cross_entropy(logits: Array, labels: Array, weights: Array) -> tuple[float, Array, Array]:
-  """Weighted mean of -log p(label), log-probabilities, and the gradient by the logits."""
+  """Returns the weighted mean of -log p(label), the log-probabilities, and the gradient with respect to the logits."""
   log_probs = log_softmax(logits)
   one_hot = np.eye(logits.shape[-1])[labels]
   weights = np.asarray(weights, np.float64)

@@ -16,9 +16,13 @@ Array = np.ndarray
 def clip_by_global_norm(
   gradients: Mapping[str, Array], limit: float, row_squares: Mapping[str, float] | None = None
 ) -> dict[str, Array]:
-  """Gradients scaled so that the norm of all of them together is at most `limit`.
+  """Scales gradients so that the norm of all of them together is at most `limit`.
 
-  row_squares: for tables whose gradient the norm counts row by row, the sum of the rows' squares.
+  Args:
+    gradients: the gradients by name.
+    limit: the greatest norm.
+    row_squares: for some tables, the sum of the squares of the gradient's rows, one for each token. It takes the place
+      of the squared norm of the table's gradient, in which rows of the same token are added up.
   """
   rows = row_squares or {}
   norm = np.sqrt(sum(rows.get(name, (g.astype(np.float64) ** 2).sum()) for name, g in gradients.items()))
@@ -49,7 +53,7 @@ class Optimizer:
     self.steps = 0
 
   def step(self, gradients: Mapping[str, Array], learning_rate: float) -> None:
-    """One update of `weights`."""
+    """Updates `weights` once."""
     self.steps += 1
     for name, g in gradients.items():
       w = self.weights[name]

@@ -1,4 +1,4 @@
-"""A few steps of pretraining in float64: model, losses, clip and optimizer of this package together."""
+"""Pretraining in float64 for a few steps, with the model, losses, clipping and optimizers of this package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def train(
   rescale: bool,
   clip_norm: float = 1.0,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """LAMB (`rescale`) or AdamW on one batch: the loss before each step, and the final weights."""
+  """Trains on one batch with LAMB (`rescale`) or AdamW. Returns the loss before each step, and the final weights."""
   optimizer = Optimizer(weights, rescale=rescale)
   model = Reference(config, weights)
   losses = []

@@ -21,7 +21,7 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.test_tokenizer import TEXTS, random_texts
 
-# SentencePiece's two ops and core ops: what tensorflow-text 2.12 and TensorFlow Serving have.
+# The ops that tensorflow-text 2.12 and TensorFlow Serving have: two ops of SentencePiece, and core ops.
 ALLOWED_OPS = frozenset({
   "AddV2", "All", "Assert", "BroadcastTo", "Cast", "ConcatV2", "Const", "Cumsum", "DenseBincount", "Equal",
   "ExpandDims", "Fill", "FloorDiv", "FloorMod", "GatherV2", "Greater", "GreaterEqual", "Identity", "If", "Less",
@@ -138,7 +138,7 @@ def test_vocabulary_without_comma_is_refused(save_model: SaveModel) -> None:
 
 
 class Exported(tf.Module):
-  """A module as in a SavedModel for serving: text in, model inputs out."""
+  """A module as in a SavedModel for serving. It takes texts and returns model inputs."""
 
   def __init__(self, model_file: str):
     super().__init__()

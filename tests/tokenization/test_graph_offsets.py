@@ -51,7 +51,7 @@ def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -
 
 def unusual_texts(count: int, without: str = "") -> list[str]:
   rng = random.Random(0)
-  parts = [part for part in UNUSUAL if part not in ("\ud800", without)]  # no UTF-8 holds a lone surrogate
+  parts = [part for part in UNUSUAL if part not in ("\ud800", without)]  # UTF-8 cannot encode a lone surrogate
   return ["".join(rng.choices(parts, k=rng.randrange(12))) for _ in range(count)]
 
 

@@ -79,7 +79,7 @@ def test_a_long_text_in_parts(spm_model: str, corpus_file: str) -> None:
 def reference_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, int]]:
   """Returns the range of each token of a text without commas, computed one character at a time."""
   words = [match.span() for match in re.finditer(r"\S+", text)]
-  origins: list[int] = []  # of the characters of the normalized text; -1 for the space between two words
+  origins: list[int] = []  # for each character of the normalized text; -1 for the space between two words
   for number, (begin, end) in enumerate(words):
     origins += [-1] if number else []
     origins += [i for i in range(begin, end) for _ in decompose(ord(text[i]))]

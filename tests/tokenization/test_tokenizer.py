@@ -1,4 +1,4 @@
-"""Tokenizer against ids recorded from the original ALBERT, if they are available, and against a slow reference.
+"""Compares Tokenizer with ids recorded from the original ALBERT, if they are available, and with a slow reference.
 
 ALBERT_GOLDEN_DIR (holding tokenization.json) and ALBERT_DATA_DIR (holding vocab/30k-clean.model) turn on the
 comparison with what the original code gave.
@@ -153,7 +153,7 @@ def test_normalize_equals_reference_on_every_code_point() -> None:
       else:
         assert normalized == reference_normalize(text, do_lower_case), hex(code_points[start])
   assert skipped < 2 * 80
-  # Recorded with Python 3.10; the same with 3.11 to 3.13, whose Unicode data is newer.
+  # Recorded with Python 3.10. Python 3.11 to 3.13 have newer Unicode data, but give the same results.
   assert digest.hexdigest() == "f77b02a9bb3bef71cd5bde1807afd8761c8fa5f0b3411ef04b305fac9e42229a"
 
 

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-  """Three files of documents; the last one has only five."""
+  """Three files of documents. The last file has only five documents."""
   documents = english_like_documents(420, seed=8)
   directory = tmp_path / "corpus"
   directory.mkdir()
@@ -193,7 +193,7 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
 
 
 def result_of(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
-  """A job and shards of the given numbers of examples, as a runner would report them."""
+  """Returns a job, and shards with the given numbers of examples as a runner would report them."""
   made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
   infos = [ShardInfo(made.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
   for info in infos:

@@ -19,7 +19,7 @@ def make_block(keys: list[int], origins: list[int], seed: int = 0) -> ShuffleBlo
 
 
 def rows(block: ShuffleBlock) -> list[tuple[int, int, tuple[int, ...]]]:
-  """(key, origin, words) of each instance."""
+  """Returns (key, origin, words) of each instance."""
   ends = np.cumsum(block.sizes)
   words = [tuple(part.tolist()) for part in np.split(block.words, ends[:-1])]
   return list(zip(block.keys.tolist(), block.origins.tolist(), words, strict=True))

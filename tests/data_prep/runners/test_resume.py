@@ -230,7 +230,7 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
       original = getattr(os, name)
 
       def failing(file: Any, *arguments: Any, **named: Any) -> Any:
-        # /proc/self/fd names the file that a descriptor stands for.
+        # /proc/self/fd gives the name of the file of a descriptor.
         path = file if isinstance(file, str) else os.readlink(f"/proc/self/fd/{file}")
         if f"/.{wanted}" in str(path) and next(calls) >= 2:
           _raising(number)()
@@ -354,7 +354,7 @@ def test_a_file_that_changes_while_it_is_read_is_detected(
     Path(inputs[-1]).write_bytes(gzip.compress(data, 0) if ending.endswith("gz") else data)
   changed = Path(inputs[2])
   before, times = changed.read_bytes(), os.stat(changed)
-  # The GZIP file is not compressed, so its bytes can be replaced. The checksum at its end is that of the old text.
+  # The GZIP file holds its text uncompressed, so the text can be replaced. The checksum at its end stays the old one.
   after = before.replace(b"The captain", b"The teacher", 1) if keeps_size else before + before
   assert after != before
   original, calls = unit_spills.make_spill, itertools.count()

@@ -1,4 +1,4 @@
-"""Packing, spill files, merges and shards: every instance comes out once, in the order of the keys."""
+"""Packing, spill files, merges and shards: the shards hold every instance once, in the order of the keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S, P = 12, 4
 
 
 def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray, list[dict[str, list[int]]]]:
-  """Packed random instances, and the features that each one should unpack to."""
+  """Returns packed random instances, and the features that unpacking each one should give."""
   lengths = rng.integers(3, S + 1, count)
   row_splits = np.concatenate([[0], np.cumsum(lengths)])
   ids = rng.integers(1, 30_000, row_splits[-1])
@@ -73,7 +73,7 @@ Expected = list[tuple[int, dict[str, list[int]]]]
 def spill_randomly(
   directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int], *, equal_keys: bool = False
 ) -> tuple[list[Spill], Expected]:
-  """Spill files of several small runs each, and (key, features) of all instances, sorted by key, then by file."""
+  """Writes spill files of several small runs. Returns them, and (key, features) of all instances in their order."""
   monkeypatch.setattr(spills, "_RUN_BYTES", 1000)
   monkeypatch.setattr(spills, "_BLOCK_BYTES", 300)
   rng = np.random.default_rng(1)
@@ -99,7 +99,7 @@ def spill_randomly(
 def shards_of(
   directory: Path, all_spills: list[Spill], num_shards: int, *, compress: bool = False
 ) -> list[list[dict[str, list[float]]]]:
-  """The examples of each shard that write_shard writes."""
+  """Writes shards with write_shard, and returns the examples of each."""
   plan = shards.ShardPlan(all_spills, num_shards)
   found = []
   for index in range(num_shards):
