@@ -116,6 +116,20 @@ def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(figures, "png", _RENDER)
 
 
+@pytest.fixture(scope="module")
+def eager_steps() -> Iterator[None]:
+  """Runs training and evaluation steps without tracing them, which takes most of the time of a run of a few steps.
+
+  For tests of what happens around the steps. Steps are traced in the contract of all tasks, in the tests of the loop
+  and in every command that runs in a process of its own.
+  """
+  import tensorflow as tf
+
+  tf.config.run_functions_eagerly(True)
+  yield
+  tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
   """Runs commands in processes of their own: `commands.run(["-m", "albert.convert", ...])`.

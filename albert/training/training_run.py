@@ -91,7 +91,7 @@ class TrainingRun:
     if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
       if self.cluster.is_chief:
-        self.checkpoints.prune(first_step)  # a signal at the last step saves without deleting old checkpoints
+        self.checkpoints.prune(first_step)  # an interrupted run may have stopped before it did so
         if curves.are_outdated(self.results_dir):
           curves.draw_curves(self.results_dir)
       return first_step
@@ -165,7 +165,9 @@ class TrainingRun:
       metrics_log.close()
 
   def _finish(self, step: int, train: TrainConfig) -> None:
-    """Draws the learning curves, and logs where they are and whether training stopped early."""
+    """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
+    if self.cluster.is_chief:
+      self.checkpoints.prune(step)  # the last evaluation may have found a better checkpoint than the best before
     picture = curves.draw_curves(self.results_dir)
     early = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
     log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))

@@ -26,7 +26,7 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags() -> Iterator[None]:
+def _flags(eager_steps: None) -> Iterator[None]:
   with script_flags("race"):
     yield
 

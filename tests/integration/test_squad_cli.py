@@ -37,7 +37,7 @@ V2 = "--version_2_with_negative"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags() -> Iterator[None]:
+def _flags(eager_steps: None) -> Iterator[None]:
   with script_flags("squad"):
     yield
 

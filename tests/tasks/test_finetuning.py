@@ -19,12 +19,15 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.export.checkpoint import open_checkpoint
+from albert.training.evaluator import Evaluator
 from albert.training.model_weights import load_initial_weights
 from albert.training.training_run import TrainingRun
 from albert.weights import checkpoints
 from tests.conftest import SaveModel
 from tests.synthetic import TINY_MODEL
 from tests.tasks.toy import ToyTask, write_data
+
+pytestmark = pytest.mark.usefixtures("eager_steps")
 
 MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61)
 
@@ -129,6 +132,14 @@ def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
   assert (tmp_path / "run" / "spiece.model").read_bytes() == Path(spm_file).read_bytes()
   assert estimator.write_predictions() == [str(tmp_path / "run" / "predictions.tsv")]
   assert len((tmp_path / "run" / "predictions.tsv").read_text().splitlines()) == 65
+
+
+def test_the_former_best_checkpoint_is_deleted_if_the_last_one_is_better(tmp_path, spm_file, monkeypatch):
+  accuracies = iter([0.9, 0.5, 0.95])
+  monkeypatch.setattr(Evaluator, "evaluate", lambda self, max_steps: ({"loss": 1.0, "accuracy": next(accuracies)}, {}))
+  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", keep_checkpoints=1))
+  estimator.train()
+  assert estimator.checkpoints.steps() == [12]
 
 
 def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file, capsys):
