@@ -84,7 +84,7 @@ class Cluster:
     sums = self._sum_over_replicas(tf.constant(values, tf.float64) / replicas_per_process)
     return [float(value) for value in self._strategy.experimental_local_results(sums)[0]]
 
-  @tf.function
+  @tf.function(autograph=False)
   def _sum_over_replicas(self, values: tf.Tensor) -> Any:
     def all_reduce(values: tf.Tensor) -> tf.Tensor:
       replica_values = tf.identity(values)  # copies them to the replica's device, where all_reduce expects them

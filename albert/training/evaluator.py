@@ -34,7 +34,7 @@ class Evaluator:
     self.accumulator = Accumulator(task.metric_names())
     self._splits: dict[str, Dataset] | None = None
 
-  @tf.function(reduce_retracing=True)
+  @tf.function(reduce_retracing=True, autograph=False)
   def _evaluate_batch(self, batches: Iterator[Batch]) -> dict[str, tf.Tensor]:
     def replica_step(batch: Batch) -> dict[str, tf.Tensor]:
       result = self.task.forward(self.model, batch, training=False)

@@ -81,7 +81,9 @@ class Trainer:
       synchronization=tf.VariableSynchronization.ON_READ,
       aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    self._replica_step = tf.function(self.replica_step, jit_compile=True) if plan.jit_compile else self.replica_step
+    self._replica_step = self.replica_step
+    if plan.jit_compile:
+      self._replica_step = tf.function(self.replica_step, jit_compile=True, autograph=False)
     optimizer.build(list(self.weights.values()))
     layerwise_decay = plan.optimizer.layerwise_learning_rate_decay
     if layerwise_decay != 1.0:
@@ -100,7 +102,7 @@ class Trainer:
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
     return state | {GLOBAL_STEP: self.optimizer.iterations}
 
-  @tf.function
+  @tf.function(autograph=False)
   def _is_finite(self) -> Any:
     """Whether all elements are finite, for each floating-point variable of `state` in order; bool [variables]."""
     floating = [variable for variable in self.state().values() if variable.dtype.is_floating]
@@ -110,7 +112,7 @@ class Trainer:
 
     return self.strategy.run(on_replica)
 
-  @tf.function(reduce_retracing=True)
+  @tf.function(reduce_retracing=True, autograph=False)
   def train_steps(self, batches: Iterator[Batch], num_steps: tf.Tensor) -> None:
     """Runs several updates on the devices, without returning to Python between them.
 
@@ -118,8 +120,12 @@ class Trainer:
       batches: an iterator over distributed batches.
       num_steps: number of updates, int32 scalar.
     """
-    for _ in tf.range(num_steps):
+
+    def update(index: tf.Tensor) -> list[tf.Tensor]:
       self.strategy.run(self._replica_step, args=(next(batches),))
+      return [index + 1]
+
+    tf.while_loop(lambda index: index < num_steps, update, [tf.constant(0)])
 
   def replica_step(self, batch: Batch) -> None:
     """Computes one update. Every replica runs this function on its part of the batch.
