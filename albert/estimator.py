@@ -79,7 +79,7 @@ class Estimator:
   Example:
     >>> data = [("I liked it.", "good"), ("Never again.", "bad")]
     >>> task = albert.tasks.Classification(train=data, eval=data)
-    >>> estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base", num_train_epochs=2)
+    >>> estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base", num_train_steps=2)
     >>> estimator.train().step
     2
     >>> estimator.evaluate()["accuracy"]  # doctest: +ELLIPSIS

@@ -324,3 +324,5 @@ class TaskOfRun(TaskDefinition):
         f"{os.fspath(output_dir)}: holds no run: give the output_dir of a run, which has {output_files.CONFIG}"
       )
     self.task_name = output_files.read_config(path).get("task", "")
+    if not self.task_name:
+      raise UserError(f"{path}: does not name the task of its run: give the output_dir of a run")
