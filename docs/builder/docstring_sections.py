@@ -29,7 +29,8 @@ def with_separate_sections(docstring: str) -> str:
       continue
     if lines and lines[-1].strip():
       lines.append("")
-    lines.append(f"{section[1]}:")
+    # griffe knows "Examples" only; it would read the code of an "Example" as Markdown.
+    lines.append("Examples:" if section[1] == "Example" else f"{section[1]}:")
     if section[2]:
       lines.append(f"  {section[2]}")
   return "\n".join(lines)

@@ -76,6 +76,7 @@ def test_sections_of_docstrings_are_separated(monkeypatch: pytest.MonkeyPatch) -
   monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
   sections = importlib.import_module("docs.builder.docstring_sections")
   docstring = "Reads it.\n\nArgs:\n  path: the file.\nReturns: the text, or\n  None.\nRaises:\n  OSError: no file."
+  assert sections.with_separate_sections("Example:\n  >>> f(x)[0][1]") == "Examples:\n  >>> f(x)[0][1]"
   assert sections.with_separate_sections(docstring) == (
     "Reads it.\n\nArgs:\n  path: the file.\n\nReturns:\n  the text, or\n  None.\n\nRaises:\n  OSError: no file."
   )
