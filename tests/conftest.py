@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import random
@@ -116,18 +117,33 @@ def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(figures, "png", _RENDER)
 
 
-@pytest.fixture(scope="module")
-def eager_steps() -> Iterator[None]:
-  """Runs training and evaluation steps without tracing them, which takes most of the time of a run of a few steps.
-
-  For tests of what happens around the steps. Steps are traced in the contract of all tasks, in the tests of the loop
-  and in every command that runs in a process of its own.
-  """
+@contextlib.contextmanager
+def _eager_steps() -> Iterator[None]:
   import tensorflow as tf
 
   tf.config.run_functions_eagerly(True)
-  yield
-  tf.config.run_functions_eagerly(False)
+  try:
+    yield
+  finally:
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def eager_steps() -> Iterator[None]:
+  """Runs training and evaluation steps without tracing them, which takes most of the time of a run of a few steps.
+
+  For tests of what happens around the steps. Steps are traced in the contract of all tasks, in the tests of the loop's
+  numbers and in every command that runs in a process of its own.
+  """
+  with _eager_steps():
+    yield
+
+
+@pytest.fixture(scope="module")
+def all_steps_eager() -> Iterator[None]:
+  """As eager_steps, for all tests of a module and for the runs that they share."""
+  with _eager_steps():
+    yield
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ STEPS = 6
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(eager_steps: None) -> Iterator[None]:
+def _flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("classifier"):
     yield
 

@@ -21,7 +21,7 @@ TRAIN = ["--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _defined_flags(eager_steps: None):
+def _defined_flags(all_steps_eager: None):
   with script_flags("pretraining"):
     yield
 

@@ -26,7 +26,7 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(eager_steps: None) -> Iterator[None]:
+def _flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("race"):
     yield
 

@@ -37,7 +37,7 @@ V2 = "--version_2_with_negative"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _flags(eager_steps: None) -> Iterator[None]:
+def _flags(all_steps_eager: None) -> Iterator[None]:
   with script_flags("squad"):
     yield
 

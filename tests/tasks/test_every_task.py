@@ -176,6 +176,7 @@ def test_a_checkpoint_of_the_run_is_the_newest_and_verifies(trained: TrainedTask
 def test_every_form_of_export_gives_the_answers_of_its_examples(trained: TrainedTask, tmp_path: Path) -> None:
   for form in trained.dataset.exports:
     directory = Path(export_model(str(trained.directory), str(tmp_path), task=form))
+    assert directory.name == "1"
     examples = directory / "examples"
     requests = json.loads((examples / "serving_default.json").read_text())["instances"]
     expected = json.loads((examples / "serving_default.answer.json").read_text())["predictions"]

@@ -137,6 +137,7 @@ def test_addons_lamb_trains_like_ours_with_bias_correction(input_file, tmp_path)
   assert largest_difference(original, theirs) > 1e-3
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(input_file, tmp_path):
   # LayerNorm keeps a bad weight from overflowing for long, so the rate must be absurd.
   with pytest.raises(RunError, match=r"step \d: the loss or its gradient is not finite.*learning_rate"):
@@ -146,6 +147,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(i
     assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
   # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is
   # computed before its update.
@@ -155,6 +157,7 @@ def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, t
   assert not list((tmp_path / "run" / "checkpoints").glob("*"))
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp_path, monkeypatch):
   """Nothing is left to train, but the command must not go on to evaluate and predict."""
   save = CheckpointManager.save
@@ -171,6 +174,7 @@ def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp
   assert stopped.value.signal_number == signal.SIGINT
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input_file, tmp_path, monkeypatch):
   """The stop saves the last step without deleting old checkpoints; the repeated command has nothing left to train."""
   train_steps = Trainer.train_steps
@@ -195,6 +199,7 @@ def test_a_batch_that_cannot_be_divided_into_micro_batches_is_refused():
     TrainConfig(train_batch_size=10, gradient_accumulation_steps=4)
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_the_directory_of_a_run_with_other_settings_is_refused(input_file, tmp_path):
   train(input_file, tmp_path / "run", num_train_steps=2)
   with pytest.raises(UserError, match=r"config.json: .* optimizer.learning_rate = 0.01, this one has 0.5"):
