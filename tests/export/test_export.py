@@ -1,4 +1,4 @@
-"""Exports on disk: in a process without our code, in other formats, with bad input, and through albert.predict."""
+"""Tests of exported models on disk: without our code, in other formats, with bad input, and through albert.predict."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.file_limits import file_size_limit
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-5
 MEGABYTE = 1 << 20
-# A finder that lets nothing of this project be imported, in front of a script.
-CLEAN = """
+# Runs a script in a process that cannot import this project.
+RUN_WITHOUT_PROJECT = """
 import runpy, sys
 class Refusal:
   def find_spec(self, name, path=None, target=None):
@@ -46,33 +46,39 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-  """A run, the directory of its export, and the loaded SavedModel."""
+  """An exported model.
+
+  Attributes:
+    run: the run that it was made from.
+    directory: the directory of its version.
+    model: the loaded SavedModel.
+  """
 
   run: Run
   directory: Path
   model: Any
 
-  def ask(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The answers of serving_default to requests whose lists are equally long."""
+  def answer(self, requests: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The answers of serving_default. If a field is a list, all requests must have equally many texts in it."""
     inputs = {name: tf.constant([request[name] for request in requests]) for name in requests[0]}
     return {name: value.numpy() for name, value in self.model.signatures["serving_default"](**inputs).items()}
 
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str, Exported]:
-  """Every form, by its name."""
-  found = {}
+  """Form -> an exported model of this form."""
+  models = {}
   directory = tmp_path_factory.mktemp("exports")
   for name, form in FORMS.items():
     run = write_run(directory / "runs" / name, form, spm_model)
     task = name if form.task == "pretraining" else ""
     path = export_model(run.directory, str(directory / "models"), task=task, name=f"my_{name}")
-    found[name] = Exported(run, Path(path), tf.saved_model.load(path))
-  return found
+    models[name] = Exported(run, Path(path), tf.saved_model.load(path))
+  return models
 
 
-def rectangular(name: str, texts: list[str]) -> list[dict[str, Any]]:
-  """Requests with as many options in each."""
+def make_requests_of_four_options(name: str, texts: list[str]) -> list[dict[str, Any]]:
+  """Makes requests; those of multiple choice have four options each."""
   requests = make_requests(name, texts)
   for request in requests:
     if "options" in request:
@@ -85,63 +91,68 @@ def test_a_process_without_our_code_gives_the_python_pipelines_answers(
   exported: dict[str, Exported], tmp_path: Path
 ) -> None:
   copies = []
-  for name, made in exported.items():  # at another place, the original gone
-    shutil.copytree(made.directory, tmp_path / name)
+  for name, model in exported.items():
+    shutil.copytree(model.directory, tmp_path / name)
     copies.append(str(tmp_path / name))
-  command = [sys.executable, "-I", "-c", CLEAN, str(ROOT / "examples" / "ask.py"), *copies]
+  command = [sys.executable, "-I", "-c", RUN_WITHOUT_PROJECT, str(ROOT / "examples" / "ask.py"), *copies]
   result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
   assert result.returncode == 0, result.stderr
   print(result.stdout)
   lines = [json.loads(line) for line in result.stdout.splitlines()]
   assert len(lines) == 2 * len(FORMS)
-  for name, made in exported.items():
-    own = [line for line in lines if Path(line["model"]).name == name]
-    requests = [dict(line["request"]) for line in own]
+  for name, model in exported.items():
+    model_lines = [line for line in lines if Path(line["model"]).name == name]
+    requests = [dict(line["request"]) for line in model_lines]
     for request in requests:
-      if "options" in request:  # "" fills up shorter lists
+      if "options" in request:  # "" pads shorter lists
         request["options"] = [option for option in request["options"] if option]
-    expected = made.run.answer(requests)
-    for answer, wanted in expected.items():
-      for row, line in enumerate(own):
-        found, value = line["answer"][answer], wanted[row]
-        if isinstance(value, str):
-          assert found == value, (name, answer)
+    for answer_name, expected_values in model.run.answer(requests).items():
+      for line, expected in zip(model_lines, expected_values, strict=True):
+        value = line["answer"][answer_name]
+        if isinstance(expected, str):
+          assert value == expected, (name, answer_name)
         else:
-          found = np.array(found)
-          rest = tuple(slice(size) for size in found.shape)  # without what fills up the other request's answer
-          np.testing.assert_allclose(found, np.array(value)[rest], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+          assert_close_without_padding(np.array(value), np.array(expected), err_msg=name)
+
+
+def assert_close_without_padding(
+  value: np.ndarray, expected: np.ndarray, *, rtol: float = TOLERANCE, **options: Any
+) -> None:
+  """Compares a value with an expected one that may be padded to the size of a larger answer of its batch."""
+  without_padding = tuple(slice(size) for size in value.shape)
+  np.testing.assert_allclose(value, expected[without_padding], rtol=rtol, atol=TOLERANCE, **options)
 
 
 @pytest.mark.slow
-def test_the_refusal_of_our_code_works(tmp_path: Path) -> None:
+def test_run_without_project_refuses_its_imports(tmp_path: Path) -> None:
   script = tmp_path / "script.py"
   script.write_text("import albert")
-  command = [sys.executable, "-I", "-c", CLEAN, str(script)]
+  command = [sys.executable, "-I", "-c", RUN_WITHOUT_PROJECT, str(script)]
   result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
   assert "albert is not to be imported here" in result.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_bad_input(exported: dict[str, Exported], name: str) -> None:
-  """An answer or an error, and the model answers afterwards as before."""
-  made = exported[name]
-  serve = made.model.signatures["serving_default"]
-  good = rectangular(name, english_like_texts(3))
-  before = made.ask(good)
-  fields = {field: tf.constant([request[field] for request in good]) for field in good[0]}
-  long = " ".join(english_like_texts(40)) + " "
-  long *= MEGABYTE // len(long) + 1
-  for strange in ("", " \n\t", "\0", "[MASK]", b"\xff\xfe\x80 caf\xc3 \xed\xa0\x80", "東" * 100_000, long):
-    rows = 1 if len(strange) > 1000 else len(good)
-    found = serve(**{field: tf.fill(tf.shape(value[:rows]), strange) for field, value in fields.items()})
-    for answer, values in found.items():
-      assert values.shape[0] == rows
-      assert values.dtype == tf.string or np.isfinite(values.numpy().astype(np.float64)).all(), answer
-  missing = dict(list(fields.items())[1:])
-  with pytest.raises(TypeError, match=next(iter(fields))):
-    serve(**missing)
-  first = next(iter(fields))
+def test_bad_input_gives_an_answer_or_an_error_and_does_not_harm_the_model(
+  exported: dict[str, Exported], name: str
+) -> None:
+  model = exported[name]
+  serve = model.model.signatures["serving_default"]
+  requests = make_requests_of_four_options(name, english_like_texts(3))
+  expected = model.answer(requests)
+  fields = {field: tf.constant([request[field] for request in requests]) for field in requests[0]}
+  long_text = " ".join(english_like_texts(40)) + " "
+  long_text *= MEGABYTE // len(long_text) + 1
+  for text in ("", " \n\t", "\0", "[MASK]", b"\xff\xfe\x80 caf\xc3 \xed\xa0\x80", "東" * 100_000, long_text):
+    num_rows = 1 if len(text) > 1000 else len(requests)
+    answers = serve(**{field: tf.fill(tf.shape(value[:num_rows]), text) for field, value in fields.items()})
+    for answer_name, values in answers.items():
+      assert values.shape[0] == num_rows
+      assert values.dtype == tf.string or np.isfinite(values.numpy().astype(np.float64)).all(), answer_name
+  first, *other_fields = fields
+  with pytest.raises(TypeError, match=first):
+    serve(**{field: fields[field] for field in other_fields})
   with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError), match=r"string|type|dtype"):
     serve(**fields | {first: tf.zeros(fields[first].shape, tf.int32)})
   empty = {field: tf.zeros([0, *value.shape[1:]], tf.string) for field, value in fields.items()}
@@ -150,111 +161,112 @@ def test_bad_input(exported: dict[str, Exported], name: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
       serve(**fields | {first: fields[first][:2]})
     with pytest.raises(tf.errors.InvalidArgumentError):
-      serve(**fields | {other: fields[other][:1] for other in fields if other != first})
-  for answer, values in made.ask(good).items():
-    np.testing.assert_array_equal(values, before[answer])
+      serve(**fields | {field: fields[field][:1] for field in other_fields})
+  for answer_name, values in model.answer(requests).items():
+    np.testing.assert_array_equal(values, expected[answer_name])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_bad_ids(exported: dict[str, Exported], name: str) -> None:
-  made = exported[name]
-  serve = made.model.signatures["tokens"]
+def test_too_many_tokens_are_refused_and_an_empty_batch_is_answered(exported: dict[str, Exported], name: str) -> None:
+  model = exported[name]
+  serve = model.model.signatures["tokens"]
   rank = 3 if name == "race" else 2
-  too_long = tf.ones([2] * (rank - 1) + [made.run.config.max_position_embeddings + 1], tf.int32)
+  too_long = tf.ones([2] * (rank - 1) + [model.run.config.max_position_embeddings + 1], tf.int32)
   with pytest.raises(tf.errors.InvalidArgumentError, match="48 tokens at most"):
     serve(input_ids=too_long, input_mask=too_long, segment_ids=too_long)
-  nothing = tf.zeros([0, *too_long.shape[1:]], tf.int32)
-  found = serve(input_ids=nothing, input_mask=nothing, segment_ids=nothing)
-  assert {values.shape[0] for values in found.values()} == {0}
+  no_rows = tf.zeros([0, *too_long.shape[1:]], tf.int32)
+  answers = serve(input_ids=no_rows, input_mask=no_rows, segment_ids=no_rows)
+  assert {values.shape[0] for values in answers.values()} == {0}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_what_an_export_holds(exported: dict[str, Exported], name: str) -> None:
-  made = exported[name]
-  assert made.directory.parts[-2:] == (f"my_{name}", "1")
-  vocabulary = made.directory / "assets" / "spiece.model"
-  assert vocabulary.read_bytes() == Path(made.run.directory, "spiece.model").read_bytes()
-  description = json.loads((made.directory / DESCRIPTION).read_text())
+def test_files_of_an_export(exported: dict[str, Exported], name: str) -> None:
+  model = exported[name]
+  assert model.directory.parts[-2:] == (f"my_{name}", "1")
+  vocabulary = model.directory / "assets" / "spiece.model"
+  assert vocabulary.read_bytes() == Path(model.run.directory, "spiece.model").read_bytes()
+  description = json.loads((model.directory / DESCRIPTION).read_text())
   assert description["task"] == name
   assert description["checkpoint"]["step"] == STEP
-  labels = made.directory / "assets" / "labels.txt"
+  labels = model.directory / "assets" / "labels.txt"
   assert labels.exists() == bool(description["labels"])
   if labels.exists():
     assert labels.read_text().splitlines() == description["labels"]
-  card = (made.directory / "README.md").read_text()
+  card = (model.directory / "README.md").read_text()
   assert f"/v1/models/my_{name}:predict" in card
   assert "| loss | 1.25 |" in card
   code = card.partition("```python\n")[2].partition("```")[0]
-  exec(code.replace("DIRECTORY OF THIS FILE", str(made.directory)), {})
-  serve = made.model.signatures["serving_default"]
+  exec(code.replace("DIRECTORY OF THIS FILE", str(model.directory)), {})
+  serve = model.model.signatures["serving_default"]
   assert set(serve.structured_outputs) == set(description["answers"])
-  instances = json.loads((made.directory / "examples" / "serving_default.json").read_text())["instances"]
-  expected = json.loads((made.directory / "examples" / "serving_default.answer.json").read_text())["predictions"]
+  instances = json.loads((model.directory / "examples" / "serving_default.json").read_text())["instances"]
+  expected = json.loads((model.directory / "examples" / "serving_default.answer.json").read_text())["predictions"]
   assert len(instances) == len(expected) == 2
-  assert "PyFunc" not in graph_ops(str(made.directory))
+  assert "PyFunc" not in graph_ops(str(model.directory))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_warm_up_requests(exported: dict[str, Exported], name: str) -> None:
-  """The file parses with TensorFlow Serving's own messages, and its requests can be answered."""
+def test_warmup_requests(exported: dict[str, Exported], name: str) -> None:
+  """TensorFlow Serving's own classes can parse the file, and the model can answer its requests."""
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-  made = exported[name]
-  path = made.directory / warmup.WARMUP_DIRECTORY / warmup.WARMUP_FILE
-  logs = [prediction_log_pb2.PredictionLog.FromString(r.numpy()) for r in tf.data.TFRecordDataset(str(path))]
+  model = exported[name]
+  path = model.directory / warmup.WARMUP_DIRECTORY / warmup.WARMUP_FILE
+  records = tf.data.TFRecordDataset(str(path))
+  logs = [prediction_log_pb2.PredictionLog.FromString(record.numpy()) for record in records]
   assert [log.predict_log.request.model_spec.signature_name for log in logs] == ["serving_default", "tokens"]
   for log in logs:
     request = log.predict_log.request
     assert request.model_spec.name == f"my_{name}"
     inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
-    found = made.model.signatures[request.model_spec.signature_name](**inputs)
-    assert all(len(values) for values in found.values())
+    answers = model.model.signatures[request.model_spec.signature_name](**inputs)
+    assert all(len(values) for values in answers.values())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signature", ["serving_default", "tokens"])
 @pytest.mark.parametrize("name", FORMS)
-def test_requests_and_answers_of_tensorflow_serving(exported: dict[str, Exported], name: str, signature: str) -> None:
-  """A client's PredictRequest, from the example for REST, and a server's PredictResponse, through their bytes."""
+def test_messages_of_tensorflow_serving(exported: dict[str, Exported], name: str, signature: str) -> None:
+  """Requests and answers survive the conversion to TensorFlow Serving's messages and to bytes."""
   predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
-  made = exported[name]
-  examples = made.directory / "examples"
+  model = exported[name]
+  examples = model.directory / "examples"
   instances = json.loads((examples / f"{signature}.json").read_text())["instances"]
-  sent = predict_pb2.PredictRequest()
-  sent.model_spec.name, sent.model_spec.signature_name = f"my_{name}", signature
+  request = predict_pb2.PredictRequest()
+  request.model_spec.name, request.model_spec.signature_name = f"my_{name}", signature
   for key in instances[0]:
-    sent.inputs[key].CopyFrom(tf.make_tensor_proto([instance[key] for instance in instances]))
-  received = predict_pb2.PredictRequest.FromString(sent.SerializeToString())
-  serve = made.model.signatures[received.model_spec.signature_name]
-  kinds = serve.structured_input_signature[1]
-  inputs = {key: tf.constant(tf.make_ndarray(value), kinds[key].dtype) for key, value in received.inputs.items()}
+    request.inputs[key].CopyFrom(tf.make_tensor_proto([instance[key] for instance in instances]))
+  request = predict_pb2.PredictRequest.FromString(request.SerializeToString())
+  serve = model.model.signatures[request.model_spec.signature_name]
+  specs = serve.structured_input_signature[1]
+  inputs = {key: tf.constant(tf.make_ndarray(value), specs[key].dtype) for key, value in request.inputs.items()}
   response = predict_pb2.PredictResponse()
   for key, tensor in serve(**inputs).items():
     response.outputs[key].CopyFrom(tf.make_tensor_proto(tensor))
   response = predict_pb2.PredictResponse.FromString(response.SerializeToString())
   predictions = json.loads((examples / f"{signature}.answer.json").read_text())["predictions"]
-  for key, value in response.outputs.items():
-    for found, row in zip(tf.make_ndarray(value), predictions, strict=True):
-      wanted = np.array(row[key] if isinstance(row, dict) else row)
-      if np.asarray(found).dtype.kind in "OS":
-        assert np.array_equal(np.vectorize(bytes.decode, otypes=[object])(found), wanted)
+  for key, tensor in response.outputs.items():
+    for value, prediction in zip(tf.make_ndarray(tensor), predictions, strict=True):
+      expected = np.array(prediction[key] if isinstance(prediction, dict) else prediction)
+      if np.asarray(value).dtype.kind in "OS":
+        assert np.array_equal(np.vectorize(bytes.decode, otypes=[object])(value), expected)
       else:
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=key)
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5, err_msg=key)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [TFLITE, TFLITE_INT8, ONNX])
+@pytest.mark.parametrize("file_format", [TFLITE, TFLITE_INT8, ONNX])
 @pytest.mark.parametrize("name", FORMS)
-def test_other_formats(tmp_path: Path, spm_model: str, name: str, form: str) -> None:
-  """The export itself compares their answers with the SavedModel's."""
-  if form == ONNX:
+def test_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: str) -> None:
+  """The export itself compares the answers of the format with the SavedModel's."""
+  if file_format == ONNX:
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")
   run = write_run(tmp_path / "run", FORMS[name], spm_model)
   task = name if FORMS[name].task == "pretraining" else ""
-  directory = Path(export_model(run.directory, str(tmp_path), task=task, formats=(form,)))
+  directory = Path(export_model(run.directory, str(tmp_path), task=task, formats=(file_format,)))
   (file,) = directory.glob("model*.*")
   assert file.stat().st_size > 10_000
   assert f"`{file.name}`" in (directory / "README.md").read_text()
@@ -263,52 +275,51 @@ def test_other_formats(tmp_path: Path, spm_model: str, name: str, form: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) -> None:
-  made = exported[name]
+  exported_model = exported[name]
   requests = make_requests(name, english_like_texts(21))
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
-  model = ExportedModel(str(made.directory.parent))
+  model = ExportedModel(str(exported_model.directory.parent))
   parser = RequestParser(model.fields, AUTO, "it", model.description["answers"])
-  windows = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
-  rows = [row for window in windows for row in window]
+  batches = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
+  rows = [row for batch in batches for row in batch]
   assert [row["number"] for row in rows] == list(range(len(requests)))
-  expected = made.run.answer(requests)
-  for answer, wanted in expected.items():
-    for row, value in zip(rows, wanted, strict=True):
-      found = row[answer]
-      if isinstance(value, str):
-        assert found == value, answer
+  for answer_name, expected_values in exported_model.run.answer(requests).items():
+    for row, expected in zip(rows, expected_values, strict=True):
+      value = row[answer_name]
+      if isinstance(expected, str):
+        assert value == expected, answer_name
         continue
-      found = np.array(list(found.values()) if isinstance(found, dict) else found)
-      if not found.size:  # the mask was cut off
-        continue
-      rest = tuple(slice(size) for size in found.shape)
-      np.testing.assert_allclose(found, np.array(value)[rest], rtol=1e-4, atol=TOLERANCE, err_msg=answer)
+      value = np.array(list(value.values()) if isinstance(value, dict) else value)
+      if value.size:  # it is empty if the text was cut before its mask
+        assert_close_without_padding(value, np.array(expected), rtol=1e-4, err_msg=answer_name)
   if name == "race":
     assert [len(row["probabilities"]) for row in rows] == [len(request["options"]) for request in requests]
 
 
 @pytest.mark.slow
-def test_predict_as_a_command_loses_no_field(exported: dict[str, Exported], tmp_path: Path) -> None:
-  """A gold label, an id that is no Unicode, blank lines; and what answers is said."""
-  made = exported["classifier"]
+def test_the_predict_command_keeps_other_fields_and_names_the_model(
+  exported: dict[str, Exported], tmp_path: Path
+) -> None:
+  """The input has a gold label, an id that is not valid Unicode, and blank lines."""
+  model = exported["classifier"]
   path = tmp_path / "lines.jsonl"
   path.write_text('\n{"id": "\\ud800", "text": "a \\ud800 b", "label": "gold"}\n\n{"text": ""}\n\n')
-  command = [sys.executable, "-m", "albert.predict", f"--model={made.directory.parent}", f"--input_file={path}"]
+  command = [sys.executable, "-m", "albert.predict", f"--model={model.directory.parent}", f"--input_file={path}"]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
   assert result.returncode == 0, result.stderr
   first, second = (json.loads(line) for line in result.stdout.splitlines())
-  expected = made.run.answer([{"text": "a \ufffd b"}, {"text": ""}])
+  expected = model.run.answer([{"text": "a \ufffd b"}, {"text": ""}])
   assert (first["id"], first["input_label"], first["label"]) == ("\ud800", "gold", expected["label"][0])
   assert set(second) == {"label", "probabilities"}
-  for row, wanted in zip((first, second), expected["probabilities"], strict=True):
-    np.testing.assert_allclose(list(row["probabilities"].values()), wanted, atol=TOLERANCE)
-  said = result.stderr.decode().splitlines()[0]
-  assert said.startswith(f"answers from {made.directory}: classifier, made from {made.run.directory}")
-  assert said.endswith(f"(step {STEP})")
+  for row, probabilities in zip((first, second), expected["probabilities"], strict=True):
+    np.testing.assert_allclose(list(row["probabilities"].values()), probabilities, atol=TOLERANCE)
+  first_line = result.stderr.decode().splitlines()[0]
+  assert first_line.startswith(f"answers from {model.directory}: classifier, made from {model.run.directory}")
+  assert first_line.endswith(f"(step {STEP})")
 
 
 @pytest.mark.slow
-def test_a_version_that_another_process_took_meanwhile(tmp_path: Path) -> None:
+def test_a_version_that_another_process_has_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
   for name in ("staging", "model/1"):
     (tmp_path / name / "variables").mkdir(parents=True)
   with pytest.raises(UserError, match=r"--version=1: .* exists"):
@@ -320,7 +331,7 @@ def test_a_version_that_another_process_took_meanwhile(tmp_path: Path) -> None:
   assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["1", "2"]
 
 
-def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
+def test_versions_are_counted_and_bad_arguments_refused(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
   assert export_model(run.directory, models, version=5) == f"{models}/classifier/5"
@@ -339,12 +350,12 @@ def test_versions_and_refusals(tmp_path: Path, spm_model: str) -> None:
   with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
     export_model(run.directory, models)
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["5", "6"]
-  exact, rough = (
+  float32_answers, bfloat16_answers = (
     tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"](
       text=tf.constant(english_like_texts(8))
     )
     for version in (5, 6)
   )
-  difference = np.abs(exact["probabilities"] - rough["probabilities"]).max()
+  difference = np.abs(float32_answers["probabilities"] - bfloat16_answers["probabilities"]).max()
   assert 0 < difference < 0.05
   assert open_checkpoint(run.directory).step == STEP

@@ -1,4 +1,4 @@
-"""A small dataset for every registered task, with which tests/tasks/test_every_task.py trains it."""
+"""Small datasets for every registered task. tests/tasks/test_every_task.py trains the tasks with them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class SmallDataset:
   Attributes:
     write: writes the files into a directory and returns the fields of the task's config that name them, apart from
       the vocabulary (`spm_model_file`).
-    exports: the --task values of albert.export that serve such a model.
+    exports: the forms of albert.export that serve such a model.
   """
 
   write: Callable[[Path], dict[str, Any]]
   exports: tuple[str, ...]
 
 
-def _pretraining(directory: Path) -> dict[str, Any]:
+def _write_pretraining(directory: Path) -> dict[str, Any]:
   write_shards(directory / "shards", [15, 9, 6])
   (directory / "sentences.txt").write_text("the [MASK] and the river [MASK]\nnobody sold the [MASK].\n")
   shards = str(directory / "shards" / "*")
   return {"input_file": shards, "eval_input_file": shards, "predict_file": str(directory / "sentences.txt")}
 
 
-def _glue(task_name: str) -> Callable[[Path], dict[str, Any]]:
+def _glue_writer(task_name: str) -> Callable[[Path], dict[str, Any]]:
   def write(directory: Path) -> dict[str, Any]:
     archive = write_archive(directory, [task_name], num_rows=8)
     return {"task_name": task_name, "data_dir": str(archive), "max_seq_length": 32}
@@ -42,7 +42,7 @@ def _glue(task_name: str) -> Callable[[Path], dict[str, Any]]:
   return write
 
 
-def _squad(version: int) -> Callable[[Path], dict[str, Any]]:
+def _squad_writer(version: int) -> Callable[[Path], dict[str, Any]]:
   def write(directory: Path) -> dict[str, Any]:
     is_v2 = version == 2
     return {
@@ -57,17 +57,17 @@ def _squad(version: int) -> Callable[[Path], dict[str, Any]]:
   return write
 
 
-def _race(directory: Path) -> dict[str, Any]:
+def _write_race(directory: Path) -> dict[str, Any]:
   return {"data_dir": made_up_race(directory, 2), "max_seq_length": 64, "max_qa_length": 24}
 
 
 # Registered task -> name of a test case -> its dataset.
 SMALL_DATASETS: dict[str, dict[str, SmallDataset]] = {
-  "pretraining": {"shards": SmallDataset(_pretraining, ("fill_mask", "sentence_order", "embeddings"))},
+  "pretraining": {"shards": SmallDataset(_write_pretraining, ("fill_mask", "sentence_order", "embeddings"))},
   "classifier": {
-    "classes": SmallDataset(_glue("MRPC"), ("classifier",)),
-    "regression": SmallDataset(_glue("STS-B"), ("regression",)),
+    "classes": SmallDataset(_glue_writer("MRPC"), ("classifier",)),
+    "regression": SmallDataset(_glue_writer("STS-B"), ("regression",)),
   },
-  "squad": {"v1": SmallDataset(_squad(1), ("squad_v1",)), "v2": SmallDataset(_squad(2), ("squad_v2",))},
-  "race": {"folders": SmallDataset(_race, ("race",))},
+  "squad": {"v1": SmallDataset(_squad_writer(1), ("squad_v1",)), "v2": SmallDataset(_squad_writer(2), ("squad_v2",))},
+  "race": {"folders": SmallDataset(_write_race, ("race",))},
 }

@@ -1,4 +1,4 @@
-"""The contract of every registered task: what each entry of albert.tasks.registry.TASKS must be able to do.
+"""The contract of every registered task: it trains, resumes to the same bits, evaluates, predicts and exports.
 
 A task that is added to TASKS is tested here as soon as tests/tasks/small_datasets.py has a dataset for it, and fails
 here until then.
@@ -34,7 +34,17 @@ STEPS = 4
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTask:
-  """A task with a finished run: trained, evaluated and with predictions."""
+  """A task with a finished run.
+
+  Attributes:
+    name: the name in albert.tasks.registry.TASKS.
+    dataset: the dataset that it was trained on.
+    model_config: the model's config.
+    task_config: the task's config.
+    directory: the output_dir of the run.
+    metrics: the results of the evaluation.
+    predictions: paths of the predictions.
+  """
 
   name: str
   dataset: SmallDataset
@@ -45,11 +55,11 @@ class TrainedTask:
   predictions: list[str]
 
   def estimator(self, directory: Path) -> Estimator:
-    """A new estimator of the same task with the same settings."""
-    return _estimator(self.name, self.model_config, self.task_config, directory)
+    """Makes a new estimator of the same task with the same settings."""
+    return _make_estimator(self.name, self.model_config, self.task_config, directory)
 
 
-def _estimator(name: str, model_config: ModelConfig, task_config: Config, directory: Path) -> Estimator:
+def _make_estimator(name: str, model_config: ModelConfig, task_config: Config, directory: Path) -> Estimator:
   config = RunConfig(
     output_dir=str(directory),
     from_scratch=True,
@@ -67,7 +77,7 @@ def _estimator(name: str, model_config: ModelConfig, task_config: Config, direct
   return Estimator(registry.make_task(name, model_config, task_config), config)
 
 
-def _missing(task: str) -> str:
+def _no_dataset_message(task: str) -> str:
   return (
     f"the task {task!r} is registered in albert.tasks.registry.TASKS, but tests/tasks/small_datasets.py has no "
     f"dataset for it: add a function that writes a small one to SMALL_DATASETS[{task!r}]"
@@ -82,7 +92,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
   """Each dataset of each registered task, after training, evaluation and prediction."""
   task, case = request.param
   if task not in SMALL_DATASETS:
-    pytest.fail(_missing(task))
+    pytest.fail(_no_dataset_message(task))
   dataset = SMALL_DATASETS[task][case]
   directory = tmp_path_factory.mktemp(f"{task}-{case}")
   model_config = dataclasses.replace(
@@ -94,15 +104,15 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
   (directory / "dataset").mkdir()
   config_class = registry.TASKS[task].config_class
   task_config = config_class(spm_model_file=spm_model, **dataset.write(directory / "dataset"))
-  estimator = _estimator(task, model_config, task_config, directory / "run")
+  estimator = _make_estimator(task, model_config, task_config, directory / "run")
   estimator.train()
   metrics = estimator.evaluate()
   predictions = estimator.write_predictions()
   return TrainedTask(task, dataset, model_config, task_config, directory / "run", metrics, predictions)
 
 
-def tensors(run: Path, step: int) -> dict[str, np.ndarray]:
-  """All tensors of a checkpoint: weights, optimizer state and step."""
+def read_tensors(run: Path, step: int) -> dict[str, np.ndarray]:
+  """Reads all tensors of a checkpoint: weights, optimizer state and step."""
   reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{step}" / "weights"))
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -113,7 +123,7 @@ def test_the_config_round_trips_through_json(trained: TrainedTask) -> None:
 
 
 def test_training_changes_the_weights_and_logs_finite_losses(trained: TrainedTask) -> None:
-  first, last = tensors(trained.directory, 1), tensors(trained.directory, STEPS)
+  first, last = read_tensors(trained.directory, 1), read_tensors(trained.directory, STEPS)
   assert first.keys() == last.keys()
   word_embeddings = "bert/embeddings/word_embeddings"
   assert np.abs(last[word_embeddings] - first[word_embeddings]).max() > 0
@@ -122,7 +132,7 @@ def test_training_changes_the_weights_and_logs_finite_losses(trained: TrainedTas
   assert all(math.isfinite(line["loss"]) and line["grad_norm"] > 0 for line in lines)
 
 
-def test_evaluation_gives_the_metric_that_checkpoints_are_compared_by(trained: TrainedTask) -> None:
+def test_evaluation_computes_the_metric_by_which_checkpoints_are_compared(trained: TrainedTask) -> None:
   task = registry.make_task(trained.name, trained.model_config, trained.task_config)
   assert all(math.isfinite(value) for value in trained.metrics.values())
   results = json.loads((trained.directory / "eval_results.json").read_text())
@@ -143,9 +153,9 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
 ) -> None:
   resumed = tmp_path / "run"
   shutil.copytree(trained.directory, resumed)
-  best = resumed / "checkpoints" / "best.json"
-  if json.loads(best.read_text())["step"] > 2:
-    best.unlink()
+  best_file = resumed / "checkpoints" / "best.json"
+  if json.loads(best_file.read_text())["step"] > 2:
+    best_file.unlink()
   for step in range(3, STEPS + 1):
     shutil.rmtree(resumed / "checkpoints" / f"step-{step}")
   for path in trained.predictions:
@@ -155,25 +165,25 @@ def test_a_run_killed_after_step_2_resumes_and_ends_in_the_same_bits(
   assert f"resumed from {resumed}/checkpoints/step-2" in capsys.readouterr().err
   assert estimator.evaluate() == trained.metrics
   predictions = estimator.write_predictions()
-  expected, found = tensors(trained.directory, STEPS), tensors(resumed, STEPS)
+  expected, resumed_tensors = read_tensors(trained.directory, STEPS), read_tensors(resumed, STEPS)
   assert any(name.endswith("/adam_v") for name in expected)
-  assert expected.keys() == found.keys()
+  assert expected.keys() == resumed_tensors.keys()
   for name, value in expected.items():
-    assert value.tobytes() == found[name].tobytes(), name
+    assert value.tobytes() == resumed_tensors[name].tobytes(), name
   files = [str(Path(path).relative_to(resumed)) for path in predictions]
   assert files == [str(Path(path).relative_to(trained.directory)) for path in trained.predictions]
   for name in (*files, "eval_metrics.jsonl", "checkpoints/best.json"):
     assert (resumed / name).read_bytes() == (trained.directory / name).read_bytes(), name
 
 
-def test_a_checkpoint_of_the_run_is_the_newest_and_verifies(trained: TrainedTask) -> None:
+def test_the_checkpoint_of_the_last_step_verifies(trained: TrainedTask) -> None:
   manager = CheckpointManager(str(trained.directory / "checkpoints"), keep=STEPS, model_config=trained.model_config)
   newest, warnings = manager.latest()
   assert newest is not None
   assert (newest.step, warnings) == (STEPS, [])
 
 
-def test_every_form_of_export_gives_the_answers_of_its_examples(trained: TrainedTask, tmp_path: Path) -> None:
+def test_an_exported_model_gives_the_answers_of_its_examples(trained: TrainedTask, tmp_path: Path) -> None:
   for form in trained.dataset.exports:
     directory = Path(export_model(str(trained.directory), str(tmp_path), task=form))
     assert directory.name == "1"
@@ -196,7 +206,7 @@ def _assert_equal(value: Any, expected: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize("task", registry.TASKS)
-def test_every_form_of_export_has_a_dataset(task: str) -> None:
-  assert task in SMALL_DATASETS, _missing(task)
+def test_every_served_form_has_a_dataset(task: str) -> None:
+  assert task in SMALL_DATASETS, _no_dataset_message(task)
   forms = [form for dataset in SMALL_DATASETS[task].values() for form in dataset.exports]
   assert sorted(forms) == sorted(name for name, form in FORMS.items() if form.task == task)

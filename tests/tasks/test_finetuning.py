@@ -1,4 +1,4 @@
-"""All fine-tuning tasks: batches by length, early stopping, the best checkpoint, several seeds, resuming."""
+"""Tests of what all fine-tuning tasks share: batches by length, early stopping, best checkpoint, seeds, resuming."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **o
     "save_checkpoints_steps": 100,
     "eval_every_steps": 4,
   }
-  run = {field.name for field in dataclasses.fields(RunConfig)}
-  train |= {name: value for name, value in options.items() if name not in run}
+  run_fields = {field.name for field in dataclasses.fields(RunConfig)}
+  run_options = {name: value for name, value in options.items() if name in run_fields}
+  train |= {name: value for name, value in options.items() if name not in run_fields}
   return RunConfig(
-    **{"output_dir": str(output_dir), "from_scratch": True, **{k: v for k, v in options.items() if k in run}},
+    **{"output_dir": str(output_dir), "from_scratch": True, **run_options},
     optimizer=OptimizerConfig(
       **{"optimizer": "adamw", "learning_rate": 0.003, "num_warmup_steps": 2, **(optimizer or {})}
     ),
@@ -66,11 +67,12 @@ def run_config(output_dir: Path, *, optimizer: dict[str, Any] | None = None, **o
   )
 
 
-def lines(path: Path) -> list[dict[str, float]]:
+def read_json_lines(path: Path) -> list[dict[str, float]]:
   return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def final_weights(output_dir: Path) -> dict[str, np.ndarray]:
+def read_final_weights(output_dir: Path) -> dict[str, np.ndarray]:
+  """Reads all tensors of the newest checkpoint."""
   manager = checkpoints.CheckpointManager(str(output_dir / "checkpoints"), keep=1, model_config=MODEL)
   newest, _ = manager.latest()
   assert newest is not None
@@ -109,21 +111,21 @@ def test_ids_and_segments_without_an_embedding_are_refused(tmp_path, spm_file):
 def test_outputs_of_some_batches_belong_to_their_examples(tmp_path, spm_file):
   estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "a"))
   _, all_outputs = estimator.evaluator.evaluate()
-  _, some = estimator.evaluator.evaluate(max_steps=2)
-  indices = some["dev"]["example_index"]
+  _, some_outputs = estimator.evaluator.evaluate(max_steps=2)
+  indices = some_outputs["dev"]["example_index"]
   assert len(indices) == 48
-  np.testing.assert_allclose(some["dev"]["logits"], all_outputs["dev"]["logits"][indices], atol=1e-6)
+  np.testing.assert_allclose(some_outputs["dev"]["logits"], all_outputs["dev"]["logits"][indices], atol=1e-6)
 
 
 def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
   config = run_config(tmp_path / "run", num_train_steps=14, keep_checkpoints=1, select_checkpoint="best")
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.train()
-  evaluations = lines(tmp_path / "run" / "eval_metrics.jsonl")
+  evaluations = read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")
   assert [line["step"] for line in evaluations] == [4, 8, 12, 14]
   best = max(evaluations, key=lambda line: line["accuracy"])
   assert sorted({14, best["step"]}) == estimator.checkpoints.steps()
-  (tmp_path / "run" / "curves.png").unlink()  # as a kill after the last save leaves it
+  (tmp_path / "run" / "curves.png").unlink()  # as if the process had been killed after the last save
   estimator.train()
   assert (tmp_path / "run" / "curves.png").exists()
   results = estimator.evaluate()
@@ -143,7 +145,7 @@ def test_the_former_best_checkpoint_is_deleted_if_the_last_one_is_better(tmp_pat
 
 
 def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file, capsys):
-  # A rate of nearly 0 changes no prediction, so no evaluation beats the first.
+  # With a learning rate of nearly 0 no prediction changes, so no evaluation is better than the first one.
   config = run_config(
     tmp_path / "run",
     num_train_steps=40,
@@ -152,11 +154,11 @@ def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file
     optimizer={"learning_rate": 1e-12},
   )
   Estimator(toy_task(tmp_path, spm_file), config).train()
-  assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
-  assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy did not improve)")  # nothing was logged
+  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+  assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy did not improve)")
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert "nothing to train" in capsys.readouterr().err
-  assert [line["step"] for line in lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
 
 
 class Killed(BaseException):
@@ -167,18 +169,18 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole")).train()
   evaluate = TrainingRun._evaluate_during_training
 
-  def killed_at_8(self: TrainingRun, step: int, evaluations: Any) -> None:
+  def kill_at_step_8(self: TrainingRun, step: int, evaluations: Any) -> None:
     if step == 8:
       raise Killed
     evaluate(self, step, evaluations)
 
   first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed"))
   with monkeypatch.context() as patch:
-    patch.setattr(TrainingRun, "_evaluate_during_training", killed_at_8)
+    patch.setattr(TrainingRun, "_evaluate_during_training", kill_at_step_8)
     with pytest.raises(Killed):
       first.train()
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed")).train()
-  whole, killed = final_weights(tmp_path / "whole"), final_weights(tmp_path / "killed")
+  whole, killed = read_final_weights(tmp_path / "whole"), read_final_weights(tmp_path / "killed")
   assert whole.keys() == killed.keys()
   for name, value in whole.items():
     assert value.tobytes() == killed[name].tobytes(), name
@@ -194,36 +196,36 @@ def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, s
   summary = json.loads((tmp_path / "runs" / "runs.json").read_text())
   results = [json.loads((tmp_path / "runs" / f"run-{seed}" / "eval_results.json").read_text()) for seed in (5, 6, 7)]
   accuracies = [result["accuracy"] for result in results]
-  numbers = summary["metrics"]["accuracy"]
-  assert numbers["values"] == accuracies
-  assert numbers["median"] == np.median(accuracies)
-  assert numbers["mean"] == pytest.approx(np.mean(accuracies))
-  assert numbers["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
+  statistics = summary["metrics"]["accuracy"]
+  assert statistics["values"] == accuracies
+  assert statistics["median"] == np.median(accuracies)
+  assert statistics["mean"] == pytest.approx(np.mean(accuracies))
+  assert statistics["standard_deviation"] == pytest.approx(np.std(accuracies, ddof=1))
   assert len({result["loss"] for result in results}) == 3  # the seeds matter
-  best = 5 + int(np.argmax(accuracies))
-  assert summary["best_run"] == f"run-{best}"
-  kept = [seed for seed in (5, 6, 7) if (tmp_path / "runs" / f"run-{seed}" / "checkpoints").exists()]
-  assert kept == [best]
+  best_seed = 5 + int(np.argmax(accuracies))
+  assert summary["best_run"] == f"run-{best_seed}"
+  seeds_with_checkpoints = [seed for seed in (5, 6, 7) if (tmp_path / "runs" / f"run-{seed}" / "checkpoints").exists()]
+  assert seeds_with_checkpoints == [best_seed]
   predictions = [tmp_path / "runs" / f"run-{seed}" / "predictions.tsv" for seed in (5, 6, 7)]
-  assert all(path.exists() for path in predictions)  # before the checkpoints are deleted
-  predictions[best - 5].unlink()  # the best run still can predict
+  assert all(path.exists() for path in predictions)  # written before the checkpoints were deleted
+  predictions[best_seed - 5].unlink()  # the best run still has its checkpoints and can predict again
   capsys.readouterr()
   multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
   assert capsys.readouterr().err.count("is done") == 3
-  assert predictions[best - 5].exists()
+  assert predictions[best_seed - 5].exists()
   assert json.loads((tmp_path / "runs" / "runs.json").read_text()) == summary
-  other = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
+  other_config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, learning_rate=0.004))
   with pytest.raises(UserError, match=r"optimizer.learning_rate = 0.003, this one has 0.004"):
-    multi_seed.run_seeds(toy_task(tmp_path, spm_file), other)
+    multi_seed.run_seeds(toy_task(tmp_path, spm_file), other_config)
   with pytest.raises(UserError, match=r"--predictions_file=x\.tsv names one file, but each of the 3 runs writes"):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, predictions_file="x.tsv"))
-  gone = 6 if best == 5 else 5
-  predictions[gone - 5].unlink()
+  other_seed = 6 if best_seed == 5 else 5
+  predictions[other_seed - 5].unlink()
   with pytest.raises(
-    UserError, match=rf"run-{gone} is done, but has no predictions of .*test\.txt, and its checkpoints"
+    UserError, match=rf"run-{other_seed} is done, but has no predictions of .*test\.txt, and its checkpoints"
   ):
     multi_seed.run_seeds(toy_task(tmp_path, spm_file), dataclasses.replace(config, num_runs=4))
-  assert not (tmp_path / "runs" / "run-8").exists()  # said before another run is trained
+  assert not (tmp_path / "runs" / "run-8").exists()  # the error comes before another run is trained
 
 
 def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
@@ -231,17 +233,17 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
 ):
   options = {"num_train_steps": 4, "eval_every_steps": 0, "save_checkpoints_steps": 2, "do_predict": True}
   config = run_config(tmp_path / "run", do_train=True, **options)
-  hashed = []
-  monkeypatch.setattr(manifest, "file_sha256", lambda path: hashed.append(path) or file_sha256(path))
+  hashed_files = []
+  monkeypatch.setattr(manifest, "file_sha256", lambda path: hashed_files.append(path) or file_sha256(path))
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.run()
   path = tmp_path / "run" / "predictions.tsv"
-  first = path.read_bytes()
+  predictions = path.read_bytes()
   assert f"predicting with {tmp_path}/run/checkpoints/step-4 (step 4, the newest)" in capsys.readouterr().err
-  estimator.write_predictions()  # the same again
-  # Checked at the start, before training and before predicting, and hashed for the cache: read once.
-  assert hashed.count(str(tmp_path / "data" / "test.txt")) == 1
-  assert path.read_bytes() == first
+  estimator.write_predictions()  # writes the same predictions again
+  # The test file is checked three times, and its hash is part of the cache's key, but it is read only once.
+  assert hashed_files.count(str(tmp_path / "data" / "test.txt")) == 1
+  assert path.read_bytes() == predictions
   # Another checkpoint.
   (tmp_path / "run" / "checkpoints" / "step-4").rename(tmp_path / "step-4")
   with pytest.raises(
@@ -254,16 +256,16 @@ def test_predictions_are_not_overwritten_by_those_of_another_file_or_checkpoint(
   # Another file.
   lines = (tmp_path / "data" / "test.txt").read_text().splitlines(keepends=True)
   (tmp_path / "data" / "test.txt").write_text("".join(lines[:5]))
-  predict = run_config(tmp_path / "run", **options)
+  predict_config = run_config(tmp_path / "run", **options)
   with pytest.raises(UserError, match=r"predictions\.tsv holds predictions for .*test\.txt, not for .*test\.txt: give"):
-    Estimator(toy_task(tmp_path, spm_file), predict)
-  assert path.read_bytes() == first
-  named = dataclasses.replace(predict, predictions_file=str(tmp_path / "new.tsv"))
-  assert Estimator(toy_task(tmp_path, spm_file), named).write_predictions() == [str(tmp_path / "new.tsv")]
+    Estimator(toy_task(tmp_path, spm_file), predict_config)
+  assert path.read_bytes() == predictions
+  other_file = dataclasses.replace(predict_config, predictions_file=str(tmp_path / "new.tsv"))
+  assert Estimator(toy_task(tmp_path, spm_file), other_file).write_predictions() == [str(tmp_path / "new.tsv")]
   assert len((tmp_path / "new.tsv").read_text().splitlines()) == 6
-  assert path.read_bytes() == first
+  assert path.read_bytes() == predictions
   with pytest.raises(UserError, match=r"--predictions_file=new\.csv: give a name that ends in \.tsv"):
-    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict, predictions_file="new.csv"))
+    Estimator(toy_task(tmp_path, spm_file), dataclasses.replace(predict_config, predictions_file="new.csv"))
 
 
 def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
@@ -276,7 +278,7 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
     task = ToyTask(MODEL, values, str(tmp_path / "moved"))
     Estimator(task, config).claim_output_dir(task.training_data())
 
-  (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # not what was trained on
+  (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # the development set may change
   claim()
   path = tmp_path / "moved" / "train.txt"
   path.write_text(path.read_text().replace("7", "8", 1))
@@ -298,7 +300,7 @@ def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
   missing = run_config(tmp_path / "run", from_scratch=False, init_checkpoint=str(tmp_path / "nothing"))
   with pytest.raises(UserError, match="no checkpoint there"):
     Estimator(toy_task(tmp_path, spm_file), missing).train()
-  # The mistake does not keep the directory from the right command.
+  # After these errors the right command can use the directory.
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2, eval_every_steps=0)).train()
 
 
@@ -340,7 +342,7 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
 def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   manager = checkpoints.CheckpointManager(str(tmp_path / "other" / "checkpoints"), keep=1, model_config=MODEL)
-  manager.save(2, {name: value * 2 for name, value in final_weights(tmp_path / "first").items()})
+  manager.save(2, {name: value * 2 for name, value in read_final_weights(tmp_path / "first").items()})
 
   def claim(**options: Any) -> None:
     values = {"from_scratch": False, "num_train_steps": 2, "eval_every_steps": 0, **options}
@@ -350,14 +352,14 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
 
   claim(init_checkpoint=str(tmp_path / "first"))
   (tmp_path / "first").rename(tmp_path / "moved")
-  claim(init_checkpoint=str(tmp_path / "first"))  # no longer needed
+  claim(init_checkpoint=str(tmp_path / "first"))  # the weights need not exist any more
   claim(init_checkpoint=str(tmp_path / "moved"))
   with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds different weights"):
     claim(init_checkpoint=str(tmp_path / "other"))
   with pytest.raises(UserError, match=r"started from .*moved, not from random weights"):
     claim(from_scratch=True)
   config = json.loads((tmp_path / "run" / "config.json").read_text())
-  del config["init_checkpoint_sha256"]  # as an earlier version wrote it
+  del config["init_checkpoint_sha256"]  # earlier versions did not write it
   (tmp_path / "run" / "config.json").write_text(json.dumps(config))
   with pytest.raises(UserError, match=r"this run started from .*moved \(SHA-256 .*other holds different weights"):
     claim(init_checkpoint=str(tmp_path / "other"))

@@ -1,4 +1,4 @@
-"""Predictions files are written, read and averaged; submissions, mistakes and pictures are written."""
+"""Tests of predictions files (written, read and averaged), submissions, mistakes and pictures."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ OPTIONS = Predictions(["q1", "q2"], ("A", "B", "C"), np.array([[0.2, 0.8, np.nan
 def test_predictions_are_read_as_they_were_written(tmp_path: Path, result: Predictions) -> None:
   path = predictions.write_predictions(str(tmp_path), "dev", result)
   assert path == str(tmp_path / "predictions_dev.tsv")
-  again = predictions.read_predictions(path)
-  assert (list(again.ids), again.label_names) == (result.ids, result.label_names)
-  np.testing.assert_allclose(again.scores, result.scores, rtol=1e-7)
+  read_result = predictions.read_predictions(path)
+  assert (list(read_result.ids), read_result.label_names) == (result.ids, result.label_names)
+  np.testing.assert_allclose(read_result.scores, result.scores, rtol=1e-7)
   if result.labels is None:
-    assert again.labels is None
+    assert read_result.labels is None
   else:
-    np.testing.assert_array_equal(again.labels, result.labels)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(read_result.labels, result.labels)  # type: ignore[arg-type]
 
 
 def test_columns_of_a_predictions_file(tmp_path: Path) -> None:
   rows = rows_of(Path(predictions.write_predictions(str(tmp_path), "dev", CLASSES)))
   assert rows[0] == ["id", "label", "prediction", "probability_no", "probability_yes"]
   assert rows[1] == ["a", "yes", "yes", "0.25", "0.75"]
-  assert rows[4][:3] == ["d", "no", "no"]  # equally likely: the first
+  assert rows[4][:3] == ["d", "no", "no"]  # the first of two equally probable classes
   rows = rows_of(Path(predictions.write_predictions(str(tmp_path), "test", OPTIONS)))
   assert rows[1] == ["q1", "B", "0.2", "0.8", ""]
 
@@ -57,7 +57,7 @@ def test_columns_of_a_predictions_file(tmp_path: Path) -> None:
     ("id\tprediction\n0\t1\n0\t1\n", r"p\.tsv, line 3: id '0' is already used in line 2"),
   ],
 )
-def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_files_without_valid_predictions_are_refused(tmp_path: Path, text: str, message: str) -> None:
   (tmp_path / "p.tsv").write_text(text, encoding="utf-8")
   with pytest.raises(UserError, match=message):
     predictions.read_predictions(str(tmp_path / "p.tsv"))
@@ -142,9 +142,9 @@ def test_runs_of_the_classifier_are_averaged(tmp_path: Path) -> None:
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character(tmp_path: Path) -> None:
-  """As --labels of bytes that are not UTF-8 has them; a file is UTF-8 whatever a text holds."""
+  """A flag of bytes that are not UTF-8 gives such characters, but the written file must be UTF-8."""
   result = Predictions(["1"], ("a\udcff", "b"), np.array([[0.25, 0.75]]), np.array([0]))
   path = predictions.write_mistakes(str(tmp_path), "dev", result, [("text", ["x\ud800\t\ny"])])
   assert "x\ufffd  y" in Path(path).read_text(encoding="utf-8")
-  found = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", result))
-  assert found.label_names == ("a\ufffd", "b")
+  read_result = predictions.read_predictions(predictions.write_predictions(str(tmp_path), "dev", result))
+  assert read_result.label_names == ("a\ufffd", "b")

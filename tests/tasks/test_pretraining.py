@@ -29,14 +29,15 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
   return log_sum - np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
 
 
-def task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
+def make_task_and_batch(tmp_path: Path, **config: str) -> tuple[PretrainingTask, dict[str, tf.Tensor]]:
+  """Makes a task and a batch of five examples and three rows of padding."""
   write_shards(tmp_path, [5])
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "*"), **config))
-  return task, next(iter(task.training_data().evaluation_batches(batch_size=8)))  # 3 of 8 are padding
+  return task, next(iter(task.training_data().evaluation_batches(batch_size=8)))
 
 
 def test_losses_and_accuracies_leave_out_padding(tmp_path):
-  task, batch = task_and_batch(tmp_path)
+  task, batch = make_task_and_batch(tmp_path)
   model = task.build_model()
   sums = task.forward(model, batch, training=False).sums
   output = model(batch)
@@ -45,8 +46,8 @@ def test_losses_and_accuracies_leave_out_padding(tmp_path):
   losses = cross_entropy(output.masked_lm_logits.numpy(), labels)
   assert float(sums["masked_lm_loss"].weight) == weights.sum() == 5 * 3 - 2
   np.testing.assert_allclose(float(sums["masked_lm_loss"].total), (losses * weights).sum(), rtol=1e-5)
-  hits = (output.masked_lm_logits.numpy().argmax(-1) == labels) * weights
-  assert float(sums["masked_lm_accuracy"].total) == hits.sum()
+  is_correct = (output.masked_lm_logits.numpy().argmax(-1) == labels) * weights
+  assert float(sums["masked_lm_accuracy"].total) == is_correct.sum()
   order = batch["next_sentence_labels"].numpy()[:, 0]
   losses = cross_entropy(output.sentence_logits.numpy(), order)[:5]
   np.testing.assert_allclose(float(sums["sentence_order_loss"].total), losses.sum(), rtol=1e-5)
@@ -64,12 +65,12 @@ def test_losses_and_accuracies_leave_out_padding(tmp_path):
   ],
 )
 def test_sentence_prediction_selects_the_sentence_loss(tmp_path, sentence_prediction, names):
-  task, batch = task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
+  task, batch = make_task_and_batch(tmp_path, sentence_prediction=sentence_prediction)
   expected = ["masked_lm_loss", "masked_lm_accuracy", *names]
   assert list(task.metric_names()) == expected
   assert list(task.forward(task.build_model(), batch, training=False).sums) == expected
   assert list(task.loss_weights(batch)) == list(task.loss_names()) == ["masked_lm_loss", *names[:1]]
-  means = {name: 2.0**place for place, name in enumerate(expected)}
+  means = {name: 2.0**index for index, name in enumerate(expected)}
   assert task.with_loss(means) == {"loss": 1.0 + 4.0 * bool(names), **means}
 
 
@@ -83,9 +84,10 @@ def test_the_vocabulary_must_be_the_one_of_the_shards(tmp_path, spm_model):
   PretrainingTask(TINY_MODEL, config)
 
 
-def cut(shards: Path) -> None:
+def truncate_shard(shards: Path) -> None:
+  """Cuts a shard after its first record."""
   data = (shards / "part-01.tfrecord").read_bytes()
-  (shards / "part-01.tfrecord").write_bytes(data[: 16 + int.from_bytes(data[:8], "little")])  # one whole record
+  (shards / "part-01.tfrecord").write_bytes(data[: 16 + int.from_bytes(data[:8], "little")])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def cut(shards: Path) -> None:
       r"manifest\.json lists part-01\.tfrecord, which does not exist",
     ),
     (lambda shards: shutil.copy(shards / "part-01.tfrecord", shards / "copy.tfrecord"), "is a copy of"),
-    (cut, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
+    (truncate_shard, r"part-01\.tfrecord has \d+ bytes, .*manifest\.json says \d+"),
   ],
   ids=["missing", "copy", "cut"],
 )
@@ -113,8 +115,8 @@ SHARD = "mem://bucket/shards/pretraining-{:05d}-of-04096.tfrecord"
 NUM_SHARDS = 4096
 
 
-def remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) -> RemoteFiles:
-  """Lists 4096 shards. Only the first ones have content; reading any other one fails."""
+def make_remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) -> RemoteFiles:
+  """Makes a remote folder of 4096 shards. Only the first num_real ones can be read."""
   (path,) = write_shards(tmp_path / "real", [5])
   content = Path(path).read_bytes()
   shards = [
@@ -127,7 +129,7 @@ def remote_shards(tmp_path: Path, settings: dict[str, object], num_real: int) ->
 
 
 def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch):
-  remote = remote_shards(tmp_path, {"compress": False}, num_real=1)
+  remote = make_remote_shards(tmp_path, {"compress": False}, num_real=1)
   monkeypatch.setattr(files, "_gfile", gfile_of(remote))
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord"))
   data = task.training_data()
@@ -142,7 +144,7 @@ def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch)
 
 
 def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_path, monkeypatch):
-  remote = remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
+  remote = make_remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
   monkeypatch.setattr(files, "_gfile", gfile_of(remote))
   shards = count_and_hash_shards([SHARD.format(i) for i in range(100)])
   assert shards.compressed == (False,) * 100
@@ -158,14 +160,15 @@ def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
   remote = RemoteFiles(contents)
   monkeypatch.setattr(files, "_gfile", gfile_of(remote))
 
-  def start() -> int:
+  def count_opened_files() -> int:
+    """Starts the task, and returns how many files that opens."""
     config = PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord", cache_dir="mem://bucket/run")
-    before = remote.calls["open rb"]
+    opened_before = remote.calls["open rb"]
     assert PretrainingTask(TINY_MODEL, config).training_data().shards.counts == (5, 4, 6)
-    return remote.calls["open rb"] - before
+    return remote.calls["open rb"] - opened_before
 
-  assert start() == 1 + 3  # one for the lengths, then each
-  assert start() == 1 + 1  # one for the lengths, and what was kept
+  assert count_opened_files() == 1 + 3  # the first shard for the lengths, then each shard to count its records
+  assert count_opened_files() == 1 + 1  # the first shard for the lengths, and the cached counts
 
 
 def test_a_mask_is_one_piece_and_text_right_after_it_is_not_marked_as_a_word(spm_model):
@@ -178,7 +181,7 @@ def test_a_mask_is_one_piece_and_text_right_after_it_is_not_marked_as_a_word(spm
   assert encode_with_masks(tokenizer, "the and") == tokenizer.encode("the and")
 
 
-def prediction_task(tmp_path: Path, spm_model: Path, text: str) -> PretrainingTask:
+def make_prediction_task(tmp_path: Path, spm_model: Path, text: str) -> PretrainingTask:
   path = tmp_path / "sentences.txt"
   path.write_text(text)
   size = Tokenizer(str(spm_model)).vocab_size
@@ -187,7 +190,7 @@ def prediction_task(tmp_path: Path, spm_model: Path, text: str) -> PretrainingTa
 
 
 def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
-  task = prediction_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
+  task = make_prediction_task(tmp_path, spm_model, "the [MASK] of the [MASK].\n\nand [MASK]\n")
   rows = list(task.filled_masks(task.build_model()))
   assert [(row["line"], row["mask"]) for row in rows] == [(1, 1), (1, 2), (3, 1)]
   for row in rows:
@@ -204,6 +207,6 @@ def test_every_mask_is_filled_with_ranked_pieces(tmp_path, spm_model):
   ],
 )
 def test_a_line_that_cannot_be_filled_is_named(tmp_path, spm_model, text, message):
-  task = prediction_task(tmp_path, spm_model, text)
+  task = make_prediction_task(tmp_path, spm_model, text)
   with pytest.raises(UserError, match=message):
     list(task.filled_masks(task.build_model()))

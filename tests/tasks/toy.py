@@ -26,7 +26,7 @@ WORD = 7
 
 @dataclasses.dataclass(frozen=True)
 class Featurizer:
-  """Converts lines of numbers, of which the first is the label, to TokenizedExamples."""
+  """Converts lines of numbers to TokenizedExamples. The first number of a line is the label."""
 
   def __call__(self, raw: Sequence[list[int]]) -> TokenizedExamples:
     tokens = [[CLS_ID, *line[1:], SEP_ID] for line in raw]
@@ -52,8 +52,8 @@ class ToyTask(FinetuningTask):
     return [files.join(self.directory, f"{split}.txt")]
 
   def raw_examples(self, split: str) -> Sequence[list[int]]:
-    with files.open_file(self.data_files(split)[0]) as f:
-      return [[int(word) for word in line.split()] for line in f.read().decode().splitlines()]
+    with files.open_file(self.data_files(split)[0]) as file:
+      return [[int(word) for word in line.split()] for line in file.read().decode().splitlines()]
 
   def featurizer(self, split: str) -> Callable[[Sequence[list[int]]], TokenizedExamples]:
     del split
@@ -80,16 +80,16 @@ class ToyTask(FinetuningTask):
     return [predictions_file or files.join(directory, "predictions.tsv")]
 
   def predict(
-    self, model: keras.Model, run: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
     (path,) = self.prediction_files(directory, predictions_file)
-    rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run(self.data("test"))["logits"])]
+    rows = [{"index": i, "label": int(row.argmax())} for i, row in enumerate(run_model(self.data("test"))["logits"])]
     tables.write_rows(path, rows)
     return [path]
 
 
 def write_data(directory: str, num_examples: int = 64) -> None:
-  """train.txt, dev.txt, test.txt: sequences of 3 to 30 tokens, half of them with WORD."""
+  """Writes train.txt, dev.txt and test.txt: sequences of 3 to 29 tokens, half of which contain WORD."""
   files.makedirs(directory)
   rng = np.random.default_rng(0)
   for split in ("train", "dev", "test"):

@@ -33,6 +33,7 @@ P_MASK = "p_mask"
 CHAR_STARTS = "char_starts"
 CHAR_ENDS = "char_ends"
 IS_MAX_CONTEXT = "is_max_context"
+# A block is int32 [5, number of tokens]: the ids, then these token features.
 _TOKEN_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 
@@ -53,29 +54,36 @@ class SquadFeaturizer:
   doc_stride: int
 
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
-    """Returns the windows of all questions, in order. Labels mark the first answer of each question."""
+    """Makes the windows of all questions, in order. Labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
     question_ids = tokenizer.encode_batch(question.text for question in questions)
     blocks: list[np.ndarray] = []
     lengths: list[int] = []
     labels: list[tuple[int, int, int, int]] = []
-    index = 0
+    remaining_ids = iter(question_ids)
+    # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
       tokens = tokenizer.encode_with_offsets(paragraph.context)
       for question in group:
-        query = question_ids[index][: self.max_query_length]
-        index += 1
+        query = next(remaining_ids)[: self.max_query_length]
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
-        head, tail = _head(query), _TAIL
-        for start, window in self._windows(tokens, len(query)):
-          size = window.shape[1]
-          blocks += (head, window, tail)
-          lengths.append(head.shape[1] + size + 1)
-          labels.append((*_positions(answer, start, size, head.shape[1]), question.index))
-    return _examples(blocks, lengths, labels)
+        question_block = _make_question_block(query)
+        offset = question_block.shape[1]  # number of tokens before the paragraph
+        for start, part in self._cut_paragraph(tokens, len(query)):
+          size = part.shape[1]
+          blocks += (question_block, part, _SEP_BLOCK)
+          lengths.append(offset + size + 1)
+          labels.append((*_window_labels(answer, start, size, offset), question.index))
+    return _make_examples(blocks, lengths, labels)
 
-  def _windows(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (index of the first token, rows [5, L]) of the part of the paragraph in each window of a question."""
+  def _cut_paragraph(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the part of the paragraph in each window of a question.
+
+    Args:
+      tokens: the tokens of the paragraph.
+      query_length: tokens of the question.
+    Yields: the index of the part's first token in the paragraph, and a block (see _TOKEN_ROWS), int32 [5, L].
+    """
     num_tokens = len(tokens.ids)
     room = self.max_seq_length - query_length - 3
     starts = window_starts(num_tokens, room, self.doc_stride)
@@ -85,9 +93,9 @@ class SquadFeaturizer:
       return
     best = max_context_windows(num_tokens, starts, room)
     for index, start in enumerate(starts):
-      window = rows[:, start : start + room].copy()
-      window[4] = best[start : start + room] == index
-      yield start, window
+      part = rows[:, start : start + room].copy()
+      part[4] = best[start : start + room] == index
+      yield start, part
 
 
 def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
@@ -138,25 +146,33 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
   return first, max(first, last)
 
 
-def _positions(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> tuple[int, int, int]:
-  """start_positions, end_positions and is_impossible of a window that has `offset` tokens before the paragraph."""
+def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> tuple[int, int, int]:
+  """Returns start_positions, end_positions and is_impossible of a window.
+
+  Args:
+    answer: the first and the last token of the answer in the paragraph; None if there is no answer.
+    start: the first token of the paragraph that the window contains.
+    size: number of tokens of the paragraph that the window contains.
+    offset: number of tokens in the window before the paragraph.
+  """
   if answer is None or answer[0] < start or answer[1] >= start + size:
     return 0, 0, 1
   return answer[0] - start + offset, answer[1] - start + offset, 0
 
 
-def _head(query: list[int]) -> np.ndarray:
-  """Rows [5, L] of `[CLS] question [SEP]`."""
-  head = np.zeros((5, len(query) + 2), np.int32)
-  head[0] = [CLS_ID, *query, SEP_ID]
-  head[1, 1:] = 1
-  return head
+def _make_question_block(query: list[int]) -> np.ndarray:
+  """The block of `[CLS] question [SEP]`."""
+  block = np.zeros((5, len(query) + 2), np.int32)
+  block[0] = [CLS_ID, *query, SEP_ID]
+  block[1, 1:] = 1  # p_mask: no answer may start or end here. [CLS] stands for "no answer".
+  return block
 
 
-_TAIL = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
+# The block of the last [SEP].
+_SEP_BLOCK = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
 
 
-def _examples(
+def _make_examples(
   blocks: list[np.ndarray], lengths: list[int], labels: list[tuple[int, int, int, int]]
 ) -> TokenizedExamples:
   rows = np.concatenate(blocks, axis=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.conftest import english_like_documents
 
-# Written down from the published files, apart from the specs that are tested with them.
+# Copied from the published files, not from the specs that are tested with them.
 _MNLI = (
   "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
   "sentence1\tsentence2"
@@ -54,14 +54,14 @@ LABELS = {
   "RTE": ["entailment", "not_entailment"],
   "WNLI": ["0", "1"],
 }
-# The first word of the last text tells the label.
+# The first word of the last text depends on the label, so that a model can learn the task.
 _CUES = ("nobody", "the", "an")
 _NAMES = ("Jane", "Susan", "Grace", "Emma", "Ann", "Mary")
 
 Row = dict[str, str]
 
 
-def _sentence(rng: random.Random, cue: int) -> str:
+def _make_sentence(rng: random.Random, cue: int) -> str:
   sentence = rng.choice(_SENTENCES)
   return f"{_CUES[cue]} {'' if rng.random() < 0.8 else chr(34)}{sentence}"
 
@@ -69,12 +69,12 @@ def _sentence(rng: random.Random, cue: int) -> str:
 _SENTENCES = [sentence for document in english_like_documents(30, seed=5) for sentence in document]
 
 
-def _cells(task: str, name: str, index: int, rng: random.Random) -> Row:
-  """Returns a value for every column of any file of the task."""
+def _make_cells(task: str, name: str, index: int, rng: random.Random) -> Row:
+  """Makes a value for every column of any file of the task."""
   labels = LABELS.get(task, [])
   cue = index % len(labels) if labels else index % 3
   label = labels[cue] if labels else f"{2.5 * cue:.3f}"
-  first, second = rng.choice(_SENTENCES), _sentence(rng, cue)
+  first, second = rng.choice(_SENTENCES), _make_sentence(rng, cue)
   if task == "WNLI":
     winner, loser = rng.sample(_NAMES, 2)
     first = f"{winner} called {loser} because she needed help."
@@ -88,13 +88,13 @@ def _cells(task: str, name: str, index: int, rng: random.Random) -> Row:
   return cells | {"sentence": second}
 
 
-def _text(task: str, name: str, num_rows: int) -> str:
+def _make_text(task: str, name: str, num_rows: int) -> str:
   rng = random.Random(f"{task}/{name}")
   header = HEADERS.get(f"{task}/{name}")
   columns = header.split("\t") if header else ["source", "label", "mark", "sentence"]
   lines = [header] if header else []
   for index in range(num_rows):
-    cells = _cells(task, name, index, rng)
+    cells = _make_cells(task, name, index, rng)
     lines.append("\t".join(cells.get(column, f"{column}{index}") for column in columns))
   return "".join(f"{line}\n" for line in lines)
 
@@ -111,7 +111,7 @@ def write_archive(directory: Path, tasks: Iterable[str], num_rows: int = 12) -> 
     folder = directory / task
     folder.mkdir(parents=True, exist_ok=True)
     for name in file_names(task):
-      text = _text(task, name, 4 * num_rows if name == "train.tsv" else num_rows)
+      text = _make_text(task, name, 4 * num_rows if name == "train.tsv" else num_rows)
       data = text.encode()
       if task == "MRPC":
         data = b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")

@@ -1,4 +1,4 @@
-"""Reading the files of GLUE and of custom tasks. Errors name the file and the line."""
+"""Tests of reading the files of GLUE and of custom tasks. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_every_published_layout_is_read(archive: Path, task: str, name: str) -> 
 
 def test_the_specs_list_exactly_the_published_files() -> None:
   for task in [*LABELS, "STS-B"]:
-    own = {file.name for file in SPECS[task].formats()} - {"diagnostic.tsv"}
-    assert own == set(file_names(task))
+    names = {file.name for file in SPECS[task].formats()} - {"diagnostic.tsv"}
+    assert names == set(file_names(task))
 
 
 def test_submissions_have_the_names_that_gluebenchmark_accepts() -> None:
@@ -78,20 +78,20 @@ def test_metrics_are_those_of_glue() -> None:
 
 
 @pytest.mark.parametrize(
-  ("given", "expected"),
+  ("spelling", "expected"),
   [("cola", "CoLA"), ("STS_B", "STS-B"), ("sst2", "SST-2"), ("mnli", "MNLI"), ("Custom", "custom")],
 )
-def test_task_names_may_be_spelled_differently(given: str, expected: str) -> None:
-  assert canonical_name(given) == expected
+def test_task_names_may_be_spelled_differently(spelling: str, expected: str) -> None:
+  assert canonical_name(spelling) == expected
 
 
 @pytest.mark.parametrize(
-  ("given", "message"),
+  ("name", "message"),
   [("", "--task_name is missing; tasks: CoLA, "), ("snli", "--task_name=snli: unknown task; .*AX")],
 )
-def test_unknown_names_list_the_known_ones(given: str, message: str) -> None:
+def test_unknown_names_list_the_known_ones(name: str, message: str) -> None:
   with pytest.raises(UserError, match=message):
-    canonical_name(given)
+    canonical_name(name)
 
 
 def test_data_dir_may_be_the_folder_of_the_task(archive: Path) -> None:
@@ -170,8 +170,8 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, case: str) -> None:
 )
 def test_a_file_of_another_task_is_refused(archive: Path, task: str, other: str, name: str, message: str) -> None:
   spec = SPECS[task]
-  wanted = "dev.tsv" if task == other else name
-  file = next(file for file in spec.formats() if file.name == wanted)
+  expected_name = "dev.tsv" if task == other else name
+  file = next(file for file in spec.formats() if file.name == expected_name)
   with pytest.raises(UserError, match=message):
     read_rows(str(archive / other / name), file, spec)
 
@@ -186,8 +186,8 @@ def test_split_rows_of_qqp_are_skipped_and_reported(tmp_path: Path) -> None:
   )
   file = SPECS["QQP"].train
   assert file is not None
-  rows, damaged = read_rows(str(path), file, SPECS["QQP"])
-  assert (len(rows), list(damaged)) == (2399, [100, 101])
+  rows, damaged_lines = read_rows(str(path), file, SPECS["QQP"])
+  assert (len(rows), list(damaged_lines)) == (2399, [100, 101])
   edit(path, 300, lambda line: "cut")
   with pytest.raises(UserError, match=r"train\.tsv, line 100: \d columns instead of 6"):
     read_rows(str(path), file, SPECS["QQP"])
@@ -200,7 +200,7 @@ def test_empty_questions_of_qqp_are_read(tmp_path: Path) -> None:
   assert read(tmp_path, "QQP", "test.tsv").second[2] == ""  # type: ignore[index]
 
 
-def test_chunks_keep_their_rows() -> None:
+def test_a_pickled_slice_of_rows_keeps_its_rows() -> None:
   rows = TextRows(["a", "b", "c"], ["x", "y", "z"], ["1", "2", "3"], np.array([0, 1, 0], np.int32))
   chunk = pickle.loads(pickle.dumps(rows[1:]))
   assert (chunk.ids, chunk.first, chunk.second, chunk.labels.tolist()) == (["b", "c"], ["y", "z"], ["2", "3"], [1, 0])
@@ -208,7 +208,7 @@ def test_chunks_keep_their_rows() -> None:
   assert [row.first for row in rows] == ["x", "y", "z"]
 
 
-def custom(**options: object) -> ClassifierConfig:
+def custom_config(**options: object) -> ClassifierConfig:
   return ClassifierConfig(task_name="custom", **{"text_columns": "a,b", **options})  # type: ignore[arg-type]
 
 
@@ -217,7 +217,7 @@ def test_a_custom_task_reads_named_columns(tmp_path: Path) -> None:
   path.write_text('key,b,a,kind\nk1,"two, too",one,no\nk2,four,three,yes\n', encoding="utf-8")
   labels = read_labels(str(path), "kind")
   assert labels == ["no", "yes"]
-  spec = custom_spec(custom(label_column="kind", id_column="key"), labels)
+  spec = custom_spec(custom_config(label_column="kind", id_column="key"), labels)
   assert spec.metrics == ("accuracy", "f1", "matthews_corrcoef")
   rows, _ = read_rows(str(path), spec.dev["dev"], spec)
   assert (rows.ids, rows.first, rows.second) == (["k1", "k2"], ["one", "three"], ["two, too", "four"])
@@ -245,7 +245,7 @@ def test_a_column_with_too_many_or_too_few_values_is_not_a_label_column(tmp_path
 
 
 def test_custom_regression() -> None:
-  spec = custom_spec(custom(regression=True, text_columns="a"), [])
+  spec = custom_spec(custom_config(regression=True, text_columns="a"), [])
   assert spec.is_regression
   assert spec.metrics == ("pearson", "spearman")
   assert spec.train == FileFormat("", (), ("a",), "label")
@@ -262,7 +262,7 @@ def test_custom_regression() -> None:
 )
 def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message: str) -> None:
   with pytest.raises(UserError, match=message):
-    custom_spec(custom(**options), ["x", "y"])
+    custom_spec(custom_config(**options), ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -299,6 +299,6 @@ def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
     ("AX", [1104]),
   ],
 )
-def test_the_published_files_themselves(task: str, sizes: list[int]) -> None:
+def test_the_published_files_have_the_published_numbers_of_rows(task: str, sizes: list[int]) -> None:
   directory = Path(os.environ["ALBERT_DATA_DIR"], "glue")
   assert [len(read(directory, task, file.name)) for file in SPECS[task].formats()] == sizes

@@ -1,4 +1,4 @@
-"""Features of texts and pairs are compared with the tokenizer, with the serving graph and between processes."""
+"""Tests of the features of texts and pairs, compared with the tokenizer, the serving graph and other processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_rows(labels: np.ndarray, second: list[str] | None = SECOND) -> TextRows
   return TextRows([str(i) for i in range(len(TEXTS))], TEXTS, second, labels)
 
 
-def sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
+def split_sequences(ids: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
   return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
@@ -39,11 +39,13 @@ def test_pairs_are_packed_row_by_row(spm_model: str) -> None:
   rows = make_rows(np.arange(40, dtype=np.int32) % 3)
   examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
-  for got, first, second in zip(sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True):
+  for ids, first, second in zip(
+    split_sequences(examples.input_ids, examples.sequence_lengths), TEXTS, SECOND, strict=True
+  ):
     a, b = tokenizer.encode(first), tokenizer.encode(second)
     while len(a) + len(b) > MAX_LENGTH - 3:
       (a if len(a) > len(b) else b).pop()
-    assert got == [2, *a, 3, *b, 3]
+    assert ids == [2, *a, 3, *b, 3]
   assert examples.sequence_counts.tolist() == [1] * 40
   assert examples.labels["label_ids"].tolist() == rows.labels.tolist()
 
@@ -53,7 +55,7 @@ def test_single_texts_and_scores(spm_model: str) -> None:
   examples = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)(rows)
   tokenizer = Tokenizer(spm_model)
   expected = [[2, *tokenizer.encode(text)[: MAX_LENGTH - 2], 3] for text in TEXTS]
-  assert sequences(examples.input_ids, examples.sequence_lengths) == expected
+  assert split_sequences(examples.input_ids, examples.sequence_lengths) == expected
   np.testing.assert_array_equal(examples.labels["scores"], rows.labels)
 
 
@@ -74,9 +76,9 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
       RankingExample("And the garden?", ("Yes.",), False),
     ],
   )
-  pairs = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)
-  examples = RankingFeaturizer(pairs)(ranking_examples[:])
-  plain = pairs(
+  pair_featurizer = TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)
+  examples = RankingFeaturizer(pair_featurizer)(ranking_examples[:])
+  expected = pair_featurizer(
     TextRows(
       ["", "", ""],
       ["Who sold it?", "Who sold it?", "And the garden?"],
@@ -84,28 +86,27 @@ def test_ranking_examples_have_a_sequence_for_each_candidate(spm_model: str) -> 
       np.zeros(3, np.int32),
     )
   )
-  np.testing.assert_array_equal(examples.input_ids, plain.input_ids)
-  np.testing.assert_array_equal(examples.sequence_lengths, plain.sequence_lengths)
+  np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
+  np.testing.assert_array_equal(examples.sequence_lengths, expected.sequence_lengths)
   assert examples.sequence_counts.tolist() == [2, 1]
   assert examples.labels["is_right"].tolist() == [1, 0]
 
 
-def test_several_processes_give_what_one_gives(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_make_the_same_features_as_one(spm_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
   featurizer = pickle.loads(pickle.dumps(TextFeaturizer(TokenizerConfig(spm_model), MAX_LENGTH)))
-  monkeypatch.setattr(
-    feature_cache, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0
-  )  # processes are started however little there is to do
+  # So that processes are started even for a little work.
+  monkeypatch.setattr(feature_cache, "_MAX_SECONDS_OF_ONE_PROCESS", 0.0)
   started = []
   workers = feature_cache.Workers
   monkeypatch.setattr(feature_cache, "Workers", lambda number, *rest: started.append(number) or workers(number, *rest))
-  number = 4_000
-  texts = [text.split(".")[0] for text in TEXTS * (number // len(TEXTS))]
-  rows = TextRows([str(i) for i in range(number)], texts, texts[::-1], np.arange(number, dtype=np.int32))
-  many = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
+  num_rows = 4_000
+  texts = [text.split(".")[0] for text in TEXTS * (num_rows // len(TEXTS))]
+  rows = TextRows([str(i) for i in range(num_rows)], texts, texts[::-1], np.arange(num_rows, dtype=np.int32))
+  examples = make_examples(rows, featurizer, name="test", key={}, cache_dir="", num_processes=2)
   assert started == [2]
-  one = featurizer(rows)
-  np.testing.assert_array_equal(many.input_ids, one.input_ids)
-  np.testing.assert_array_equal(many.labels["label_ids"], one.labels["label_ids"])
+  expected = featurizer(rows)
+  np.testing.assert_array_equal(examples.input_ids, expected.input_ids)
+  np.testing.assert_array_equal(examples.labels["label_ids"], expected.labels["label_ids"])
 
 
 def test_making_features_needs_no_tensorflow() -> None:

@@ -1,4 +1,4 @@
-"""Candidates of QNLI's questions, and the sequences that are made of them."""
+"""Tests of the candidates of QNLI's questions."""
 
 from __future__ import annotations
 

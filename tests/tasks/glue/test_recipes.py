@@ -1,4 +1,4 @@
-"""The recipes of GLUE have the settings of the paper, and each task uses its recipe."""
+"""Tests that the recipes of GLUE have the settings of the paper, and that each task uses its recipe."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from albert.tasks.glue.specs import SPECS, ClassifierConfig, recipe_name
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
-# Learning rate, batch, dropout of ALBERT, dropout of the classifier, steps, warm-up, longest sequence.
-TABLE = {
+# Learning rate, batch size, dropout of ALBERT, dropout of the classifier, steps, warm-up steps, max_seq_length.
+PAPER_SETTINGS = {
   "CoLA": (1e-5, 16, 0, 0.1, 5336, 320, 512),
   "STS-B": (2e-5, 16, 0, 0.1, 3598, 214, 512),
   "SST-2": (1e-5, 32, 0, 0.1, 20935, 1256, 512),
@@ -27,7 +27,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", PAPER_SETTINGS)
 def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
   recipe = json.loads((CONFIGS / f"{recipe_name(ClassifierConfig(task_name=name))}.json").read_text())
   model, optimizer, train = recipe["model"], recipe["optimizer"], recipe["train"]
@@ -42,7 +42,7 @@ def test_the_recipe_of_a_task_has_the_papers_numbers(name: str) -> None:
     train["num_train_steps"],
     optimizer["num_warmup_steps"],
     recipe["data"]["max_seq_length"],
-  ) == TABLE[name]
+  ) == PAPER_SETTINGS[name]
 
 
 def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_task_without_a_recipe_of_its_own_uses_glue_custom(monkeypatch: pytest
 
 
 def test_every_task_finds_a_recipe() -> None:
-  assert set(TABLE) <= set(SPECS) - {"AX"}
+  assert set(PAPER_SETTINGS) <= set(SPECS) - {"AX"}
   assert recipe_name(ClassifierConfig(task_name="AX")) == "glue_mnli"
   assert recipe_name(ClassifierConfig(task_name="custom")) == "glue_custom"
   assert recipe_name(ClassifierConfig()) == ""

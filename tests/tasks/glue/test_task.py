@@ -1,4 +1,4 @@
-"""The tasks of run_classifier.py: their losses, compared with NumPy, their files, and bad flags."""
+"""Tests of the tasks of run_classifier.py: losses compared with NumPy, files, and bad flags."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model_config(spm_model: str) -> ModelConfig:
   return dataclasses.replace(TINY_MODEL, vocab_size=size, max_position_embeddings=64)
 
 
-def config(spm_model: str, task_name: str, **options: Any) -> ClassifierConfig:
+def make_config(spm_model: str, task_name: str, **options: Any) -> ClassifierConfig:
   return ClassifierConfig(spm_model_file=spm_model, task_name=task_name, max_seq_length=48, **options)
 
 
@@ -46,15 +46,15 @@ def forward(task: TextTask, split: str) -> tuple[float, DatasetOutputs, dict[str
   (batch,) = data.evaluation_batches(batch_size=data.num_examples + 2)  # two rows of padding
   result = task.forward(model, batch, training=False)
   loss = float(result.sums["loss"].total / result.sums["loss"].weight)
-  kept = batch["example_weight"].numpy() > 0
-  order = np.argsort(batch["example_index"].numpy()[kept])
-  outputs = {name: value.numpy()[kept][order] for name, value in result.outputs.items()}
+  is_example = batch["example_weight"].numpy() > 0
+  order = np.argsort(batch["example_index"].numpy()[is_example])
+  outputs = {name: value.numpy()[is_example][order] for name, value in result.outputs.items()}
   outputs["example_index"] = np.arange(data.num_examples)
-  return loss, outputs, {name: value.numpy()[kept][order] for name, value in batch.items()}
+  return loss, outputs, {name: value.numpy()[is_example][order] for name, value in batch.items()}
 
 
 def test_classification(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
-  task = make_task(model_config, config(spm_model, "mnli", data_dir=str(archive)))
+  task = make_task(model_config, make_config(spm_model, "mnli", data_dir=str(archive)))
   assert type(task) is ClassificationTask
   assert list(task.evaluation_data()) == ["matched", "mismatched"]
   assert task.best_metric == "matched_accuracy"
@@ -73,7 +73,7 @@ def test_classification(archive: Path, model_config: ModelConfig, spm_model: str
 
 
 def test_regression(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
-  task = make_task(model_config, config(spm_model, "sts-b", data_dir=str(archive)))
+  task = make_task(model_config, make_config(spm_model, "sts-b", data_dir=str(archive)))
   assert type(task) is RegressionTask
   assert task.best_metric == "pearson"
   loss, outputs, batch = forward(task, "dev")
@@ -83,16 +83,18 @@ def test_regression(archive: Path, model_config: ModelConfig, spm_model: str) ->
 
 
 def test_ranking(archive: Path, model_config: ModelConfig, spm_model: str) -> None:
-  task = make_task(model_config, config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
+  task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
   assert type(task) is RankingTask
   loss, outputs, batch = forward(task, "dev")
-  right = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
+  right_probabilities = np.exp(outputs["log_probabilities"][:, 1].astype(np.float64))
   is_right = batch["is_right"]
   assert set(is_right.tolist()) == {0, 1}
-  assert loss == pytest.approx(-np.log(np.where(is_right, right, 1 - right)).mean(), abs=1e-5)
+  assert loss == pytest.approx(
+    -np.log(np.where(is_right, right_probabilities, 1 - right_probabilities)).mean(), abs=1e-5
+  )
   result = task.predictions("dev", outputs)
   right_class = task.spec.labels.index(task.spec.ranking_label)
-  np.testing.assert_allclose(result.scores[:, right_class], right, rtol=1e-6)
+  np.testing.assert_allclose(result.scores[:, right_class], right_probabilities, rtol=1e-6)
   np.testing.assert_allclose(result.scores.sum(axis=1), 1, rtol=1e-6)
   # The labels are those of the file, not is_right.
   assert result.labels is not None
@@ -141,7 +143,7 @@ def test_ranking_loss_by_hand() -> None:
 def test_ranking_takes_candidates_from_the_training_file(
   archive: Path, model_config: ModelConfig, spm_model: str
 ) -> None:
-  task = make_task(model_config, config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
+  task = make_task(model_config, make_config(spm_model, "QNLI", data_dir=str(archive), formulation="ranking"))
   assert [Path(path).name for path in task.data_files("test")] == ["test.tsv", "train.tsv"]
   examples = task.cached_raw_examples("test")
   sentences = {
@@ -156,15 +158,15 @@ def test_ranking_takes_candidates_from_the_training_file(
 
 def test_predictions_of_all_test_sets(archive: Path, model_config: ModelConfig, spm_model: str, tmp_path: Path) -> None:
   for name, expected in (("MNLI", ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]), ("AX", ["AX.tsv"])):
-    task = make_task(model_config, config(spm_model, name, data_dir=str(archive)))
+    task = make_task(model_config, make_config(spm_model, name, data_dir=str(archive)))
     model = task.build_model()
     assert isinstance(task, TextTask)
 
-    def run(data: Any) -> DatasetOutputs:
+    def run_model(data: Any) -> DatasetOutputs:
       logits = np.eye(3, dtype=np.float32)[np.arange(data.num_examples) % 3]
       return {"logits": logits, "example_index": np.arange(data.num_examples)}
 
-    paths = task.predict(model, run, str(tmp_path))
+    paths = task.predict(model, run_model, str(tmp_path))
     assert [Path(path).name for path in paths[1::2]] == expected
     for path in paths[1::2]:
       rows = rows_of(Path(path))
@@ -175,12 +177,12 @@ def test_predictions_of_all_test_sets(archive: Path, model_config: ModelConfig, 
 
 def test_the_diagnostic_set_is_optional(model_config: ModelConfig, spm_model: str, tmp_path: Path) -> None:
   write_archive(tmp_path, ["MNLI"], num_rows=3)
-  task = make_task(model_config, config(spm_model, "MNLI", data_dir=str(tmp_path)))
+  task = make_task(model_config, make_config(spm_model, "MNLI", data_dir=str(tmp_path)))
 
-  def run(data: Any) -> DatasetOutputs:
+  def run_model(data: Any) -> DatasetOutputs:
     return {"logits": np.zeros([3, 3], np.float32), "example_index": np.arange(3)}
 
-  assert [Path(path).name for path in task.predict(task.build_model(), run, str(tmp_path))][1::2] == [
+  assert [Path(path).name for path in task.predict(task.build_model(), run_model, str(tmp_path))][1::2] == [
     "MNLI-m.tsv",
     "MNLI-mm.tsv",
   ]
@@ -192,16 +194,16 @@ def test_a_custom_task_takes_its_labels_from_the_training_file(
   train = tmp_path / "train.csv"
   train.write_text("text,label\na good one,yes\na bad one,no\nso so,maybe\n", encoding="utf-8")
   options = {"text_columns": "text", "train_file": str(train)}
-  task = make_task(model_config, config(spm_model, "custom", **options))
+  task = make_task(model_config, make_config(spm_model, "custom", **options))
   assert task.spec.labels == ("maybe", "no", "yes")
   # The run's config.json keeps them, so that later the file is not needed.
   settings = task.settings()
   assert settings["labels"] == "maybe,no,yes"
-  later = make_task(model_config, config(spm_model, "custom", text_columns="text", labels=settings["labels"]))
-  assert later.checkpoint_settings() == task.checkpoint_settings()
+  later_task = make_task(model_config, make_config(spm_model, "custom", text_columns="text", labels=settings["labels"]))
+  assert later_task.checkpoint_settings() == task.checkpoint_settings()
 
 
-BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+BAD_FLAGS: dict[str, tuple[str, dict[str, Any], str]] = {
   "no data_dir": ("CoLA", {}, "--data_dir is missing: the folder of CoLA's files"),
   "no such folder": ("CoLA", {"data_dir": "/nowhere"}, "--data_dir=/nowhere: neither /nowhere/CoLA/train.tsv nor /no"),
   "no such file": ("CoLA", {"train_file": "/nowhere.tsv"}, "--train_file=/nowhere.tsv: no such file"),
@@ -217,22 +219,22 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_the_diagnostic_set_cannot_be_evaluated(model_config: ModelConfig, spm_model: str) -> None:
   for options in ({"data_dir": "x"}, {"eval_file": "x"}):
     with pytest.raises(UserError, match="AX has no labels to evaluate with: give --do_predict"):
-      make_task(model_config, config(spm_model, "AX", **options)).evaluation_data()
+      make_task(model_config, make_config(spm_model, "AX", **options)).evaluation_data()
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", BAD_FLAGS)
 def test_bad_flags_give_an_error_of_one_line(model_config: ModelConfig, spm_model: str, case: str) -> None:
-  task_name, options, message = BAD[case]
+  task_name, options, message = BAD_FLAGS[case]
   with pytest.raises(UserError, match=message):
-    make_task(model_config, config(spm_model, task_name, **options)).training_data()
+    make_task(model_config, make_config(spm_model, task_name, **options)).training_data()
 
 
-def test_skipped_rows_are_reported(
+def test_a_warning_tells_of_skipped_rows(
   model_config: ModelConfig, spm_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   write_archive(tmp_path, ["QQP"], num_rows=300)
   edit(tmp_path / "QQP" / "train.tsv", 7, lambda line: "cut")
-  task = make_task(model_config, config(spm_model, "QQP", data_dir=str(tmp_path)))
+  task = make_task(model_config, make_config(spm_model, "QQP", data_dir=str(tmp_path)))
   assert len(task.cached_raw_examples("train")) == 1199
   assert "train.tsv: 1 lines have another number of columns and are skipped; the first one is line 7" in (
     capsys.readouterr().err

@@ -16,14 +16,15 @@ def passage(num_questions: int, rng: random.Random, sentences: list[str]) -> dic
   words = article.split()
   values: dict[str, Any] = {"article": article, "questions": [], "options": [], "answers": [], "id": "any.txt"}
   for _ in range(num_questions):
-    place = rng.randrange(len(words) - 3)
-    options = [*rng.sample(["zebra", "quartz", "violin", "monsoon"], 3), words[place + 2]]
+    index = rng.randrange(len(words) - 3)
+    answer = words[index + 2]
+    options = [*rng.sample(["zebra", "quartz", "violin", "monsoon"], 3), answer]
     rng.shuffle(options)
     values["questions"].append(
-      f"{words[place]} {words[place + 1]} _ ?" if rng.random() < 0.5 else "which word is there?"
+      f"{words[index]} {words[index + 1]} _ ?" if rng.random() < 0.5 else "which word is there?"
     )
     values["options"].append(options)
-    values["answers"].append("ABCD"[options.index(words[place + 2])])
+    values["answers"].append("ABCD"[options.index(answer)])
   return values
 
 

@@ -1,4 +1,4 @@
-"""Reading RACE's folders and JSON lines. Errors name the file and the line or question."""
+"""Tests of reading RACE's folders and JSON lines. Errors name the file and the line or question."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_folder_gives_the_level_for_any_file_name(tmp_path: Path) -> None:
   assert [level_of(question.id) for question in questions] == ["high", "middle", "high", ""]
 
 
-def test_all_find_passages_one_file_as_the_original_reads_them(tmp_path: Path) -> None:
+def test_all_passages_may_be_in_one_file_as_in_the_original(tmp_path: Path) -> None:
   (tmp_path / "high").mkdir()
   path = tmp_path / "high" / "all.txt"
   passages = [PASSAGE | {"id": "high7.txt"}, PASSAGE | {"id": "asc1.txt", "article": "Line\nbreaks."}]
@@ -70,12 +70,12 @@ def test_all_find_passages_one_file_as_the_original_reads_them(tmp_path: Path) -
   ]  # fmt: skip
   assert [level_of(question.id) for question in questions] == ["high"] * 4
   assert questions[2].article == "Line\nbreaks."
-  one = tmp_path / "all.txt"
-  one.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
-  assert read_questions([str(one)], with_answers=True)[1].id == "high7.txt-1"
+  single = tmp_path / "all.txt"  # outside of RACE's folders, with one passage
+  single.write_text(json.dumps(PASSAGE, indent=1), encoding="utf-8")
+  assert read_questions([str(single)], with_answers=True)[1].id == "high7.txt-1"
   with pytest.raises(UserError, match=r"line 1: question 1: id 'high7\.txt-0' is already used by .*7\.txt: question 1"):
     read_questions([write_passage(tmp_path), str(path)], with_answers=True)
-  for damage, message in (
+  for damaged_line, message in (
     ('{"id": }', r"all\.txt, line 5: not JSON \(.*, column 8\)"),
     (
       json.dumps(PASSAGE | {"answers": [None, "A"]}),
@@ -83,7 +83,7 @@ def test_all_find_passages_one_file_as_the_original_reads_them(tmp_path: Path) -
     ),
     (json.dumps(PASSAGE | {"id": 3}), r"all\.txt, line 5: \$\.id must be a text, it is 3"),
   ):
-    path.write_text(lines + "\n" + damage, encoding="utf-8", newline="")
+    path.write_text(lines + "\n" + damaged_line, encoding="utf-8", newline="")
     with pytest.raises(UserError, match=message):
       read_questions([str(path)], with_answers=True)
 
@@ -97,16 +97,16 @@ def test_predicting_needs_no_answers(tmp_path: Path) -> None:
 
 
 def test_json_lines_with_any_number_of_options(tmp_path: Path) -> None:
-  many = ROW | {"id": "many", "options": [str(n) for n in range(30)], "answer": 28}
-  letters = many | {"id": "letters", "answer": "Z"}
-  unnamed = {name: value for name, value in ROW.items() if name != "id"}
-  path = Path(write_rows(tmp_path, ROW, many, letters, unnamed))
+  many_options = ROW | {"id": "many", "options": [str(n) for n in range(30)], "answer": 28}
+  letter_answer = many_options | {"id": "letters", "answer": "Z"}
+  without_id = {name: value for name, value in ROW.items() if name != "id"}
+  path = Path(write_rows(tmp_path, ROW, many_options, letter_answer, without_id))
   path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n\n"))
   questions = read_questions([str(path)], with_answers=True)
   assert [(q.id, len(q.options), q.answer) for q in questions] == [
     ("one", 3, 2), ("many", 30, 28), ("letters", 30, 25), ("own.jsonl-7", 3, 2)
   ]  # fmt: skip
-  assert [option_name(place) for place in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
+  assert [option_name(index) for index in (0, 25, 26, 29)] == ["A", "Z", "27", "30"]
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,14 @@ def test_text_that_is_not_json_is_refused_with_line_and_column(tmp_path: Path) -
     read_questions([str(passage)], with_answers=True)
 
 
-def test_the_passages_of_a_folder(tmp_path: Path) -> None:
+def test_the_passages_of_a_folder_are_found(tmp_path: Path) -> None:
   root = made_up_race(tmp_path, 3, sets=("train",))
-  found = find_passages(f"{root}/train", "--x")
-  assert [Path(p).parts[-2:] for p in found] == [
+  paths = find_passages(f"{root}/train", "--x")
+  assert [Path(path).parts[-2:] for path in paths] == [
     (folder, f"{n}.txt") for folder in ("high", "middle") for n in range(3)
   ]
-  assert find_passages(f"{root}/train/high", "--x") == found[:3]
-  assert len(read_questions(found, with_answers=True)) == 12
+  assert find_passages(f"{root}/train/high", "--x") == paths[:3]
+  assert len(read_questions(paths, with_answers=True)) == 12
   with pytest.raises(UserError, match=r"--x: .*RACE holds neither middle/\*\.txt and high/\*\.txt nor \*\.txt"):
     find_passages(root, "--x")
 
@@ -191,8 +191,8 @@ def test_ids_are_stripped_like_those_of_a_predictions_file(tmp_path: Path) -> No
   row = {"article": "", "question": "", "options": ["a", "a"], "answer": 0}  # no passage, no question, equal options
   path.write_text(json.dumps(row | {"id": " a\u2028"}))
   assert [question.id for question in read_questions([str(path)], with_answers=True)] == ["a"]
-  for identity, message in ((" ", "'id' is empty"), ("a\nb", r"id 'a\\nb' has a tab or a line end")):
-    path.write_text(json.dumps(row | {"id": identity}))
+  for bad_id, message in ((" ", "'id' is empty"), ("a\nb", r"id 'a\\nb' has a tab or a line end")):
+    path.write_text(json.dumps(row | {"id": bad_id}))
     with pytest.raises(UserError, match=rf"a\.jsonl, line 1: {message}"):
       read_questions([str(path)], with_answers=True)
   for data, message in ((json.dumps(row).encode("utf-16"), "is UTF-16: save it"), (b"{}\r{}\r", "end in CR alone")):

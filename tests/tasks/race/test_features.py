@@ -1,4 +1,4 @@
-"""Sequences of options, compared with a simple loop."""
+"""Tests of the sequences of options, compared with those of a simple loop."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_m
   for question in questions:
     for option in question.options:
       tokens = examples.input_ids[examples.token_offsets[sequence] : examples.token_offsets[sequence + 1]].tolist()
-      pair = tokenizer.encode(with_option(question.text, option))[-15:]
-      kept = tokenizer.encode(question.article)[: 24 - 3 - len(pair)]
-      assert tokens == [2, *kept, 3, *pair, 3]
+      question_ids = tokenizer.encode(with_option(question.text, option))[-15:]
+      article_ids = tokenizer.encode(question.article)[: 24 - 3 - len(question_ids)]
+      assert tokens == [2, *article_ids, 3, *question_ids, 3]
       assert len(tokens) <= 24
       sequence += 1
   assert sequence == len(examples.sequence_lengths)
@@ -58,14 +58,14 @@ def test_the_article_is_truncated_at_its_end_and_the_question_at_its_start(spm_m
 def test_a_question_that_fills_the_sequence_leaves_no_room_for_the_article(spm_model: str) -> None:
   question = ChoiceQuestion("a", "the garden", "who watched the river and the bridge?", ("nobody", "the captain"), 0)
   examples = RaceFeaturizer(TokenizerConfig(spm_model), 9, 128)([question])
-  pair = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
-  assert examples.input_ids[:9].tolist() == [2, 3, *pair[-6:], 3]
+  question_ids = Tokenizer(spm_model).encode("who watched the river and the bridge? nobody")
+  assert examples.input_ids[:9].tolist() == [2, 3, *question_ids[-6:], 3]
 
 
-def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
+def test_concatenated_chunks_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
   questions = read_questions(find_passages(made_up_race(tmp_path, 4, sets=("dev",)) + "/dev", "--x"), with_answers=True)
-  make = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
-  whole, parts = make(questions), [make(questions[:5]), make(questions[5:])]
+  featurize = pickle.loads(pickle.dumps(RaceFeaturizer(TokenizerConfig(spm_model), 64, 32)))
+  whole, parts = featurize(questions), [featurize(questions[:5]), featurize(questions[5:])]
   np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
   np.testing.assert_array_equal(whole.sequence_lengths, np.concatenate([part.sequence_lengths for part in parts]))
 

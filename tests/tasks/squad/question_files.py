@@ -10,10 +10,12 @@ from typing import Any
 from tests.conftest import english_like_documents
 
 
-def qa(identity: str, question: str, context: str, *answers: str, is_impossible: bool | None = None) -> dict[str, Any]:
-  """Makes a question. Each answer is at its first occurrence in the paragraph."""
+def qa(
+  question_id: str, question: str, context: str, *answers: str, is_impossible: bool | None = None
+) -> dict[str, Any]:
+  """Makes a question. The offset of an answer is that of its first occurrence in the paragraph."""
   values: dict[str, Any] = {
-    "id": identity,
+    "id": question_id,
     "question": question,
     "answers": [{"text": answer, "answer_start": context.index(answer)} for answer in answers],
   }
@@ -31,9 +33,9 @@ def squad_file(path: Path, paragraphs: list[tuple[str, list[dict[str, Any]]]], v
 def made_up_squad(
   path: Path, num_questions: int, *, version_2: bool = False, seed: int = 0, max_sentences: int = 14
 ) -> str:
-  """Questions "N: what follows WORD here?" on made-up paragraphs; the answer is the two words after WORD.
+  """Writes made-up paragraphs with questions "N: what follows WORD here?". The answer is the two words after WORD.
 
-  In version 2 every third question asks for a word that the paragraph does not have.
+  In version 2, every third question is unanswerable: it asks about a word that the paragraph does not have.
   """
   rng = random.Random(seed)
   paragraphs: list[tuple[str, list[dict[str, Any]]]] = []
@@ -43,14 +45,14 @@ def made_up_squad(
     words = context.split()
     qas: list[dict[str, Any]] = []
     for _ in range(min(2, num_questions - number)):
-      place = rng.randrange(len(words) - 3)
-      answer = " ".join(words[place + 1 : place + 3])
+      index = rng.randrange(len(words) - 3)
+      answer = " ".join(words[index + 1 : index + 3])
       is_impossible = version_2 and number % 3 == 2
-      asked = "elephants" if is_impossible else words[place]
-      start = len(" ".join(words[: place + 1])) + 1
+      word = "elephants" if is_impossible else words[index]
+      start = len(" ".join(words[: index + 1])) + 1
       values: dict[str, Any] = {
         "id": f"q{number}",
-        "question": f"{number}: what follows {asked} here?",
+        "question": f"{number}: what follows {word} here?",
         "answers": [] if is_impossible else [{"text": answer, "answer_start": start}],
       }
       qas.append(values | ({"is_impossible": is_impossible} if version_2 else {}))

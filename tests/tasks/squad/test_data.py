@@ -1,4 +1,4 @@
-"""Reading SQuAD's files. Errors name the file, the JSON path and the question."""
+"""Tests of reading SQuAD's files. Errors name the file, the JSON path and the question."""
 
 from __future__ import annotations
 
@@ -58,30 +58,34 @@ def test_unanswerable_questions_of_v2(tmp_path: Path) -> None:
 
 
 def test_predicting_needs_no_answers_and_accepts_both_versions(tmp_path: Path) -> None:
-  bare = {"id": "a", "question": "When?"}
+  without_answers = {"id": "a", "question": "When?"}
   for version_2 in (False, True):
-    (question,) = read(write(tmp_path, bare), version_2=version_2, with_answers=False)
+    (question,) = read(write(tmp_path, without_answers), version_2=version_2, with_answers=False)
     assert (question.answers, question.is_impossible) == ((), False)
-  wrong = qa("a", "When?", CONTEXT, is_impossible=True) | {"answers": [{"text": "x", "answer_start": 99}]}
-  assert len(read(write(tmp_path, wrong), with_answers=False)) == 1
+  wrong_answer = qa("a", "When?", CONTEXT, is_impossible=True) | {"answers": [{"text": "x", "answer_start": 99}]}
+  assert len(read(write(tmp_path, wrong_answer), with_answers=False)) == 1
 
 
-def answer(text: str, start: Any) -> dict[str, Any]:
+def answers_field(text: str, start: Any) -> dict[str, Any]:
+  """The field of a question with one answer."""
   return {"answers": [{"text": text, "answer_start": start}]}
 
 
 BAD_QUESTIONS = [
   (
-    answer("1978", 23),
+    answers_field("1978", 23),
     r"answer_start 23 .* points at '978\.', but the answer is '1978', which the paragraph has at 22$",
   ),
-  (answer("1979", 22), r"points at '1978', but the answer is '1979', which the paragraph does not have$"),
-  (answer("1978", -26), r"question q1: answers\[0\]: answer_start -26 .* points at ''"),
-  (answer(" ", 4), r"question q1: answers\[0\]: the answer is empty"),
-  ({"answers": [*answer("it.", 45)["answers"], *answer("it.", 4500)["answers"]]}, r"answers\[1\]: answer_start 4500"),
+  (answers_field("1979", 22), r"points at '1978', but the answer is '1979', which the paragraph does not have$"),
+  (answers_field("1978", -26), r"question q1: answers\[0\]: answer_start -26 .* points at ''"),
+  (answers_field(" ", 4), r"question q1: answers\[0\]: the answer is empty"),
+  (
+    {"answers": [*answers_field("it.", 45)["answers"], *answers_field("it.", 4500)["answers"]]},
+    r"answers\[1\]: answer_start 4500",
+  ),
   ({"answers": [{"text": "1978"}]}, r"answers\[0\] lacks 'answer_start'"),
-  (answer("1978", "22"), r"answer_start must be a whole number, it is '22'"),
-  (answer("1978", True), r"answer_start must be a whole number, it is true"),
+  (answers_field("1978", "22"), r"answer_start must be a whole number, it is '22'"),
+  (answers_field("1978", True), r"answer_start must be a whole number, it is true"),
   ({"answers": []}, "question q1 has no answer: training and evaluation need one$"),
   ({"answers": "1978"}, "answers must be a list, it is '1978'"),
   (

@@ -1,4 +1,4 @@
-"""Windows of questions, compared with a simple loop, and offsets that return the exact answers."""
+"""Tests of the windows of questions, compared with a simple loop, and of the offsets of answers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tests.tasks.squad.question_files import made_up_squad
 CLS, SEP = 2, 3
 
 
-def plain_windows(num_tokens: int, room: int, stride: int) -> list[range]:
-  """Makes the windows one by one."""
+def make_windows(num_tokens: int, room: int, stride: int) -> list[range]:
+  """Makes the windows one by one, as ranges of tokens."""
   windows = [range(0, min(room, num_tokens))]
   while windows[-1].stop < num_tokens:
     start = windows[-1].start + min(room, stride)
@@ -63,18 +63,20 @@ def plain_windows(num_tokens: int, room: int, stride: int) -> list[range]:
   ],
 )
 def test_windows_and_maximum_context(num_tokens: int, room: int, stride: int) -> None:
-  windows = plain_windows(num_tokens, room, stride)
+  windows = make_windows(num_tokens, room, stride)
   starts = window_starts(num_tokens, room, stride)
   assert starts == [window.start for window in windows]
   best = max_context_windows(num_tokens, starts, room)
   for token in range(num_tokens):
-    scores = [
-      (min(token - w.start, w.stop - 1 - token) + 0.01 * len(w), -i) for i, w in enumerate(windows) if token in w
-    ]
-    assert best[token] == -max(scores)[1]
+    scores = {
+      index: min(token - window.start, window.stop - 1 - token) + 0.01 * len(window)
+      for index, window in enumerate(windows)
+      if token in window
+    }
+    assert best[token] == max(scores, key=lambda index: scores[index])  # max returns the first of equal windows
 
 
-def place(context: str, text: str) -> SquadAnswer:
+def make_answer(context: str, text: str) -> SquadAnswer:
   return SquadAnswer(text, context.index(text))
 
 
@@ -91,11 +93,15 @@ def questions() -> list[SquadQuestion]:
     SquadParagraph("t", " "),
   )
   return [
-    SquadQuestion("a", 0, "when did the teacher describe it?", first, (place(CONTEXT, "1999"),)),
-    SquadQuestion("b", 1, "how many letters were there in the whole village?", first, (place(CONTEXT, "12,500"),)),
-    SquadQuestion("c", 2, "?", first, (place(CONTEXT, "garden behind the house"), place(CONTEXT, "garden"))),
+    SquadQuestion("a", 0, "when did the teacher describe it?", first, (make_answer(CONTEXT, "1999"),)),
+    SquadQuestion(
+      "b", 1, "how many letters were there in the whole village?", first, (make_answer(CONTEXT, "12,500"),)
+    ),
+    SquadQuestion(
+      "c", 2, "?", first, (make_answer(CONTEXT, "garden behind the house"), make_answer(CONTEXT, "garden"))
+    ),
     SquadQuestion("d", 3, "who?", second, (), True),
-    SquadQuestion("e", 4, "where from?", second, (place(second.context, "paris"),)),
+    SquadQuestion("e", 4, "where from?", second, (make_answer(second.context, "paris"),)),
     SquadQuestion("f", 5, "nothing?", empty, (), True),
   ]
 
@@ -105,9 +111,9 @@ def featurizer(spm_model: str, **changes: int) -> SquadFeaturizer:
   return SquadFeaturizer(TokenizerConfig(spm_model), **settings)
 
 
-# Characters that no token has: zero-width ones, a byte-order mark, control characters, accents of their own.
-UNWRITTEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
-word = st.lists(st.sampled_from((*UNWRITTEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", ".")), min_size=1, max_size=5)
+# Characters that belong to no token: zero-width ones, a byte-order mark, control characters, a combining accent.
+WITHOUT_TOKEN = ("\u200b", "\u200d", "\u200e", "\ufeff", "\x00", "\x01", "\x7f", "\u0301")
+word = st.lists(st.sampled_from((*WITHOUT_TOKEN, "the", "Ávila", "1999", "ﷺ", "½", "ß", ".")), min_size=1, max_size=5)
 
 
 @settings(
@@ -120,8 +126,8 @@ def test_answers_of_whole_words_are_returned_exactly(
   context = gap.join(words)
   first = data.draw(st.integers(0, len(words) - 1))
   last = data.draw(st.integers(first, len(words) - 1))
-  is_written = [bool(set(words[i]).difference(*UNWRITTEN)) for i in (first, last)]
-  assume(all(is_written))  # a word of such characters alone has no token
+  # A word of such characters alone has no token.
+  assume(all(set(words[index]).difference(*WITHOUT_TOKEN) for index in (first, last)))
   start = sum(len(text) + len(gap) for text in words[:first])
   answer = SquadAnswer(gap.join(words[first : last + 1]), start)
   tokens = load_tokenizer(TokenizerConfig(spm_model), OffsetTokenizer).encode_with_offsets(context)
@@ -132,14 +138,14 @@ def test_answers_of_whole_words_are_returned_exactly(
 def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQuestion]) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   examples = featurizer(spm_model)(questions)
-  number = 0
+  row = 0
   for question in questions:
     query = tokenizer.encode(question.text)[:8]
     ids, starts, ends = tokenizer.encode_with_offsets(question.paragraph.context)
-    windows = plain_windows(len(ids), 30 - 3 - len(query), 7)
-    best = max_context_windows(len(ids), [w.start for w in windows], 30 - 3 - len(query))
+    windows = make_windows(len(ids), 30 - 3 - len(query), 7)
+    best = max_context_windows(len(ids), [window.start for window in windows], 30 - 3 - len(query))
     for index, window in enumerate(windows):
-      tokens = slice(examples.token_offsets[number], examples.token_offsets[number + 1])
+      tokens = slice(examples.token_offsets[row], examples.token_offsets[row + 1])
       part = slice(window.start, window.stop)
       assert examples.input_ids[tokens].tolist() == [CLS, *query, SEP, *ids[part], SEP]
       outside = [0] * (len(query) + 2)
@@ -148,11 +154,11 @@ def test_every_window_equals_a_plain_loop(spm_model: str, questions: list[SquadQ
         P_MASK: [0, *[1] * (len(query) + 1), *[0] * len(window), 1],
         CHAR_STARTS: [*outside, *starts[part], 0],
         CHAR_ENDS: [*outside, *ends[part], 0],
-        IS_MAX_CONTEXT: [*outside, *(int(best[t] == index) for t in window), 0],
+        IS_MAX_CONTEXT: [*outside, *(int(best[token] == index) for token in window), 0],
       }
-      assert examples.labels[QUESTION_INDEX][number] == question.index
-      number += 1
-  assert number == examples.num_examples
+      assert examples.labels[QUESTION_INDEX][row] == question.index
+      row += 1
+  assert row == examples.num_examples
   assert examples.sequence_lengths.max() == 30
   assert min(np.bincount(examples.labels[QUESTION_INDEX])[:3]) > 5
 
@@ -162,7 +168,7 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
 ) -> None:
   examples = featurizer(spm_model)(questions)
   labels = examples.labels
-  seen = set()
+  questions_with_answer = set()
   for window in range(examples.num_examples):
     question = questions[labels[QUESTION_INDEX][window]]
     begin, end = examples.token_offsets[window : window + 2]
@@ -175,23 +181,23 @@ def test_labels_mark_the_first_answer_in_windows_that_contain_it(
           answer.text
         )
     else:
-      seen.add(question.id)
+      questions_with_answer.add(question.id)
       assert question.paragraph.context[starts[first] : ends[last]] == question.answers[0].text
       assert examples.token_features[P_MASK][begin + first] == examples.token_features[P_MASK][begin + last] == 0
-  assert seen == {"a", "b", "c", "e"}
+  assert questions_with_answer == {"a", "b", "c", "e"}
   assert gold_texts(questions, examples) == {0: "1999", 1: "12,500", 2: "garden behind the house", 4: "paris"}
 
 
 def test_every_token_has_maximum_context_in_exactly_one_window(spm_model: str, questions: list[SquadQuestion]) -> None:
   examples = featurizer(spm_model)(questions)
   windows = np.repeat(np.arange(examples.num_examples), examples.sequence_lengths)
-  of_question = examples.labels[QUESTION_INDEX][windows]
-  best = examples.token_features[IS_MAX_CONTEXT] == 1
+  question_indices = examples.labels[QUESTION_INDEX][windows]
+  is_best = examples.token_features[IS_MAX_CONTEXT] == 1
   tokenizer = OffsetTokenizer(spm_model)
   for question in questions:
     tokens = tokenizer.encode_with_offsets(question.paragraph.context)
-    found = sorted(examples.token_features[CHAR_STARTS][best & (of_question == question.index)].tolist())
-    assert found == tokens.starts.tolist()
+    char_starts = examples.token_features[CHAR_STARTS][is_best & (question_indices == question.index)]
+    assert sorted(char_starts.tolist()) == tokens.starts.tolist()
 
 
 def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> None:
@@ -201,17 +207,17 @@ def test_answers_that_end_inside_a_token_are_labelled_with_the_whole_token() -> 
   assert answer_tokens(tokens, SquadAnswer("th on", 7)) == (2, 3)
   assert answer_tokens(tokens, SquadAnswer(" sixth ", 3)) == (1, 2)
   assert answer_tokens(tokens, SquadAnswer("the", 0)) == (0, 0)
-  assert answer_tokens(tokens, SquadAnswer(" ", 3)) == (1, 1)  # no token of its own: the next one
+  assert answer_tokens(tokens, SquadAnswer(" ", 3)) == (1, 1)  # no token overlaps with it, so the next one
   assert answer_tokens(tokens, SquadAnswer("!", 13)) == (3, 3)
-  nothing = np.zeros(0, np.int32)
-  assert answer_tokens(TokensWithOffsets(nothing, nothing, nothing), SquadAnswer("x", 0)) is None
+  empty = np.zeros(0, np.int32)
+  assert answer_tokens(TokensWithOffsets(empty, empty, empty), SquadAnswer("x", 0)) is None
 
 
-def test_chunks_concatenated_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
+def test_concatenated_chunks_equal_the_whole(spm_model: str, tmp_path: Path) -> None:
   path = made_up_squad(tmp_path / "squad.json", 21)
   questions = read_questions([path], version_2=False, with_answers=True)
-  make = pickle.loads(pickle.dumps(featurizer(spm_model)))
-  whole, parts = make(questions), [make(questions[:9]), make(questions[9:])]
+  featurize = pickle.loads(pickle.dumps(featurizer(spm_model)))
+  whole, parts = featurize(questions), [featurize(questions[:9]), featurize(questions[9:])]
   np.testing.assert_array_equal(whole.input_ids, np.concatenate([part.input_ids for part in parts]))
   for name, values in whole.labels.items():
     np.testing.assert_array_equal(values, np.concatenate([part.labels[name] for part in parts]))
@@ -226,7 +232,7 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
 @pytest.mark.parametrize(
-  ("name", "version_2", "cut"),
+  ("name", "version_2", "num_unaligned"),
   [
     ("squad_v1.1_train_subset", False, 42),
     ("xquad.en", False, 1),
@@ -235,21 +241,21 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
   ],
 )
 def test_gold_answers_of_real_data_are_returned_unless_they_end_inside_a_word(
-  name: str, version_2: bool, cut: int
+  name: str, version_2: bool, num_unaligned: int
 ) -> None:
   data = Path(os.environ["ALBERT_DATA_DIR"])
   questions = read_questions([str(data / "squad" / f"{name}.json")], version_2=version_2, with_answers=True)
   vocabulary = str(data / "vocab" / "30k-clean.model")
   golds = gold_texts(questions, SquadFeaturizer(TokenizerConfig(vocabulary), 384, 64, 128)(questions))
-  answered = [q for q in questions if q.answers]
-  assert len(golds) == len(answered)
-  wrong = [
-    (q.answers[0], golds[q.index], q.paragraph.context)
-    for q in answered
-    if evaluate_v1({q.id: [q.answers[0].text]}, {q.id: golds[q.index]})["exact"] < 100
+  answerable = [question for question in questions if question.answers]
+  assert len(golds) == len(answerable)
+  unaligned = [
+    (question.answers[0], golds[question.index], question.paragraph.context)
+    for question in answerable
+    if evaluate_v1({"id": [question.answers[0].text]}, {"id": golds[question.index]})["exact"] < 100
   ]
-  assert len(wrong) == cut
-  for answer, found, context in wrong:
+  assert len(unaligned) == num_unaligned
+  for answer, label_text, context in unaligned:
     end = answer.start + len(answer.text)
-    assert answer.text in found
+    assert answer.text in label_text
     assert context[answer.start - 1 : answer.start + 1].isalnum() or context[end - 1 : end + 1].isalnum()

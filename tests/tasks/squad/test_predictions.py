@@ -1,4 +1,4 @@
-"""Answers from scores, compared with a search over all spans; the official files; thresholds; averages."""
+"""Tests of answers from scores, compared with a search over all spans; of official files, thresholds and averages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def examples(spm_model: str, questions: list[SquadQuestion]) -> TokenizedExample
   return SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
 
 
-def spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
-  """Yields every span of a window that may be an answer."""
+def allowed_spans(examples: TokenizedExamples, window: int) -> list[tuple[int, int]]:
+  """Returns every span of a window that may be an answer, as positions of its first and its last token."""
   tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
-  mask, best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
-  places = [i for i in range(1, len(mask)) if not mask[i]]
-  return [(i, j) for i in places for j in places if i <= j < i + MAX_LENGTH and best[i]]
+  mask, is_best = examples.token_features[P_MASK][tokens], examples.token_features[IS_MAX_CONTEXT][tokens]
+  positions = [i for i in range(1, len(mask)) if not mask[i]]
+  return [(i, j) for i in positions for j in positions if i <= j < i + MAX_LENGTH and is_best[i]]
 
 
 def text_of(examples: TokenizedExamples, questions: list[SquadQuestion], window: int, span: tuple[int, int]) -> str:
@@ -48,27 +48,32 @@ def text_of(examples: TokenizedExamples, questions: list[SquadQuestion], window:
   return questions[examples.labels["question_index"][window]].paragraph.context[start:end]
 
 
-def best_texts(scored: list[tuple[float, str]], count: int) -> list[tuple[str, float]]:
-  """Returns the best score of each text, sorted, without empty texts."""
+def best_texts(scored_texts: list[tuple[float, str]], count: int) -> list[tuple[str, float]]:
+  """Returns the `count` best texts with the best score of each, best first. Empty texts are left out."""
   best: dict[str, float] = {}
-  for score, text in scored:
+  for score, text in scored_texts:
     if text:
       best[text] = max(score, best.get(text, -math.inf))
   return sorted(best.items(), key=lambda item: -item[1])[:count]
 
 
-def check(found: SquadPredictions, expected: dict[str, list[tuple[str, float]]], kind: str) -> None:
-  assert list(found.nbest) == list(expected)
-  for question, entries in found.nbest.items():
+def assert_same_answers(
+  predictions: SquadPredictions, expected: dict[str, list[tuple[str, float]]], score_kind: str
+) -> None:
+  """Compares the n best answers, their scores and their probabilities with question -> (text, score) of each."""
+  assert list(predictions.nbest) == list(expected)
+  for question, entries in predictions.nbest.items():
     assert [entry["text"] for entry in entries] == [text for text, _ in expected[question]]
     scores = [score for _, score in expected[question]]
-    assert [entry[f"start_{kind}"] + entry[f"end_{kind}"] for entry in entries] == pytest.approx(scores, abs=1e-5)
+    assert [entry[f"start_{score_kind}"] + entry[f"end_{score_kind}"] for entry in entries] == pytest.approx(
+      scores, abs=1e-5
+    )
     exponentials = [math.exp(score - max(scores)) for score in scores]
     probabilities = [value / sum(exponentials) for value in exponentials]
     assert [entry["probability"] for entry in entries] == pytest.approx(probabilities, abs=1e-6)
 
 
-def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
+def test_v1_finds_the_best_of_all_spans(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
   rng = np.random.default_rng(0)
   order = np.arange(examples.num_examples)
   assert examples.num_examples > 2 * len(questions)
@@ -77,36 +82,36 @@ def test_the_best_of_all_spans_for_v1(examples: TokenizedExamples, questions: li
   expected = {}
   for question in questions:
     windows = np.flatnonzero(examples.labels["question_index"] == question.index)
-    scored = [
-      (float(starts[w, i] + ends[w, j]), text_of(examples, questions, w, (i, j)))
-      for w in windows
-      for i, j in spans(examples, w)
+    scored_texts = [
+      (float(starts[window, i] + ends[window, j]), text_of(examples, questions, window, (i, j)))
+      for window in windows
+      for i, j in allowed_spans(examples, window)
     ]
-    expected[question.id] = best_texts(scored, 6)
-  found = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_LENGTH)
-  check(found, expected, "logit")
-  assert found.answers() == {question: entries[0][0] for question, entries in expected.items()}
+    expected[question.id] = best_texts(scored_texts, 6)
+  predictions = predictions_v1(questions, outputs, examples, n_best_size=6, max_answer_length=MAX_LENGTH)
+  assert_same_answers(predictions, expected, "logit")
+  assert predictions.answers() == {question: entries[0][0] for question, entries in expected.items()}
   for question in questions:
-    assert found.answers()[question.id] in question.paragraph.context
+    assert predictions.answers()[question.id] in question.paragraph.context
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: int) -> None:
-  """The token ▁ in front of an unknown character: "letter" and "letter " are one answer."""
+  """Before an unknown character there is a token ▁. So two spans give the answer "letter", which counts once."""
   questions = [SquadQuestion("q", 0, "what?", SquadParagraph("t", "nobody sold the letter \u6771"))]
   examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   space = int(np.flatnonzero(examples.input_ids == Tokenizer(spm_model).pieces.index("▁"))[-1])
   assert examples.input_ids[space + 1 :].tolist() == [UNK_ID, SEP_ID]
   first = int(np.flatnonzero(examples.token_features[CHAR_STARTS] == 16)[0])
   scores = {(first, space): 3.0, (first, space - 1): 2.0, (first, space + 1): 1.0}
-  length = {"n_best_size": 3, "max_answer_length": 9}
+  limits = {"n_best_size": 3, "max_answer_length": 9}
   if version == 1:
     starts, ends = np.full((2, 1, 40), -99, np.float32)
     starts[0, first] = 0
     for (_, end), score in scores.items():
       ends[0, end] = score
     outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": starts, "end_logits": ends}
-    found = predictions_v1(questions, outputs, examples, **length)
+    predictions = predictions_v1(questions, outputs, examples, **limits)
   else:
     outputs = {
       EXAMPLE_INDEX: np.zeros(1, int),
@@ -116,17 +121,17 @@ def test_a_token_of_one_space_is_not_part_of_an_answer(spm_model: str, version: 
       "end_positions": np.array([[[end for _, end in scores]]]),
       "null_logits": np.zeros(1, np.float32),
     }
-    found = predictions_v2(questions, outputs, examples, **length)
-  best, *others = found.nbest["q"]
-  assert (best["text"], others[0]["text"]) == ("letter", "letter \u6771")
+    predictions = predictions_v2(questions, outputs, examples, **limits)
+  best, second, *_ = predictions.nbest["q"]
+  assert (best["text"], second["text"]) == ("letter", "letter \u6771")
   assert best["probability"] > math.exp(3) / (math.exp(3) + math.exp(1)) - 1e-6
-  assert all(entry["text"] == entry["text"].strip() for entry in found.nbest["q"])
+  assert all(entry["text"] == entry["text"].strip() for entry in predictions.nbest["q"])
 
 
-def beams(
+def make_beams(
   examples: TokenizedExamples, rng: np.random.Generator, num_starts: int, num_ends: int
 ) -> dict[str, np.ndarray]:
-  """Random beams over all 40 places, also those that no answer may have, and those beyond a short window."""
+  """Makes random beams over all 40 positions. Some of them are no part of the paragraph, or beyond a short window."""
   shape = (examples.num_examples, num_starts)
   return {
     EXAMPLE_INDEX: np.arange(examples.num_examples),
@@ -138,27 +143,27 @@ def beams(
   }
 
 
-def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
-  outputs = beams(examples, np.random.default_rng(1), 2, 1)
+def test_v2_keeps_the_beams_that_are_allowed_spans(examples: TokenizedExamples, questions: list[SquadQuestion]) -> None:
+  outputs = make_beams(examples, np.random.default_rng(1), 2, 1)
   expected, odds = {}, {}
   for question in questions:
-    scored = []
+    scored_texts = []
     windows = np.flatnonzero(examples.labels["question_index"] == question.index)
-    odds[question.id] = float(min(outputs["null_logits"][w] for w in windows))
-    for w in windows:
-      allowed = set(spans(examples, w))
-      for k, start in enumerate(outputs["start_positions"][w]):
-        for m, end in enumerate(outputs["end_positions"][w, k]):
-          if (start, end) in allowed:
-            score = outputs["start_log_probs"][w, k] + outputs["end_log_probs"][w, k, m]
-            scored.append((float(score), text_of(examples, questions, w, (start, end))))
-    expected[question.id] = best_texts(scored, 4)
-  found = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
-  check(found, expected, "log_prob")
-  assert found.null_odds == odds
-  assert {len(entries) for entries in found.nbest.values()} > {4}  # and fewer, where few beams are valid
+    odds[question.id] = float(min(outputs["null_logits"][window] for window in windows))
+    for window in windows:
+      spans = set(allowed_spans(examples, window))
+      for k, start in enumerate(outputs["start_positions"][window]):
+        for m, end in enumerate(outputs["end_positions"][window, k]):
+          if (start, end) in spans:
+            score = outputs["start_log_probs"][window, k] + outputs["end_log_probs"][window, k, m]
+            scored_texts.append((float(score), text_of(examples, questions, window, (start, end))))
+    expected[question.id] = best_texts(scored_texts, 4)
+  predictions = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  assert_same_answers(predictions, expected, "log_prob")
+  assert predictions.null_odds == odds
+  assert {len(entries) for entries in predictions.nbest.values()} > {4}  # some questions have fewer allowed beams
   threshold = float(np.median(list(odds.values())))
-  answers = found.answers(threshold)
+  answers = predictions.answers(threshold)
   assert {q for q, answer in answers.items() if not answer} >= {q for q, value in odds.items() if value > threshold}
   assert {q: a for q, a in answers.items() if a} == {
     q: expected[q][0][0] for q, value in odds.items() if value <= threshold and expected[q]
@@ -168,10 +173,10 @@ def test_the_valid_beams_for_v2(examples: TokenizedExamples, questions: list[Squ
 def test_only_questions_with_windows_in_the_outputs_are_answered(
   examples: TokenizedExamples, questions: list[SquadQuestion]
 ) -> None:
-  outputs = beams(examples, np.random.default_rng(1), 9, 8)
+  outputs = make_beams(examples, np.random.default_rng(1), 9, 8)
   rows = np.flatnonzero(np.isin(examples.labels["question_index"], [3, 7]))
-  some = {name: values[rows] for name, values in outputs.items()}
-  part = predictions_v2(questions, some, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
+  some_outputs = {name: values[rows] for name, values in outputs.items()}
+  part = predictions_v2(questions, some_outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
   whole = predictions_v2(questions, outputs, examples, n_best_size=4, max_answer_length=MAX_LENGTH)
   assert list(part.nbest) == ["q3", "q7"]
   assert all(part.nbest[question] == whole.nbest[question] for question in part.nbest)
@@ -182,38 +187,44 @@ def test_a_paragraph_without_tokens_has_no_answer(spm_model: str) -> None:
   examples = SquadFeaturizer(TokenizerConfig(spm_model), 40, 12, 11)(questions)
   logits = np.zeros((1, 40), np.float32)
   outputs = {EXAMPLE_INDEX: np.zeros(1, int), "start_logits": logits, "end_logits": logits}
-  found = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
-  assert (found.nbest, found.answers()) == ({"q": []}, {"q": ""})
+  predictions = predictions_v1(questions, outputs, examples, n_best_size=3, max_answer_length=5)
+  assert (predictions.nbest, predictions.answers()) == ({"q": []}, {"q": ""})
 
 
-def entry(text: str, probability: float) -> dict[str, object]:
+def make_entry(text: str, probability: float) -> dict[str, object]:
   return {"text": text, "probability": probability}
 
 
 def test_probabilities_and_null_odds_are_averaged() -> None:
-  first = SquadPredictions({"a": [entry("x", 0.6), entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
-  second = SquadPredictions({"a": [entry("y", 0.7), entry("z", 0.3)], "b": [entry("w", 1.0)]}, {"a": -2.0, "b": 4.0})
-  found = average_predictions([first, second])
-  assert [(e["text"], e["probability"]) for e in found.nbest["a"]] == [("y", 0.55), ("x", 0.3), ("z", 0.15)]
-  assert found.null_odds == {"a": -0.5, "b": 1.0}
-  assert found.answers() == {"a": "y", "b": ""}
-  assert found.answers(1.0) == {"a": "y", "b": "w"}
+  first = SquadPredictions({"a": [make_entry("x", 0.6), make_entry("y", 0.4)], "b": []}, {"a": 1.0, "b": -2.0})
+  second = SquadPredictions(
+    {"a": [make_entry("y", 0.7), make_entry("z", 0.3)], "b": [make_entry("w", 1.0)]}, {"a": -2.0, "b": 4.0}
+  )
+  average = average_predictions([first, second])
+  assert [(entry["text"], entry["probability"]) for entry in average.nbest["a"]] == [
+    ("y", 0.55),
+    ("x", 0.3),
+    ("z", 0.15),
+  ]
+  assert average.null_odds == {"a": -0.5, "b": 1.0}
+  assert average.answers() == {"a": "y", "b": ""}
+  assert average.answers(1.0) == {"a": "y", "b": "w"}
   assert average_predictions([first]).answers() == first.answers()
 
 
 def test_different_questions_or_versions_are_not_averaged() -> None:
-  one = SquadPredictions({"a": [], "b": []})
+  predictions = SquadPredictions({"a": [], "b": []})
   with pytest.raises(UserError, match=r"members 1 and 2 of the ensemble answer different questions \(for example b\)"):
-    average_predictions([one, SquadPredictions({"a": []})])
+    average_predictions([predictions, SquadPredictions({"a": []})])
   with pytest.raises(UserError, match="members 1 and 2 of the ensemble are for different SQuAD versions"):
-    average_predictions([one, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
+    average_predictions([predictions, SquadPredictions({"a": [], "b": []}, {"a": 0.0, "b": 0.0})])
 
 
-def test_the_official_files(tmp_path: Path) -> None:
-  predictions = SquadPredictions({"a": [entry("é", 1.0)], "b": [entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
-  written = squad_predictions.write(str(tmp_path), "", predictions, 0.0)
+def test_the_official_files_are_written_and_read(tmp_path: Path) -> None:
+  predictions = SquadPredictions({"a": [make_entry("é", 1.0)], "b": [make_entry("w", 1.0)]}, {"a": -1.0, "b": 0.5})
+  paths = squad_predictions.write(str(tmp_path), "", predictions, 0.0)
   names = ["predictions.json", "nbest_predictions.json", "null_odds.json"]
-  assert [Path(path).name for path in written] == names
+  assert [Path(path).name for path in paths] == names
   assert [json.loads((tmp_path / name).read_text()) for name in names] == [
     {"a": "é", "b": ""}, predictions.nbest, {"a": -1.0, "b": 0.5}
   ]  # fmt: skip
