@@ -24,7 +24,7 @@ def hold_out(
   Args:
     rows: two or more rows.
     share: the share of the rows to evaluate on, between 0 and 1.
-    seed: of the random choice.
+    seed: seed of the random choice.
     order: a label or a number for each row. The held-out rows have about the same shares of labels, or the same
       distribution of numbers, as all rows.
     groups: the group of each row. Rows of one group stay together, such as questions about one paragraph.
@@ -34,7 +34,7 @@ def hold_out(
   """
   if not 0 < share < 1:
     raise UserError(f"eval_share={share}: give a share between 0 and 1, or 0 to train on all rows")
-  count = max(1, round(share * len(rows)))
+  num_held_out = max(1, round(share * len(rows)))
   rng = np.random.default_rng(seed)
   if len(groups):
     names = list(dict.fromkeys(groups))
@@ -42,15 +42,17 @@ def hold_out(
     sizes = dict.fromkeys(names, 0)
     for name in groups:
       sizes[name] += 1
-    before = np.cumsum([0, *(sizes[name] for name in shuffled)])
-    # At least one group is trained on.
-    chosen = {name for name, start in zip(shuffled[:-1], before, strict=False) if start < count}
-    held_out = {i for i, name in enumerate(groups) if name in chosen}
+    # Number of rows in the groups before each group. Groups are held out until there are num_held_out rows.
+    rows_before = np.cumsum([0, *(sizes[name] for name in shuffled)])
+    # The last group is not held out, so that at least one group is trained on.
+    held_out_groups = {name for name, start in zip(shuffled[:-1], rows_before, strict=False) if start < num_held_out}
+    held_out = {i for i, name in enumerate(groups) if name in held_out_groups}
   else:
     permutation = rng.permutation(len(rows))
     if len(order):
       permutation = np.array(sorted(permutation, key=lambda i: order[i]))
-    positions = ((np.arange(count) + 0.5) * len(rows) / count).astype(int)
+    # With `order`, rows at equal distances in this order have about the same distribution as all rows.
+    positions = ((np.arange(num_held_out) + 0.5) * len(rows) / num_held_out).astype(int)
     held_out = {int(i) for i in permutation[positions]}
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
