@@ -1,0 +1,94 @@
+"""Runs the Python blocks of docs/estimator.md, and the examples in the docstrings of Estimator and the tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import importlib
+import importlib.util
+import shutil
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+import albert
+from albert.config.model import ModelConfig
+from albert.data.tables import read_header, read_table
+from tests.conftest import english_like_documents
+from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
+from tests.docs.blocks import ROOT, blocks
+from tests.golden.make_tiny_albert import random_weights
+from tests.synthetic import TINY_MODEL, write_shards
+
+GUIDE = ROOT / "docs" / "estimator.md"
+# The blocks run in order, and may use the names of earlier ones.
+NUM_BLOCKS = 11
+
+
+class Frame:
+  """Stands for a frame where pandas is not installed: columns by name, and the first rows."""
+
+  def __init__(self, columns: dict[str, list[str]]):
+    self.columns = list(columns)
+    self._columns = columns
+
+  def __getitem__(self, key: Any) -> Any:
+    if isinstance(key, slice):
+      return Frame({name: values[key] for name, values in self._columns.items()})
+    return np.array(self._columns[key], object)
+
+
+def small_pandas() -> types.ModuleType:
+  module = types.ModuleType("pandas")
+  module.read_csv = lambda path: Frame(read_table(path, read_header(path)).columns)  # type: ignore[attr-defined]
+  return module
+
+
+def write_weights(directory: Path, vocabulary: str) -> None:
+  """Weights as they are downloaded from Hugging Face, with a small model."""
+  pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
+  config: ModelConfig = dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=512)
+  write_huggingface(directory, config, huggingface_tensors(random_weights(config, 3)))
+  shutil.copyfile(vocabulary, directory / "spiece.model")
+
+
+@pytest.fixture(scope="module")
+def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
+  """The namespace of all blocks, in a directory with the files that they read."""
+  directory = tmp_path_factory.mktemp("guide")
+  (directory / "downloads").mkdir()
+  write_weights(directory / "downloads" / "albert_base", spm_model)
+  sentences = [sentence for document in english_like_documents(3, seed=1) for sentence in document][:20]
+  rows = [f'"{sentence}",{("praise", "complaint")[n % 2]}' for n, sentence in enumerate(sentences)]
+  (directory / "reviews.csv").write_text("\n".join(["comment,kind", *rows]) + "\n")
+  (path,) = write_shards(directory / "shards", [8])
+  for split in ("train", "eval"):
+    shutil.copyfile(path, directory / "shards" / f"{split}-00.tfrecord")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(directory)
+    if importlib.util.find_spec("pandas") is None:
+      patch.setitem(sys.modules, "pandas", small_pandas())
+    yield {}
+
+
+@pytest.mark.parametrize("number", range(NUM_BLOCKS))
+def test_guide(number: int, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+  texts = [block.text for block in blocks(GUIDE) if block.language == "python"]
+  assert len(texts) == NUM_BLOCKS
+  exec(compile(texts[number], f"{GUIDE.name}, block {number}", "exec"), namespace)
+  printed = capsys.readouterr().out
+  assert printed or "print(" not in texts[number]
+  if "except albert.UserError" in texts[number]:
+    assert f"```\n{printed}```" in GUIDE.read_text()  # what the page says that the block prints
+
+
+@pytest.mark.parametrize("module", ["estimator", "tasks.definitions", "tasks.question_definitions"])
+def test_docstring_examples(module: str, namespace: dict[str, Any]) -> None:
+  failures, tried = doctest.testmod(importlib.import_module(f"albert.{module}"), extraglobs={"albert": albert})
+  assert tried
+  assert failures == 0
