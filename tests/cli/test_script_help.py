@@ -45,19 +45,19 @@ def test_a_recipe_is_valid_in_every_section(path: Path):
 
 def test_the_papers_pretraining_recipe_has_the_papers_numbers():
   # ALBERT, section 4.1: LAMB, learning rate 0.00176, batch 4096, 125,000 steps.
-  recipe = json.loads(next(p for p in RECIPES if p.stem == "pretraining_albert").read_text())
+  recipe = json.loads(next(path for path in RECIPES if path.stem == "pretraining_albert").read_text())
   assert recipe["optimizer"]["optimizer"] == "lamb"
   assert recipe["optimizer"]["learning_rate"] == 0.00176
   assert (recipe["train"]["train_batch_size"], recipe["train"]["num_train_steps"]) == (4096, 125000)
 
 
-def defaults(task: str, **given: object) -> dict[str, str]:
+def shown_defaults(task: str, **given_flags: object) -> dict[str, str]:
   """Flag -> the default that --help shows if these flags are on the command line, too."""
-  return {flag.name: flag.default for flag in script_help.make_page(task, given).flags}
+  return {flag.name: flag.default for flag in script_help.make_page(task, given_flags).flags}
 
 
 @pytest.mark.parametrize(
-  ("task", "given", "expected"),
+  ("task", "given_flags", "expected"),
   [
     ("squad", {}, {"optimizer": "adamw", "learning_rate": "5e-05", "train_batch_size": "48", "recipe": "squad_v1"}),
     ("squad", {"version_2_with_negative": True}, {"learning_rate": "3e-05", "num_train_steps": "8144"}),
@@ -73,21 +73,21 @@ def defaults(task: str, **given: object) -> dict[str, str]:
     ("pretraining", {"recipe": "pretraining_demo"}, {"learning_rate": "0.01", "hidden_size": "128"}),
   ],
 )
-def test_help_shows_the_defaults_that_the_command_would_use(task, given, expected):
-  found = defaults(task, **given)
-  assert {name: found[name] for name in expected} == expected
+def test_help_shows_the_defaults_that_the_command_would_use(task, given_flags, expected):
+  defaults = shown_defaults(task, **given_flags)
+  assert {name: defaults[name] for name in expected} == expected
 
 
 def test_help_of_finetuning_shows_no_default_of_pretraining():
   for task in ("classifier", "squad", "race"):
-    assert not {"0.00176", "4096", "125000", "3125"} & set(defaults(task).values())
+    assert not {"0.00176", "4096", "125000", "3125"} & set(shown_defaults(task).values())
 
 
 def test_help_shows_the_settings_of_the_run_in_output_dir(tmp_path):
   (tmp_path / "checkpoints" / "step-7").mkdir(parents=True)
   values = {"task": "race", "optimizer": {"learning_rate": 0.25}, "train": {"num_train_steps": 7}}
   (tmp_path / "config.json").write_text(json.dumps(values))
-  assert defaults("race", output_dir=str(tmp_path))["learning_rate"] == "0.25"
+  assert shown_defaults("race", output_dir=str(tmp_path))["learning_rate"] == "0.25"
   page = script_help.make_page("race", {"output_dir": str(tmp_path)})
   assert f"Defaults are the values of the run in {tmp_path}." in page.notes
 
@@ -96,5 +96,5 @@ def test_help_shows_the_settings_of_the_run_in_output_dir(tmp_path):
 def test_every_flag_is_listed_once_and_under_a_heading(task):
   page = script_help.make_page(task, {})
   assert len({flag.name for flag in page.flags}) == len(page.flags)
-  shown = render("run_x.py", "", page)
-  assert [line[:-1] for line in shown.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
+  help_text = render("run_x.py", "", page)
+  assert [line[:-1] for line in help_text.splitlines() if line[:-1] in GROUPS] == list(GROUPS)

@@ -1,4 +1,4 @@
-"""Flags: their ranges, and the warning for a flag that is given twice."""
+"""Flags: the ranges of their values, and the warning for a flag that is given twice."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from albert.config.ranges import Range
 
 
 @pytest.fixture
-def defined():
-  """Defines a flag of each kind for the time of a test."""
+def example_flags():
+  """Defines a flag of each type during a test."""
   command_flags.define("int", "a_count", None, "", allowed=Range(1))
   command_flags.define("float", "a_share", None, "", allowed=Range(minimum=0, below=1))
   command_flags.define("float", "a_limit", None, "", allowed=Range(-2, 0.99995))
@@ -33,7 +33,7 @@ def parse(*words: str) -> None:
     flags.FLAGS([sys.argv[0], *words], known_only=True)
 
 
-@pytest.mark.usefixtures("defined")
+@pytest.mark.usefixtures("example_flags")
 @pytest.mark.parametrize(
   ("word", "message"),
   [
@@ -59,7 +59,7 @@ def test_a_value_out_of_range_is_an_error(word: str, message: str):
   assert command_flags.shorten(str(caught.value)).endswith(message)
 
 
-@pytest.mark.usefixtures("defined")
+@pytest.mark.usefixtures("example_flags")
 @pytest.mark.parametrize(
   ("word", "value"),
   [
@@ -78,7 +78,7 @@ def test_a_value_at_the_bound_of_its_range_is_accepted(word: str, value: object)
     assert flags.FLAGS[word[2:].split("=", maxsplit=1)[0]].value == value
 
 
-@pytest.mark.usefixtures("defined")
+@pytest.mark.usefixtures("example_flags")
 @pytest.mark.parametrize(
   ("words", "expected"),
   [

@@ -34,8 +34,8 @@ def test_named_models_survive_json(name):
 )
 def test_named_models_have_the_sizes_of_the_papers(name, layers, hidden, heads, ffn, embedding, sharing, dropout):
   config = named_model(name)
-  found = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size)
-  assert found == (layers, hidden, heads, ffn)
+  sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.intermediate_size)
+  assert sizes == (layers, hidden, heads, ffn)
   assert (config.embedding_size, config.sharing) == (embedding, sharing)
   assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == dropout
 

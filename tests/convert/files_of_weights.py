@@ -1,4 +1,4 @@
-"""Weights in every form that can be read, made without the code that is tested."""
+"""Writes weights in every format that can be read, without using the code that is tested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = ModelConfig(
 
 
 def original_tensors(weights: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
-  """The tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
+  """Returns the tensors in a checkpoint of the original code: the weights, an optimizer slot for each, and the step."""
   slots = {f"{name}/adam_m": np.zeros_like(value) for name, value in weights.items()}
   return {f"{prefix}{name}": value for name, value in {**weights, **slots}.items()} | {"global_step": np.int64(7)}
 
@@ -58,30 +58,30 @@ def write_tf1_with_saver(directory: Path, tensors: dict[str, np.ndarray]) -> str
 
 
 def huggingface_tensors(weights: dict[str, np.ndarray], *, prefix: bool = True) -> dict[str, np.ndarray]:
-  """Under the names of transformers, with `albert.` or without."""
+  """Returns the weights under the names of transformers, with or without the prefix `albert.`."""
   tensors = {}
   for name, value in weights.items():
-    there = to_huggingface(name)
-    assert there is not None
-    key = there.name if prefix else there.name.removeprefix("albert.")
-    tensors[key] = np.ascontiguousarray(value.T) if there.is_transposed else value
+    translated = to_huggingface(name)
+    assert translated is not None
+    key = translated.name if prefix else translated.name.removeprefix("albert.")
+    tensors[key] = np.ascontiguousarray(value.T) if translated.is_transposed else value
   return tensors
 
 
 def without_pooler(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """As AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification have them."""
+  """Returns the weights that AlbertForMaskedLM, AlbertForQuestionAnswering and AlbertForTokenClassification have."""
   return {name: value for name, value in weights.items() if not name.startswith("bert/pooler/")}
 
 
 def huggingface_config(config: ModelConfig) -> dict[str, object]:
-  """Its config.json."""
+  """Returns the content of config.json of transformers."""
   values = config.to_dict()
   del values["sharing"]
   return values | {"model_type": "albert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
 
 
 def write_huggingface(directory: Path, config: ModelConfig, tensors: dict[str, np.ndarray]) -> str:
-  """A directory with model.safetensors and config.json; returns its path."""
+  """Writes model.safetensors and config.json to a directory; returns its path."""
   directory.mkdir(parents=True, exist_ok=True)
   save_file(tensors, str(directory / "model.safetensors"))
   (directory / "config.json").write_text(json.dumps(huggingface_config(config)))

@@ -1,4 +1,4 @@
-"""Conversions there and back: the same bits, every weight reported, anything unmatched an error."""
+"""Conversions there and back keep all bits, report every weight, and refuse weights that do not match."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def bundle(prefix: str | Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def assert_same_bits(found: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> None:
-  assert found.keys() == truth.keys()
-  for name, value in truth.items():
-    assert found[name].dtype == value.dtype
-    assert found[name].shape == value.shape
-    assert found[name].tobytes() == value.tobytes(), name
+def assert_same_bits(weights: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+  assert weights.keys() == expected.keys()
+  for name, value in expected.items():
+    assert weights[name].dtype == value.dtype
+    assert weights[name].shape == value.shape
+    assert weights[name].tobytes() == value.tobytes(), name
 
 
 @pytest.mark.parametrize("changes", SHAPES)
@@ -94,7 +94,7 @@ def test_config_json_names_the_class_with_the_head(tmp_path, with_heads, archite
   assert len(config.get("id2label", {})) == (3 if with_heads == ("classifier",) else 0)
 
 
-def test_one_output_must_be_given_its_meaning(tmp_path):
+def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
   weights = random_weights(CONFIG, 3, with_heads=("classifier",), num_classes=1)
   source = write_tf1(tmp_path / "tf1", CONFIG, weights)
   with pytest.raises(UserError, match="--architecture whether it is AlbertForMultipleChoice"):
@@ -106,44 +106,44 @@ def test_one_output_must_be_given_its_meaning(tmp_path):
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
 @pytest.mark.parametrize("target", ["tf1", "huggingface"])
-def test_partial_sharing_is_written_out_as_the_same_function(tmp_path, sharing, target):
+def test_partly_shared_weights_are_copied_to_every_layer(tmp_path, sharing, target):
   config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=1)
   weights = random_weights(config, 3, with_heads=())
   source = write_tf1(tmp_path / "ours", config, weights)
   convert(source, str(tmp_path / "out"), target)
   file = open_weights(str(tmp_path / "out" / "model.ckpt" if target == "tf1" else tmp_path / "out"))
-  found = file.config()
-  assert (found.sharing, found.num_hidden_groups) == ("all", 4)
+  converted_config = file.config()
+  assert (converted_config.sharing, converted_config.num_hidden_groups) == ("all", 4)
   features = batch(config, 5)
   inputs = {name: tf.constant(value) for name, value in features.items()}
-  ours = encoder(config, weights)(inputs)
-  theirs = encoder(found, {name: file.read(name) for name in file.names})(inputs)
-  np.testing.assert_array_equal(ours.sequence_output, theirs.sequence_output)
-  np.testing.assert_array_equal(ours.pooled_output, theirs.pooled_output)
+  expected = encoder(config, weights)(inputs)
+  output = encoder(converted_config, {name: file.read(name) for name in file.names})(inputs)
+  np.testing.assert_array_equal(output.sequence_output, expected.sequence_output)
+  np.testing.assert_array_equal(output.pooled_output, expected.pooled_output)
 
 
-def test_groups_that_transformers_rounds_otherwise_are_written_out(tmp_path):
+def test_weights_whose_groups_differ_in_transformers_are_copied_to_every_layer(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
   weights = random_weights(config, 3, with_heads=())
   convert(write_tf1(tmp_path / "tf1", config, weights), str(tmp_path / "hf"), "huggingface")
   assert json.loads((tmp_path / "hf" / "config.json").read_text())["num_hidden_groups"] == 18
   tensors = load_file(tmp_path / "hf" / "model.safetensors")
-  ours = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/bias"
+  bias = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/bias"
   for layer in range(18):
     np.testing.assert_array_equal(
       tensors[f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0.ffn.bias"],
-      weights[ours.format(layer * 14 // 18)],
+      weights[bias.format(layer * 14 // 18)],
     )
-  # transformers takes layer 9 of a model of its own from group 6, where 9 * 14 / 18 is 7.
+  # In a model of transformers, layer 9 belongs to group 6, although 9 * 14 / 18 is 7.
   convert(
     write_huggingface(tmp_path / "theirs", config, huggingface_tensors(weights)), str(tmp_path / "back"), "albert"
   )
   back = bundle(tmp_path / "back" / "step-0" / "weights")
-  np.testing.assert_array_equal(back[ours.format(9)], weights[ours.format(6)])
-  np.testing.assert_array_equal(back[ours.format(10)], weights[ours.format(7)])
+  np.testing.assert_array_equal(back[bias.format(9)], weights[bias.format(6)])
+  np.testing.assert_array_equal(back[bias.format(10)], weights[bias.format(7)])
 
 
-def test_the_report_lists_every_weight_with_the_hash_of_what_was_written(tmp_path):
+def test_the_report_lists_every_weight_with_its_hash(tmp_path):
   weights = random_weights(CONFIG, 3)
   report = convert(write_tf1(tmp_path / "tf1", CONFIG, weights, "module/"), str(tmp_path / "hf"), "huggingface")
   assert (tmp_path / "hf" / "conversion.tsv").read_text() == report
@@ -158,7 +158,7 @@ def test_the_report_lists_every_weight_with_the_hash_of_what_was_written(tmp_pat
 
 
 def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
-  """The format has no checksums; conversion.tsv has them."""
+  """safetensors has no checksums; conversion.tsv has them."""
   convert(write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 4)), str(tmp_path / "hf"), "huggingface")
   path = tmp_path / "hf" / "model.safetensors"
   data = bytearray(path.read_bytes())
@@ -173,7 +173,7 @@ def test_a_flipped_bit_in_converted_weights_is_named(tmp_path):
   convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
 
 
-def test_the_vocabulary_goes_along(tmp_path):
+def test_the_vocabulary_is_copied(tmp_path):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   (tmp_path / "mine.model").write_bytes(b"a vocabulary")
   convert(source, str(tmp_path / "ours"), "albert", spm_model_file=str(tmp_path / "mine.model"))
@@ -192,11 +192,11 @@ def test_the_vocabulary_goes_along(tmp_path):
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu"])
 def test_the_activation_keeps_its_meaning(tmp_path, activation):
-  """Ours "gelu" is transformers' "gelu_new", and its "gelu" is our "gelu_erf"."""
+  """Our "gelu" is called "gelu_new" in transformers, and our "gelu_erf" is called "gelu"."""
   config = dataclasses.replace(CONFIG, hidden_act=activation)
   convert(write_tf1(tmp_path / "ours", config, random_weights(config, 3)), str(tmp_path / "hf"), "huggingface")
-  named = json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_act"]
-  assert named == {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}[activation]
+  huggingface_name = json.loads((tmp_path / "hf" / "config.json").read_text())["hidden_act"]
+  assert huggingface_name == {"gelu": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}[activation]
   assert load_model_config(str(tmp_path / "hf" / "config.json")).hidden_act == activation
   convert(str(tmp_path / "hf"), str(tmp_path / "back"), "albert")
   assert load_model_config(str(tmp_path / "back" / "step-0" / "albert_config.json")).hidden_act == activation
@@ -213,21 +213,22 @@ def test_the_activation_keeps_its_meaning(tmp_path, activation):
 def test_a_model_without_pooler_goes_there_and_back(tmp_path, head, architecture):
   weights = without_pooler(random_weights(CONFIG, 3, with_heads=(head,)))
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(weights))
-  for target, where in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
+  for target, prefix in (("albert", "step-0/weights"), ("tf1", "model.ckpt")):
     convert(source, str(tmp_path / target), target)
-    assert_same_bits(bundle(tmp_path / target / where), weights)
+    assert_same_bits(bundle(tmp_path / target / prefix), weights)
   convert(str(tmp_path / "albert"), str(tmp_path / "back"), "huggingface")
   assert_same_bits(load_file(tmp_path / "back" / "model.safetensors"), huggingface_tensors(weights))
   assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [architecture]
   with pytest.raises(UserError, match="--architecture=AlbertForSequenceClassification: the weights have no pooler"):
     convert(source, str(tmp_path / "pooled"), "huggingface", architecture="AlbertForSequenceClassification")
-  # What a run that has no use for the pooler saves in its place is none, either.
+  # A run that does not use the pooler saves zeros in its place, which do not count as a pooler either.
   zeros = {name: np.zeros_like(value) for name, value in random_weights(CONFIG, 3).items() if "pooler" in name}
   convert(write_tf1(tmp_path / "run", CONFIG, weights | zeros), str(tmp_path / "of_run"), "huggingface")
   assert_same_bits(load_file(tmp_path / "of_run" / "model.safetensors"), huggingface_tensors(weights))
 
 
-def wrong(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+def changed_weights(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
+  """Returns random weights with some of them replaced, or removed if the new value is None."""
   weights = {**random_weights(CONFIG, 3), **changes}
   return {name: value for name, value in weights.items() if value is not None}
 
@@ -248,14 +249,14 @@ def wrong(changes: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
     ),
   ],
 )
-def test_what_does_not_match_is_an_error_and_writes_nothing(tmp_path, changes, message):
-  source = write_tf1(tmp_path / "tf1", CONFIG, wrong(changes))
+def test_weights_that_do_not_match_are_an_error_and_nothing_is_written(tmp_path, changes, message):
+  source = write_tf1(tmp_path / "tf1", CONFIG, changed_weights(changes))
   with pytest.raises(UserError, match=message):
     convert(source, str(tmp_path / "out"), "albert")
   assert [path.name for path in tmp_path.iterdir()] == ["tf1"]
 
 
-def test_the_config_is_asked_for(tmp_path):
+def test_weights_without_a_config_need_the_flag_albert_config_file(tmp_path):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   config = (tmp_path / "tf1" / "albert_config.json").rename(tmp_path / "config_elsewhere.json")
   with pytest.raises(UserError, match=r"no albert_config\.json or config\.json beside it.*--albert_config_file"):
@@ -264,7 +265,7 @@ def test_the_config_is_asked_for(tmp_path):
   assert (tmp_path / "out" / "step-0" / "manifest.json").exists()
 
 
-def test_a_directory_that_holds_something_is_left_alone(tmp_path):
+def test_a_directory_that_is_not_empty_is_refused(tmp_path):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   with pytest.raises(UserError, match="exists and is not empty"):
     convert(source, str(tmp_path / "tf1"), "albert")
@@ -283,7 +284,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, target):
   convert(source, str(tmp_path / "out"), target)
 
 
-def test_every_file_is_on_the_disk_before_the_directory_has_its_name(tmp_path, monkeypatch):
+def test_every_file_is_synced_before_the_directory_is_renamed(tmp_path, monkeypatch):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   synced: set[int] = set()
   fsync = os.fsync
@@ -300,7 +301,7 @@ def test_every_file_is_on_the_disk_before_the_directory_has_its_name(tmp_path, m
   assert [name for name, inode in names.items() if inode not in synced] == []
 
 
-def test_another_process_may_convert_to_the_same_place(tmp_path, monkeypatch):
+def test_an_output_dir_that_another_process_fills_meanwhile_is_refused(tmp_path, monkeypatch):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   write = convert_run._write
 
@@ -315,7 +316,7 @@ def test_another_process_may_convert_to_the_same_place(tmp_path, monkeypatch):
   assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
 
 
-def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):
+def test_the_exact_gelu_cannot_be_written_for_the_original(tmp_path):
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
   source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
   with pytest.raises(UserError, match="only the tanh approximation"):
@@ -325,11 +326,11 @@ def test_the_exact_gelu_has_no_place_in_the_original(tmp_path):
 def test_the_command(tmp_path, commands):
   source = write_tf1(tmp_path / "tf1", CONFIG, random_weights(CONFIG, 3))
   flags = [f"--init_checkpoint={source}", f"--output_dir={tmp_path / 'hf'}", "--format=huggingface"]
-  done = commands.run(["-m", "albert.convert", *flags])
-  assert done.code == 0, done.stderr
-  assert done.stdout.startswith((tmp_path / "hf" / "conversion.tsv").read_text())
-  assert "weights in" in done.stdout.splitlines()[-1]
-  assert done.stderr == ""
+  result = commands.run(["-m", "albert.convert", *flags])
+  assert result.code == 0, result.stderr
+  assert result.stdout.startswith((tmp_path / "hf" / "conversion.tsv").read_text())
+  assert "weights in" in result.stdout.splitlines()[-1]
+  assert result.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -345,10 +346,10 @@ def test_the_command(tmp_path, commands):
   ],
 )
 def test_the_command_refuses_in_one_line(flags, message, commands):
-  done = commands.run(["-m", "albert.convert", *flags])
-  assert (done.code, done.stdout) == (2, "")
-  assert message in done.stderr
-  assert len(done.stderr.splitlines()) == 1
+  result = commands.run(["-m", "albert.convert", *flags])
+  assert (result.code, result.stdout) == (2, "")
+  assert message in result.stderr
+  assert len(result.stderr.splitlines()) == 1
 
 
 def test_every_head_of_the_table_is_tested():

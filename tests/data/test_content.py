@@ -12,7 +12,7 @@ def content(*letters: str, prefix: str = "") -> DataContent:
   return DataContent(tuple(FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in letters))
 
 
-def test_names_do_not_matter_and_order_and_counts_do() -> None:
+def test_order_and_counts_affect_the_hash_and_names_do_not() -> None:
   assert content("a", "b").sha256 == content("a", "b", prefix="moved-").sha256
   assert content("a", "b").sha256 != content("b", "a").sha256
   assert content("a").sha256 != DataContent((FileContent("a.tfrecord", "a" * 64, 1),)).sha256
@@ -21,7 +21,7 @@ def test_names_do_not_matter_and_order_and_counts_do() -> None:
 
 
 @pytest.mark.parametrize(
-  ("found", "message"),
+  ("letters", "message"),
   [
     ("abd", "1 of its 4 files missing: c.tfrecord (99 examples, SHA-256 cccccccccccc...)"),
     ("d", "3 of its 4 files missing: a.tfrecord (97 examples, SHA-256 aaaaaaaaaaaa...), ..."),
@@ -43,8 +43,8 @@ def test_names_do_not_matter_and_order_and_counts_do() -> None:
     ),
   ],
 )
-def test_a_difference_names_the_file_what_it_is_and_what_it_was(found: str, message: str) -> None:
-  assert content(*found).difference(content(*"abcd")) == message
+def test_a_difference_names_a_file_and_the_expected_one(letters: str, message: str) -> None:
+  assert content(*letters).difference(content(*"abcd")) == message
 
 
 def test_the_same_files_with_other_counts_differ() -> None:

@@ -38,7 +38,10 @@ PREDICTED = 10  # ceil(0.15 * 64)
 def _features(num_examples: int, length: int = SEQ_LENGTH) -> dict[str, np.ndarray]:
   rng = np.random.default_rng(7)
   examples = [example(number, rng, length) for number in range(num_examples)]
-  return {name: np.stack([e[name] for e in examples]).astype(examples[0][name].dtype) for name in examples[0]}
+  return {
+    name: np.stack([features[name] for features in examples]).astype(first_value.dtype)
+    for name, first_value in examples[0].items()
+  }
 
 
 def _masking(vocab_size: int = 64, masked_lm_prob: float = 0.15, ngram: int = 3) -> DynamicMasking:
@@ -64,7 +67,7 @@ def test_new_masks_keep_the_text():
   assert (first[schema.MASKED_LM_POSITIONS] != second[schema.MASKED_LM_POSITIONS]).any(axis=1).mean() > 0.8
 
 
-def test_masks_depend_on_seed_and_number_alone():
+def test_masks_depend_only_on_seed_and_number():
   features, masking = _features(12), _masking()
   numbers = np.array([5, 900, 2**40, 7, 1, 2, 3, 4, 60, 61, 62, 63])
   together = masking.mask(features, numbers, seed=3)
@@ -80,31 +83,30 @@ def test_masks_depend_on_seed_and_number_alone():
     np.testing.assert_array_equal(again[name], value)
 
 
-def test_shares_over_epochs():
-  """Over many epochs all words are masked about equally often, and replacements follow 80%/10%/10%."""
-  epochs, masking = 3000, _masking(ngram=1)
-  one = _features(1)
-  features = {name: np.repeat(value, epochs, axis=0) for name, value in one.items()}
-  masked = features | masking.mask(features, np.arange(epochs), seed=1)
-  text, hidden = unmasked_ids(features), masked[schema.MASKED_LM_WEIGHTS] > 0
-  rows, slots = np.nonzero(hidden)
+def test_replacements_and_whole_words_over_many_epochs():
+  """80% of the masked tokens become [MASK], 10% a random token, 10% stay; a word is masked as a whole or not at all."""
+  num_epochs, masking = 3000, _masking(ngram=1)
+  example_features = _features(1)
+  features = {name: np.repeat(value, num_epochs, axis=0) for name, value in example_features.items()}
+  masked = features | masking.mask(features, np.arange(num_epochs), seed=1)
+  original_ids, is_prediction = unmasked_ids(features), masked[schema.MASKED_LM_WEIGHTS] > 0
+  rows, slots = np.nonzero(is_prediction)
   columns = masked[schema.MASKED_LM_POSITIONS][rows, slots]
-  shown, labels = masked[schema.INPUT_IDS][rows, columns], masked[schema.MASKED_LM_IDS][rows, slots]
-  np.testing.assert_array_equal(labels, text[rows, columns])
-  error = 4 * 0.5 / np.sqrt(shown.size)
-  assert np.mean(shown == MASK_ID) == pytest.approx(0.8, abs=error)
-  assert np.mean(shown == labels) == pytest.approx(0.1 + 0.1 / 59, abs=error)
-  length = int(one[schema.INPUT_MASK].sum())
+  input_ids, labels = masked[schema.INPUT_IDS][rows, columns], masked[schema.MASKED_LM_IDS][rows, slots]
+  np.testing.assert_array_equal(labels, original_ids[rows, columns])
+  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four standard deviations
+  assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
+  assert np.mean(input_ids == labels) == pytest.approx(0.1 + 0.1 / 59, abs=tolerance)
+  length = int(example_features[schema.INPUT_MASK].sum())
   budget = min(PREDICTIONS, max(1, round(length * 0.15)))
-  assert hidden.sum(axis=1).max() == budget
-  ids = text[0, :length]
-  begins = masking.word_starts[ids] | (np.arange(length) == 1)
-  words = np.cumsum(begins)
-  hidden_at = np.zeros((epochs, length), bool)
-  hidden_at[rows, columns] = True
-  for word in set(words[1:-1].tolist()):  # whole words
-    of_word = hidden_at[:, (words == word) & (np.arange(length) > 0) & (np.arange(length) < length - 1)]
-    assert (of_word.all(axis=1) == of_word.any(axis=1)).all()
+  assert is_prediction.sum(axis=1).max() == budget
+  positions = np.arange(length)
+  word_of_token = np.cumsum(masking.word_starts[original_ids[0, :length]] | (positions == 1))
+  is_masked = np.zeros((num_epochs, length), bool)
+  is_masked[rows, columns] = True
+  for word in set(word_of_token[1:-1].tolist()):
+    masked_in_word = is_masked[:, (word_of_token == word) & (positions > 0) & (positions < length - 1)]
+    assert (masked_in_word.all(axis=1) == masked_in_word.any(axis=1)).all()
 
 
 def _shards(directory: Path, corpus_file: str, spm_model: str, masking: str) -> str:
@@ -137,12 +139,12 @@ def _batches(
   return list(stream.take(count * context.num_replicas // context.num_hosts).as_numpy_iterator())
 
 
-def _assert_equal(one: list[Batch], other: list[Batch]) -> None:
-  assert len(one) == len(other) > 0
-  for ours, theirs in zip(one, other, strict=True):
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-      np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+def _assert_equal(batches: list[Batch], expected_batches: list[Batch]) -> None:
+  assert len(batches) == len(expected_batches) > 0
+  for batch, expected in zip(batches, expected_batches, strict=True):
+    assert batch.keys() == expected.keys()
+    for name in batch:
+      np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
 
 
 def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_model: str):
@@ -152,11 +154,11 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   assert unmasked.settings()["masking"] == "dynamic"
   assert (unmasked.settings()["masked_lm_prob"], unmasked.settings()["ngram"]) == (0.15, 3)
   num_examples = unmasked.training_data().num_examples
-  epoch = -(-num_examples // 16)
-  two_epochs = _batches(unmasked, 2 * epoch, 0)
+  steps_per_epoch = -(-num_examples // 16)
+  two_epochs = _batches(unmasked, 2 * steps_per_epoch, 0)
   _assert_equal(_batches(remasked, 5, 0), two_epochs[:5])
   # A resumed stream continues with the same masks, also beyond the end of an epoch.
-  for first in (3, epoch - 1, epoch + 2):
+  for first in (3, steps_per_epoch - 1, steps_per_epoch + 2):
     _assert_equal(_batches(unmasked, 3, first), two_epochs[first : first + 3])
   # Two hosts together read the same examples as one host.
   hosts = [_batches(unmasked, 4, 2, InputContext(host, 2, 2, 2)) for host in range(2)]
@@ -164,22 +166,25 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
   _assert_equal(joined, two_epochs[2:6])
   # A large batch is masked alone, and several small ones are masked together; the results are the same.
   (large,) = _batches(unmasked, 1, 0, batch_size=160)
-  of_parts = [[{n: v[part] for n, v in batch.items()} for batch in two_epochs[:10]] for part in (np.s_[:8], np.s_[8:])]
-  small = {name: np.concatenate([batch[name] for batch in itertools.chain.from_iterable(of_parts)]) for name in large}
-  _assert_equal([large], [small])
+  # With two parts, the first half of each batch comes from the first part, so the halves are joined separately.
+  joined_batches = {
+    name: np.concatenate([batch[name][half] for half in (np.s_[:8], np.s_[8:]) for batch in two_epochs[:10]])
+    for name in large
+  }
+  _assert_equal([large], [joined_batches])
   # An example has other masks in the second epoch than in the first.
-  shown: dict[bytes, list[bytes]] = {}
+  masked_versions: dict[bytes, list[bytes]] = {}
   for batch in two_epochs:
-    for ids, row in zip(unmasked_ids(batch), batch[schema.INPUT_IDS], strict=True):
-      shown.setdefault(ids.tobytes(), []).append(row.tobytes())
-  assert np.mean([len(set(masked)) == len(masked) for masked in shown.values()]) > 0.95
-  tokens = sum(batch[schema.INPUT_MASK].sum() for batch in two_epochs)
-  predicted = sum(batch[schema.MASKED_LM_WEIGHTS].sum() for batch in two_epochs)
-  assert predicted / tokens == pytest.approx(0.15, abs=0.01)
+    for original_ids, input_ids in zip(unmasked_ids(batch), batch[schema.INPUT_IDS], strict=True):
+      masked_versions.setdefault(original_ids.tobytes(), []).append(input_ids.tobytes())
+  assert np.mean([len(set(versions)) == len(versions) for versions in masked_versions.values()]) > 0.95
+  num_tokens = sum(batch[schema.INPUT_MASK].sum() for batch in two_epochs)
+  num_predictions = sum(batch[schema.MASKED_LM_WEIGHTS].sum() for batch in two_epochs)
+  assert num_predictions / num_tokens == pytest.approx(0.15, abs=0.01)
 
 
-def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: str):
-  """Word starts computed from the vocabulary equal those of data preparation."""
+def test_word_starts_equal_those_of_data_preparation(corpus_file: str, spm_model: str):
+  """Dynamic masking computes word starts from the vocabulary, data preparation from the text."""
   maker = InstanceMaker(PreparationSettings(max_seq_length=LENGTH, dupe_factor=1), spm_model)
   (unit,) = plan_units([corpus_file], with_donors=False)
   documents, num_own, _ = maker.load(unit)
@@ -191,21 +196,22 @@ def test_words_start_where_data_preparation_says(corpus_file: str, spm_model: st
 
 def _words_by_decoding(tokenizer: Tokenizer, ids: list[int]) -> list[list[int]]:
   """Returns the token positions of each word. Byte pieces are first joined to characters."""
-  units: list[tuple[str, list[int]]] = []  # an ordinary piece, or a character of byte pieces; positions
-  unread, positions = b"", []
+  # (text, positions) of each ordinary piece, and of each character that is made of byte pieces.
+  units: list[tuple[str, list[int]]] = []
+  undecoded, positions = b"", []
   for position, piece in enumerate(map(tokenizer.piece, ids)):
     positions = [*positions, position]
     is_byte = re.fullmatch("<0x[0-9A-F]{2}>", piece)
-    unread += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
-    with contextlib.suppress(UnicodeDecodeError):
-      units.append((unread.decode(), positions))
-      unread, positions = b"", []
+    undecoded += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
+    with contextlib.suppress(UnicodeDecodeError):  # the first bytes of a character
+      units.append((undecoded.decode(), positions))
+      undecoded, positions = b"", []
   words: list[list[int]] = []
-  for text, where in units:
+  for text, positions in units:
     has_no_spaces = unicodedata.name(text[0]).startswith(("CJK UNIFIED", "HIRAGANA", "KATAKANA"))
     if not words or text[0] in "▁.,!?();" or has_no_spaces:
       words.append([])
-    words[-1] += where
+    words[-1] += positions
   return words
 
 
@@ -237,25 +243,26 @@ def test_byte_pieces_of_a_word_are_masked_together(tmp_path: Path):
   np.testing.assert_array_equal(documents.word_starts, expected)
   # Either all bytes of a word are masked or none, with both kinds of masking.
   dynamic = DynamicMasking.from_tokenizer(tokenizer, 0.3, 3)
-  num_hidden = np.zeros(2, int)
-  for made in maker.packed_batches(unit):
-    if isinstance(made, Counts):
+  num_words_masked = np.zeros(2, int)  # of more than one token, with static and with dynamic masking
+  for batch in maker.packed_batches(unit):
+    if isinstance(batch, Counts):
       continue
-    starts = np.cumsum(made.sizes) - made.sizes
-    features = unpack(made.words, starts, settings.max_seq_length, settings.max_predictions_per_seq)
-    again = features | dynamic.mask(features, np.arange(starts.size), seed=1)
-    for way, masked in enumerate((features, again)):
-      text_ids = unmasked_ids(masked)
+    starts = np.cumsum(batch.sizes) - batch.sizes
+    features = unpack(batch.words, starts, settings.max_seq_length, settings.max_predictions_per_seq)
+    remasked = features | dynamic.mask(features, np.arange(starts.size), seed=1)
+    for kind, masked in enumerate((features, remasked)):
+      original_ids = unmasked_ids(masked)
       for row, length in enumerate(features[schema.INPUT_MASK].sum(axis=1)):
-        hidden = set(masked[schema.MASKED_LM_POSITIONS][row][masked[schema.MASKED_LM_WEIGHTS][row] > 0].tolist())
-        for word in _words_by_decoding(tokenizer, text_ids[row, 1 : length - 1].tolist()):
-          of_word = {1 + position for position in word}
-          assert of_word <= hidden or not of_word & hidden
-          num_hidden[way] += len(of_word & hidden) > 1
-  assert (num_hidden > 100).all()
+        is_prediction = masked[schema.MASKED_LM_WEIGHTS][row] > 0
+        masked_positions = set(masked[schema.MASKED_LM_POSITIONS][row][is_prediction].tolist())
+        for word in _words_by_decoding(tokenizer, original_ids[row, 1 : length - 1].tolist()):
+          word_positions = {1 + position for position in word}  # after [CLS]
+          assert word_positions <= masked_positions or not word_positions & masked_positions
+          num_words_masked[kind] += len(word_positions & masked_positions) > 1
+  assert (num_words_masked > 100).all()
 
 
-def test_shards_without_masks_hold_none(shards: dict[str, str]):
+def test_shards_written_without_masks_have_none(shards: dict[str, str]):
   paths = expand_globs(shards["none"])
   features = schema.pretraining_features(LENGTH, PREDICTED)
   for batch in pipeline.evaluation_batches(count_and_hash_shards(paths), features, batch_size=64).as_numpy_iterator():

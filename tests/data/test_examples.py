@@ -1,4 +1,4 @@
-"""Tokenized examples: padding against a plain loop, records, and the plan of batches."""
+"""Tokenized examples: padding compared with a plain loop, records, the plan of batches, and the cache of features."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def sequence(rng: np.random.Generator, length: int) -> list[int]:
 
 
 def make(num_examples: int, max_sequences: int = 1, seed: int = 0) -> tuple[TokenizedExamples, list[list[list[int]]]]:
+  """Makes random examples; returns them also as lists, [examples][sequences][tokens]."""
   rng = np.random.default_rng(seed)
   nested = [
     [sequence(rng, int(rng.integers(5, 40))) for _ in range(rng.integers(1, max_sequences + 1))]
@@ -63,7 +64,7 @@ def test_padded_batches_equal_a_plain_loop() -> None:
   assert batch["label_ids"].tolist() == batch["example_index"].tolist() == indices.tolist()
 
 
-def test_records_and_concatenation_give_the_examples_back(tmp_path: Path) -> None:
+def test_examples_are_the_same_after_writing_and_reading_records(tmp_path: Path) -> None:
   examples, _ = make(1300, max_sequences=3)
   path = str(tmp_path / "a.tfrecord")
   with records.RecordWriter(path) as writer:
@@ -81,7 +82,7 @@ def test_records_and_concatenation_give_the_examples_back(tmp_path: Path) -> Non
   ("lengths", "counts", "labels"),
   [([3, 3], [1, 1], {}), ([3, 2], [1, 2], {}), ([5, 0], [1, 1], {}), ([5], [1], {"a": np.zeros(2)})],
 )
-def test_columns_that_disagree_are_refused(
+def test_arrays_whose_lengths_do_not_agree_are_an_error(
   lengths: list[int], counts: list[int], labels: dict[str, np.ndarray]
 ) -> None:
   with pytest.raises(ValueError):
@@ -92,9 +93,8 @@ def test_columns_that_disagree_are_refused(
 def test_every_epoch_has_each_example_once_within_a_window(num_examples: int, batch_size: int) -> None:
   lengths = np.random.default_rng(0).integers(5, 500, num_examples)
   plan = BatchPlan(lengths, batch_size, seed=3)
-  window = max(1, min(64, num_examples // batch_size))
-  steps = window * num_examples  # a whole number of windows and of epochs
-  steps = min(steps, 4 * window * num_examples)
+  window_batches = max(1, min(64, num_examples // batch_size))
+  steps = window_batches * num_examples  # a whole number of windows and of epochs
   counts = Counter(np.concatenate([plan.batch(step) for step in range(steps)]).tolist())
   assert set(counts.values()) == {steps * batch_size // num_examples}
   assert len(counts) == num_examples
@@ -125,23 +125,23 @@ def read(data: ExampleDataset, num_batches: int, **arguments: object) -> list[di
   return list(data.training_batches(**values).take(num_batches).as_numpy_iterator())  # type: ignore[arg-type]
 
 
-def test_a_resumed_stream_goes_on_where_it_stopped() -> None:
+def test_a_resumed_stream_continues_with_the_next_batch() -> None:
   data = ExampleDataset(make(50)[0], "test")
-  whole, resumed = read(data, 12), read(data, 4, first_step=8)
-  for before, after in zip(whole[8:], resumed, strict=True):
-    assert before.keys() == after.keys()
-    for name in before:
-      np.testing.assert_array_equal(before[name], after[name])
+  uninterrupted, resumed = read(data, 12), read(data, 4, first_step=8)
+  for expected, batch in zip(uninterrupted[8:], resumed, strict=True):
+    assert batch.keys() == expected.keys()
+    for name in expected:
+      np.testing.assert_array_equal(batch[name], expected[name])
 
 
-def test_the_shares_of_replicas_and_hosts_make_up_the_batch() -> None:
+def test_the_shares_of_all_replicas_together_are_the_global_batch() -> None:
   data = ExampleDataset(make(50)[0], "test")
-  whole = read(data, 3)
-  parts = [read(data, 6, context=InputContext(host_index=index, num_hosts=2, num_replicas=4)) for index in range(2)]
-  for step, batch in enumerate(whole):
-    own = [parts[index][2 * step + replica] for index in range(2) for replica in range(2)]
-    for name in batch:
-      np.testing.assert_array_equal(np.concatenate([part[name] for part in own]), batch[name])
+  global_batches = read(data, 3)
+  hosts = [read(data, 6, context=InputContext(host_index=host, num_hosts=2, num_replicas=4)) for host in range(2)]
+  for step, global_batch in enumerate(global_batches):
+    shares = [hosts[host][2 * step + replica] for host in range(2) for replica in range(2)]
+    for name, values in global_batch.items():
+      np.testing.assert_array_equal(np.concatenate([share[name] for share in shares]), values)
 
 
 @pytest.mark.parametrize("multiple_choice", [False, True])
@@ -170,11 +170,11 @@ def fail(raw: Sequence[int]) -> TokenizedExamples:
   raise AssertionError(f"{len(raw)} examples made again")
 
 
-def test_examples_are_made_once_whatever_the_processes(tmp_path: Path) -> None:
+def test_examples_are_made_once_with_one_and_several_processes(tmp_path: Path) -> None:
   raw = list(range(10_000))
 
-  def make_again(function: object, key: int, num_processes: int) -> list[int]:
-    made = make_examples(
+  def make_or_read(function: object, key: int, num_processes: int) -> list[int]:
+    examples = make_examples(
       raw,
       function,
       name="n",
@@ -182,19 +182,20 @@ def test_examples_are_made_once_whatever_the_processes(tmp_path: Path) -> None:
       cache_dir=str(tmp_path),
       num_processes=num_processes,  # type: ignore[arg-type]
     )
-    return made.input_ids.tolist()
+    return examples.input_ids.tolist()
 
-  assert make_again(featurize, 1, 2) == raw
-  assert make_again(fail, 1, 2) == raw
-  assert make_again(featurize, 2, 1) == raw
+  assert make_or_read(featurize, 1, 2) == raw
+  assert make_or_read(fail, 1, 2) == raw
+  assert make_or_read(featurize, 2, 1) == raw
   with pytest.raises(AssertionError, match="made again"):
-    make_again(fail, 3, 1)
-  (tmp_path / next(iter(sorted(p.name for p in tmp_path.iterdir())))).write_bytes(b"damaged")
-  assert make_again(featurize, 1, 1) == raw
-  assert make_again(featurize, 2, 1) == raw
+    make_or_read(fail, 3, 1)
+  min(tmp_path.iterdir()).write_bytes(b"damaged")
+  assert make_or_read(featurize, 1, 1) == raw
+  assert make_or_read(featurize, 2, 1) == raw
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+  """Returns the lines on stderr except that of the progress."""
   return [line for line in capsys.readouterr().err.splitlines() if not line.startswith("features of n: 100%")]
 
 
@@ -232,7 +233,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
 
   assert examples(featurize) == raw
   (path,) = tmp_path.iterdir()
-  whole = path.read_bytes()
+  undamaged = path.read_bytes()
   pieces = encoded_records(path)
   assert len(pieces) >= 3
   path.write_bytes(b"".join(DAMAGES[damage](pieces)))
@@ -240,7 +241,7 @@ def test_a_damaged_cache_is_made_again_with_one_warning(
   assert examples(featurize) == raw
   (line,) = warnings(capsys)
   assert line.startswith(f"warning: {path}: the cached features cannot be used (")
-  assert path.read_bytes() == whole
+  assert path.read_bytes() == undamaged
   assert examples(fail) == raw
 
 

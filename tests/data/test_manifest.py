@@ -1,4 +1,4 @@
-"""manifest.json: round trip, errors, verification."""
+"""manifest.json: writing and reading it, errors, and the verification of shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANIFEST = Manifest(
 )
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_a_saved_manifest_can_be_loaded(tmp_path: Path) -> None:
   assert Manifest.load(str(tmp_path)) is None
   MANIFEST.save(str(tmp_path))
   assert Manifest.load(str(tmp_path)) == MANIFEST
@@ -38,7 +38,7 @@ def test_round_trip(tmp_path: Path) -> None:
   assert values["shards"][1] == {"file": "x-1", "examples": 12, "bytes": 130, "sha256": "bb"}
 
 
-def test_share_of_unknown_tokens_and_manifests_without_it(tmp_path: Path) -> None:
+def test_the_fraction_of_unknown_tokens_is_optional(tmp_path: Path) -> None:
   counted = dataclasses.replace(MANIFEST, num_unknown_tokens=27)
   counted.save(str(tmp_path))
   assert Manifest.load(str(tmp_path)) == counted

@@ -1,4 +1,4 @@
-"""Masking: equal to a slow reference in plain Python, properties of its spans, and its statistics."""
+"""Masking: compared with a slow reference in plain Python; properties of its spans, and its statistics."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def unit(bits: int) -> float:
 def reference_words(word_starts: list[bool], maskable: list[bool]) -> list[list[int]]:
   """Returns the token indices of each word of a row."""
   words: list[list[int]] = []
-  for token, (starts, free) in enumerate(zip(word_starts, maskable, strict=True)):
-    if not free:
+  for token, (is_start, is_maskable) in enumerate(zip(word_starts, maskable, strict=True)):
+    if not is_maskable:
       continue
-    if starts or token == 0 or not maskable[token - 1]:
+    if is_start or token == 0 or not maskable[token - 1]:
       words.append([])
     words[-1].append(token)
   return words
@@ -63,41 +63,38 @@ def reference_spans(
   """Returns (start, end, num_words, drawn_words) of each span of a row, in the order in which they are selected."""
   words = reference_words(word_starts, maskable)
   stream = draw(key, 0)
-  p = [1 / n for n in range(1, ngram + 1)]
-  total = sum(p)
+  weights = [1 / n for n in range(1, ngram + 1)]
   covered: set[int] = set()
   spans: list[tuple[int, int, int, int]] = []
-  drawn = misses = step = 0
+  drawn_words = num_tries = num_rounds = 0
   while words and len(covered) < budget:
-    bits = [draw(stream, step * 4 + i) for i in range(4)]
-    step += 1
-    if drawn == 0:
-      u, drawn = unit(bits[0]) * total, 1
-      while drawn < ngram and u >= sum(p[:drawn]):
-        drawn += 1
+    bits = [draw(stream, num_rounds * 4 + index) for index in range(4)]
+    num_rounds += 1
+    if drawn_words == 0:
+      point, drawn_words = unit(bits[0]) * sum(weights), 1
+      while drawn_words < ngram and point >= sum(weights[:drawn_words]):
+        drawn_words += 1
     room = budget - len(covered)
-    places = [below(b, len(words)) for b in bits[1:3]]
-    fits = [(first_word, reference_span_size(words, first_word, drawn, room, covered)) for first_word in places]
-    accepted = next(((first_word, count) for first_word, count in fits if count), None)
-    misses += 1
-    if accepted is None and misses >= 4:
-      for n in range(drawn, 0, -1):
-        fits = [
-          (first_word, reference_span_size(words, first_word, n, room, covered)) for first_word in range(len(words))
-        ]
-        options = [fit for fit in fits if fit[1]]
-        if options:
-          accepted = options[below(bits[3], len(options))]
+    candidates = [below(candidate_bits, len(words)) for candidate_bits in bits[1:3]]
+    sizes = [(first, reference_span_size(words, first, drawn_words, room, covered)) for first in candidates]
+    accepted = next((first_and_size for first_and_size in sizes if first_and_size[1]), None)
+    num_tries += 1
+    if accepted is None and num_tries >= 4:
+      for n in range(drawn_words, 0, -1):
+        sizes = [(first, reference_span_size(words, first, n, room, covered)) for first in range(len(words))]
+        possible = [first_and_size for first_and_size in sizes if first_and_size[1]]
+        if possible:
+          accepted = possible[below(bits[3], len(possible))]
           break
       else:
         break
     if accepted is None:
       continue
-    first_word, count = accepted
-    start, end = words[first_word][0], words[first_word + count - 1][-1] + 1
+    first_word, num_words = accepted
+    start, end = words[first_word][0], words[first_word + num_words - 1][-1] + 1
     covered |= set(range(start, end))
-    spans.append((start, end, count, drawn))
-    drawn = misses = 0
+    spans.append((start, end, num_words, drawn_words))
+    drawn_words = num_tries = 0
   return spans
 
 
@@ -106,11 +103,11 @@ Row = tuple[list[bool], list[bool], int, int]
 
 @st.composite
 def rows(draw_from: st.DrawFn) -> Row:
-  """Draws word_starts, maskable, budget and key of a row: `[CLS] text [SEP] text [SEP]` and padding, or unusual."""
+  """Draws word_starts, maskable, budget and key of a row, in any combination."""
   size = draw_from(st.integers(1, 40))
   starts = draw_from(st.lists(st.booleans(), min_size=size, max_size=size))
-  free = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
-  return starts, free, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64))
+  maskable = draw_from(st.lists(st.sampled_from([True, True, True, True, False]), min_size=size, max_size=size))
+  return starts, maskable, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64))
 
 
 def select(batch: list[Row], ngram: int) -> masking.MaskedSpans:
@@ -126,32 +123,32 @@ def select(batch: list[Row], ngram: int) -> masking.MaskedSpans:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(rows(), min_size=1, max_size=6), st.integers(1, 4))
-def test_spans_equal_reference_whatever_the_batch(batch: list[Row], ngram: int) -> None:
+def test_spans_equal_the_reference_in_any_batch(batch: list[Row], ngram: int) -> None:
   spans = select(batch, ngram)
   offsets = np.cumsum([0] + [len(row[0]) for row in batch])
   for index, row in enumerate(batch):
-    mine = spans.rows == index
-    found = zip(
-      (spans.starts[mine] - offsets[index]).tolist(),
-      (spans.ends[mine] - offsets[index]).tolist(),
-      spans.num_words[mine].tolist(),
-      spans.drawn_words[mine].tolist(),
+    is_in_row = spans.rows == index
+    row_spans = zip(
+      (spans.starts[is_in_row] - offsets[index]).tolist(),
+      (spans.ends[is_in_row] - offsets[index]).tolist(),
+      spans.num_words[is_in_row].tolist(),
+      spans.drawn_words[is_in_row].tolist(),
       strict=True,
     )
-    assert list(found) == reference_spans(*row, ngram)
+    assert list(row_spans) == reference_spans(*row, ngram)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(rows(), min_size=1, max_size=6))
 def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[Row]) -> None:
   spans = select(batch, 3)
-  free = np.concatenate([row[1] for row in batch])
+  maskable = np.concatenate([row[1] for row in batch])
   offsets = np.cumsum([0] + [len(row[0]) for row in batch])
-  covered = np.zeros(free.size, int)
+  covered = np.zeros(maskable.size, int)
   for start, end in zip(spans.starts, spans.ends, strict=True):
     covered[start:end] += 1
   assert covered.max() <= 1
-  assert not covered[~free].any()
+  assert not covered[~maskable].any()
   for index, row in enumerate(batch):
     in_row = covered[offsets[index] : offsets[index + 1]]
     assert in_row.sum() <= row[2]
@@ -159,18 +156,18 @@ def test_spans_are_whole_words_without_special_tokens_within_budget(batch: list[
       assert len(set(in_row[word])) == 1
 
 
-def test_example_by_hand() -> None:
+def test_spans_of_an_example_by_hand() -> None:
   # [CLS] a b ##b [SEP] ##c d [SEP]: the continuation after [SEP] is a word. The budget suffices for all words.
   starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
-  free = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
-  spans = masking.select_spans(starts, free, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
+  maskable = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
+  spans = masking.select_spans(starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
   assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
 
 
 def test_a_word_longer_than_the_budget_is_not_masked() -> None:
   starts = np.array([0, 1, 0, 0, 0], bool)
-  free = np.array([0, 1, 1, 1, 0], bool)
-  spans = masking.select_spans(starts, free, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
+  maskable = np.array([0, 1, 1, 1, 0], bool)
+  spans = masking.select_spans(starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
   assert spans.rows.size == 0
 
 
@@ -194,19 +191,19 @@ def _long_rows(num_rows: int, length: int, seed: int) -> tuple[np.ndarray, ...]:
   rng = np.random.default_rng(seed)
   ids = rng.integers(5, 50, (num_rows, length))
   starts = rng.random((num_rows, length)) < 0.75
-  free = np.ones((num_rows, length), bool)
-  free[:, [0, length // 3, -1]] = False
+  maskable = np.ones((num_rows, length), bool)
+  maskable[:, [0, length // 3, -1]] = False
   ids[:, 0], ids[:, [length // 3, -1]] = 2, 3
   keys = rng.integers(0, MASK_64, num_rows, dtype=np.uint64)
-  return ids.ravel(), starts.ravel(), free.ravel(), np.arange(num_rows + 1) * length, keys
+  return ids.ravel(), starts.ravel(), maskable.ravel(), np.arange(num_rows + 1) * length, keys
 
 
 def _mask(parts: tuple[np.ndarray, ...], budget: int) -> masking.MaskedTokens:
-  ids, starts, free, row_splits, keys = parts
+  ids, starts, maskable, row_splits, keys = parts
   return masking.mask_tokens(
     ids,
     starts,
-    free,
+    maskable,
     row_splits,
     budgets=np.full(keys.size, budget),
     keys=keys,
@@ -223,12 +220,12 @@ def test_statistics_against_closed_forms() -> None:
   drawn = np.bincount(masked.spans.drawn_words, minlength=4)[1:]
   np.testing.assert_allclose(drawn / drawn.sum(), [6 / 11, 3 / 11, 2 / 11], atol=4 * 0.5 / np.sqrt(drawn.sum()))
   assert masked.positions.size >= 0.999 * num_rows * budget
-  shown = masked.ids[masked.positions]
-  error = 4 * 0.5 / np.sqrt(shown.size)
-  assert np.mean(shown == MASK_ID) == pytest.approx(0.8, abs=error)
-  assert np.mean(shown == masked.labels) == pytest.approx(0.1 + 0.1 / RANDOM_IDS.size, abs=error)
-  random_shown = shown[(shown != MASK_ID) & (shown != masked.labels)]
-  assert set(random_shown.tolist()) == set(RANDOM_IDS.tolist())
+  input_ids = masked.ids[masked.positions]
+  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four standard deviations
+  assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
+  assert np.mean(input_ids == masked.labels) == pytest.approx(0.1 + 0.1 / RANDOM_IDS.size, abs=tolerance)
+  random_ids = input_ids[(input_ids != MASK_ID) & (input_ids != masked.labels)]
+  assert set(random_ids.tolist()) == set(RANDOM_IDS.tolist())
   # Spans are distributed evenly over the row, apart from effects of the span length at its ends.
   columns = np.bincount(masked.positions % length, minlength=length)
   assert columns[[0, length // 3, length - 1]].tolist() == [0, 0, 0]
@@ -236,7 +233,7 @@ def test_statistics_against_closed_forms() -> None:
   assert middle.std() / middle.mean() < 0.06
 
 
-def test_originals_are_restored_and_nothing_else_changes() -> None:
+def test_labels_restore_the_text_and_only_masked_tokens_change() -> None:
   parts = _long_rows(50, 64, seed=2)
   masked = _mask(parts, 10)
   restored = masked.ids.copy()
@@ -246,11 +243,11 @@ def test_originals_are_restored_and_nothing_else_changes() -> None:
 
 
 def test_result_does_not_depend_on_the_batch() -> None:
-  ids, starts, free, row_splits, keys = _long_rows(30, 64, seed=3)
-  together = _mask((ids, starts, free, row_splits, keys), 10)
+  ids, starts, maskable, row_splits, keys = _long_rows(30, 64, seed=3)
+  together = _mask((ids, starts, maskable, row_splits, keys), 10)
   for row in (0, 7, 29):
     part = slice(row * 64, (row + 1) * 64)
-    alone = _mask((ids[part], starts[part], free[part], np.array([0, 64]), keys[row : row + 1]), 10)
+    alone = _mask((ids[part], starts[part], maskable[part], np.array([0, 64]), keys[row : row + 1]), 10)
     np.testing.assert_array_equal(alone.ids, together.ids[part])
 
 
@@ -261,8 +258,11 @@ def test_replacements_equal_reference() -> None:
   replaced = masking.replace_tokens(ids, positions, positions, keys, mask_id=MASK_ID, random_ids=RANDOM_IDS)
   stream = draw(99, 1)
   expected = ids.tolist()
-  for first_word in positions.tolist():
-    u = unit(draw(stream, 2 * first_word))
-    other = int(RANDOM_IDS[below(draw(stream, 2 * first_word + 1), RANDOM_IDS.size)])
-    expected[first_word] = MASK_ID if u < 0.8 else other if u < 0.9 else expected[first_word]
+  for position in positions.tolist():
+    action_draw = unit(draw(stream, 2 * position))
+    random_id = int(RANDOM_IDS[below(draw(stream, 2 * position + 1), RANDOM_IDS.size)])
+    if action_draw < 0.8:
+      expected[position] = MASK_ID
+    elif action_draw < 0.9:
+      expected[position] = random_id
   assert replaced.tolist() == expected

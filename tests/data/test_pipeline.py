@@ -33,7 +33,7 @@ def numbers(
   """Returns `count` example numbers of the stream, from number `first` on."""
   stream = pipeline.training_records(shards, first_example=first, seed=seed, interleaved=interleaved, window=window)
   records = map(decode_example, stream.take(count).as_numpy_iterator())
-  return [example_numbers(e["input_ids"][None], e["input_mask"][None])[0] for e in records]
+  return [example_numbers(record["input_ids"][None], record["input_mask"][None])[0] for record in records]
 
 
 def global_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
@@ -55,27 +55,27 @@ def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
 
 
 @pytest.mark.parametrize(("interleaved", "window"), [(1, 1), (2, 4), (3, 5), (16, 4096)])
-def test_a_resumed_stream_goes_on_where_it_stopped(shards, interleaved, window):
-  whole = numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
+def test_a_resumed_stream_continues_with_the_next_example(shards, interleaved, window):
+  uninterrupted = numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
   for first in (1, 6, 13, TOTAL - 1, TOTAL, TOTAL + 9, 2 * TOTAL + 1):
-    assert numbers(shards, 4, first, interleaved=interleaved, window=window) == whole[first : first + 4]
+    assert numbers(shards, 4, first, interleaved=interleaved, window=window) == uninterrupted[first : first + 4]
 
 
-def test_order_depends_on_the_seed_alone(shards):
+def test_the_order_depends_on_the_seed(shards):
   assert numbers(shards, TOTAL, seed=1) == numbers(shards, TOTAL, seed=1)
   assert numbers(shards, TOTAL, seed=1) != numbers(shards, TOTAL, seed=2)
 
 
 def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
   batches = list(pipeline.evaluation_batches(shards, FEATURES, batch_size=16).as_numpy_iterator())
-  assert [int(b["example_weight"].sum()) for b in batches] == [16, 16, 5]
-  assert all(b["input_ids"].shape == (16, SEQ_LENGTH) for b in batches)
+  assert [int(batch["example_weight"].sum()) for batch in batches] == [16, 16, 5]
+  assert all(batch["input_ids"].shape == (16, SEQ_LENGTH) for batch in batches)
   assert batches[-1]["masked_lm_weights"][5:].sum() == 0
-  found: list[int] = []
+  evaluated: list[int] = []
   for batch in batches:
-    real = batch["example_weight"] > 0
-    found += example_numbers(batch["input_ids"][real], batch["input_mask"][real])
-  assert found == list(range(TOTAL))
+    is_example = batch["example_weight"] > 0
+    evaluated += example_numbers(batch["input_ids"][is_example], batch["input_mask"][is_example])
+  assert evaluated == list(range(TOTAL))
 
 
 def test_hosts_share_the_shards(shards):
@@ -92,21 +92,21 @@ def test_hosts_share_the_shards(shards):
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
+def test_each_host_reads_its_examples_once_in_an_epoch(tmp_path, replicas):
   shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   seen = []
   for host in range(2):
     context = InputContext(host, 2, replicas)
-    own = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
-    stream = np.ravel(
-      global_batches(shards, 8, context)
-    ).tolist()  # each host reads 16 examples in an epoch, 4 in a step
-    first, second = stream[:16], stream[16:32]
-    assert sorted(first) == sorted(second)
-    assert first != second
+    shards_of_host = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
+    # Each host reads 16 examples in an epoch, 4 in a step.
+    stream = np.ravel(global_batches(shards, 8, context)).tolist()
+    first_epoch, second_epoch = stream[:16], stream[16:32]
+    assert sorted(first_epoch) == sorted(second_epoch)
+    assert first_epoch != second_epoch
     starts = np.cumsum([0, *shards.counts])
-    assert sorted(first) == sorted(n for shard in own for n in range(starts[shard], starts[shard + 1]))
-    seen += first
+    expected = (number for shard in shards_of_host for number in range(starts[shard], starts[shard + 1]))
+    assert sorted(first_epoch) == sorted(expected)
+    seen += first_epoch
   assert sorted(seen) == list(range(32))
 
 
@@ -114,9 +114,9 @@ def test_every_host_shows_its_examples_once_an_epoch(tmp_path, replicas):
 def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
   shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
   two_hosts = [global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2)]
-  together = [[*one, *other] for one, other in zip(*two_hosts, strict=True)]
-  assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == together
-  one_device = [[[n for replica in step for n in replica]] for step in together]
+  joined = [[*step_of_host_0, *step_of_host_1] for step_of_host_0, step_of_host_1 in zip(*two_hosts, strict=True)]
+  assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == joined
+  one_device = [[[number for replica in step for number in replica]] for step in joined]
   assert global_batches(shards, 7, InputContext(0, 1, 1, 2), first) == one_device
   assert global_batches(shards, 7, InputContext(0, 1, 1), first) != one_device
 
@@ -167,7 +167,7 @@ def test_a_value_out_of_range_fails_and_is_named(tmp_path: Path, name, value, me
     pipeline.explain_failure(shards, features)
 
 
-def test_a_record_of_something_else_is_named(tmp_path: Path):
+def test_a_record_that_is_no_example_is_named(tmp_path: Path):
   path = tmp_path / "other.tfrecord"
   with RecordWriter(str(path)) as writer:
     writer.write(b"no example")
@@ -182,7 +182,7 @@ def test_an_empty_shard_is_refused(tmp_path: Path):
     count_and_hash_shards([str(path)])
 
 
-def test_values_arrive_as_written(shards):
+def test_values_are_read_as_they_were_written(shards):
   expected = example(0, np.random.default_rng(3))
   batch = next(pipeline.evaluation_batches(shards, FEATURES, batch_size=1).as_numpy_iterator())
   for name, value in expected.items():

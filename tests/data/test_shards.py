@@ -1,4 +1,4 @@
-"""Opening shards: with a manifest its entries are used and checked, without one the files are read once."""
+"""Counting and hashing shards: entries of a manifest are used and checked; files without one are read once."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   """Returns a list to which the name of each file is added when it is read."""
-  seen: list[str] = []
+  scanned_names: list[str] = []
   scan = records.scan
 
-  def seeing(path: str) -> records.RecordFileInfo:
-    seen.append(Path(path).name)
+  def scan_and_record(path: str) -> records.RecordFileInfo:
+    scanned_names.append(Path(path).name)
     return scan(path)
 
-  monkeypatch.setattr(records, "scan", seeing)
-  return seen
+  monkeypatch.setattr(records, "scan", scan_and_record)
+  return scanned_names
 
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_the_manifest_and_the_files_give_the_same_shards(tmp_path: Path, scans: list[str], compress: bool) -> None:
   paths = write_shards(tmp_path, SIZES, compress=compress)
-  read = open_globs(f"{tmp_path}/*.tfrecord")
-  assert (read.counts, read.compressed) == (tuple(SIZES), (compress,) * 4)
-  assert read.sha256 == tuple(map(sha256, paths))
+  shards = open_globs(f"{tmp_path}/*.tfrecord")
+  assert (shards.counts, shards.compressed) == (tuple(SIZES), (compress,) * 4)
+  assert shards.sha256 == tuple(map(sha256, paths))
   assert len(scans) == 4
   write_manifest(tmp_path, paths, SIZES, settings={"compress": compress})
-  assert open_globs(f"{tmp_path}/*.tfrecord") == read
+  assert open_globs(f"{tmp_path}/*.tfrecord") == shards
   write_manifest(tmp_path, paths, SIZES, settings={})  # does not say whether they are compressed
-  assert open_globs(f"{tmp_path}/*.tfrecord") == read
+  assert open_globs(f"{tmp_path}/*.tfrecord") == shards
   assert len(scans) == 4
 
 

@@ -1,4 +1,4 @@
-"""Tables: byte-order marks, line ends, quotes, and a one-line error for each fault of a file."""
+"""Tables: byte-order marks, line ends, quotes, and an error of one line for each fault of a file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write(tmp_path: Path, data: bytes, name: str = "table.tsv") -> str:
     ("table.txt", tsv([HEADER, *ROWS])),
   ],
 )
-def test_every_form_gives_the_same_columns(tmp_path: Path, name: str, data: bytes) -> None:
+def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, data: bytes) -> None:
   path = write(tmp_path, data, name)
   assert read_header(path) == HEADER
   table = read_table(path, ["label", "text"])
@@ -99,15 +99,16 @@ def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
   assert table.unique_names("z") == ["u", "v"]
 
 
-def check_columns(read: Table) -> None:
-  """Reads each column as the type that its name says."""
-  read.unique_names("id")
-  read.non_empty_texts("text")
-  read.numbers("score", 0, 5)
-  read.label_indices("label", ["no", "yes"])
+def check_columns(table: Table) -> None:
+  """Reads the columns as ids, texts, numbers and labels."""
+  table.unique_names("id")
+  table.non_empty_texts("text")
+  table.numbers("score", 0, 5)
+  table.label_indices("label", ["no", "yes"])
 
 
 def row(**changes: str) -> bytes:
+  """Returns a line of a TSV file with valid fields, except for the changes."""
   values = {"id": "4", "text": "a", "score": "1", "label": "yes"} | changes
   return tsv([list(values.values())])
 

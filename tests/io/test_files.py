@@ -1,4 +1,4 @@
-"""Files: globs, atomic writing, errors; a remote path goes through tf.io.gfile."""
+"""Local and remote files: globs, atomic writing, leftovers of killed processes, and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_expand_globs_errors(tmp_path: Path) -> None:
 
 
 def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
-  """Each file once, under the name without links; two links to the directory itself give 2^40 names to glob.glob."""
+  """`**` finds each file once, by its path without links. glob.glob would follow links in a loop to 2^40 paths."""
   (tmp_path / "b" / "c").mkdir(parents=True)
   (tmp_path / ".hidden").mkdir()
   for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
@@ -60,16 +60,16 @@ def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
   (outside / "d.txt").write_text("x")
   (tmp_path / "outside").symlink_to(outside)
 
-  def found(pattern: str) -> list[str]:
+  def matches(pattern: str) -> list[str]:
     return [os.path.relpath(path, tmp_path) for path in expand_globs(f"{tmp_path}/{pattern}")]
 
-  assert found("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
-  assert found("b/**/c/*.txt") == ["b/c/c.txt"]
-  assert found("**/c/**/*.txt") == [
+  assert matches("**/*.txt") == ["a.txt", "b/b.txt", "b/c/c.txt", "outside/d.txt"]
+  assert matches("b/**/c/*.txt") == ["b/c/c.txt"]
+  assert matches("**/c/**/*.txt") == [
     "b/c/c.txt",
     *(f"b/c/more/{name}" for name in ("a.txt", "b/b.txt", "outside/d.txt")),
   ]
-  assert found("*/d.txt") == ["outside/d.txt"]
+  assert matches("*/d.txt") == ["outside/d.txt"]
   (tmp_path / "gone.txt").symlink_to(tmp_path / "target")
   with pytest.raises(UserError, match=r"gone.txt: is a link to .*target, which cannot be read \(No such file"):
     expand_globs(f"{tmp_path}/*.txt")
@@ -77,7 +77,7 @@ def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
     expand_globs(f"{tmp_path}/b/lo*")
 
 
-def test_pipes_sockets_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_sockets_and_devices_are_refused_without_waiting_for_them(tmp_path: Path) -> None:
   os.mkfifo(tmp_path / "pipe.txt")
   with socket.socket(socket.AF_UNIX) as server:
     server.bind(str(tmp_path / "socket.txt"))
@@ -104,7 +104,9 @@ def test_write_atomically(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["open", "write", "fsync", "replace"])
-def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+def test_a_failed_write_leaves_the_earlier_content(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
   path = tmp_path / "file"
   path.write_text("before")
   fail = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -121,15 +123,15 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("read", ["size", "all", "gzip"])
-def test_a_fault_while_a_file_is_read_names_it(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
-  path = "/proc/self/mem"  # opens, and cannot be read at 0: EIO
+def test_an_error_while_a_file_is_read_names_the_file(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+  path = "/proc/self/mem"  # it can be opened, but reading at offset 0 fails with EIO
   with files.open_file(path) as file, pytest.raises(RunError) as caught:
     gzip.GzipFile(fileobj=file).read() if read == "gzip" else file.read(3) if read == "size" else file.read()
   assert str(caught.value).startswith(f"{path}: cannot read it ({os.strerror(errno.EIO)}): run the same command")
 
 
 def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """As workers in containers have it: each is process 1."""
+  """In containers, each worker has the process id 1."""
   monkeypatch.setattr(os, "getpid", lambda: 1)
   path = str(tmp_path / "file")
   failures: list[BaseException] = []
@@ -152,36 +154,34 @@ def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: p
   assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_long_name_has_a_staging_name(tmp_path: Path) -> None:
+def test_a_file_with_a_long_name_is_written(tmp_path: Path) -> None:
   for name in ("n" * 250, "é" * 120):
     files.write_atomically(str(tmp_path / name), "x")
     assert (tmp_path / name).read_text() == "x"
 
 
-def test_only_what_ended_writers_left_is_removed(tmp_path: Path) -> None:
+def test_only_staging_files_of_ended_writers_are_removed(tmp_path: Path) -> None:
   ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True)
-  here, dead = processes.host_key(), int(ended.stdout)
-  left = [f".a.{here}-{dead}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
-  kept = [
-    f".a.{here}-{os.getpid()}-0123456789ab.tmp",  # being written
-    ".c.00000000-1-0123456789ab.tmp",  # of another host, today
-    f"a.{here}-{dead}-0123456789ab.tmp",
-    f".a.{dead}.tmp",
+  this_host, ended_pid = processes.host_key(), int(ended.stdout)
+  leftovers = [f".a.{this_host}-{ended_pid}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
+  other_files = [
+    f".a.{this_host}-{os.getpid()}-0123456789ab.tmp",  # being written
+    ".c.00000000-1-0123456789ab.tmp",  # of another host, from today
+    f"a.{this_host}-{ended_pid}-0123456789ab.tmp",
+    f".a.{ended_pid}.tmp",
     ".mine.tmp",
   ]
-  for name in [*left, *kept]:
+  for name in [*leftovers, *other_files]:
     (tmp_path / name).write_text("x")
-  directory = tmp_path / f".step-4.{here}-{dead}-ba9876543210.tmp"
+  directory = tmp_path / f".step-4.{this_host}-{ended_pid}-ba9876543210.tmp"
   (directory / "sub").mkdir(parents=True)
-  os.utime(tmp_path / left[1], (0, time.time() - 2 * 24 * 3600))
+  os.utime(tmp_path / leftovers[1], (0, time.time() - 2 * 24 * 3600))  # of another host, two days old
   files.remove_leftovers(str(tmp_path))
-  assert sorted(os.listdir(tmp_path)) == sorted(kept)
+  assert sorted(os.listdir(tmp_path)) == sorted(other_files)
   files.remove_leftovers(str(tmp_path / "absent"))
 
 
-def test_writing_removes_what_a_killed_process_was_writing_there(
-  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writing_removes_the_staging_files_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(processes, "has_ended", lambda key, pid: pid == 7)
   for pid in (7, 8):
     (tmp_path / f".model.{processes.host_key()}-{pid}-0123456789ab.tmp").write_text("half")
@@ -190,7 +190,7 @@ def test_writing_removes_what_a_killed_process_was_writing_there(
 
 
 def test_a_leftover_that_cannot_be_removed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """As in a directory of temporary files that several users, or processes that start together, clean."""
+  """Several users, or processes that start at the same time, may clean up the same directory."""
   names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]
   for name in names:
     (tmp_path / name).write_text("x")
@@ -219,8 +219,8 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])
-def test_local_and_remote_alike(tmp_path: Path, scheme: str) -> None:
-  """TensorFlow's in-memory file system stands for a remote one."""
+def test_local_and_remote_files_behave_alike(tmp_path: Path, scheme: str) -> None:
+  """TensorFlow's in-memory file system, ram://, takes the place of a remote one."""
   root = files.join(f"ram://{tmp_path.name}" if scheme else str(tmp_path), "dir")
   files.makedirs(files.join(root, "sub"))
   path = files.join(root, "sub", "file")
@@ -258,8 +258,8 @@ def test_local_paths_need_no_tensorflow(tmp_path: Path) -> None:
   assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Exit code 1 and not 2: the path is right, and the same command may succeed later."""
+def test_an_error_that_may_go_away_is_a_run_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The exit code is 1, not 2, because the path is right and the same command may succeed later."""
   for number in (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EDQUOT):
     error = OSError(number, os.strerror(number))
     monkeypatch.setattr(os, "open", mock.Mock(side_effect=error))
@@ -280,12 +280,12 @@ def test_a_passing_error_is_not_blamed_on_the_path(tmp_path: Path, monkeypatch: 
 def test_a_remote_file_system_that_does_not_answer(path: str, kind: type, message: str) -> None:
   with pytest.raises(tf.errors.OpError) as caught:
     files.exists(path)
-  fault = file_errors.convert_file_error(caught.value)
-  assert type(fault) is kind
-  assert str(fault).startswith(message)
+  converted = file_errors.convert_file_error(caught.value)
+  assert type(converted) is kind
+  assert str(converted).startswith(message)
 
 
-def test_faults_of_tensorflow_and_of_the_system() -> None:
+def test_file_errors_of_tensorflow_and_of_python() -> None:
   assert file_errors.convert_file_error(ValueError("No space left on device")) is None
   assert file_errors.convert_file_error(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
   full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
@@ -309,12 +309,12 @@ def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypa
   assert file_errors.temporary_directory_error(error) is None
   broken = mock.Mock(side_effect=OSError(errno.EIO, "Input/output error"))
   monkeypatch.setattr(file_errors.tempfile, "TemporaryFile", broken)
-  fault = file_errors.temporary_directory_error(error)
-  assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", str(fault))
+  message = str(file_errors.temporary_directory_error(error))
+  assert re.search(r"cannot write temporary files \(Input/output error\).* set TMPDIR$", message)
   assert file_errors.temporary_directory_error(ValueError("not TensorFlow's")) is None
 
 
-def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path):
+def test_removing_a_link_leaves_its_target(tmp_path: Path):
   (tmp_path / "kept").mkdir()
   (tmp_path / "kept" / "file").write_text("x")
   (tmp_path / "link").symlink_to("kept")

@@ -1,4 +1,4 @@
-"""Progress: plain lines where stderr is no terminal, a bar where it is one."""
+"""Progress: a bar if stderr is a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from albert.io.progress import Progress
 
-fcntl = pytest.importorskip("fcntl", reason="pseudo-terminals are a POSIX thing")
+fcntl = pytest.importorskip("fcntl", reason="pseudo-terminals need POSIX")
 
 
-def test_plain_lines_carry_share_rate_and_time_left(
+def test_plain_lines_show_percentage_rate_and_time_left(
   capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
   now = 100.0
@@ -49,11 +49,11 @@ def test_bar_on_a_terminal() -> None:
   fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
   process = subprocess.Popen([sys.executable, "-c", code], stderr=stderr)
   os.close(stderr)
-  shown = b""
+  output = b""
   try:
     while block := os.read(terminal, 1024):
-      shown += block
-  except OSError:  # Linux's way of saying that the other end is closed
+      output += block
+  except OSError:  # on Linux, this means that the process has closed the terminal
     pass
   assert process.wait() == 0
-  assert re.search(rb"reading: 100%\|.*10\.0/10\.0", shown)
+  assert re.search(rb"reading: 100%\|.*10\.0/10\.0", output)

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers: equal to that of google.protobuf."""
+"""The wire format of protocol buffers, compared with google.protobuf."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_truncated_varint_is_an_error() -> None:
     decode_varint(b"\x80", 0)
 
 
-def test_fields_equal_googles() -> None:
+def test_fields_equal_those_of_google_protobuf() -> None:
   # A message with one field of each wire type: a message with a length of two bytes, a varint, and a double.
   part = descriptor_pb2.UninterpretedOption.NamePart(name_part="n" * 200, is_extension=True)
   option = descriptor_pb2.UninterpretedOption(name=[part], positive_int_value=300, double_value=0.5)

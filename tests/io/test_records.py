@@ -1,4 +1,4 @@
-"""TFRecords against TensorFlow's own reader and writer, and damage of every kind."""
+"""TFRecord files, compared with TensorFlow's reader and writer; damaged files."""
 
 from __future__ import annotations
 
@@ -38,29 +38,28 @@ def tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, st.one_of(integers, floats, byte_strings), max_size=5))
 def test_example_interoperates_with_tensorflow(features: dict[str, np.ndarray]) -> None:
-  ours = records.encode_example(features)
-  theirs = tf_example(features)
-  parsed = tf.train.Example.FromString(ours)
+  encoded = records.encode_example(features)
+  parsed = tf.train.Example.FromString(encoded)
   for name, values in features.items():
     kind = {"i": "int64_list", "f": "float_list", "O": "bytes_list"}[values.dtype.kind]
     assert list(getattr(parsed.features.feature[name], kind).value) == values.tolist()
-  decoded = records.decode_example(theirs.SerializeToString())
+  decoded = records.decode_example(tf_example(features).SerializeToString())
   assert set(decoded) == set(features)
   for name, values in features.items():
     assert decoded[name].tolist() == values.tolist()
     if values.size:
       assert decoded[name].dtype == values.dtype
-  assert records.encode_example(dict(reversed(features.items()))) == ours
+  assert records.encode_example(dict(reversed(features.items()))) == encoded
 
 
-def test_encode_takes_booleans_and_refuses_what_has_no_type() -> None:
+def test_booleans_are_encoded_and_complex_numbers_are_refused() -> None:
   record = records.encode_example({"mask": np.array([True, False])})
   assert records.decode_example(record)["mask"].tolist() == [1, 0]
   with pytest.raises(TypeError, match="feature x: no TFRecord type for dtype complex128"):
     records.encode_example({"x": np.array([1j])})
 
 
-def test_decode_of_something_else() -> None:
+def test_decoding_bytes_that_are_no_example_is_an_error() -> None:
   with pytest.raises(UserError, match=r"a record: its 4 bytes are not a tf\.train\.Example"):
     records.decode_example(b"\xff\xff\xff\xff")
 
@@ -70,7 +69,7 @@ limits = st.sampled_from([1, 127, 128, 16_383, 16_384, 2**21, 2**32, 2**62])
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 300), limits, st.integers(0, 1000))
-def test_batch_equals_one_by_one(num_rows: int, width: int, limit: int, seed: int) -> None:
+def test_a_batch_equals_its_examples_encoded_one_by_one(num_rows: int, width: int, limit: int, seed: int) -> None:
   rng = np.random.default_rng(seed)
   features = {
     "numbers": rng.integers(0, limit, (num_rows, width), endpoint=True) * rng.integers(0, 2, (num_rows, width)),
@@ -92,7 +91,7 @@ def test_batch_equals_one_by_one(num_rows: int, width: int, limit: int, seed: in
     (np.array([[b"x"]]), "feature x: expected a .B, L. array"),
   ],
 )
-def test_batch_refuses(values: np.ndarray, message: str) -> None:
+def test_a_batch_with_a_bad_array_is_an_error(values: np.ndarray, message: str) -> None:
   with pytest.raises(ValueError, match=message):
     records.encode_batch({"x": values})
 
@@ -127,7 +126,7 @@ def test_we_read_tensorflows_files(tmp_path: Path, compression: str) -> None:
   assert records.scan(path).num_records == 4
 
 
-def test_gzip_output_depends_on_the_records_alone(tmp_path: Path) -> None:
+def test_gzip_files_of_equal_records_are_equal(tmp_path: Path) -> None:
   hashes = {write(tmp_path / name, compress=True).sha256 for name in ("one", "another")}
   assert len(hashes) == 1
   header = (tmp_path / "one").read_bytes()[:10]
@@ -151,7 +150,7 @@ def _write_and_fail(path: Path) -> None:
     raise RuntimeError("stop")
 
 
-def test_nothing_is_left_of_a_failed_writer(tmp_path: Path) -> None:
+def test_a_failed_writer_leaves_no_file_and_keeps_the_earlier_one(tmp_path: Path) -> None:
   (tmp_path / "file").write_bytes(b"before")
   with pytest.raises(RuntimeError, match="stop"):
     _write_and_fail(tmp_path / "file")
@@ -159,7 +158,7 @@ def test_nothing_is_left_of_a_failed_writer(tmp_path: Path) -> None:
 
 
 def _read(path: Path) -> list[bytes] | str:
-  """The records, or the error."""
+  """Returns the records, or the error message."""
   try:
     return list(records.read_records(str(path)))
   except UserError as error:
@@ -171,18 +170,18 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, compress: bool) 
   path = tmp_path / "file"
   write(path, compress)
   data = path.read_bytes()
-  harmless = 0
-  for place in range(len(data)):
-    path.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
-    found = _read(path)
-    if isinstance(found, str):
-      assert found.startswith(f"{path}: record ")
-      assert "(counted from 0) is damaged" in found
+  num_harmless = 0
+  for offset in range(len(data)):
+    path.write_bytes(data[:offset] + bytes([data[offset] ^ 16]) + data[offset + 1 :])
+    result = _read(path)
+    if isinstance(result, str):
+      assert result.startswith(f"{path}: record ")
+      assert "(counted from 0) is damaged" in result
     else:
-      assert found == RECORDS
-      harmless += 1
-  # Nothing of a plain file; of a GZIP file its time, and what it says about the compression.
-  assert harmless <= (6 if compress else 0)
+      assert result == RECORDS
+      num_harmless += 1
+  # A flipped bit is harmless only in the header of a GZIP file, in the bytes for its time and its compression.
+  assert num_harmless <= (6 if compress else 0)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -191,28 +190,28 @@ def test_every_cut_is_found_unless_between_records(tmp_path: Path, compress: boo
   write(path, compress)
   data = path.read_bytes()
   ends = np.cumsum([0] + [len(record) + 16 for record in RECORDS]).tolist()
-  for place in range(len(data)):
-    path.write_bytes(data[:place])
-    found = _read(path)
-    if place == 0 or (place in ends and not compress):
-      assert found == RECORDS[: ends.index(place)]
+  for offset in range(len(data)):
+    path.write_bytes(data[:offset])
+    result = _read(path)
+    if offset == 0 or (offset in ends and not compress):
+      assert result == RECORDS[: ends.index(offset)]
     else:
-      assert "(counted from 0) is damaged" in found
+      assert "(counted from 0) is damaged" in result
 
 
 @pytest.mark.parametrize(
-  ("place", "message"),
+  ("offset", "message"),
   [
     (0, "record 0 .* the checksum of its length"),
     (16 + 17 + 3, "record 2 .* the checksum of its length"),
     (16 + 17 + 12 + 5, "record 2 .* the checksum of its data"),
   ],
 )
-def test_damage_names_file_and_record(tmp_path: Path, place: int, message: str) -> None:
+def test_damage_names_file_and_record(tmp_path: Path, offset: int, message: str) -> None:
   path = tmp_path / "file"
   write(path)
   data = bytearray(path.read_bytes())
-  data[place] ^= 1
+  data[offset] ^= 1
   path.write_bytes(bytes(data))
   with pytest.raises(UserError, match=f"{path}: {message}"):
     list(records.read_records(str(path)))
@@ -239,8 +238,8 @@ def test_a_length_that_looks_like_gzip(tmp_path: Path) -> None:
   assert list(records.read_records(str(tmp_path / "file"))) == [record]
 
 
-def test_header_is_as_the_format_has_it(tmp_path: Path) -> None:
-  """uint64 length, masked CRC-32C of it: the empty record's, from the format's description."""
+def test_the_bytes_of_an_empty_record(tmp_path: Path) -> None:
+  """A record is its length as uint64, the masked CRC-32C of the length, the data, and the masked CRC-32C of these."""
   with records.RecordWriter(str(tmp_path / "file")) as writer:
     writer.write(b"")
   crc_of_eight_zeros = 0x8C28B28A  # CRC-32C of eight zero bytes

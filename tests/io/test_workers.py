@@ -1,4 +1,4 @@
-"""The pool: every task once, bounded look-ahead, errors passed on, no orphans."""
+"""Worker processes: each item is computed once, few are submitted ahead, errors are raised, no process is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _offset = 0
 
 
 def _start(offset: int) -> None:
-  global _offset  # noqa: PLW0603 - what the initializer leaves in its process
+  global _offset  # noqa: PLW0603 - the initializer sets the state of its process
   _offset = offset
 
 
@@ -38,38 +38,38 @@ def _die(value: int) -> int:
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_every_task_once(num_processes: int) -> None:
+def test_each_item_is_computed_once(num_processes: int) -> None:
   with Workers(num_processes, _start, (100,)) as workers:
-    assert sorted(workers.map(_add, range(20))) == [(i, i + 100) for i in range(20)]
+    assert sorted(workers.map(_add, range(20))) == [(value, value + 100) for value in range(20)]
 
 
-def test_look_ahead_is_bounded_in_number_and_bytes() -> None:
-  taken = 0
+def test_few_items_are_submitted_ahead_by_number_and_bytes() -> None:
+  num_taken = 0
 
-  def tasks() -> Iterator[int]:
-    nonlocal taken
+  def items() -> Iterator[int]:
+    nonlocal num_taken
     for value in range(20):
-      taken += 1
+      num_taken += 1
       yield value
 
   with Workers(2, _start, (0,)) as workers:
-    results = workers.map(_add, tasks())
+    results = workers.map(_add, items())
     next(results)
-    assert taken <= 4
+    assert num_taken <= 4
     results.close()
-    taken = 0
-    results = workers.map(_add, tasks(), lambda task: 1 << 30)
+    num_taken = 0
+    results = workers.map(_add, items(), lambda item: 1 << 30)
     next(results)
-    assert taken == 1
+    assert num_taken == 1
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_errors_come_back(num_processes: int) -> None:
+def test_an_error_of_a_worker_is_raised(num_processes: int) -> None:
   with pytest.raises(UserError, match="value 3 is bad"), Workers(num_processes, _start, (0,)) as workers:
     list(workers.map(_fail, [3]))
 
 
-def test_a_worker_that_dies_is_told() -> None:
+def test_a_worker_that_dies_is_an_error() -> None:
   with pytest.raises(RunError, match="a worker process died"), Workers(2, _start, (0,)) as workers:
     list(workers.map(_die, [1, 2]))
 
@@ -111,7 +111,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
-  """False for a process that has ended, waited for or not."""
+  """Whether a process is running. A process that has ended but was not waited for (a zombie) is not."""
   try:
     os.kill(pid, 0)
   except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Lines of every form to requests, and streams of them; tests/export/test_export.py has the answers of real models."""
+"""Parsing lines to requests, and answering streams of lines. tests/export/test_export.py tests real models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHOICE = [TEXT | {"name": "article"}, {"name": "options", "meaning": "the option
 
 
 class Lengths:
-  """Stands for a model: answers with the length of a text, and notes the batches."""
+  """Takes the place of a model: answers with the length of a text, and records the batches."""
 
   def __init__(self) -> None:
     self.batches: list[list[int]] = []
@@ -38,19 +38,19 @@ class Lengths:
     return [{"length": len(request.texts["text"])} for request in requests]
 
 
-def parse(fields: list[dict[str, Any]], line: bytes, form: str = AUTO) -> PredictRequest:
-  found = RequestParser(fields, form, "file").parse(3, line)
-  assert found is not None
-  return found
+def parse(fields: list[dict[str, Any]], line: bytes, input_format: str = AUTO) -> PredictRequest:
+  request = RequestParser(fields, input_format, "file").parse(3, line)
+  assert request is not None
+  return request
 
 
 def test_lines_columns_and_objects() -> None:
   assert parse([TEXT], b"two\twords").texts == {"text": b"two\twords"}
   assert parse(PAIR, b"a b\tc").texts == {"text_a": b"a b", "text_b": b"c"}
   assert parse(CHOICE, b"a\tb\tc").texts == {"article": b"a", "options": [b"b", b"c"]}
-  found = parse(CHOICE, '{"id": 7, "article": "é", "options": ["b", ""]}'.encode())
-  assert found == PredictRequest(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
-  assert found.num_bytes == 3
+  request = parse(CHOICE, '{"id": 7, "article": "é", "options": ["b", ""]}'.encode())
+  assert request == PredictRequest(3, {"article": "é".encode(), "options": [b"b", b""]}, {"id": 7})
+  assert request.num_bytes == 3
   assert parse([TEXT], b'{"text": "a"}', LINES).texts == {"text": b'{"text": "a"}'}
   assert RequestParser([TEXT], AUTO, "file").parse(1, b"\xef\xbb\xbfa") == PredictRequest(1, {"text": b"a"})
 
@@ -97,24 +97,24 @@ def test_one_option_and_empty_texts_are_requests() -> None:
 
 
 def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
-  """As Python's own UTF-16 decoder, which knows of surrogates, replaces it."""
+  """The result is the same as that of Python's UTF-16 decoder with errors="replace"."""
   for text in ("\\ud800", "a\\udc00b", "\\ud83d\\ude00\\ud83d", "\\ude00\\ud83d"):
     line = '{"text": "' + text + '", "kept": "' + text + '"}'
-    found = parse([TEXT], line.encode())
+    request = parse([TEXT], line.encode())
     original = json.loads(line)["text"]
     units = original.encode("utf-16-le", "surrogatepass")
-    assert found.texts["text"] == units.decode("utf-16-le", "replace").encode()
-    assert b"?" not in found.texts["text"]
-    assert found.extra_fields == {"kept": original}
+    assert request.texts["text"] == units.decode("utf-16-le", "replace").encode()
+    assert b"?" not in request.texts["text"]
+    assert request.extra_fields == {"kept": original}
 
 
-def test_fields_of_the_input_that_are_called_as_answers_come_back() -> None:
-  """Under names that depend on the model alone, all different."""
+def test_extra_fields_with_the_name_of_an_answer_are_renamed() -> None:
+  """The new names depend only on the model, and are all different."""
   names = ["label", "input_label", "input_input_label", "labels", "input_id", "id", "input_"]
   parser = RequestParser([TEXT], AUTO, "file", answers=("label", "probabilities"))
-  found = parser.parse(1, json.dumps({"text": "a", **{name: name for name in names}}).encode())
-  assert found is not None
-  assert found.extra_fields == {
+  request = parser.parse(1, json.dumps({"text": "a", **{name: name for name in names}}).encode())
+  assert request is not None
+  assert request.extra_fields == {
     "input_label": "label",
     "input_input_label": "input_label",
     "input_input_input_label": "input_input_label",
@@ -128,7 +128,7 @@ def test_fields_of_the_input_that_are_called_as_answers_come_back() -> None:
   assert alone.extra_fields == {"input_label": 5}
 
 
-def test_no_object_where_objects_are_given() -> None:
+def test_a_json_line_must_be_an_object() -> None:
   with pytest.raises(UserError, match="must hold a JSON object, holds 5"):
     parse([TEXT], b"5", JSON)
 
@@ -139,14 +139,14 @@ def test_lines_need_one_field() -> None:
 
 
 def run(content: bytes, model: Any, batch_size: int) -> list[dict[str, Any]]:
-  windows = answers.answer_batches(
+  batches = answers.answer_batches(
     model, RequestParser([TEXT], AUTO, "file"), io.BytesIO(content), batch_size=batch_size
   )
-  return [row for window in windows for row in window]
+  return [row for batch in batches for row in batch]
 
 
 def test_blank_lines() -> None:
-  """Among objects they are left out, and counted; where a line is a text they are empty texts."""
+  """Between JSON objects they are skipped but count in line numbers; if each line is a text, they are empty texts."""
   objects = b'\n \r\n{"text": "ab"}\n\n{"text": "abc"}\n\n\t\n'
   assert run(objects, Lengths(), batch_size=1) == [{"length": 2}, {"length": 3}]
   assert run(b"\xef\xbb\xbf\n\nab\n\nabc\n\n", Lengths(), batch_size=1) == [
@@ -155,43 +155,42 @@ def test_blank_lines() -> None:
   assert run(b"\n\n", Lengths(), batch_size=1) == [{"length": 0}] * 2
   parser = RequestParser(PAIR, AUTO, "file")
   assert parser.detect_format([b"", b" "]) is False
-  found = [parser.parse(i, line) for i, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
-  assert [request.line_number if request else None for request in found] == [None, 2, None, 4]
+  requests = [parser.parse(number, line) for number, line in enumerate((b"", b"a\tb", b"  ", b"\t"), start=1)]
+  assert [request.line_number if request else None for request in requests] == [None, 2, None, 4]
   with pytest.raises(UserError, match="file, line 6: has 1 columns"):
     RequestParser(PAIR, AUTO, "file").parse(6, b"a")
-  windows = answers.answer_batches(
+  batches = answers.answer_batches(
     cast(ExportedModel, Lengths()),
     RequestParser([TEXT], AUTO, "file"),
     io.BytesIO(b'\n{"text": "a"}\n\n5\n'),
     batch_size=2,
   )
-  assert next(windows) == [{"length": 1}]
+  assert next(batches) == [{"length": 1}]
   with pytest.raises(UserError, match="file, line 4: must hold a JSON object"):
-    next(windows)
+    next(batches)
 
 
-def test_answers_come_in_order_and_batches_are_of_like_lengths() -> None:
-  lengths = [(7 * i) % 41 for i in range(100)]
+def test_answers_are_in_order_and_batches_have_similar_lengths() -> None:
+  lengths = [(7 * index) % 41 for index in range(100)]
   model = Lengths()
   rows = run(b"\n".join(b"x" * length for length in lengths) + b"\n", model, batch_size=8)
   assert [row["length"] for row in rows] == lengths
   assert sum(map(len, model.batches)) == 100
   assert max(map(len, model.batches)) == 8
-  # Lines that were there together are in order of length.
-  spread = sum(max(batch) - min(batch) for batch in model.batches) / len(model.batches)
-  assert spread < 15
+  mean_difference = sum(max(batch) - min(batch) for batch in model.batches) / len(model.batches)
+  assert mean_difference < 15
 
 
 def test_the_lines_before_a_wrong_one_are_answered() -> None:
   model = cast(ExportedModel, Lengths())
   parser = RequestParser([TEXT], JSON, "file")
-  windows = answers.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
-  assert [row["length"] for row in next(windows)] == [2, 3]
+  batches = answers.answer_batches(model, parser, io.BytesIO(b'{"text": "ab"}\n{"text": "abc"}\n5\n'), batch_size=2)
+  assert [row["length"] for row in next(batches)] == [2, 3]
   with pytest.raises(UserError, match="file, line 3"):
-    next(windows)
+    next(batches)
 
 
-def test_nothing_gives_nothing() -> None:
+def test_an_empty_input_has_no_answers() -> None:
   assert run(b"", Lengths(), batch_size=4) == []
 
 
@@ -199,16 +198,16 @@ def test_a_slow_writer_is_answered_line_by_line() -> None:
   reading, writing = os.pipe()
   model = cast(ExportedModel, Lengths())
   with os.fdopen(reading, "rb", buffering=0) as file, os.fdopen(writing, "wb", buffering=0) as pipe:
-    windows = answers.answer_batches(model, RequestParser([TEXT], AUTO, "file"), file, batch_size=8)
+    batches = answers.answer_batches(model, RequestParser([TEXT], AUTO, "file"), file, batch_size=8)
     for length in (1, 5, 2):
       pipe.write(b"x" * length + b"\n")
       answered: list[dict[str, Any]] = []
-      thread = threading.Thread(target=lambda found=answered: found.extend(next(windows)))  # type: ignore[misc]
+      thread = threading.Thread(target=lambda answered=answered: answered.extend(next(batches)))  # type: ignore[misc]
       thread.start()
       thread.join(timeout=20)
       assert answered == [{"length": length}]
     pipe.close()
-    assert list(windows) == []
+    assert list(batches) == []
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -216,11 +215,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, input="a\n")
 
 
-def test_command_refuses_what_is_no_model(tmp_path: Path) -> None:
+def test_the_command_refuses_directories_without_a_model(tmp_path: Path) -> None:
   assert command().stderr.startswith("error: --model is missing")
-  found = command(f"--model={tmp_path}")
-  assert found.returncode == 2
-  assert "neither a SavedModel nor a directory of versions" in found.stderr
+  result = command(f"--model={tmp_path}")
+  assert result.returncode == 2
+  assert "neither a SavedModel nor a directory of versions" in result.stderr
   (tmp_path / "3").mkdir()
   (tmp_path / "3" / "saved_model.pb").write_bytes(b"")
   assert "has no assets.extra/servable.json" in command(f"--model={tmp_path}").stderr
@@ -239,12 +238,12 @@ def test_other_encodings_and_line_ends_are_named(encoding: str) -> None:
 def test_a_line_that_is_too_long_is_refused_after_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 8)
   assert run(b"12345678\r\n12345678", Lengths(), batch_size=2) == [{"length": 8}] * 2
-  windows = answers.answer_batches(
+  batches = answers.answer_batches(
     cast(ExportedModel, Lengths()), RequestParser([TEXT], AUTO, "file"), io.BytesIO(b"a\n123456789\nb\n"), batch_size=2
   )
-  assert next(windows) == [{"length": 1}]
+  assert next(batches) == [{"length": 1}]
   with pytest.raises(UserError, match=r"^file, line 2: has more than 0 MiB: give a shorter text"):
-    next(windows)
+    next(batches)
 
 
 def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +260,7 @@ def test_long_lines_are_neither_read_far_ahead_nor_computed_together(monkeypatch
   assert [5000] in model.batches
 
 
-def test_an_answer_is_one_line_to_every_reader() -> None:
+def test_no_program_takes_an_answer_for_several_lines() -> None:
   row = {"text": "a\u2028b\u2029c\x85d\x0b\x1c\n", "score": 1.5}
   line = answers.format_answer(row)
   assert len(line.splitlines()) == 1
@@ -323,7 +322,7 @@ def test_an_exported_model_is_compared_with_its_hashes(tmp_path: Path, name: str
   (directory / "assets.extra").mkdir()
   text = (directory / "description.json").read_text()
   (directory / "assets.extra" / "servable.json").write_text(text)
-  with pytest.raises(UserError, match="does not load"):  # it is no model, but it is what was exported
+  with pytest.raises(UserError, match="does not load"):  # the hashes agree, but the file is not a model
     ExportedModel(str(tmp_path))
   path = directory / name
   path.write_bytes(path.read_bytes().replace(b"exported", b"expected").replace(b'"task": "', b'"task": "x'))

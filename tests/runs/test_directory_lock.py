@@ -22,7 +22,7 @@ from albert.runs.directory_lock import DirectoryLock
 
 
 @pytest.fixture
-def fast(monkeypatch):
+def short_intervals(monkeypatch):
   """Shortens the intervals of heartbeats to milliseconds."""
   monkeypatch.setattr(directory_lock, "RENEWAL_SECONDS", 0.05)
   monkeypatch.setattr(directory_lock, "STALE_SECONDS", 0.4)
@@ -31,7 +31,7 @@ def fast(monkeypatch):
 
 
 @pytest.fixture(params=["flock", "no flock", "object store"])
-def directory(request, tmp_path: Path, fast, monkeypatch) -> str:
+def directory(request, tmp_path: Path, short_intervals, monkeypatch) -> str:
   """A directory on each kind of file system. TensorFlow's in-memory file system is used in place of an object store."""
   if request.param == "object store":
     return f"ram://{tmp_path.name}/run"
@@ -58,7 +58,7 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
   lock.release()
 
 
-def test_of_threads_that_start_together_one_gets_the_lock(directory):
+def test_one_of_several_threads_that_start_together_gets_the_lock(directory):
   outcomes: list[DirectoryLock | UserError] = []
 
   def start() -> None:
@@ -74,20 +74,20 @@ def test_of_threads_that_start_together_one_gets_the_lock(directory):
     thread.start()
   for thread in threads:
     thread.join()
-  time.sleep(0.3)  # renewals: of heartbeats written at the same moment the last one stays
+  time.sleep(0.3)  # several may have written a heartbeat at the same moment; at the next renewal, all but one notice it
   owners = [outcome for outcome in outcomes if isinstance(outcome, DirectoryLock)]
   assert len(outcomes) == 8
   assert owners
-  still = []
+  remaining_owners = []
   for lock in owners:
     try:
       lock.check()
-      still.append(lock)
+      remaining_owners.append(lock)
     except RunError:
       pass
   for lock in owners:
     lock.release()
-  assert len(still) == 1
+  assert len(remaining_owners) == 1
 
 
 _OWNER = """
@@ -117,31 +117,31 @@ def test_a_lock_is_free_at_once_when_its_owner_on_this_host_is_killed(tmp_path, 
   owner.send_signal(signal.SIGKILL)
   owner.wait()
   assert files.exists(files.join(path, ".lock"))
-  started = time.monotonic()
+  start_time = time.monotonic()
   with DirectoryLock(path, "training") as lock:
     lock.check()
-  assert time.monotonic() - started < 10  # not the minutes of a heartbeat
+  assert time.monotonic() - start_time < 10  # much less than the STALE_SECONDS of a heartbeat
 
 
-def abandoned(path: str) -> None:
+def write_abandoned_lock(path: str) -> None:
   """Writes the lock file of an owner on another host that has ended."""
   values = {"host": "elsewhere", "pid": 7, "command": "run_x.py", "since": "then", "host_key": "0", "token": "x"}
   files.makedirs(path)
   files.write_atomically(files.join(path, ".lock"), json.dumps(values))
 
 
-def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, fast, capsys):
+def test_a_heartbeat_that_is_not_renewed_is_stale(tmp_path, short_intervals, capsys):
   path = f"ram://{tmp_path.name}/run"
-  abandoned(path)
-  started = time.monotonic()
+  write_abandoned_lock(path)
+  start_time = time.monotonic()
   with DirectoryLock(path, "training") as lock:
     lock.check()
-  assert time.monotonic() - started > 0.4
-  waiting = "process 7 on host elsewhere is training there since then (run_x.py), unless it has died; waiting"
-  assert waiting in capsys.readouterr().err
+  assert time.monotonic() - start_time > 0.4
+  message = "process 7 on host elsewhere is training there since then (run_x.py), unless it has died; waiting"
+  assert message in capsys.readouterr().err
 
 
-def test_the_lock_does_not_depend_on_clocks(tmp_path, fast, monkeypatch):
+def test_the_lock_does_not_depend_on_clocks(tmp_path, short_intervals, monkeypatch):
   """The owner's clock is a day ahead, and the clock of this process goes backwards."""
   path = f"ram://{tmp_path.name}/run"
   with DirectoryLock(path, "training"):
@@ -151,15 +151,15 @@ def test_the_lock_does_not_depend_on_clocks(tmp_path, fast, monkeypatch):
       DirectoryLock(path, "training").acquire()
 
 
-def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, fast):
+def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, short_intervals):
   path = f"ram://{tmp_path.name}/run"
   suspended = DirectoryLock(path, "training")
   suspended.acquire()
-  abandoned(path)  # by a process that thought this one was gone
+  write_abandoned_lock(path)  # as a process does that finds the heartbeat stale
   with pytest.raises(RunError, match=r"process 7 on host elsewhere is training there.*stopped without saving"):
     suspended.check()
   suspended.release()
-  assert files.listdir(path) == [".lock"]  # the other one's
+  assert files.listdir(path) == [".lock"]  # the lock of the other process
 
 
 def test_a_process_whose_lock_file_was_removed_stops_and_keeps_the_new_lock_file(tmp_path):
@@ -176,7 +176,7 @@ def test_a_process_whose_lock_file_was_removed_stops_and_keeps_the_new_lock_file
     second.check()
 
 
-def test_a_directory_that_cannot_be_written_gives_one_line(tmp_path):
+def test_a_lock_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
   (tmp_path / "run" / ".lock").mkdir(parents=True)
   with pytest.raises(UserError, match=r"\.lock: cannot write it \(Is a directory\)"):
     DirectoryLock(str(tmp_path / "run"), "training").acquire()

@@ -1,4 +1,4 @@
-"""A resumed run continues metrics.jsonl at its last checkpoint; curves; the evaluation log."""
+"""The log of metrics, which a resumed run continues at its checkpoint; the curves; the log of evaluations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
   for step in (10, 20, 30):
     log.write(step, {"loss": 1.0 / step})
   log.close()
-  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
-    f.write('{"step": 40, "lo')  # cut off by a kill
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+    file.write('{"step": 40, "lo')  # the process was killed while it wrote the line
   log = MetricsLog(str(tmp_path), first_step=20, total_steps=40)
   log.write(30, {"loss": 7.0})
   log.close()
@@ -78,8 +78,8 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
   log.write(2, {"loss": math.nan})
   log.close()
   assert (tmp_path / "metrics.jsonl").read_text().splitlines()[1] == '{"step": 2, "loss": null}'
-  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as f:
-    f.write('{"step": 3, "loss": -Infinity}\n')
+  with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
+    file.write('{"step": 3, "loss": -Infinity}\n')
   assert [line["loss"] for line in read_metrics(str(tmp_path))] == [2.0, None, None]
   assert curves.draw_curves(str(tmp_path)) is not None
 
@@ -89,5 +89,5 @@ def test_an_evaluation_whose_metric_is_not_a_number_ranks_last(tmp_path: Path):
   for step, loss in enumerate([2.0, math.nan, 1.0, math.nan, math.nan]):
     log.add(step, {"loss": loss})
     assert log.evaluations_since_best == [0, 1, 0, 1, 2][step]
-  again = EvaluationLog(str(tmp_path), first_step=9, metric="loss", higher_is_better=False)
-  assert again.evaluations_since_best == 2
+  reopened = EvaluationLog(str(tmp_path), first_step=9, metric="loss", higher_is_better=False)
+  assert reopened.evaluations_since_best == 2

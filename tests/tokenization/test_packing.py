@@ -1,4 +1,4 @@
-"""Packing of ids: equal to a loop that removes tokens one by one, and to the TensorFlow ops for serving."""
+"""Packing of ids: compared with a loop that removes tokens one by one, and with the TensorFlow ops for serving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLS, SEP = 2, 3
 
 
 def ragged(rows: list[list[int]]) -> packing.Ragged:
-  return np.array([i for row in rows for i in row], np.int32), np.cumsum([0, *map(len, rows)])
+  return np.array([token for row in rows for token in row], np.int32), np.cumsum([0, *map(len, rows)])
 
 
 def unpacked(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
@@ -25,7 +25,7 @@ def unpacked(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
   return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-def popped(a: list[int], b: list[int], max_length: int) -> list[int]:
+def packed_by_loop(a: list[int], b: list[int], max_length: int) -> list[int]:
   a, b = list(a), list(b)
   while len(a) + len(b) > max_length - 3:
     (a if len(a) > len(b) else b).pop()
@@ -34,7 +34,7 @@ def popped(a: list[int], b: list[int], max_length: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def pairs() -> tuple[list[list[int]], list[list[int]]]:
-  """Returns pairs of all lengths from 0 to 14, with different ids at each position."""
+  """Returns texts a and b of all pairs of lengths from 0 to 14, with different ids at each position."""
   lengths = [(n, m) for n in range(15) for m in range(15)]
   return (
     [list(range(100 + n, 100 + 2 * n)) for n, _ in lengths],
@@ -43,14 +43,12 @@ def pairs() -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize("max_length", [5, 12, 13, 40])
-def test_pairs_lose_tokens_as_the_loop_takes_them(
-  pairs: tuple[list[list[int]], list[list[int]]], max_length: int
-) -> None:
+def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[list[int]]], max_length: int) -> None:
   packed = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), max_length))
-  assert packed == [popped(a, b, max_length) for a, b in zip(*pairs, strict=True)]
+  assert packed == [packed_by_loop(a, b, max_length) for a, b in zip(*pairs, strict=True)]
 
 
-def test_the_serving_graph_packs_alike(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
+def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
   first, second = (tf.ragged.constant(rows, tf.int32) for rows in pairs)
   graph = graph_packing.pack_pair(first, second, 16)
   ours = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))

@@ -21,30 +21,29 @@ from albert.errors import UserError
 from albert.weights.checkpoint_files import write_bundle
 from albert.weights.files import WeightFile, open_weights
 from albert.weights.initial_weights import content_sha256
-from albert.weights.names import to_huggingface
 from albert.weights.warm_start import warm_start
 from tests.convert.files_of_weights import CONFIG, huggingface_config, huggingface_tensors
 from tests.golden.make_tiny_albert import random_weights
 
 WEIGHTS = random_weights(CONFIG, 3)
 NAME = "bert/embeddings/position_embeddings"
-THERE = "albert.embeddings.position_embeddings.weight"
-FORMS = ("tf1", "npz", "safetensors", "sharded")
+HUGGINGFACE_NAME = "albert.embeddings.position_embeddings.weight"
+FORMATS = ("tf1", "npz", "safetensors", "sharded")
 
 
-def write(form: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
-  """The weights in one of the forms, with their config; what --init_checkpoint takes."""
+def write(format_name: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
+  """Writes weights in one of the formats, with their config; returns the value of --init_checkpoint."""
   directory.mkdir(exist_ok=True)
   (directory / "config.json").write_text(json.dumps(huggingface_config(CONFIG)))
-  if form == "tf1":
+  if format_name == "tf1":
     (directory / "config.json").rename(directory / "albert_config.json")
     write_bundle(str(directory / "model.ckpt"), weights)
     return str(directory / "model.ckpt")
-  if form == "npz":
+  if format_name == "npz":
     np.savez(directory / "weights.npz", **weights)
     return str(directory / "weights.npz")
   tensors = huggingface_tensors(weights)
-  if form == "safetensors":
+  if format_name == "safetensors":
     save_file(tensors, str(directory / "model.safetensors"))
     return str(directory)
   weight_map = {}
@@ -52,7 +51,7 @@ def write(form: str, directory: Path, weights: dict[str, np.ndarray]) -> str:
     part = f"part-{number % 2}.safetensors"
     weight_map[name] = part
   for part in set(weight_map.values()):
-    save_file({n: v for n, v in tensors.items() if weight_map[n] == part}, str(directory / part))
+    save_file({name: value for name, value in tensors.items() if weight_map[name] == part}, str(directory / part))
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
   return str(directory)
 
@@ -61,64 +60,64 @@ def read_all(file: WeightFile) -> dict[str, np.ndarray]:
   return {name: file.read(name) for name in file.names}
 
 
-def altered(value: str) -> np.ndarray:
-  """The position embeddings with one value, or all, of another kind."""
+def altered(value_or_dtype: str) -> np.ndarray:
+  """Returns the position embeddings with one value changed, such as to "nan", or in another dtype, such as "int32"."""
   array = WEIGHTS[NAME].copy()
-  if value in ("nan", "inf", "-inf"):
-    array[3, 5] = float(value)
+  if value_or_dtype in ("nan", "inf", "-inf"):
+    array[3, 5] = float(value_or_dtype)
     return array
-  if value == "1e300":
-    wide = array.astype(np.float64)
-    wide[3, 5] = 1e300
-    return wide
-  return np.array(array * 100).astype(value)
+  if value_or_dtype == "1e300":
+    float64_array = array.astype(np.float64)
+    float64_array[3, 5] = 1e300
+    return float64_array
+  return np.array(array * 100).astype(value_or_dtype)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_what_is_no_finite_float_is_refused_by_name(tmp_path: Path, form: str):
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_weights_that_are_not_finite_floats_are_refused_by_name(tmp_path: Path, format_name: str):
   for value in ("nan", "inf", "-inf", "1e300", "int32", "int64", "uint8", "bool", "complex64", "S4", "U4"):
-    if value in ("S4", "U4") and form in ("safetensors", "sharded"):
-      continue  # the format has none
-    source = write(form, tmp_path / f"{form} {value}", WEIGHTS | {NAME: altered(value)})
-    tensor = THERE if form in ("safetensors", "sharded") else NAME
+    if value in ("S4", "U4") and format_name in ("safetensors", "sharded"):
+      continue  # safetensors has no strings
+    source = write(format_name, tmp_path / f"{format_name} {value}", WEIGHTS | {NAME: altered(value)})
+    tensor = HUGGINGFACE_NAME if format_name in ("safetensors", "sharded") else NAME
     is_value = value in ("nan", "inf", "-inf", "1e300")
     problem = (
       r"holds 1 values that are not finite in float32, the first at \[3, 5\]" if is_value else r"holds \w+ values"
     )
-    routes = [lambda source=source: read_all(open_weights(source))]
+    readers = [lambda source=source: read_all(open_weights(source))]
     if value in ("nan", "int32"):
-      routes += [
+      readers += [
         lambda source=source: content_sha256(open_weights(source)),
         lambda source=source: convert(source, str(tmp_path / "out"), "albert"),
         lambda source=source: warm_start(source, {name: tf.Variable(v) for name, v in WEIGHTS.items()}),
       ]
-    for route in routes:
-      with pytest.raises(UserError, match=rf"=.*{form} {value}.*: {tensor} {problem}"):
-        route()
+    for reader in readers:
+      with pytest.raises(UserError, match=rf"=.*{format_name} {value}.*: {tensor} {problem}"):
+        reader()
   assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_narrow_and_wide_floats_are_read_exactly(tmp_path: Path, form: str):
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_narrow_and_wide_floats_are_read_exactly(tmp_path: Path, format_name: str):
   for dtype in (np.float16, np.float64, tf.bfloat16.as_numpy_dtype):
-    if dtype is tf.bfloat16.as_numpy_dtype and form == "npz":
-      continue  # the format has none
+    if dtype is tf.bfloat16.as_numpy_dtype and format_name == "npz":
+      continue  # .npz has no bfloat16
     weights = {name: value.astype(dtype) for name, value in WEIGHTS.items()}
-    found = read_all(open_weights(write(form, tmp_path / f"{form} {np.dtype(dtype).name}", weights)))
-    assert found.keys() == weights.keys()
+    values = read_all(open_weights(write(format_name, tmp_path / f"{format_name} {np.dtype(dtype).name}", weights)))
+    assert values.keys() == weights.keys()
     for name, value in weights.items():
-      assert found[name].dtype == np.float32
-      np.testing.assert_array_equal(found[name], value.astype(np.float32))
+      assert values[name].dtype == np.float32
+      np.testing.assert_array_equal(values[name], value.astype(np.float32))
 
 
-def test_empty_and_doubled_weights(tmp_path: Path):
+def test_empty_weights_and_weights_with_the_same_name_are_refused(tmp_path: Path):
   head = {"output_weights": np.zeros([0, 20], np.float32), "output_bias": np.zeros([0], np.float32)}
-  for form in FORMS:
-    source = write(form, tmp_path / f"empty {form}", WEIGHTS | head)
+  for format_name in FORMATS:
+    source = write(format_name, tmp_path / f"empty {format_name}", WEIGHTS | head)
     with pytest.raises(UserError, match=r"is empty: \[0"):
       convert(source, str(tmp_path / "out"), "albert")
   bare = huggingface_tensors(WEIGHTS, prefix=False)
-  np.savez(tmp_path / "both.npz", **bare, **{THERE: WEIGHTS[NAME]})
+  np.savez(tmp_path / "both.npz", **bare, **{HUGGINGFACE_NAME: WEIGHTS[NAME]})
   with pytest.raises(UserError, match=r"has both embeddings.position_embeddings.weight and albert\.embeddings"):
     open_weights(str(tmp_path / "both.npz"))
   np.savez(tmp_path / "hub.npz", **WEIGHTS, **{f"module/{NAME}": WEIGHTS[NAME]})
@@ -128,7 +127,8 @@ def test_empty_and_doubled_weights(tmp_path: Path):
     open_weights(write("npz", tmp_path / "none", {"global_step": np.zeros([], np.int64)}))
 
 
-def header_of(entries: dict[str, Any] | bytes, data: bytes, size: int | None = None) -> bytes:
+def safetensors_bytes(entries: dict[str, Any] | bytes, data: bytes, size: int | None = None) -> bytes:
+  """Returns the bytes of a safetensors file. `size` replaces the length of the header at its start."""
   header = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
   return struct.pack("<Q", len(header) if size is None else size) + header + data
 
@@ -142,20 +142,20 @@ ENTRY_TEXT = json.dumps(ENTRY).encode()
   [
     b"",
     b"\0" * 8,
-    header_of({"x": ENTRY}, b"\0" * 7),
-    header_of({"x": ENTRY}, b"\0" * 9),
-    header_of({"x": ENTRY}, b"\0" * 8, size=2**63),
-    header_of({"x": ENTRY}, b"\0" * 8, size=2),
-    header_of({"x": {**ENTRY, "data_offsets": [8, 16]}}, b"\0" * 16),
-    header_of({"x": {**ENTRY, "data_offsets": [8, 0]}}, b"\0" * 8),
-    header_of({"x": {**ENTRY, "shape": [-2]}}, b"\0" * 8),
-    header_of({"x": {**ENTRY, "shape": [2**62, 4]}}, b"\0" * 8),
-    header_of({"x": {**ENTRY, "dtype": "F33"}}, b"\0" * 8),
-    header_of({"x": ENTRY, "y": ENTRY}, b"\0" * 8),
-    header_of(b'{"x":' + ENTRY_TEXT + b',"x":' + ENTRY_TEXT + b"}", b"\0" * 8),
-    header_of(b"[]", b""),
-    header_of(b'{"__metadata__":' + b"[" * 5000 + b"]" * 5000 + b"}", b""),
-    header_of(b'{"\\ud800":' + ENTRY_TEXT + b"}", b"\0" * 8),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 7),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 9),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 8, size=2**63),
+    safetensors_bytes({"x": ENTRY}, b"\0" * 8, size=2),
+    safetensors_bytes({"x": {**ENTRY, "data_offsets": [8, 16]}}, b"\0" * 16),
+    safetensors_bytes({"x": {**ENTRY, "data_offsets": [8, 0]}}, b"\0" * 8),
+    safetensors_bytes({"x": {**ENTRY, "shape": [-2]}}, b"\0" * 8),
+    safetensors_bytes({"x": {**ENTRY, "shape": [2**62, 4]}}, b"\0" * 8),
+    safetensors_bytes({"x": {**ENTRY, "dtype": "F33"}}, b"\0" * 8),
+    safetensors_bytes({"x": ENTRY, "y": ENTRY}, b"\0" * 8),
+    safetensors_bytes(b'{"x":' + ENTRY_TEXT + b',"x":' + ENTRY_TEXT + b"}", b"\0" * 8),
+    safetensors_bytes(b"[]", b""),
+    safetensors_bytes(b'{"__metadata__":' + b"[" * 5000 + b"]" * 5000 + b"}", b""),
+    safetensors_bytes(b'{"\\ud800":' + ENTRY_TEXT + b"}", b"\0" * 8),
     pickle.dumps({"x": np.ones(2)}),
   ],
 )
@@ -254,7 +254,7 @@ def test_a_flipped_bit_of_an_npz_is_found_when_it_is_read(tmp_path: Path):
 
 
 def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
-  """257 MiB of zeros in 0.3 MB: refused by what the archive says, before memory is taken."""
+  """257 MiB of zeros are compressed to 0.3 MB. The sizes in the archive show it before memory is allocated."""
   path = tmp_path / "bomb.npz"
   header = npy(np.zeros([0], np.float32), (257 << 18,))
   with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("a.npy", "w") as file:
@@ -270,8 +270,8 @@ def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
 )
 def test_directories_and_pipes_in_the_place_of_weights(tmp_path: Path, name: str):
   for kind in ("directory", "pipe"):
-    form = "tf1" if "ckpt" in name else "npz" if name.endswith(".npz") else "safetensors"
-    source = write(form, tmp_path / kind, WEIGHTS)
+    format_name = "tf1" if "ckpt" in name else "npz" if name.endswith(".npz") else "safetensors"
+    source = write(format_name, tmp_path / kind, WEIGHTS)
     (tmp_path / kind / name).unlink()
     (tmp_path / kind / name).mkdir() if kind == "directory" else os.mkfifo(tmp_path / kind / name)
     with pytest.raises(UserError, match=rf"{name}: is (a {kind}|not a file, but a {kind})"):
@@ -279,11 +279,9 @@ def test_directories_and_pipes_in_the_place_of_weights(tmp_path: Path, name: str
 
 
 def test_bfloat16_of_a_remote_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-  """As a whole through the library's own reader, with the bits of the local one."""
+  """A remote file is read at once by the library, and gives the same bits as a local one."""
   array = WEIGHTS[NAME].astype(tf.bfloat16.as_numpy_dtype)
-  there = to_huggingface(NAME)
-  assert there is not None
-  (tmp_path / "x.safetensors").write_bytes(save({there.name: array}))
+  (tmp_path / "x.safetensors").write_bytes(save({HUGGINGFACE_NAME: array}))
   local = open_weights(str(tmp_path / "x.safetensors")).read(NAME)
   remote = open_weights(f"file://{tmp_path}/x.safetensors").read(NAME)
   np.testing.assert_array_equal(local, array.astype(np.float32))

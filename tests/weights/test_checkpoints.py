@@ -1,4 +1,4 @@
-"""Checkpoints are whole or absent; the newest that verifies is restored; nothing unknown is deleted."""
+"""Checkpoints appear completely or not at all; the newest that verifies is restored; unknown files are not deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def manager(tmp_path: Path) -> CheckpointManager:
   return CheckpointManager(str(tmp_path / "checkpoints"), keep=2, model_config=TINY_MODEL)
 
 
-def test_what_is_saved_is_restored(manager):
+def test_saved_tensors_are_restored(manager):
   manager.save(4, tensors(4))
   newest, skipped = manager.latest()
   assert newest is not None
@@ -53,14 +53,14 @@ def reopened(manager: CheckpointManager, keep: int = 2) -> CheckpointManager:
 def flip_one_bit(manager: CheckpointManager, step: int) -> bytes:
   """Damages a checkpoint; returns the damaged bytes."""
   data = Path(manager.directory) / f"step-{step}" / "weights.data-00000-of-00001"
-  raw = bytearray(data.read_bytes())
-  raw[20] ^= 1
-  data.write_bytes(bytes(raw))
-  return bytes(raw)
+  content = bytearray(data.read_bytes())
+  content[20] ^= 1
+  data.write_bytes(bytes(content))
+  return bytes(content)
 
 
-def without(name: str) -> Callable[[Path], object]:
-  """Edits a checkpoint's manifest so that it does not list a file."""
+def remove_from_manifest(name: str) -> Callable[[Path], object]:
+  """Returns a function that edits a checkpoint's manifest so that it does not list a file."""
 
   def edit(path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
@@ -71,6 +71,8 @@ def without(name: str) -> Callable[[Path], object]:
 
 
 def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], object]:
+  """Returns a function that removes a file of a checkpoint and calls `make` with its path."""
+
   def replace(path: Path) -> None:
     (path / name).unlink()
     make(path / name)
@@ -81,9 +83,9 @@ def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], ob
 @pytest.mark.parametrize(
   ("damage", "message"),
   [
-    (without("weights.index"), "does not list weights.index"),
-    (without("weights.data-00000-of-00001"), "does not list weights.data-00000-of-00001"),
-    (without("albert_config.json"), "does not list albert_config.json"),
+    (remove_from_manifest("weights.index"), "does not list weights.index"),
+    (remove_from_manifest("weights.data-00000-of-00001"), "does not list weights.data-00000-of-00001"),
+    (remove_from_manifest("albert_config.json"), "does not list albert_config.json"),
     (replace_by(Path.mkdir, "weights.index"), "weights.index is not a regular file"),
     (replace_by(os.mkfifo, "weights.data-00000-of-00001"), "weights.data-00000-of-00001 is not a regular file"),
     (replace_by(os.mkfifo, "manifest.json"), "manifest.json is not a regular file"),
@@ -93,7 +95,7 @@ def replace_by(make: Callable[[Path], object], name: str) -> Callable[[Path], ob
     (lambda path: (shutil.rmtree(path), shutil.copytree(path.parent / "step-1", path)), "manifest.json says step 1"),
   ],
 )
-def test_what_is_wrong_with_a_checkpoint_is_named(manager, damage, message):
+def test_the_damage_of_a_checkpoint_is_described(manager, damage, message):
   manager.save(1, tensors(1))
   path = Path(manager.save(2, tensors(2)))
   damage(path)
@@ -104,17 +106,17 @@ def test_what_is_wrong_with_a_checkpoint_is_named(manager, damage, message):
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EACCES, UserError), (errno.EIO, RunError)])
 @pytest.mark.parametrize("name", ["weights.data-00000-of-00001", "manifest.json"])
-def test_what_cannot_be_read_is_not_taken_for_damaged(manager, capsys, monkeypatch, name, number, kind):
-  """An older checkpoint would be used silently, where a right or a cable is at fault."""
+def test_a_checkpoint_that_cannot_be_read_does_not_count_as_damaged(manager, capsys, monkeypatch, name, number, kind):
+  """Otherwise an older checkpoint would be used, although only a permission or a cable has to be repaired."""
   for step in (1, 2):
     manager.save(step, tensors(step))
     manager.record_evaluation(step, "loss", float(step), higher_is_better=True)
-  real = os.open
+  original_open = os.open
 
   def refuse(path, *args, **kwargs):
     if str(path).endswith(f"step-2/{name}"):
       raise OSError(number, os.strerror(number), path)
-    return real(path, *args, **kwargs)
+    return original_open(path, *args, **kwargs)
 
   monkeypatch.setattr(os, "open", refuse)
   manager = reopened(manager, keep=1)
@@ -122,7 +124,7 @@ def test_what_cannot_be_read_is_not_taken_for_damaged(manager, capsys, monkeypat
   for attempt in (manager.latest, manager.best_or_latest, lambda: manager.latest_to_resume(start_over=True)):
     with pytest.raises(kind, match=message):
       attempt()
-  manager.save(3, tensors(3))  # a run that is under way goes on
+  manager.save(3, tensors(3))  # a run that is already training continues
   assert not manager.record_evaluation(3, "loss", 1.5, higher_is_better=True)
   manager.save(4, tensors(4))
   assert manager.steps() == [2, 4]
@@ -138,7 +140,7 @@ def test_a_file_in_place_of_the_directory_of_checkpoints_is_named(manager):
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "manifest", "no manifest"])
-def test_a_damaged_checkpoint_is_skipped_and_said_so(manager, damage):
+def test_a_damaged_checkpoint_is_skipped_with_a_message(manager, damage):
   manager.save(1, tensors(1))
   path = Path(manager.save(2, tensors(2)))
   data = path / "weights.data-00000-of-00001"
@@ -170,7 +172,7 @@ def test_the_newest_and_the_best_are_kept(manager):
   assert manager.best() == BestEvaluation(step=2, value=1.0, metric="loss")
 
 
-def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
+def test_undamaged_checkpoints_are_not_deleted_because_of_a_damaged_one(manager, capsys):
   manager.save(4, tensors(4))
   manager.save(8, tensors(8))
   damaged = flip_one_bit(manager, 8)
@@ -184,15 +186,15 @@ def test_good_checkpoints_are_never_deleted_for_a_damaged_one(manager, capsys):
   manager.save(6, tensors(6))
   assert manager.steps() == [6, 8]
   assert manager.latest()[0].step == 6
-  manager.save(8, tensors(80))  # where the damaged one is
+  manager.save(8, tensors(80))  # the damaged one has this name
   assert manager.latest()[0].step == 8
-  kept = Path(manager.directory) / "step-8.damaged"
-  assert (kept / "weights.data-00000-of-00001").read_bytes() == damaged
+  renamed = Path(manager.directory) / "step-8.damaged"
+  assert (renamed / "weights.data-00000-of-00001").read_bytes() == damaged
   assert manager.steps() == [8]
-  assert f"renamed to {kept}" in capsys.readouterr().err
+  assert f"renamed to {renamed}" in capsys.readouterr().err
 
 
-def test_pruning_counts_only_what_verifies_and_names_the_rest_once(manager, capsys):
+def test_pruning_counts_undamaged_checkpoints_and_names_each_damaged_one_once(manager, capsys):
   manager.keep = 5
   for step in (1, 2, 3, 4):
     manager.save(step, tensors(step))
@@ -213,19 +215,19 @@ def test_pruning_hashes_a_checkpoint_once_in_a_process(manager, monkeypatch):
     manager.save(step, tensors(step))
   manager = reopened(manager, keep=5)
   manager.latest()
-  looked: list[str] = []
+  verified: list[str] = []
 
-  def count(path: str, step: int) -> str | None:
-    looked.append(Path(path).name)
+  def find_and_record(path: str, step: int) -> str | None:
+    verified.append(Path(path).name)
     return find_damage(path, step)
 
-  monkeypatch.setattr(checkpoints, "find_damage", count)
+  monkeypatch.setattr(checkpoints, "find_damage", find_and_record)
   for step in (4, 5, 6, 7):
     manager.save(step, tensors(step))
-  assert looked == ["step-2", "step-1"]  # 3 was verified by latest(), 4 to 7 were saved by this process
+  assert verified == ["step-2", "step-1"]  # 3 was verified by latest(), 4 to 7 were saved by this process
 
 
-def test_where_all_are_damaged_nothing_is_written_until_a_flag_says_so(manager, capsys):
+def test_if_all_are_damaged_nothing_is_written_without_start_over(manager, capsys):
   for step in (1, 2):
     manager.save(step, tensors(step))
     flip_one_bit(manager, step)
@@ -241,10 +243,10 @@ def test_where_all_are_damaged_nothing_is_written_until_a_flag_says_so(manager, 
   manager.rename_damaged()
   manager.save(1, tensors(1))
   assert manager.steps() == [1]
-  kept = f"{manager.directory}.damaged"
+  renamed = f"{manager.directory}.damaged"
   assert reopened(manager).latest()[0].step == 1
-  assert CheckpointManager(kept, keep=1, model_config=TINY_MODEL).steps() == [1, 2]
-  assert f"kept in {kept}" in capsys.readouterr().err
+  assert CheckpointManager(renamed, keep=1, model_config=TINY_MODEL).steps() == [1, 2]
+  assert f"kept in {renamed}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", ["flip", "delete"])
@@ -266,7 +268,7 @@ def test_a_best_checkpoint_that_is_lost_is_replaced_by_the_next_evaluation(manag
   assert 2 in manager.steps()
 
 
-def test_a_number_beats_nan_as_the_best(manager):
+def test_any_number_is_better_than_nan(manager):
   for step, value, is_best in ((1, float("nan"), True), (2, 0.5, True), (3, float("nan"), False), (4, 0.6, True)):
     manager.save(step, tensors(step))
     assert manager.record_evaluation(step, "f1", value, higher_is_better=True) == is_best
@@ -286,7 +288,7 @@ def test_a_damaged_best_json_is_one_line(manager, content, message):
   (Path(manager.directory)).mkdir()
   (Path(manager.directory) / "best.json").write_text(content)
   with pytest.raises(UserError, match=rf"best.json:? ?{message}: restore or delete this file"):
-    manager.latest_to_resume(start_over=False)  # before hours of training
+    manager.latest_to_resume(start_over=False)  # so that the error comes before hours of training
 
 
 @pytest.mark.parametrize(
@@ -318,22 +320,22 @@ def test_a_kill_while_pruning_leaves_no_damaged_checkpoint(scheme, tmp_path, mon
   if scheme:
     remove, removed = files.remove, list[str]()
 
-    def remove_two(path: str) -> None:
+    def interrupt_after_two_files(path: str) -> None:
       if "step-1/" in path and len(removed) == 2:
         raise KeyboardInterrupt
       removed.append(path) if "step-1/" in path else None
       remove(path)
 
-    monkeypatch.setattr(files, "remove", remove_two)
+    monkeypatch.setattr(files, "remove", interrupt_after_two_files)
   else:
 
-    def remove_one(path: str) -> None:
+    def interrupt_after_one_file(path: str) -> None:
       if "step-1" in Path(path).name:
         (Path(path) / "weights.index").unlink()
         raise KeyboardInterrupt
       shutil.rmtree(path, ignore_errors=True)
 
-    monkeypatch.setattr(files, "remove_tree", remove_one)
+    monkeypatch.setattr(files, "remove_tree", interrupt_after_one_file)
   with pytest.raises(KeyboardInterrupt):
     manager.save(2, tensors(2))
   monkeypatch.undo()
@@ -346,10 +348,10 @@ def test_a_kill_while_pruning_leaves_no_damaged_checkpoint(scheme, tmp_path, mon
   assert skipped == []
 
 
-def test_what_it_does_not_know_is_left_alone(manager):
+def test_files_that_the_manager_does_not_know_are_left_alone(manager):
   root = Path(manager.directory)
-  of_a_killed_run = Path(files.staging_path(manager.path(7))).name
-  for name in ("step-old", "mine", ".step-7.tmp", of_a_killed_run):
+  leftover = Path(files.staging_path(manager.path(7))).name
+  for name in ("step-old", "mine", ".step-7.tmp", leftover):
     (root / name).mkdir(parents=True)
     (root / name / "note").write_text("x")
   manager.remove_leftovers()
@@ -358,7 +360,7 @@ def test_what_it_does_not_know_is_left_alone(manager):
   assert (root / "step-old" / "note").exists()
   assert (root / "mine" / "note").exists()
   assert not (root / ".step-7.tmp").exists()
-  assert not (root / of_a_killed_run).exists()
+  assert not (root / leftover).exists()
 
 
 def test_a_half_written_directory_is_no_checkpoint(manager):
@@ -369,31 +371,31 @@ def test_a_half_written_directory_is_no_checkpoint(manager):
 
 
 class RemoteCalls:
-  """Counts what is done to files of a remote file system; TensorFlow's in-memory one stands for it."""
+  """Records which files of a remote file system are opened and renamed. TensorFlow's in-memory one takes its place."""
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self.opened: list[str] = []
     self.renamed: list[str] = []
     open_file, replace, write = files.open_file, files.replace, checkpoints.write_bundle
 
-    def open_and_count(path: str, mode: str = "rb") -> BinaryIO:
+    def open_and_record(path: str, mode: str = "rb") -> BinaryIO:
       if files.is_remote(path):
         self.opened.append(f"{mode} {path.rsplit('/', 1)[1]}")
       return open_file(path, mode)
 
-    def replace_and_count(source: str, target: str) -> None:
+    def replace_and_record(source: str, target: str) -> None:
       if files.is_remote(target):
         self.renamed.append(target)
       replace(source, target)
 
-    def write_and_count(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
+    def write_and_record(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
       if files.is_remote(prefix):
         self.opened += [f"wb {name}" for name in WEIGHTS]
       write(prefix, tensors)
 
-    monkeypatch.setattr(files, "open_file", open_and_count)
-    monkeypatch.setattr(files, "replace", replace_and_count)
-    monkeypatch.setattr(checkpoints, "write_bundle", write_and_count)
+    monkeypatch.setattr(files, "open_file", open_and_record)
+    monkeypatch.setattr(files, "replace", replace_and_record)
+    monkeypatch.setattr(checkpoints, "write_bundle", write_and_record)
 
 
 WEIGHTS = ("weights.data-00000-of-00001", "weights.index")
@@ -417,19 +419,19 @@ def test_saving_to_an_object_store_writes_each_file_once_and_reads_none(remote, 
   assert calls.renamed == []
   assert remote.steps() == [2, 3]  # pruned without reading
   assert files.listdir(path) == ["albert_config.json", "manifest.json", *WEIGHTS]
-  assert find_damage(path) is None  # the hashes are those of what lies there
+  assert find_damage(path) is None  # the hashes agree with the files
   assert reopened(remote).latest()[0].step == 3
-  for name in WEIGHTS:  # load_checkpoint takes a prefix of ram:// for a directory
+  for name in WEIGHTS:  # copied, because load_checkpoint treats a prefix of ram:// as a directory
     with files.open_file(files.join(path, name)) as file:
       (tmp_path / name).write_bytes(file.read())
-  b = tf.Variable(tf.zeros([7]))
-  restore(Checkpoint(3, str(tmp_path)), {"b": b})
-  np.testing.assert_array_equal(b, np.arange(7) + 3.0)
+  variable = tf.Variable(tf.zeros([7]))
+  restore(Checkpoint(3, str(tmp_path)), {"b": variable})
+  np.testing.assert_array_equal(variable, np.arange(7) + 3.0)
 
 
 def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypatch):
   def interrupt(source: str, target: str) -> None:
-    raise KeyboardInterrupt  # in the place of kill -9
+    raise KeyboardInterrupt  # instead of kill -9
 
   with monkeypatch.context() as patch:
     patch.setattr(checkpoints, "_upload_file", interrupt)
@@ -443,7 +445,7 @@ def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypat
   remote.save(4, tensors(40))
   assert reopened(remote).latest()[0].step == 4
   assert remote.steps() == [4]
-  files.remove(files.join(remote.path(4), "manifest.json"))  # damage, which is not ours to delete
+  files.remove(files.join(remote.path(4), "manifest.json"))  # a damaged checkpoint, which is not deleted
   remote.remove_leftovers()
   with pytest.raises(UserError, match="all of its 1 checkpoints are damaged"):
     reopened(remote).latest_to_resume(start_over=False)
@@ -453,7 +455,7 @@ def test_an_upload_that_was_killed_is_no_damage_and_is_removed(remote, monkeypat
 
 
 @pytest.mark.parametrize("kind", ["local", "object store"])
-def test_a_save_that_fails_leaves_nothing_and_the_older_checkpoints(manager, remote, kind, monkeypatch):
+def test_a_failed_save_leaves_only_the_older_checkpoints(manager, remote, kind, monkeypatch):
   manager = manager if kind == "local" else remote
   manager.save(1, tensors(1))
   staged: list[str] = []
@@ -470,7 +472,7 @@ def test_a_save_that_fails_leaves_nothing_and_the_older_checkpoints(manager, rem
   assert files.listdir(manager.directory) == ["step-1"]
 
 
-def test_a_disk_that_is_full_for_the_tensors_is_one_line(manager):
+def test_a_disk_that_is_full_while_tensors_are_written_is_an_error_of_one_line(manager):
   manager.save(1, tensors(1))
   with (
     file_size_limit(100),
@@ -481,7 +483,7 @@ def test_a_disk_that_is_full_for_the_tensors_is_one_line(manager):
   assert manager.latest()[0].step == 1
 
 
-def test_a_device_that_is_lost_while_saving_is_not_taken_for_a_full_disk(manager, monkeypatch):
+def test_a_device_that_is_lost_while_saving_is_not_reported_as_a_full_disk(manager, monkeypatch):
   def fail(prefix: str, tensors: dict[str, tf.Tensor]) -> None:
     raise tf.errors.UnavailableError(None, None, "Socket closed")
 

@@ -1,4 +1,4 @@
-"""--init_checkpoint takes every form of weights, and refuses the rest with the remedy."""
+"""--init_checkpoint reads every format of weights; errors for other files name the remedy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from tests.models.built import pretraining_model
 WEIGHTS = random_weights(CONFIG, 3)
 
 
-def forms(directory: Path) -> dict[str, str]:
-  """Every form that the same weights can have."""
+def write_all_formats(directory: Path) -> dict[str, str]:
+  """Writes the same weights in all formats; returns name of a format -> value of --init_checkpoint."""
   bare = huggingface_tensors(WEIGHTS, prefix=False)
   paths = {
     "original": write_tf1(directory / "tf1", CONFIG, WEIGHTS),
@@ -55,7 +55,7 @@ def forms(directory: Path) -> dict[str, str]:
   return paths
 
 
-def test_the_original_checkpoints_of_these_tests_are_what_the_saver_writes(tmp_path: Path):
+def test_write_tf1_writes_the_same_files_as_the_saver_of_tensorflow_1(tmp_path: Path):
   paths = [
     write_tf1(tmp_path / "operation", CONFIG, WEIGHTS),
     write_tf1_with_saver(tmp_path / "saver", original_tensors(WEIGHTS)),
@@ -82,12 +82,12 @@ def write_sharded(directory: Path) -> None:
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
-def test_every_form_gives_the_same_bits(tmp_path):
-  for form, path in forms(tmp_path).items():
+def test_every_format_gives_the_same_bits(tmp_path):
+  for format_name, path in write_all_formats(tmp_path).items():
     model = pretraining_model(CONFIG)
     assert warm_start(path, model.named_weights()) == []
     for name, variable in model.named_weights().items():
-      assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (form, name)
+      assert variable.numpy().tobytes() == WEIGHTS[name].tobytes(), (format_name, name)
 
 
 def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
@@ -106,15 +106,16 @@ def test_a_damaged_checkpoint_of_a_run_is_named(tmp_path, capsys):
 
 
 def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
-  tensors = huggingface_tensors(without_pooler({n: v for n, v in WEIGHTS.items() if "seq_relationship" not in n}))
+  weights = {name: value for name, value in WEIGHTS.items() if "seq_relationship" not in name}
+  tensors = huggingface_tensors(without_pooler(weights))
   path = write_huggingface(tmp_path / "masked_lm", CONFIG, tensors)
   unused = PretrainingTask(CONFIG, PretrainingConfig(sentence_prediction="none")).unused_weights
   assert not PretrainingTask(CONFIG, PretrainingConfig()).unused_weights
   variables = pretraining_model(CONFIG).named_weights()
   assert warm_start(path, variables, unused=unused) == []
   for name, variable in variables.items():
-    truth = np.zeros_like(WEIGHTS[name]) if name.startswith(("bert/pooler/", "cls/seq")) else WEIGHTS[name]
-    assert variable.numpy().tobytes() == truth.tobytes(), name
+    expected = np.zeros_like(WEIGHTS[name]) if name.startswith(("bert/pooler/", "cls/seq")) else WEIGHTS[name]
+    assert variable.numpy().tobytes() == expected.tobytes(), name
   # The next run does not take these zeros for a trained pooler.
   prefix = write_tf1(tmp_path / "run", CONFIG, {name: variable.numpy() for name, variable in variables.items()})
   assert not open_weights(prefix).has_pooler
@@ -122,20 +123,20 @@ def test_weights_that_the_task_does_not_use_may_be_missing(tmp_path):
   with pytest.raises(UserError, match=f"{remedy}.*or train without the sentence loss, with --sentence_prediction=none"):
     warm_start(path, pretraining_model(CONFIG).named_weights())
   pooled = {name: variable for name, variable in variables.items() if "seq_relationship" not in name}
-  for lacking in (path, prefix):
+  for without_trained_pooler in (path, prefix):
     with pytest.raises(UserError, match=remedy) as caught:
-      warm_start(lacking, pooled, ignored=("cls/",))
+      warm_start(without_trained_pooler, pooled, ignored=("cls/",))
     assert "sentence_prediction" not in str(caught.value)
 
 
-def test_half_of_what_the_task_does_not_use_is_an_error(tmp_path):
-  tensors = {n: v for n, v in huggingface_tensors(WEIGHTS).items() if n != "albert.pooler.bias"}
+def test_a_part_of_the_unused_weights_is_an_error(tmp_path):
+  tensors = {name: value for name, value in huggingface_tensors(WEIGHTS).items() if name != "albert.pooler.bias"}
   path = write_huggingface(tmp_path / "damaged", CONFIG, tensors)
   with pytest.raises(UserError, match="lacks 1 weights: bert/pooler/dense/bias"):
     warm_start(path, pretraining_model(CONFIG).named_weights(), unused=("bert/pooler/",))
 
 
-def test_tied_copies_must_be_copies(tmp_path):
+def test_copies_of_tied_weights_must_be_equal(tmp_path):
   tensors = huggingface_tensors(WEIGHTS)
   copies = {
     "predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"].copy(),
@@ -144,15 +145,15 @@ def test_tied_copies_must_be_copies(tmp_path):
   }
   file = open_weights(write_huggingface(tmp_path / "tied", CONFIG, tensors | copies))
   assert set(file.names) == set(WEIGHTS)
-  only = {n: v for n, v in (tensors | copies).items() if n != "predictions.bias"}
-  file = open_weights(write_huggingface(tmp_path / "only", CONFIG, only))
+  only_copy = {name: value for name, value in (tensors | copies).items() if name != "predictions.bias"}
+  file = open_weights(write_huggingface(tmp_path / "only", CONFIG, only_copy))
   np.testing.assert_array_equal(file.read("cls/predictions/output_bias"), WEIGHTS["cls/predictions/output_bias"])
   copies["predictions.decoder.weight"][0, 0] += 1
   with pytest.raises(UserError, match=r"predictions\.decoder\.weight differs from .*word_embeddings.* ALBERT ties it"):
     open_weights(write_huggingface(tmp_path / "untied", CONFIG, tensors | copies))
 
 
-def test_a_projection_where_there_is_none_to_be_must_be_the_identity(tmp_path):
+def test_a_projection_between_equal_sizes_must_be_the_identity(tmp_path):
   config = dataclasses.replace(CONFIG, embedding_size=20)
   weights = random_weights(config, 3)
   name = "albert.encoder.embedding_hidden_mapping_in"
@@ -177,7 +178,7 @@ def test_a_projection_of_another_rank_has_another_shape(tmp_path, shape):
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
-def test_pickles_are_refused_unread(tmp_path, name):
+def test_pickles_are_refused_without_reading_them(tmp_path, name):
   class Bomb:
     def __reduce__(self):
       return (Path.touch, (tmp_path / "exploded",))
@@ -189,7 +190,7 @@ def test_pickles_are_refused_unread(tmp_path, name):
   assert not (tmp_path / "exploded").exists()
 
 
-def test_object_arrays_are_refused_unread(tmp_path):
+def test_object_arrays_are_refused_without_reading_them(tmp_path):
   np.savez(tmp_path / "x.npz", **{"bert/a": np.array([{}], dtype=object)})
   with pytest.raises(UserError, match=r"x\.npz: is not an \.npz file of plain arrays"):
     open_weights(str(tmp_path / "x.npz"))
@@ -236,22 +237,22 @@ def test_another_model_is_refused(tmp_path):
     open_weights(str(tmp_path / "gpt.safetensors"))
 
 
-def test_what_has_no_name_of_ours_is_left_over(tmp_path):
+def test_a_weight_with_an_unknown_name_is_an_error(tmp_path):
   tensors = huggingface_tensors(WEIGHTS) | {"lm_head.weight": np.ones([2, 3], np.float32)}
   source = write_huggingface(tmp_path / "hf", CONFIG, tensors)
   with pytest.raises(UserError, match=r"has unused 1 weights: lm_head\.weight"):
     warm_start(source, pretraining_model(CONFIG).named_weights())
 
 
-def test_halves_are_read_as_float32(tmp_path):
-  halves = {name: value.astype(np.float16) for name, value in huggingface_tensors(WEIGHTS).items()}
-  file = open_weights(write_huggingface(tmp_path / "hf", CONFIG, halves))
+def test_float16_is_read_as_float32(tmp_path):
+  float16_tensors = {name: value.astype(np.float16) for name, value in huggingface_tensors(WEIGHTS).items()}
+  file = open_weights(write_huggingface(tmp_path / "hf", CONFIG, float16_tensors))
   value = file.read("bert/pooler/dense/kernel")
   assert value.dtype == np.float32
   np.testing.assert_array_equal(value, WEIGHTS["bert/pooler/dense/kernel"].astype(np.float16).astype(np.float32))
 
 
-def test_groups_that_transformers_rounds_otherwise_need_conversion(tmp_path):
+def test_weights_whose_groups_differ_in_transformers_need_conversion(tmp_path):
   config = dataclasses.replace(CONFIG, num_hidden_layers=18, num_hidden_groups=14, inner_group_num=1)
   source = write_huggingface(tmp_path / "hf", config, huggingface_tensors(random_weights(config, 3)))
   with pytest.raises(UserError, match=r"18 layers to 14 groups in another way .* python -m albert\.convert"):
@@ -269,7 +270,7 @@ def test_groups_that_transformers_rounds_otherwise_need_conversion(tmp_path):
     ({"hidden_act": "relu"}, "config.json has hidden_act 'gelu', this model has 'relu'"),
   ],
 )
-def test_a_config_beside_the_weights_must_agree_where_shapes_tell_nothing(tmp_path, changes, message):
+def test_a_config_beside_the_weights_must_agree_in_fields_that_do_not_affect_shapes(tmp_path, changes, message):
   source = write_huggingface(tmp_path / "hf", CONFIG, huggingface_tensors(WEIGHTS))
   config = dataclasses.replace(CONFIG, **changes)
   model = pretraining_model(config)

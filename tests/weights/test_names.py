@@ -1,4 +1,4 @@
-"""Names and shapes of weights: the table agrees with the built model, and both directions of it with each other."""
+"""Names and shapes of weights are those of the built model; translating a name there and back gives the same name."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def test_shapes_are_those_of_the_built_model(sharing, embedding_size):
     ("albert_xxlarge", 222_595_584),
   ],
 )
-def test_the_papers_parameters(name, count):
+def test_numbers_of_parameters(name, count):
   assert num_parameters(encoder_shapes(MODELS[name])) == count
 
 
-def test_names_come_back_from_hugging_face():
+def test_translating_to_hugging_face_and_back_gives_the_same_name():
   names = [*encoder_shapes(CONFIG), *(name for head in heads(CONFIG).values() for name in head.shapes)]
-  there = {name: to_huggingface(name) for name in names}
-  assert None not in there.values()
-  assert len({translated.name for translated in there.values()}) == len(names)
-  for name, translated in there.items():
+  translated_names = {name: to_huggingface(name) for name in names}
+  assert None not in translated_names.values()
+  assert len({translated.name for translated in translated_names.values()}) == len(names)
+  for name, translated in translated_names.items():
     assert from_huggingface(translated.name) == (name, translated.is_transposed)
 
 
 @pytest.mark.parametrize(
-  ("ours", "theirs", "transposed"),
+  ("original", "huggingface", "is_transposed"),
   [
     ("bert/embeddings/word_embeddings", "albert.embeddings.word_embeddings.weight", False),
     ("bert/embeddings/LayerNorm/gamma", "albert.embeddings.LayerNorm.weight", False),
@@ -71,8 +71,8 @@ def test_names_come_back_from_hugging_face():
     ("answer_class/dense_1/kernel", "answer_class.dense_1.weight", True),
   ],
 )
-def test_some_names_by_hand(ours, theirs, transposed):
-  assert to_huggingface(ours) == (theirs, transposed)
+def test_some_names_by_hand(original, huggingface, is_transposed):
+  assert to_huggingface(original) == (huggingface, is_transposed)
 
 
 @pytest.mark.parametrize(

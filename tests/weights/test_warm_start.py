@@ -1,4 +1,4 @@
-"""--init_checkpoint matches by name or fails loudly."""
+"""Initializing a model from --init_checkpoint: weights are matched by name, and each mismatch is an error."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_moments_and_the_step_are_not_weights(tmp_path: Path):
   np.testing.assert_array_equal(target["bert/embeddings/word_embeddings"], ENCODER["bert/embeddings/word_embeddings"])
 
 
-def test_the_hubs_prefix_is_understood(tmp_path: Path):
+def test_the_prefix_of_tf_hub_is_removed(tmp_path: Path):
   target = variables(ENCODER)
   warm_start(bundle(tmp_path, {f"module/{name}": value for name, value in ENCODER.items()}), target)
   assert float(tf.reduce_sum(target["bert/embeddings/word_embeddings"])) == 66
 
 
-def test_a_missing_weight_is_an_error_unless_it_may_be_fresh(tmp_path: Path):
+def test_a_missing_weight_is_an_error_unless_it_may_be_newly_initialized(tmp_path: Path):
   prefix = bundle(tmp_path, ENCODER)
   with pytest.raises(UserError, match="lacks 1 weights: cls/predictions/output_bias"):
     warm_start(prefix, variables(ENCODER, HEAD))
   assert warm_start(prefix, variables(ENCODER, HEAD), newly_initialized=["cls/"]) == ["cls/predictions/output_bias"]
 
 
-def test_a_weight_left_over_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
+def test_an_unused_weight_is_an_error_unless_it_may_be_ignored(tmp_path: Path):
   prefix = bundle(tmp_path, ENCODER | HEAD)
   with pytest.raises(UserError, match="has unused 1 weights: cls/predictions/output_bias"):
     warm_start(prefix, variables(ENCODER))
@@ -66,12 +66,12 @@ def test_another_shape_is_an_error_and_assigns_nothing(tmp_path: Path):
   assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
 
 
-def test_a_path_with_nothing_is_an_error(tmp_path: Path):
+def test_a_path_without_a_checkpoint_is_an_error(tmp_path: Path):
   with pytest.raises(UserError, match="no checkpoint there"):
     find_prefix(str(tmp_path / "nothing"))
 
 
-def test_a_runs_directory_means_its_newest_whole_checkpoint(tmp_path: Path):
+def test_the_output_dir_of_a_run_means_its_newest_undamaged_checkpoint(tmp_path: Path):
   manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=5, model_config=TINY_MODEL)
   for step in (9, 10):
     manager.save(step, ENCODER)
@@ -86,7 +86,7 @@ def test_a_deeper_network_starts_from_a_shallower_one(tmp_path: Path):
   def layers(count: int) -> dict[str, np.ndarray]:
     name = "bert/encoder/transformer/group_{}/inner_group_0/{}"
     kinds = ("attention_1/self/query/kernel", "LayerNorm/gamma", "ffn_1/intermediate/dense/kernel", "LayerNorm_1/beta")
-    return {name.format(g, kind): np.full([2], g, np.float32) for g in range(count) for kind in kinds}
+    return {name.format(group, kind): np.full([2], group, np.float32) for group in range(count) for kind in kinds}
 
   target = variables(layers(6))
   with pytest.raises(UserError, match="lacks 12 weights"):
@@ -111,19 +111,19 @@ def run_with_head(directory: Path, data: dict[str, str], task: str = "classifier
     ({"task": "race"}, r"task 'classifier', this run has 'race'; give --fresh_head"),
   ],
 )
-def test_a_head_of_other_labels_or_another_task_is_not_taken_over(tmp_path: Path, settings: dict, message: str):
+def test_a_head_of_other_labels_or_another_task_is_refused(tmp_path: Path, settings: dict, message: str):
   path = run_with_head(tmp_path, {"labels": "no,yes"})
   target = variables(ENCODER, HEAD)
   with pytest.raises(UserError, match=message):
     warm_start(path, target, newly_initialized=["cls/"], head_settings=settings)
   assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
-  # Left behind, it does not matter what it was.
+  # A head that the model does not have may be ignored, whatever it was trained for.
   assert (
     warm_start(path, variables(ENCODER), newly_initialized=["cls/"], ignored=["cls/"], head_settings=settings) == []
   )
 
 
-def test_a_head_of_the_same_labels_is_taken_over(tmp_path: Path):
+def test_a_head_of_the_same_labels_is_reused(tmp_path: Path):
   path = run_with_head(tmp_path, {"labels": "no,yes"})
   target = variables(ENCODER, HEAD)
   assert (
@@ -133,16 +133,17 @@ def test_a_head_of_the_same_labels_is_taken_over(tmp_path: Path):
 
 
 def test_another_vocabulary_than_that_of_the_weights_is_refused(tmp_path: Path):
-  ours, other = VocabularyId("a" * 64, "--spm_model_file=x.model"), b"a SentencePiece model"
-  same = VocabularyId(hashlib.sha256(other).hexdigest(), "the same")
+  different, file_content = VocabularyId("a" * 64, "--spm_model_file=x.model"), b"a SentencePiece model"
+  same = VocabularyId(hashlib.sha256(file_content).hexdigest(), "the same")
   prefix = bundle(tmp_path, ENCODER)
-  assert warm_start(prefix, variables(ENCODER), vocabulary=ours) == []  # nothing says what the weights' is
+  # The vocabulary of the weights is not known.
+  assert warm_start(prefix, variables(ENCODER), vocabulary=different) == []
   for name in ("30k-clean.model", "spiece.model"):
-    (tmp_path / name).write_bytes(other)
+    (tmp_path / name).write_bytes(file_content)
     target = variables(ENCODER)
     message = rf"vocabulary is .*{name} \(SHA-256 .* --spm_model_file=x\.model is a different one"
     with pytest.raises(UserError, match=message):
-      warm_start(prefix, target, vocabulary=ours)
+      warm_start(prefix, target, vocabulary=different)
     assert all(float(tf.reduce_sum(tf.abs(v))) == 0 for v in target.values())
     assert warm_start(prefix, variables(ENCODER), vocabulary=same) == []
 
