@@ -49,20 +49,23 @@ def _fail(message: str, exit_code: int = EXIT_USER_ERROR) -> NoReturn:
 
 
 def _parse_flags(
-  argv: Sequence[str], rest: list[str] | None, operands: list[str] | None, show_help: Callable[[bool], None]
+  argv: Sequence[str],
+  words_after_dashes: list[str] | None,
+  operands: list[str] | None,
+  show_help: Callable[[bool], None],
 ) -> list[str]:
   """Parses flags. An unknown flag, a bad value or an unexpected word ends the command with exit code 2.
 
   Args:
     argv: the program's name and its arguments.
-    rest, operands: see `run`; the words are written into these lists.
+    words_after_dashes, operands: see `run`; the words are written into these lists.
     show_help: prints the help; called with whether --helpfull is given.
   Returns:
     The program's name and the arguments that are not flags.
   """
-  if rest is not None and "--" in argv:
+  if words_after_dashes is not None and "--" in argv:
     separator = list(argv).index("--")
-    argv, rest[:] = argv[:separator], argv[separator + 1 :]
+    argv, words_after_dashes[:] = argv[:separator], argv[separator + 1 :]
   words = argv[1:]
   # albert.export defines a flag --version that takes a value.
   if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
@@ -104,7 +107,7 @@ def _print_help(
 
 def run(
   main: Callable[[], None],
-  rest: list[str] | None = None,
+  words_after_dashes: list[str] | None = None,
   operands: list[str] | None = None,
   help_page: Callable[[], HelpPage] | None = None,
   description: str | None = None,
@@ -113,7 +116,7 @@ def run(
 
   Args:
     main: the command; called after the flags are parsed.
-    rest: list that receives the words after "--"; None if the command accepts none.
+    words_after_dashes: list that receives the words after "--"; None if the command accepts none.
     operands: list that receives the words that are not flags, such as directories; None if the command accepts none.
     help_page: returns the content of --help; called after the flags before --help are parsed. None for all flags that
       the command defines.
@@ -125,7 +128,10 @@ def run(
 
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries
   parse = functools.partial(
-    _parse_flags, rest=rest, operands=operands, show_help=functools.partial(_print_help, main, help_page, description)
+    _parse_flags,
+    words_after_dashes=words_after_dashes,
+    operands=operands,
+    show_help=functools.partial(_print_help, main, help_page, description),
   )
   startup.begin()
   try:

@@ -117,16 +117,16 @@ def _wrap(paragraph: str) -> str:
 
 def _format_flag_help(flag: FlagHelp) -> str:
   """Formats the help of a flag in two columns: its name, and its text wrapped at WIDTH characters."""
-  left, text = f"  --{flag.name}={flag.value}" if flag.value else f"  --[no]{flag.name}", flag.text
-  if len(left) > WIDTH:
-    left, text = f"  --{flag.name}=NAME", f"{text}; one of {flag.value.replace('|', ', ')}"
+  name, text = f"  --{flag.name}={flag.value}" if flag.value else f"  --[no]{flag.name}", flag.text
+  if len(name) > WIDTH:  # a flag with many choices, which are listed in its text instead
+    name, text = f"  --{flag.name}=NAME", f"{text}; one of {flag.value.replace('|', ', ')}"
   if flag.default:
     text += f" (default: {flag.default})"
   indent = " " * (_NAME_WIDTH + 2)
   lines = textwrap.wrap(text, WIDTH - len(indent), break_long_words=False, break_on_hyphens=False) or [""]
-  if len(left) > _NAME_WIDTH:
-    return "\n".join([left, *(indent + line for line in lines)])
-  return "\n".join([left.ljust(len(indent)) + lines[0], *(indent + line for line in lines[1:])])
+  if len(name) > _NAME_WIDTH:  # the name gets a line of its own
+    return "\n".join([name, *(indent + line for line in lines)])
+  return "\n".join([name.ljust(len(indent)) + lines[0], *(indent + line for line in lines[1:])])
 
 
 def value_name(kind: str, choices: Iterable[str] | None) -> str:

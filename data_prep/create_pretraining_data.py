@@ -172,7 +172,7 @@ def main() -> None:
 def run_command() -> None:
   """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
   _define_flags()
-  app.run(main, rest=_beam_flags)
+  app.run(main, words_after_dashes=_beam_flags)
 
 
 if __name__ == "__main__":

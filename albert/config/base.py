@@ -153,13 +153,13 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
   Raises:
     UserError: an unknown key or a wrong type.
   """
-  known = {field.name: field for field in dataclasses.fields(cls)}
+  fields = {field.name: field for field in dataclasses.fields(cls)}
   checked: dict[str, Any] = {}
   for key, value in values.items():
-    if key in known:
-      checked[key] = _check_type(value, str(known[key].type), f"{source}: {key}")
+    if key in fields:
+      checked[key] = _check_type(value, str(fields[key].type), f"{source}: {key}")
     elif strict:
-      raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(known)}")
+      raise UserError(f"{source}: unknown key {key!r}; known: {', '.join(fields)}")
   return checked
 
 
@@ -215,7 +215,7 @@ def alternatives(cls: type[Config]) -> dict[str, str]:
   """Field -> its alternative (see `instead_of` in `option`). Each pair is listed in both directions."""
   fields = option_fields(cls)
   pairs = {name: field.metadata["instead_of"] for name, field in fields.items() if field.metadata["instead_of"]}
-  return pairs | {other: name for name, other in pairs.items()}
+  return pairs | {alternative: name for name, alternative in pairs.items()}
 
 
 def merge(cls: type[Config], *sources: Mapping[str, Any]) -> dict[str, Any]:

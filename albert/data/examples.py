@@ -140,12 +140,12 @@ class TokenizedExamples:
     """Yields serialized tf.train.Example messages, each of which holds a block of consecutive examples."""
     for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
       end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
-      first, last = self.sequence_offsets[start], self.sequence_offsets[end]
-      tokens = slice(self.token_offsets[first], self.token_offsets[last])
+      sequences = slice(self.sequence_offsets[start], self.sequence_offsets[end])
+      tokens = slice(self.token_offsets[sequences.start], self.token_offsets[sequences.stop])
       yield records.encode_example(
         {
           INPUT_IDS: self.input_ids[tokens],
-          _SEQUENCE_LENGTHS: self.sequence_lengths[first:last],
+          _SEQUENCE_LENGTHS: self.sequence_lengths[sequences],
           _SEQUENCE_COUNTS: self.sequence_counts[start:end],
           **{_LABEL + name: values[start:end] for name, values in self.labels.items()},
           **{_TOKEN + name: values[tokens] for name, values in self.token_features.items()},
@@ -179,11 +179,11 @@ def concatenate(parts: Sequence[TokenizedExamples]) -> TokenizedExamples:
   """Concatenates the examples of several parts, which must have the same labels and token features."""
   if not parts:
     return TokenizedExamples(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32))
-  first = parts[0]
+  label_names, feature_names = parts[0].labels, parts[0].token_features
   return TokenizedExamples(
     np.concatenate([part.input_ids for part in parts]),
     np.concatenate([part.sequence_lengths for part in parts]),
     np.concatenate([part.sequence_counts for part in parts]),
-    {name: np.concatenate([part.labels[name] for part in parts]) for name in first.labels},
-    {name: np.concatenate([part.token_features[name] for part in parts]) for name in first.token_features},
+    {name: np.concatenate([part.labels[name] for part in parts]) for name in label_names},
+    {name: np.concatenate([part.token_features[name] for part in parts]) for name in feature_names},
   )

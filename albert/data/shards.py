@@ -212,11 +212,11 @@ def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> Non
   patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
   missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in patterns)]
   if missing:
-    others = f" and {len(missing) - 1} more" if missing[1:] else ""
+    and_more = f" and {len(missing) - 1} more" if missing[1:] else ""
     verb = "do" if missing[1:] else "does"
     raise UserError(
-      f"{files.join(directory, MANIFEST_NAME)} lists {missing[0]}{others}, which {verb} not exist: restore the shards "
-      "or run data preparation again; to leave them out on purpose, give globs that do not match them"
+      f"{files.join(directory, MANIFEST_NAME)} lists {missing[0]}{and_more}, which {verb} not exist: restore the "
+      "shards or run data preparation again; to leave them out on purpose, give globs that do not match them"
     )
 
 
@@ -233,10 +233,10 @@ def _matches(path: str, glob: str) -> bool:
 
 def _warn_of_unlisted(paths: Sequence[str]) -> None:
   if paths:
-    others, verb, pronoun = (f" and {len(paths) - 1} more files", "are", "them") if paths[1:] else ("", "is", "it")
+    and_more, verb, pronoun = (f" and {len(paths) - 1} more files", "are", "them") if paths[1:] else ("", "is", "it")
     print(
-      f"warning: {paths[0]}{others} {verb} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run "
-      f"of data preparation wrote {pronoun}, leave {pronoun} out",
+      f"warning: {paths[0]}{and_more} {verb} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another "
+      f"run of data preparation wrote {pronoun}, leave {pronoun} out",
       file=sys.stderr,
     )
 
@@ -260,11 +260,13 @@ def _check_counts(listed: Mapping[str, ShardInfo], scanned: Mapping[str, records
 
 
 def _check_for_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
-  seen: dict[str, str] = {}
+  path_of_hash: dict[str, str] = {}
   for path, sha256 in zip(paths, hashes, strict=True):
-    if sha256 in seen:
-      raise UserError(f"{path} is a copy of {seen[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out")
-    seen[sha256] = path
+    if sha256 in path_of_hash:
+      raise UserError(
+        f"{path} is a copy of {path_of_hash[sha256]} (both have SHA-256 {sha256[:12]}...): leave one of them out"
+      )
+    path_of_hash[sha256] = path
 
 
 def _manifest_of(path: str) -> str:

@@ -114,8 +114,8 @@ class Workers:
           submitted_bytes += num_bytes(next_item[0])
         if not submitted:
           return
-        done, _ = futures.wait(submitted, return_when=futures.FIRST_COMPLETED)
-        for future in done:
+        finished, _ = futures.wait(submitted, return_when=futures.FIRST_COMPLETED)
+        for future in finished:
           yield submitted.pop(future), future.result()
     except BrokenProcessPool as error:
       raise RunError(

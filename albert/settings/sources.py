@@ -77,11 +77,11 @@ class Settings:
     for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.task_entry.config_class):
       fields = option_fields(config_class)
       effective = {name for name in fields if name in self.flags and not is_unset(fields[name], self.flags[name])}
-      pairs += [(name, other) for name, other in alternatives(config_class).items() if {name, other} <= effective]
-    for name, other in pairs:
-      if name in self.flags and other in self.flags:
-        flag, other_flag = _format_flag(name, self.flags[name]), _format_flag(other, self.flags[other])
-        raise UserError(f"{flag} and {other_flag} are both given: give one")
+      pairs += [pair for pair in alternatives(config_class).items() if set(pair) <= effective]
+    for pair in pairs:
+      if set(pair) <= set(self.flags):
+        flag, alternative = (_format_flag(name, self.flags[name]) for name in pair)
+        raise UserError(f"{flag} and {alternative} are both given: give one")
 
   def _check_several_runs(self) -> None:
     """Refuses to evaluate or predict with the directory of several runs, which itself has no checkpoints."""
@@ -128,7 +128,7 @@ class Settings:
     for section, config_class in {**SECTIONS, "data": self.task_entry.config_class}.items():
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       if not isinstance(values, dict):
-        continue  # the name of a model, for which any recipe may be used
+        continue  # a model that is given by its name, which is not compared
       recorded = run.reusable_values(config_class, section)
       for name in set(values) & set(fields) & set(recorded) - set(self.flags):
         if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
@@ -350,5 +350,8 @@ def _check_values(config_class: type[Config], values: Mapping[str, Any], source:
   return check_types(config_class, values, source=source)
 
 
-def _is_same_path(left: str, right: str) -> bool:
-  return bool(left and right) and not files.is_remote(left) and os.path.abspath(left) == os.path.abspath(right)
+def _is_same_path(path: str, other_path: str) -> bool:
+  """Whether two local paths are equal, relative or absolute. "" and remote paths are different from any path."""
+  if not path or not other_path or files.is_remote(path):
+    return False
+  return os.path.abspath(path) == os.path.abspath(other_path)

@@ -32,13 +32,13 @@ def pack_single(texts: Ragged, max_length: int) -> tuple[np.ndarray, np.ndarray]
     UserError: max_length leaves no room for a text.
   """
   ids, offsets = texts
-  kept = np.minimum(np.diff(offsets), _text_budget(max_length, 1))
-  lengths = kept + 2
+  text_lengths = np.minimum(np.diff(offsets), _text_budget(max_length, 1))
+  lengths = text_lengths + 2
   starts = np.cumsum(lengths) - lengths
   packed = np.empty(int(lengths.sum()), np.int32)
   packed[starts] = CLS_ID
   packed[starts + lengths - 1] = SEP_ID
-  _copy_ranges(packed, starts + 1, ids, offsets[:-1], kept)
+  _copy_ranges(packed, starts + 1, ids, offsets[:-1], text_lengths)
   return packed, lengths.astype(np.int32)
 
 

@@ -55,9 +55,8 @@ def test_new_masks_keep_the_text():
   text = unmasked_ids(features)
   for masked in (first, second):
     np.testing.assert_array_equal(unmasked_ids(masked), text)
-    assert {name: (v.shape, v.dtype) for name, v in masked.items()} == {
-      name: (v.shape, v.dtype) for name, v in features.items()
-    }
+    for name, value in features.items():
+      assert (masked[name].shape, masked[name].dtype) == (value.shape, value.dtype)
     weights, positions = masked[schema.MASKED_LM_WEIGHTS], masked[schema.MASKED_LM_POSITIONS]
     assert (np.diff(weights) <= 0).all()  # predictions first, then padding
     assert not positions[weights == 0].any()
@@ -72,15 +71,16 @@ def test_masks_depend_only_on_seed_and_number():
   numbers = np.array([5, 900, 2**40, 7, 1, 2, 3, 4, 60, 61, 62, 63])
   together = masking.mask(features, numbers, seed=3)
   for row in (0, 2, 11):
-    alone = masking.mask({name: v[row : row + 1] for name, v in features.items()}, numbers[row : row + 1], seed=3)
+    row_features = {name: value[row : row + 1] for name, value in features.items()}
+    alone = masking.mask(row_features, numbers[row : row + 1], seed=3)
     for name, value in alone.items():
       np.testing.assert_array_equal(value[0], together[name][row])
   other_seed = masking.mask(features, numbers, seed=4)
   assert (other_seed[schema.INPUT_IDS] != together[schema.INPUT_IDS]).any()
   # The masks that an example had before make no difference.
-  again = masking.mask(features | together, numbers, seed=3)
+  remasked = masking.mask(features | together, numbers, seed=3)
   for name, value in together.items():
-    np.testing.assert_array_equal(again[name], value)
+    np.testing.assert_array_equal(remasked[name], value)
 
 
 def test_replacements_and_whole_words_over_many_epochs():
@@ -94,7 +94,7 @@ def test_replacements_and_whole_words_over_many_epochs():
   columns = masked[schema.MASKED_LM_POSITIONS][rows, slots]
   input_ids, labels = masked[schema.INPUT_IDS][rows, columns], masked[schema.MASKED_LM_IDS][rows, slots]
   np.testing.assert_array_equal(labels, original_ids[rows, columns])
-  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four standard deviations
+  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four times the largest standard deviation of a fraction
   assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
   assert np.mean(input_ids == labels) == pytest.approx(0.1 + 0.1 / 59, abs=tolerance)
   length = int(example_features[schema.INPUT_MASK].sum())
@@ -162,7 +162,10 @@ def test_training_on_shards_with_and_without_masks(shards: dict[str, str], spm_m
     _assert_equal(_batches(unmasked, 3, first), two_epochs[first : first + 3])
   # Two hosts together read the same examples as one host.
   hosts = [_batches(unmasked, 4, 2, InputContext(host, 2, 2, 2)) for host in range(2)]
-  joined = [{name: np.concatenate([a[name], b[name]]) for name in a} for a, b in zip(*hosts, strict=True)]
+  joined = [
+    {name: np.concatenate([batch_of_host_0[name], batch_of_host_1[name]]) for name in batch_of_host_0}
+    for batch_of_host_0, batch_of_host_1 in zip(*hosts, strict=True)
+  ]
   _assert_equal(joined, two_epochs[2:6])
   # A large batch is masked alone, and several small ones are masked together; the results are the same.
   (large,) = _batches(unmasked, 1, 0, batch_size=160)

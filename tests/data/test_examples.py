@@ -70,12 +70,12 @@ def test_examples_are_the_same_after_writing_and_reading_records(tmp_path: Path)
   with records.RecordWriter(path) as writer:
     for record in examples.to_records():
       writer.write(record)
-  again = concatenate([TokenizedExamples.from_record(record) for record in records.read_records(path)])
+  read_examples = concatenate([TokenizedExamples.from_record(record) for record in records.read_records(path)])
   for name in ("input_ids", "sequence_lengths", "sequence_counts"):
-    np.testing.assert_array_equal(getattr(again, name), getattr(examples, name))
-  assert again.labels.keys() == examples.labels.keys()
-  np.testing.assert_array_equal(again.labels["score"], examples.labels["score"])
-  np.testing.assert_array_equal(again.token_features["place"], examples.token_features["place"])
+    np.testing.assert_array_equal(getattr(read_examples, name), getattr(examples, name))
+  assert read_examples.labels.keys() == examples.labels.keys()
+  np.testing.assert_array_equal(read_examples.labels["score"], examples.labels["score"])
+  np.testing.assert_array_equal(read_examples.token_features["place"], examples.token_features["place"])
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_evaluation_reads_each_example_once(multiple_choice: bool, length: int |
   examples, _ = make(21, max_sequences=3 if multiple_choice else 1)
   data = ExampleDataset(examples, "test", multiple_choice=multiple_choice, length=length, token_features=["place"])
   dataset = data.evaluation_batches(batch_size=8)
-  seen: list[int] = []
+  evaluated: list[int] = []
   for batch in dataset.as_numpy_iterator():
-    seen += batch["example_index"][batch["example_weight"] > 0].tolist()
+    evaluated += batch["example_index"][batch["example_weight"] > 0].tolist()
     assert batch["input_ids"].shape[-1] == (length or batch["input_ids"].shape[-1]) <= (length or 40)
     assert batch["input_ids"].ndim == (3 if multiple_choice else 2)
-  assert sorted(seen) == list(range(21))
+  assert sorted(evaluated) == list(range(21))
   assert dataset.element_spec["input_ids"].shape[-1] == length
   assert dataset.element_spec["label_ids"] == tf.TensorSpec([8], tf.int32)
 
@@ -257,8 +257,8 @@ def test_features_that_cannot_be_cached_are_a_warning(
   for cache_dir, reason in ((tmp_path / "file", "File exists"), (tmp_path / "full", "No space left on device")):
     if cache_dir.name == "full":
       monkeypatch.setattr(local_files, "sync", full_disk)
-    made = make_examples(raw, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
-    assert made.input_ids.tolist() == raw
+    examples = make_examples(raw, featurize, name="n", key={}, cache_dir=str(cache_dir), num_processes=1)
+    assert examples.input_ids.tolist() == raw
     (line,) = warnings(capsys)
     assert "the features cannot be cached" in line
     assert reason in line

@@ -221,7 +221,7 @@ def test_statistics_against_closed_forms() -> None:
   np.testing.assert_allclose(drawn / drawn.sum(), [6 / 11, 3 / 11, 2 / 11], atol=4 * 0.5 / np.sqrt(drawn.sum()))
   assert masked.positions.size >= 0.999 * num_rows * budget
   input_ids = masked.ids[masked.positions]
-  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four standard deviations
+  tolerance = 4 * 0.5 / np.sqrt(input_ids.size)  # four times the largest standard deviation of a fraction
   assert np.mean(input_ids == MASK_ID) == pytest.approx(0.8, abs=tolerance)
   assert np.mean(input_ids == masked.labels) == pytest.approx(0.1 + 0.1 / RANDOM_IDS.size, abs=tolerance)
   random_ids = input_ids[(input_ids != MASK_ID) & (input_ids != masked.labels)]
