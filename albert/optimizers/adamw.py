@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from albert.optimizers.schedules import WarmupPolynomialDecay
+
 # Regular expressions. Variables whose name matches one get no weight decay and, in LAMB, no trust ratio.
 EXCLUDED = ("LayerNorm", "bias")
 
@@ -152,8 +154,9 @@ class AdamW(keras.optimizers.Optimizer):
     """
     rate = config.get("learning_rate")
     if isinstance(rate, dict):
-      # Keras' own method does not find registered schedules in .h5 files.
-      config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=custom_objects)}
+      # In .h5 files a schedule has the name of its class alone, under which it is not registered.
+      known = {WarmupPolynomialDecay.__name__: WarmupPolynomialDecay, **(custom_objects or {})}
+      config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=known)}
     return cls(**config)
 
   def get_config(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Frame:
 def small_pandas() -> types.ModuleType:
   module = types.ModuleType("pandas")
   module.read_csv = lambda path: Frame(read_table(path, read_header(path)).columns)  # type: ignore[attr-defined]
+  module.DataFrame = Frame  # type: ignore[attr-defined] # scikit-learn asks whether its arguments are frames
   return module
 
 

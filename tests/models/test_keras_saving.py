@@ -33,6 +33,7 @@ CONFIG = ModelConfig(
   num_attention_heads=5,
   intermediate_size=28,
   max_position_embeddings=14,
+  classifier_dropout_prob=0.0,  # a loaded model draws other masks
 )
 TOKENS = ("input_ids", "input_mask", "segment_ids")
 
@@ -145,7 +146,15 @@ def task_model() -> keras.Model:
 
 
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
-@pytest.mark.parametrize("build", [functional_model, SubclassedModel, around_a_task_model, task_model])
+@pytest.mark.parametrize(
+  "build",
+  [
+    functional_model,
+    pytest.param(SubclassedModel, marks=pytest.mark.slow),
+    pytest.param(around_a_task_model, marks=pytest.mark.slow),
+    task_model,
+  ],
+)
 def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
   if suffix == "h5" and build is not functional_model:
     pytest.skip("Keras saves only functional models of layers as .h5")

@@ -205,7 +205,7 @@ _END = _any_of(
   _call("albert.io.files:write_json", 1, contains="eval_results.json"),
 )
 _RESUMING = (
-  ("albert.estimator:restore", 0.05),
+  ("albert.training.training_run:restore", 0.05),
   (f"{_SAVE}.remove_leftovers", 0.01),
   (f"{_SAVE}.latest", 0.02),
   ("albert.runs.metrics_log:MetricsLog.__init__", 0.01),
@@ -248,7 +248,7 @@ def _finetuning(context: Context) -> Iterator[Case]:
   predictions = _any_of(
     _call("albert.training.prediction_sources:PredictionSources.write"),
     _call("os:replace", 1, contains="predictions"),
-    _call("albert.estimator:Estimator.predict", 1, 0.5),
+    _call("albert.estimator:Estimator.write_predictions", 1, 0.5),
   )
   classifier = Command("classifier", places.classifier, outputs.difference_of_runs, context)
   cache = _any_of(_call("albert.data.feature_cache:_write", 2), _call("os:replace", 2, contains=".tfrecord"))
