@@ -22,6 +22,8 @@ from albert.predict.requests import PredictRequest
 from tests.conftest import english_like_documents
 from tests.synthetic import TINY_MODEL
 
+pytestmark = pytest.mark.usefixtures("all_steps_eager")
+
 TEXTS = [sentence for document in english_like_documents(6, seed=4) for sentence in document][:20]
 KINDS = [index % 2 for index in range(len(TEXTS))]
 

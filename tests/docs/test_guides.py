@@ -64,6 +64,7 @@ def shell_blocks(guide: str) -> list[str]:
   return [block.text for block in blocks(DOCS / guide) if block.language == "sh" and not block.title]
 
 
+@pytest.mark.slow
 def test_own_data(commands: Workplace, spm_model: str, tmp_path: Path) -> None:
   """Trains, evaluates and predicts, then predicts more texts, as docs/own_data.md shows."""
   lay_out_files(tmp_path, spm_model)
