@@ -1,6 +1,6 @@
 r"""Trains a model to answer multiple-choice questions about an article, on RACE or on your own questions.
 
-  python run_race.py --data_dir=RACE --init_checkpoint=albert_base --output_dir=run \
+  python run_race.py --data_dir=RACE --init_checkpoint=downloads/albert_base --output_dir=run \
     --do_train --do_eval
 """
 

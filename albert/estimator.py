@@ -63,8 +63,8 @@ class Estimator:
 
   Attributes:
     task: the task, with its data.
-    config: the settings in force.
-    plan: the devices, the precision and the settings in force.
+    config: the settings of the run.
+    plan: the devices, the precision and the settings of the run.
     model: the built model, with newly initialized weights until train(), evaluate() or predict() loads others.
     evaluator: computes metrics and outputs of `model`.
     checkpoints: the checkpoints of output_dir.

@@ -37,7 +37,7 @@ class TrainingRun:
   Args:
     task: defines the data, the losses and the metrics.
     model: the model of task.build_model().
-    plan: the devices, the precision and the settings in force.
+    plan: the devices, the precision and the settings of the run.
     cluster: the processes that train together.
     checkpoints: the checkpoints of output_dir.
     evaluator: computes metrics of `model`.
