@@ -25,14 +25,14 @@ from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
 from albert.tasks.definitions import TaskDefinition, TaskOfRun, existing_file
 from albert.tasks.splits import TEST
-from albert.training import claim
+from albert.training.claim import claim_output_dir
 from albert.training.cluster import Cluster
 from albert.training.evaluator import Evaluator
 from albert.training.global_state import deterministic_ops, dtype_policy, initializer_seed
 from albert.training.model_weights import load_trained_weights
 from albert.training.prediction_sources import PredictionSource, hash_weights, prediction_sources_of
 from albert.training.results import TrainingResult, read_training_result
-from albert.training.run_plan import TrainingPlan, plan_run, plan_training
+from albert.training.run_plan import TrainingPlan, plan_run
 from albert.training.strategy import check_batches, check_memory
 from albert.training.training_run import TrainingRun
 from albert.weights.checkpoints import CheckpointManager
@@ -200,7 +200,8 @@ class Estimator:
       UserError, RunError, Stopped: see train, evaluate and predict.
     """
     if self.config.do_train:
-      self.train()
+      with self._messages():
+        self._train()
     if self.config.do_eval:
       self.evaluate()
     if self.config.do_predict:
@@ -220,19 +221,23 @@ class Estimator:
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
     with self._messages():
-      self._check_files(train=True)
-      self._check_batches(train=True)
-      with self._running(), self._locked():
-        step = TrainingRun(
-          self.task,
-          self.model,
-          self.plan,
-          cluster=self.cluster,
-          checkpoints=self.checkpoints,
-          evaluator=self.evaluator,
-          results_dir=self.results_dir,
-        ).train()
+      step = self._train()
       return read_training_result(step, self.config.output_dir, self.results_dir)
+
+  def _train(self) -> int:
+    """Trains as `train` does, and returns the number of updates. A command does not read its logs again."""
+    self._check_files(train=True)
+    self._check_batches(train=True)
+    with self._running(), self._locked():
+      return TrainingRun(
+        self.task,
+        self.model,
+        self.plan,
+        cluster=self.cluster,
+        checkpoints=self.checkpoints,
+        evaluator=self.evaluator,
+        results_dir=self.results_dir,
+      ).train()
 
   @contextlib.contextmanager
   def _locked(self) -> Iterator[None]:
@@ -389,9 +394,7 @@ class Estimator:
     Raises:
       UserError: output_dir belongs to a run with other settings, or the weights to start from do not fit.
     """
-    plan = plan_training(self.plan, data)
-    claim.claim_output_dir(self.task, self.plan, plan.train, data, self.checkpoints, is_chief=self.cluster.is_chief)
-    return plan
+    return claim_output_dir(self.task, self.plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
 
   def _load_trained_weights(self, purpose: str) -> tuple[int, str]:
     return load_trained_weights(self.task, self.model, self.checkpoints, self.config, purpose)

@@ -90,11 +90,33 @@ def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> No
       layer.build(tf.TensorShape(shape))
 
 
-def layer_config(layer: Any) -> dict[str, Any]:
-  """Returns the arguments that the constructors of Encoder and of all models have, for Keras' serialization."""
-  return {
-    "config": layer.config.to_dict(),
-    "name": layer.name,
-    "trainable": layer.trainable,
-    "dtype": layer.dtype_policy.name,
-  }
+class BuiltFromConfig:
+  """How Keras saves and loads Encoder and the task models, whose weights depend on the config alone.
+
+  Attributes:
+    config: the encoder's config.
+  """
+
+  config: ModelConfig
+
+  def get_config(self: Any) -> dict[str, Any]:
+    """Returns the arguments of the constructor, for Keras' serialization."""
+    return {
+      "config": self.config.to_dict(),
+      "name": self.name,
+      "trainable": self.trainable,
+      "dtype": self.dtype_policy.name,
+    }
+
+  def get_build_config(self) -> dict[str, Any]:
+    """Returns what `build_from_config` needs, for Keras' serialization: nothing."""
+    return {"input_shape": None}
+
+  def build_from_config(self, config: dict[str, Any]) -> None:
+    """Makes all weights.
+
+    Args:
+      config: not used.
+    """
+    del config
+    build_sublayer(self, [None, None])

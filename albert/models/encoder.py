@@ -18,10 +18,10 @@ from albert.models.base import (
   PACKAGE,
   TOKEN_INPUTS,
   AnyConfig,
+  BuiltFromConfig,
   as_config,
   build_sublayer,
   check_inputs,
-  layer_config,
 )
 from albert.models.embeddings import Embeddings
 from albert.models.gradient_checkpointing import GradientCheckpointing
@@ -70,7 +70,7 @@ class _Block:
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class Encoder(keras.layers.Layer):
+class Encoder(BuiltFromConfig, keras.layers.Layer):
   """The ALBERT (or BERT) encoder, a Keras layer. Layer i uses the weights of group floor(i * groups / L).
 
   Example:
@@ -265,23 +265,6 @@ class Encoder(keras.layers.Layer):
       for inner, sublayer in enumerate(sublayers):
         weights |= sublayer.named_weights(f"{prefix}/encoder/transformer/group_{group}/inner_group_{inner}")
     return weights | layers.dense_weights(self.pooler, f"{prefix}/pooler/dense")
-
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments of the constructor, for Keras' serialization."""
-    return layer_config(self)
-
-  def get_build_config(self) -> dict[str, Any]:
-    """Returns what `build_from_config` needs, for Keras' serialization: nothing."""
-    return {"input_shape": None}
-
-  def build_from_config(self, config: dict[str, Any]) -> None:
-    """Makes all weights.
-
-    Args:
-      config: not used.
-    """
-    del config
-    build_sublayer(self, [None, None])
 
 
 def _as_integers(ids: tf.Tensor) -> tf.Tensor:

@@ -12,10 +12,10 @@ from albert.config.model import ModelConfig
 from albert.models.base import (
   TOKEN_INPUTS,
   AnyConfig,
+  BuiltFromConfig,
   as_config,
   build_sublayer,
   check_inputs,
-  layer_config,
   refuse_other_keras,
 )
 from albert.models.encoder import Encoder
@@ -24,7 +24,7 @@ from albert.weights.pretrained import POOLER_NEEDED, Pretrained, load_pretrained
 ModelType = TypeVar("ModelType", bound="EncoderModel")
 
 
-class EncoderModel(keras.Model):
+class EncoderModel(BuiltFromConfig, keras.Model):
   """The base class of the task models: an encoder with one or several heads.
 
   Args:
@@ -135,10 +135,6 @@ class EncoderModel(keras.Model):
     build_sublayer(self, ())
     return {**self.encoder.named_weights(), **self.named_head_weights()}
 
-  def get_config(self) -> dict[str, Any]:
-    """Returns the arguments of the constructor, for Keras' serialization."""
-    return layer_config(self)
-
   @classmethod
   def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> EncoderModel:
     """Makes the model with newly initialized weights.
@@ -149,16 +145,3 @@ class EncoderModel(keras.Model):
     """
     del custom_objects
     return cls(**config)
-
-  def get_build_config(self) -> dict[str, Any]:
-    """Returns what `build_from_config` needs, for Keras' serialization: nothing."""
-    return {"input_shape": None}
-
-  def build_from_config(self, config: dict[str, Any]) -> None:
-    """Makes all weights.
-
-    Args:
-      config: not used.
-    """
-    del config
-    build_sublayer(self, ())

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig, layer_config
+from albert.models.base import PACKAGE, TOKEN_INPUTS, AnyConfig
 from albert.models.classifier import ClassifierModel
 from albert.weights.pretrained import Pretrained
 
@@ -76,4 +76,6 @@ class MultipleChoiceModel(ClassifierModel):
 
   def get_config(self) -> dict[str, Any]:
     """Returns the arguments of the constructor, for Keras' serialization."""
-    return layer_config(self)
+    config = super().get_config()
+    del config["num_classes"]  # it is always 1
+    return config

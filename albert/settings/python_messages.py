@@ -23,7 +23,6 @@ _NAMES = {
   "label_column": "label",
   "id_column": "id",
   "albert_config_file": "model",
-  "checkpoint": "checkpoint",
 }
 
 

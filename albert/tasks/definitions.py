@@ -66,6 +66,13 @@ class TaskDefinition(abc.ABC):
     else:
       self.rows[split] = rows_of(data, _PARAMETERS[split], required, optional)
 
+  def _hold_out_groups(self, column: str, share: float, seed: int) -> None:
+    """Moves a share of the training rows in memory to DEV. Rows with the same value in a column stay together."""
+    if TRAIN in self.rows and share:
+      rows = self.rows[TRAIN]
+      groups = [str(value) for value in rows.columns[column]]
+      self.rows[TRAIN], self.rows[DEV] = hold_out(rows, share, seed, groups=groups)
+
 
 def existing_file(path: TableData, name: str) -> str:
   """Returns a path as a string. Raises UserError if there is no such file; `name` says what the path is."""
@@ -269,7 +276,7 @@ class Glue(TaskDefinition):
     self.settings |= {"task_name": task_name, "data_dir": os.fspath(data_dir)}
 
   def has(self, split: str) -> bool:
-    """Whether the definition gives data for a split: data_dir holds all of them."""
+    """Whether the training set is given. The other sets of data_dir are looked for when they are needed."""
     return split == TRAIN and bool(self.settings["data_dir"])
 
 

@@ -9,7 +9,7 @@ from albert.data.rows import ABSENT, Rows, TableData
 from albert.errors import UserError
 from albert.io.json_values import format_value
 from albert.tasks.definitions import EVAL_SEED, EVAL_SHARE, TaskDefinition
-from albert.tasks.splits import DEV, TEST, TRAIN, hold_out
+from albert.tasks.splits import DEV, TEST, TRAIN
 
 # Passes over the data and the share of warm-up steps, for data of any size. The recipes are for SQuAD and RACE.
 _SHORT_RUN = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
@@ -63,11 +63,8 @@ class QuestionAnswering(TaskDefinition):
       if split in self.rows:
         self.rows[split] = _with_answers(self.rows[split], version_2_with_negative)
     self._add(TEST, flat_squad(test), ["question", "context"], ["id", "title"])
-    if TRAIN in self.rows and eval is None and eval_share:
-      rows = self.rows[TRAIN]
-      self.rows[TRAIN], self.rows[DEV] = hold_out(
-        rows, eval_share, eval_seed, groups=list(map(str, rows.columns["context"]))
-      )
+    if eval is None:
+      self._hold_out_groups("context", eval_share, eval_seed)
 
 
 def flat_squad(data: TableData | None) -> TableData | None:
@@ -165,8 +162,5 @@ class MultipleChoice(TaskDefinition):
     self._add(TRAIN, train, [*fields, "answer"], ["id"])
     self._add(DEV, eval, [*fields, "answer"], ["id"])
     self._add(TEST, test, fields, ["id"])
-    if TRAIN in self.rows and eval is None and eval_share:
-      rows = self.rows[TRAIN]
-      self.rows[TRAIN], self.rows[DEV] = hold_out(
-        rows, eval_share, eval_seed, groups=list(map(str, rows.columns["article"]))
-      )
+    if eval is None:
+      self._hold_out_groups("article", eval_share, eval_seed)

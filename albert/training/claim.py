@@ -9,26 +9,28 @@ from albert.data.dataset import Dataset
 from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.tasks.base import Task
-from albert.training.run_plan import RunPlan
+from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
 from albert.weights import initial_weights
 from albert.weights.checkpoints import CheckpointManager
 
 
 def claim_output_dir(
-  task: Task, plan: RunPlan, train: TrainConfig, data: Dataset, checkpoints: CheckpointManager, *, is_chief: bool
-) -> None:
+  task: Task, plan: RunPlan, data: Dataset, checkpoints: CheckpointManager, *, is_chief: bool
+) -> TrainingPlan:
   """Writes config.json, environment.json and the task's files, or checks them if the run has written them before.
 
   Args:
     task: the task of the run.
     plan: the run's devices, precision and settings.
-    train: the training settings, with the resolved number of steps.
-    data: the training data.
+    data: the training data. It decides the number of steps if the config gives a number of epochs.
     checkpoints: the checkpoints of the output_dir.
     is_chief: whether this process writes the files. Other processes only check the settings.
+  Returns: the plan of the training.
   Raises:
     UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
   """
+  training_plan = plan_training(plan, data)
+  train = training_plan.train
   directory = plan.config.output_dir
   is_started = bool(checkpoints.steps()) or _is_finished(directory)
   weights_settings = initial_weights.claim_initial_weights(
@@ -55,6 +57,7 @@ def claim_output_dir(
   if is_chief:
     run_directory.write_environment(directory, plan.strategy)
     _copy_task_files(task, directory, overwrite=not is_started)
+  return training_plan
 
 
 def _settings_that_affect_training(task: Task, config: RunConfig, train: TrainConfig, precision: str) -> dict[str, Any]:

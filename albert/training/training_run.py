@@ -19,14 +19,14 @@ from albert.runs import curves
 from albert.runs.evaluation_log import EvaluationLog
 from albert.runs.metrics_log import MetricsLog, format_metrics, log
 from albert.tasks.base import Task
-from albert.training import claim
+from albert.training.claim import claim_output_dir
 from albert.training.cluster import Cluster
 from albert.training.distributed_batches import distribute_training_batches
 from albert.training.evaluator import Evaluator
 from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_reader
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
-from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
+from albert.training.run_plan import RunPlan, TrainingPlan
 from albert.weights.checkpoint_files import Checkpoint, restore
 from albert.weights.checkpoints import CheckpointManager
 
@@ -75,8 +75,7 @@ class TrainingRun:
     data = self.task.training_data()
     # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
     newest = self._latest_to_resume()
-    plan = plan_training(self._plan, data)
-    claim.claim_output_dir(self.task, self._plan, plan.train, data, self.checkpoints, is_chief=self.cluster.is_chief)
+    plan = claim_output_dir(self.task, self._plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
     schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
     with self.strategy.scope():
       trainer = Trainer(self.task, self.model, make_optimizer(plan.optimizer, schedule), plan, self.cluster)

@@ -8,6 +8,7 @@ document links to, become pages, so that every link of a document works in the s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import posixpath
 import re
@@ -128,7 +129,7 @@ def _is_only_linked(place: str) -> bool:
 
 
 def _place(path: str) -> str:
-  """The place of a document in the site; "" for a file that has none."""
+  """Returns the path of a document's page in the site; "" for a file that has no page."""
   for folder, place in _FOLDERS.items():
     if path.startswith(f"{folder}/"):
       return f"{place}/{path.removeprefix(f'{folder}/')}"
@@ -142,7 +143,7 @@ def _place(path: str) -> str:
 
 
 def _source_page(path: str) -> str:
-  """A page that shows a file. It is not found by the search."""
+  """Returns a page that shows a file. The site's search leaves it out."""
   lines = _read(path).splitlines()
   text = "\n".join(lines[:_MAX_LINES])
   note = f"\nThe first {_MAX_LINES:,} of {len(lines):,} lines.\n" if len(lines) > _MAX_LINES else ""
@@ -190,13 +191,9 @@ def _list_of_commands() -> str:
   return tables.table(("command", "what it does"), rows)
 
 
-_commands: list[commands.Command] = []
-
-
+@functools.cache
 def _all_commands() -> list[commands.Command]:
-  if not _commands:
-    _commands.extend(commands.read_commands(commands.targets()))
-  return _commands
+  return commands.read_commands(commands.targets())
 
 
 # What a document may ask for -> the function that makes its Markdown.

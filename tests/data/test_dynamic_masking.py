@@ -84,7 +84,7 @@ def test_masks_depend_only_on_seed_and_number():
 
 
 def test_replacements_and_whole_words_over_many_epochs():
-  """80% of the masked tokens become [MASK], 10% a random token, 10% stay; a word is masked as a whole or not at all."""
+  """80% of the masked tokens become [MASK], 10% a random token, 10% stay. Words are masked as a whole."""
   num_epochs, masking = 3000, _masking(ngram=1)
   example_features = _features(1)
   features = {name: np.repeat(value, num_epochs, axis=0) for name, value in example_features.items()}

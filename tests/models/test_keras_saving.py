@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,12 @@ from albert.models.multiple_choice import MultipleChoiceModel
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.optimizers.lamb import LAMB
 from albert.optimizers.schedules import WarmupPolynomialDecay
+from tests.convert import files_of_weights
 
 # B examples of K options, S tokens, P masked tokens.
 B, K, S, P = 3, 2, 7, 4
-CONFIG = ModelConfig(
-  vocab_size=31,
-  embedding_size=6,
-  hidden_size=20,
-  num_hidden_layers=4,
-  num_hidden_groups=2,
-  inner_group_num=2,
-  num_attention_heads=5,
-  intermediate_size=28,
-  max_position_embeddings=14,
-  classifier_dropout_prob=0.0,  # a loaded model draws other masks
-)
+# Without dropout, because a loaded model draws other masks.
+CONFIG = dataclasses.replace(files_of_weights.CONFIG, classifier_dropout_prob=0.0)
 TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
