@@ -45,10 +45,10 @@ def _reference(directory: Path) -> Iterator[Row]:
   del directory
   from tests.parity import golden, original
 
-  against = "NumPy float64"
-  yield from original.outputs(golden.own(), against)
+  compared_with = "NumPy float64"
+  yield from original.output_rows(golden.read_own(), compared_with)
   for optimizer in ("lamb", "adamw"):
-    yield from original.training(golden.own(), optimizer, against)
+    yield from original.training_rows(golden.read_own(), optimizer, compared_with)
 
 
 def _original(directory: Path) -> Iterator[Row]:
@@ -57,10 +57,10 @@ def _original(directory: Path) -> Iterator[Row]:
     raise Unavailable("--tf1_dir is not given")
   from tests.parity import golden, original
 
-  recorded, against = golden.original(Path(FLAGS.tf1_dir)), "the original code (TensorFlow 1), recorded"
-  yield from original.outputs(recorded, against)
+  recorded, compared_with = golden.read_original(Path(FLAGS.tf1_dir)), "the original code (TensorFlow 1), recorded"
+  yield from original.output_rows(recorded, compared_with)
   for optimizer in ("lamb", "adamw"):
-    yield from original.training(recorded, optimizer, against)
+    yield from original.training_rows(recorded, optimizer, compared_with)
 
 
 def _optimizers(directory: Path) -> Iterator[Row]:
@@ -90,7 +90,7 @@ def _addons(directory: Path) -> Iterator[Row]:
 def _huggingface(directory: Path) -> Iterator[Row]:
   from tests.parity import huggingface
 
-  huggingface.libraries()
+  huggingface.import_libraries()
   for name in huggingface.VARIANTS:
     yield from huggingface.pretraining_model_rows(directory / name.replace(" ", "_"), name)
   for attention in ("eager", "sdpa"):
@@ -143,7 +143,7 @@ def _bfloat16(directory: Path) -> Iterator[Row]:
   del directory
   from tests.parity import bfloat16
 
-  for optimizer in bfloat16.PEAKS:
+  for optimizer in bfloat16.PEAK_RATES:
     yield from bfloat16.rows(optimizer)
 
 
@@ -192,10 +192,8 @@ def compare(comparisons: Iterable[tuple[str, Comparison]]) -> tuple[str, int]:
       log(f"| **{title}** | | | | |")
       for row in (first, *rows):
         num_failed += not row.ok
-        log(
-          f"| {row.what} | {row.against} | {_format_number(row.difference)} | {_format_number(row.tolerance)} | "
-          f"{'yes' if row.ok else 'NO'} |"
-        )
+        numbers = f"{_format_number(row.difference)} | {_format_number(row.tolerance)}"
+        log(f"| {row.quantity} | {row.compared_with} | {numbers} | {'yes' if row.ok else 'NO'} |")
   if skipped:
     log("\nSkipped:\n")
     for line in skipped:

@@ -18,7 +18,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.models.built import pretraining_model
-from tests.parity.bfloat16 import CONFIG, PEAKS, features, rows
+from tests.parity.bfloat16 import CONFIG, PEAK_RATES, make_batch, rows
 from tests.parity.rows import assert_ok
 
 SEED = tf.constant([1, 2])
@@ -43,7 +43,7 @@ def dtypes_by_operation() -> dict[str, set[str]]:
     return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
   found: dict[str, set[str]] = defaultdict(set)
-  graph = step.get_concrete_function(features(0)).graph
+  graph = step.get_concrete_function(make_batch(0)).graph
   for operation in graph.get_operations():
     for tensor in operation.outputs:
       found[operation.type].add(tensor.dtype.name)
@@ -85,7 +85,7 @@ def assert_product(logits: tf.Tensor, hidden: tf.Tensor, matrix: tf.Variable, bi
 
 
 def test_logits_of_pretraining_are_multiplied_in_float32(bfloat16):
-  model, inputs = pretraining_model(CONFIG), features(0)
+  model, inputs = pretraining_model(CONFIG), make_batch(0)
   output, head = model(inputs), model.masked_lm
   encoded = model.encoder(inputs, positions=inputs["masked_lm_positions"])
   hidden = head.layer_norm(head.activation(head.transform(encoded.sequence_output)))
@@ -115,7 +115,7 @@ def multiple_choice(inputs: dict[str, tf.Tensor]) -> tuple[MultipleChoiceModel, 
 
 @pytest.mark.parametrize("run", [squad_v1, classifier, multiple_choice])
 def test_logits_of_tasks_are_multiplied_in_float32(bfloat16, run):
-  inputs = {name: value for name, value in features(0).items() if name in ("input_ids", "segment_ids")}
+  inputs = {name: value for name, value in make_batch(0).items() if name in ("input_ids", "segment_ids")}
   inputs["input_mask"] = tf.ones_like(inputs["input_ids"])
   model, logits, states = run(inputs)
   hidden = getattr(model.encoder(inputs), states)
@@ -129,6 +129,6 @@ def test_no_two_of_many_tokens_tie_in_bfloat16(bfloat16):
   assert [len(np.unique(row)) for row in starts] == [384] * 16
 
 
-@pytest.mark.parametrize("optimizer_name", PEAKS)
+@pytest.mark.parametrize("optimizer_name", PEAK_RATES)
 def test_fifty_steps_stay_near_those_of_float32(optimizer_name):
   assert_ok(rows(optimizer_name))

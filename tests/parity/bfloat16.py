@@ -30,30 +30,31 @@ CONFIG = ModelConfig(
   hidden_dropout_prob=0.1,
   attention_probs_dropout_prob=0.1,
 )
-# Optimizer -> peak rate that learns the batches well in fifty steps.
-PEAKS = {"lamb": 5e-3, "adamw": 1e-3}
+# Optimizer -> peak learning rate with which the loss falls well in fifty steps.
+PEAK_RATES = {"lamb": 5e-3, "adamw": 1e-3}
 STEPS = 50
-# bfloat16 keeps 8 bits of a number; the loss is about 4.
+# bfloat16 has 8 significant bits, and the loss is about 4.
 FORWARD_TOLERANCE = 0.01
 SHARE_TOLERANCE = 0.05
 
 
-def features(seed: int) -> dict[str, tf.Tensor]:
-  """A batch of three examples."""
-  return {n: tf.constant(v) for n, v in batch(CONFIG, seed).items()} | {EXAMPLE_WEIGHT: tf.ones([3])}
+def make_batch(seed: int) -> dict[str, tf.Tensor]:
+  """Makes a batch of three examples."""
+  tensors = {name: tf.constant(values) for name, values in batch(CONFIG, seed).items()}
+  return tensors | {EXAMPLE_WEIGHT: tf.ones([3])}
 
 
-def losses_of_training(precision: str, optimizer_name: str) -> np.ndarray:
-  """The loss before each of STEPS steps, which cycle through five batches."""
+def train_with_precision(precision: str, optimizer_name: str) -> np.ndarray:
+  """Trains for STEPS steps on five batches in turn, and returns the loss before each step."""
   with dtype_policy(precision):
-    return _losses(optimizer_name)
+    return _train(optimizer_name)
 
 
-def _losses(optimizer_name: str) -> np.ndarray:
+def _train(optimizer_name: str) -> np.ndarray:
   model = pretraining_model(CONFIG, random_weights(CONFIG, 3))
   task = PretrainingTask(CONFIG, PretrainingConfig())
   variables = list(model.named_weights().values())
-  schedule = WarmupPolynomialDecay(PEAKS[optimizer_name], 10, 2 * STEPS)
+  schedule = WarmupPolynomialDecay(PEAK_RATES[optimizer_name], 10, 2 * STEPS)
   optimizer = make_optimizer(OptimizerConfig(optimizer=optimizer_name), schedule)
   optimizer.build(variables)
 
@@ -66,17 +67,18 @@ def _losses(optimizer_name: str) -> np.ndarray:
     optimizer.apply_gradients(zip(gradients, variables, strict=True), experimental_aggregate_gradients=False)
     return loss
 
-  return np.array([float(step(features(index % 5))) for index in range(STEPS)])
+  return np.array([float(step(make_batch(index % 5))) for index in range(STEPS)])
 
 
 def rows(optimizer_name: str) -> Iterator[Row]:
-  """The first loss, and the largest difference over all steps as a share of what float32 has learned."""
-  truth, found = losses_of_training("float32", optimizer_name), losses_of_training("bfloat16", optimizer_name)
-  learned = truth[:5].mean() - truth[-5:].mean()
-  assert learned > 0.5, learned
-  difference = np.abs(found - truth)
-  assert difference[0] > 0, "this was not bfloat16"
+  """Compares the first loss, and the losses of all steps in relation to the fall of the loss in float32."""
+  expected = train_with_precision("float32", optimizer_name)
+  losses = train_with_precision("bfloat16", optimizer_name)
+  fall = expected[:5].mean() - expected[-5:].mean()
+  assert fall > 0.5, fall
+  difference = np.abs(losses - expected)
+  assert difference[0] > 0, "the model did not compute in bfloat16"
   title = {"lamb": "LAMB", "adamw": "AdamW"}[optimizer_name]
   yield Row(f"bfloat16, first loss ({title})", "float32", float(difference[0]), FORWARD_TOLERANCE)
-  what = f"bfloat16, {STEPS} steps of {title}: loss, as a share of the loss unlearned"
-  yield Row(what, "float32", float(difference.max() / learned), SHARE_TOLERANCE)
+  quantity = f"bfloat16, {STEPS} steps of {title}: loss, as a share of its fall"
+  yield Row(quantity, "float32", float(difference.max() / fall), SHARE_TOLERANCE)

@@ -16,10 +16,17 @@ from tests.golden import make_tiny_albert
 
 
 class Golden(NamedTuple):
-  """A model, a batch, the model's outputs, and the weights after eight steps of each optimizer.
+  """Recorded numbers of a model on one batch.
 
-  log-probabilities: [B, P, V] and [B, 2]; hidden_states: the outputs of the layers, without the projected embeddings;
-  losses: masked LM and sentence. training: optimizer -> (loss before each step, final weights).
+  Attributes:
+    config, weights: the model.
+    batch: the features of the batch.
+    embedding_output, pooled_output: outputs of the encoder.
+    hidden_states: the output of each layer, without the projected embeddings.
+    masked_lm_log_probs, sentence_log_probs: log-probabilities [B, P, V] and [B, 2].
+    losses: the losses of masked LM and sentence order.
+    schedule: the learning rates of the training below.
+    training: optimizer -> (the loss before each of eight steps, the final weights).
   """
 
   config: ModelConfig
@@ -35,19 +42,20 @@ class Golden(NamedTuple):
   training: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]]
 
 
-def _under(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+def _select(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+  """Returns the arrays whose names begin with a prefix, by the rest of their names."""
   return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def own() -> Golden:
-  """tests/golden/tiny_albert.npz."""
+def read_own() -> Golden:
+  """Reads tests/golden/tiny_albert.npz, which the NumPy reference has made."""
   with np.load(make_tiny_albert.PATH) as file:
     arrays = dict(file)
-  outputs = _under(arrays, "outputs/")
+  outputs = _select(arrays, "outputs/")
   return Golden(
     make_tiny_albert.CONFIG,
-    _under(arrays, "weights/"),
-    _under(arrays, "batch/"),
+    _select(arrays, "weights/"),
+    _select(arrays, "batch/"),
     outputs["embedding_output"],
     list(outputs["hidden_states"][1:]),
     outputs["pooled_output"],
@@ -55,32 +63,33 @@ def own() -> Golden:
     outputs["sentence_log_probs"],
     (float(outputs["losses"][0]), float(outputs["losses"][1])),
     WarmupPolynomialDecay(2e-3, 3, 20),
-    {kind: (arrays[f"{kind}/losses"], _under(arrays, f"{kind}/weights/")) for kind in ("lamb", "adamw")},
+    {name: (arrays[f"{name}/losses"], _select(arrays, f"{name}/weights/")) for name in ("lamb", "adamw")},
   )
 
 
-def original(directory: Path) -> Golden:
-  """What the original TensorFlow 1 code was recorded to do.
+def read_original(directory: Path) -> Golden:
+  """Reads the recorded numbers of the original TensorFlow 1 code.
 
-  `directory` holds model.ckpt.*, albert_config.json; batch.npz (features of the records); outputs.npz
-  (embedding_output, layer_00 on, pooled_output, log-probabilities and losses); train_lamb.npz and train_adamw.npz
-  (`losses` before each of eight steps on the batch, final weights under `var:NAME`; peak rate 2e-3, 4 steps of
-  warm-up, linear decay over 20, clip 1.0).
+  Args:
+    directory: it holds model.ckpt.* and albert_config.json; batch.npz (the features); outputs.npz (embedding_output,
+      layer_00, layer_01, ..., pooled_output, log-probabilities and losses); train_lamb.npz and train_adamw.npz
+      (`losses` before each of eight steps on the batch, and the final weights as `var:NAME`; peak rate 2e-3, 4 steps
+      of warm-up, linear decay over 20 steps, gradients clipped to norm 1.0).
   """
-  source = open_weights(str(directory / "model.ckpt"))
+  weights = open_weights(str(directory / "model.ckpt"))
   with np.load(directory / "batch.npz") as file:
     batch = dict(file)
   with np.load(directory / "outputs.npz") as file:
     outputs = dict(file)
   config = load_model_config(str(directory / "albert_config.json"))
   training = {}
-  for kind in ("lamb", "adamw"):
-    with np.load(directory / f"train_{kind}.npz") as file:
-      training[kind] = (file["losses"], _under(dict(file), "var:"))
+  for optimizer in ("lamb", "adamw"):
+    with np.load(directory / f"train_{optimizer}.npz") as file:
+      training[optimizer] = (file["losses"], _select(dict(file), "var:"))
   size, predictions = batch["masked_lm_ids"].shape
   return Golden(
     config,
-    {name: source.read(name) for name in source.names},
+    {name: weights.read(name) for name in weights.names},
     batch,
     outputs["embedding_output"],
     [outputs[f"layer_{index:02d}"] for index in range(config.num_hidden_layers)],
@@ -94,6 +103,6 @@ def original(directory: Path) -> Golden:
 
 
 def as_batch(features: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-  """Features of a record, and the weight that the pipeline gives each example."""
+  """Converts the features of a batch to tensors, and adds the weight that the pipeline gives each example."""
   tensors = {name: tf.constant(value) for name, value in features.items()}
   return tensors | {EXAMPLE_WEIGHT: tf.ones([len(features["input_ids"])])}

@@ -1,6 +1,6 @@
-"""Rows of our models against those of Hugging Face's transformers, which load what we export, and we what they save.
+"""Compares our models with those of Hugging Face's transformers, on weights that either library has saved.
 
-Needs torch and transformers (the extra `parity`) when its functions are called.
+Its functions need torch and transformers (the extra `parity`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ CONFIG = ModelConfig(
   intermediate_size=48,
   max_position_embeddings=24,
 )
-# What our exports are tried with, by name.
+# Name -> changes of CONFIG for an exported model.
 VARIANTS: dict[str, dict[str, Any]] = {
   "GELU, tanh": {"hidden_act": "gelu"},
   "GELU, exact": {"hidden_act": "gelu_erf"},
   "ReLU": {"hidden_act": "relu"},
   "4 groups for 6 layers": {"num_hidden_groups": 4},
-  # transformers 4 cannot run more inner blocks than a group has layers.
+  # In transformers 4, a group cannot have more inner blocks than layers.
   "3 groups of 2 inner blocks": {"num_hidden_groups": 3, "inner_group_num": 2},
   "nothing shared": {"sharing": "none"},
   "attention shared in 2 groups": {"sharing": "attention", "num_hidden_groups": 2},
@@ -54,18 +54,18 @@ LINEAR_HEADS = [
   ("squad", 2, "AlbertForQuestionAnswering", "cls/squad/"),
   ("classifier", 1, "AlbertForMultipleChoice", ""),
 ]
-# Its names of activations, and ours.
+# Activations: the name in transformers, and our name.
 ACTIVATIONS = [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("relu", "relu")]
 TOLERANCE = 1e-5
 LOGITS_TOLERANCE = 2e-5  # sums over the vocabulary's embeddings
-TRAINED_TOLERANCE = 1e-4  # 12 layers of 768 whose hidden states reach 11.6
+TRAINED_TOLERANCE = 1e-4  # for 12 layers of width 768 with hidden states of up to 11.6
 
 
-def libraries() -> tuple[Any, Any]:
-  """(torch, transformers).
+def import_libraries() -> tuple[Any, Any]:
+  """Imports torch and transformers, and returns them.
 
   Raises:
-    Unavailable: they aren't installed.
+    Unavailable: they are not installed.
   """
   try:
     import torch
@@ -77,8 +77,8 @@ def libraries() -> tuple[Any, Any]:
   return torch, transformers
 
 
-def features(config: ModelConfig, batch: int = 4, length: int = 17) -> dict[str, np.ndarray]:
-  """Rows of different lengths, padded: one full, one of two tokens."""
+def random_inputs(config: ModelConfig, batch: int = 4, length: int = 17) -> dict[str, np.ndarray]:
+  """Returns padded sequences of different lengths. One has no padding, another one has only two tokens."""
   rng = np.random.default_rng(2)
   lengths = np.array([length, 2, length - 5, length // 2])[:batch]
   mask = (np.arange(length) < lengths[:, None]).astype(np.int32)
@@ -90,9 +90,18 @@ def features(config: ModelConfig, batch: int = 4, length: int = 17) -> dict[str,
 def run_theirs(
   directory: str | Path, class_name: str, inputs: dict[str, np.ndarray], unused: Sequence[str] = (), **options: Any
 ) -> Any:
-  """The outputs of a model that transformers loads, strictly: every weight of the class comes from the file, and
-  none is left over but for those that start as `unused` says."""
-  torch, transformers = libraries()
+  """Loads a model with transformers, and returns its outputs.
+
+  The file must have every weight of the model, and no others except those whose names begin with one of `unused`.
+
+  Args:
+    directory: the directory of the model.
+    class_name: a class of transformers.
+    inputs: the inputs, by our names.
+    unused: prefixes of weights that the class does not use.
+    **options: further arguments of from_pretrained.
+  """
+  torch, transformers = import_libraries()
   model, info = getattr(transformers, class_name).from_pretrained(directory, output_loading_info=True, **options)
   assert not info["missing_keys"], info["missing_keys"]
   assert not info["mismatched_keys"], info["mismatched_keys"]
@@ -100,50 +109,50 @@ def run_theirs(
   assert not left_over, left_over
   names = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   with torch.no_grad():
-    return model.eval()(**{names[n]: torch.tensor(v.astype(np.int64)) for n, v in inputs.items()})
+    return model.eval()(**{names[name]: torch.tensor(values.astype(np.int64)) for name, values in inputs.items()})
 
 
-def tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-  """For our models."""
+def to_tensors(inputs: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
+  """Converts inputs to tensors for our models."""
   return {name: tf.constant(value.astype(np.int32)) for name, value in inputs.items()}
 
 
 def encode(config: ModelConfig, weights: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> Any:
-  """Outputs of our encoder; weights of heads are passed over."""
-  own = {name: value for name, value in weights.items() if name.startswith("bert/")}
-  return encoder(config, own)(tensors(inputs))
+  """Returns the outputs of our encoder. The weights of heads are ignored."""
+  encoder_weights = {name: value for name, value in weights.items() if name.startswith("bert/")}
+  return encoder(config, encoder_weights)(to_tensors(inputs))
 
 
 def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], architecture: str = "") -> Path:
-  """A directory for transformers, converted from a checkpoint of the original's kind."""
+  """Writes a TF1 checkpoint, converts it to a directory for transformers, and returns the directory."""
   source = write_tf1(directory / "tf1", config, weights)
   convert(source, str(directory / "hf"), "huggingface", architecture=architecture)
   return directory / "hf"
 
 
 def version() -> str:
-  """What the rows are against."""
-  return f"transformers {libraries()[1].__version__}"
+  """Returns the library and its version, with which the rows compare."""
+  return f"transformers {import_libraries()[1].__version__}"
 
 
 def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:
-  """Both heads of AlbertForPreTraining, of our export of VARIANTS[name]."""
-  against = version()
+  """Compares both heads of AlbertForPreTraining, for the exported model VARIANTS[name]."""
+  compared_with = version()
   config = dataclasses.replace(CONFIG, **VARIANTS[name])
-  weights, inputs = random_weights(config, 3), features(config)
+  weights, inputs = random_weights(config, 3), random_inputs(config)
   theirs = run_theirs(export(directory, config, weights), "AlbertForPreTraining", inputs)
-  everywhere = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
-  ours = pretraining_model(config, weights)(tensors(inputs | {"masked_lm_positions": everywhere}))
+  all_positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
+  ours = pretraining_model(config, weights)(to_tensors(inputs | {"masked_lm_positions": all_positions}))
   difference = largest_difference(ours.masked_lm_logits, theirs.prediction_logits)
-  yield Row(f"masked LM logits ({name})", against, difference, LOGITS_TOLERANCE)
+  yield Row(f"masked LM logits ({name})", compared_with, difference, LOGITS_TOLERANCE)
   difference = largest_difference(ours.sentence_logits, theirs.sop_logits)
-  yield Row(f"sentence order logits ({name})", against, difference, TOLERANCE)
+  yield Row(f"sentence order logits ({name})", compared_with, difference, TOLERANCE)
 
 
 def hidden_state_rows(directory: Path, attention: str) -> Iterator[Row]:
-  """Every hidden state and the pooled output of AlbertModel, with either of its implementations of attention."""
-  against = version()
-  weights, inputs = random_weights(CONFIG, 3, with_heads=()), features(CONFIG)
+  """Compares every hidden state and the pooled output of AlbertModel, with one of its implementations of attention."""
+  compared_with = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=()), random_inputs(CONFIG)
   theirs = run_theirs(
     export(directory, CONFIG, weights),
     "AlbertModel",
@@ -152,46 +161,48 @@ def hidden_state_rows(directory: Path, attention: str) -> Iterator[Row]:
     output_hidden_states=True,
   )
   ours = encode(CONFIG, weights, inputs)
-  difference = _of_states(ours.hidden_states, theirs.hidden_states)
-  yield Row(f"{len(ours.hidden_states)} hidden states (attention: {attention})", against, difference, TOLERANCE)
+  difference = _largest_state_difference(ours.hidden_states, theirs.hidden_states)
+  yield Row(f"{len(ours.hidden_states)} hidden states (attention: {attention})", compared_with, difference, TOLERANCE)
   difference = largest_difference(ours.pooled_output, theirs.pooler_output)
-  yield Row(f"pooled output (attention: {attention})", against, difference, TOLERANCE)
+  yield Row(f"pooled output (attention: {attention})", compared_with, difference, TOLERANCE)
 
 
-def _of_states(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
+def _largest_state_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
   assert len(ours) == len(theirs)
-  return max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
+  return max(largest_difference(state, expected) for state, expected in zip(ours, theirs, strict=True))
 
 
 def linear_head_rows(directory: Path, head: str, classes: int, architecture: str, prefix: str) -> Iterator[Row]:
-  """The logits of a task head."""
-  against = version()
-  weights, inputs = random_weights(CONFIG, 3, with_heads=(head,), num_classes=classes), features(CONFIG)
+  """Compares the logits of a task head."""
+  compared_with = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=(head,), num_classes=classes), random_inputs(CONFIG)
   exported = export(directory, CONFIG, weights, architecture)
   encoded = encode(CONFIG, weights, inputs)
-  x = encoded.sequence_output if head == "squad" else encoded.pooled_output
+  head_input = encoded.sequence_output if head == "squad" else encoded.pooled_output
   linear = LinearHead(classes, 0.02, name="head")
-  linear(x)
+  linear(head_input)
   assign(
     linear.named_weights("head"), {f"head/{n}": weights[f"{prefix}{n}"] for n in ("output_weights", "output_bias")}
   )
-  ours = linear(x).numpy()
+  ours = linear(head_input).numpy()
   if architecture == "AlbertForMultipleChoice":  # two questions of two options
     inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
     ours = ours.reshape(2, 2)
   theirs = run_theirs(exported, architecture, inputs, unused=["albert.pooler"] if head == "squad" else ())
   logits = np.stack([theirs.start_logits, theirs.end_logits], axis=-1) if head == "squad" else theirs.logits
-  yield Row(f"{architecture}, {classes} outputs", against, largest_difference(ours, logits), TOLERANCE)
+  yield Row(f"{architecture}, {classes} outputs", compared_with, largest_difference(ours, logits), TOLERANCE)
 
 
 def squad_v2_rows(directory: Path) -> Iterator[Row]:
-  """The head of SQuAD 2.0 on our encoder. transformers has it in XLNet alone: its modules, with our exported weights,
-  on its own ALBERT's hidden states."""
+  """Compares the head of SQuAD 2.0.
+
+  transformers has this head only for XLNet. Its modules get our exported weights and the hidden states of AlbertModel.
+  """
   from safetensors.numpy import load_file
 
-  torch, transformers = libraries()
+  torch, transformers = import_libraries()
   xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
-  weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), features(CONFIG)
+  weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), random_inputs(CONFIG)
   exported = export(directory, CONFIG, weights)
   settings = transformers.XLNetConfig(d_model=CONFIG.hidden_size, n_head=4, layer_norm_eps=1e-12)
   start, end, answer = (
@@ -200,50 +211,55 @@ def squad_v2_rows(directory: Path) -> Iterator[Row]:
   )
   arrays = load_file(exported / "model.safetensors")
   for prefix, module in (("start_logits.", start), ("end_logits.", end), ("answer_class.", answer)):
-    own = {n.removeprefix(prefix): torch.tensor(v) for n, v in arrays.items() if n.startswith(prefix)}
-    module.load_state_dict(own, strict=True)
-  mask = 1 - inputs["input_mask"] * inputs["segment_ids"]  # answers stand in the second segment
+    state = {
+      name.removeprefix(prefix): torch.tensor(value) for name, value in arrays.items() if name.startswith(prefix)
+    }
+    module.load_state_dict(state, strict=True)
+  mask = 1 - inputs["input_mask"] * inputs["segment_ids"]  # answers are in the second segment
   positions = np.array([10, 1, 8, 5])
   unused = ["start_logits", "end_logits", "answer_class"]
   with torch.no_grad():
     hidden = run_theirs(exported, "AlbertModel", inputs, unused=unused).last_hidden_state
-    p_mask, places = torch.tensor(mask.astype(np.float32)), torch.tensor(positions)
+    p_mask, start_positions = torch.tensor(mask.astype(np.float32)), torch.tensor(positions)
     starts = start(hidden, p_mask=p_mask)
-    ends = end(hidden, start_positions=places, p_mask=p_mask)
+    ends = end(hidden, start_positions=start_positions, p_mask=p_mask)
     expected_start = torch.einsum("blh,bl->bh", hidden, torch.softmax(starts, dim=-1))
     null = answer(hidden, start_states=expected_start, cls_index=torch.zeros(len(positions), dtype=torch.long))
   model = SquadV2Model(CONFIG)
-  batch, starts_given = tensors(inputs | {P_MASK: mask}), tf.constant(positions, tf.int32)
-  model(batch, start_positions=starts_given)
+  batch, given_starts = to_tensors(inputs | {P_MASK: mask}), tf.constant(positions, tf.int32)
+  model(batch, start_positions=given_starts)
   assign(model.named_weights(), weights)
-  ours = model(batch, start_positions=starts_given)
+  ours = model(batch, start_positions=given_starts)
   allowed = mask == 0
   pairs = {
     "start": (ours.start_logits.numpy()[allowed], starts.numpy()[allowed]),
     "end, given the start": (ours.end_logits.numpy()[allowed], ends.numpy()[allowed]),
     "answerability": (ours.null_logits, null),
   }
-  for what, (found, truth) in pairs.items():
-    yield Row(f"SQuAD 2.0 head: {what}", f"{version()} (XLNet's head)", largest_difference(found, truth), TOLERANCE)
+  for output, (values, expected) in pairs.items():
+    difference = largest_difference(values, expected)
+    yield Row(f"SQuAD 2.0 head: {output}", f"{version()} (XLNet's head)", difference, TOLERANCE)
 
 
 def masked_lm_rows(directory: Path) -> Iterator[Row]:
-  """AlbertForMaskedLM, of a checkpoint without the sentence head."""
-  against = version()
-  weights, inputs = random_weights(CONFIG, 3, with_heads=("masked_lm",)), features(CONFIG)
+  """Compares AlbertForMaskedLM, for a checkpoint without the sentence head."""
+  compared_with = version()
+  weights, inputs = random_weights(CONFIG, 3, with_heads=("masked_lm",)), random_inputs(CONFIG)
   theirs = run_theirs(export(directory, CONFIG, weights), "AlbertForMaskedLM", inputs, unused=["albert.pooler"])
   sentence = {
     "cls/seq_relationship/output_weights": np.ones((2, CONFIG.hidden_size), np.float32),
     "cls/seq_relationship/output_bias": np.zeros(2, np.float32),
   }
-  everywhere = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
-  ours = pretraining_model(CONFIG, weights | sentence)(tensors(inputs | {"masked_lm_positions": everywhere}))
-  yield Row("AlbertForMaskedLM", against, largest_difference(ours.masked_lm_logits, theirs.logits), LOGITS_TOLERANCE)
+  all_positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
+  ours = pretraining_model(CONFIG, weights | sentence)(to_tensors(inputs | {"masked_lm_positions": all_positions}))
+  yield Row(
+    "AlbertForMaskedLM", compared_with, largest_difference(ours.masked_lm_logits, theirs.logits), LOGITS_TOLERANCE
+  )
 
 
 def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> Iterator[Row]:
-  """A model that transformers made and saved, read here. `with_prefix`: its names start with `albert.`."""
-  torch, transformers = libraries()
+  """Compares a model that transformers has initialized and saved. `with_prefix`: its names begin with `albert.`."""
+  torch, transformers = import_libraries()
   torch.manual_seed(0)
   fields = {name: value for name, value in CONFIG.to_dict().items() if name != "sharing"}
   settings = transformers.AlbertConfig(**(fields | {"initializer_range": 0.1, "hidden_act": activation}))
@@ -253,20 +269,21 @@ def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> 
   config = file.config()
   expected = dict(ACTIVATIONS)[activation]
   assert config == dataclasses.replace(CONFIG, initializer_range=0.1, hidden_act=expected), config
-  inputs = features(CONFIG)
+  inputs = random_inputs(CONFIG)
   ours = encode(config, {name: file.read(name) for name in file.names}, inputs)
   theirs = run_theirs(directory / "hf", class_name, inputs, output_hidden_states=True)
-  what = f"{class_name} that transformers saved ({activation})"
-  yield Row(what, version(), _of_states(ours.hidden_states, theirs.hidden_states), TOLERANCE)
+  quantity = f"{class_name} that transformers saved ({activation})"
+  yield Row(quantity, version(), _largest_state_difference(ours.hidden_states, theirs.hidden_states), TOLERANCE)
 
 
 def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iterator[Row]:
-  """A trained encoder: every hidden state against those recorded, and against transformers with our export.
+  """Compares every hidden state of a trained encoder with recorded ones, and with transformers on the exported model.
 
   Args:
-    directory: to write to.
-    weights_path: as --init_checkpoint takes it, with its config beside it.
-    recorded_path: .npz of input_ids, attention_mask, token_type_ids [B, S], and h0, h1, ... [B, S, H]; may be empty.
+    directory: the directory for the exported model.
+    weights_path: weights as for --init_checkpoint, with their config beside them.
+    recorded_path: an .npz file of input_ids, attention_mask, token_type_ids [B, S], and h0, h1, ... [B, S, H]; "" if
+      there is none.
   """
   file = open_weights(weights_path)
   assert file.config_file, weights_path
@@ -274,21 +291,25 @@ def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iter
   weights = {name: file.read(name) for name in file.names}
   has_pooler = POOLER[0] in weights
   shapes = encoder_shapes(config)
-  weights |= {name: np.zeros(shapes[name], np.float32) for name in POOLER if not has_pooler}  # it is not looked at
-  inputs, recorded = features(config), {}
+  if not has_pooler:  # the model needs one, but its output is not compared
+    weights |= {name: np.zeros(shapes[name], np.float32) for name in POOLER}
+  inputs, recorded = random_inputs(config), {}
   if recorded_path:
     with np.load(recorded_path) as arrays:
       recorded = dict(arrays)
     names = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
-    inputs = {ours: recorded[theirs] for ours, theirs in names.items()}
+    inputs = {our_name: recorded[their_name] for our_name, their_name in names.items()}
   ours = encode(config, weights, inputs).hidden_states
-  what = f"{len(ours)} hidden states of a trained encoder"
+  quantity = f"{len(ours)} hidden states of a trained encoder"
   if recorded:
     states = [recorded[f"h{index}"] for index in range(len(ours))]
-    yield Row(what, "recorded with transformers", _of_states(ours, states), TRAINED_TOLERANCE)
-  against = version()
+    yield Row(quantity, "recorded with transformers", _largest_state_difference(ours, states), TRAINED_TOLERANCE)
+  compared_with = version()
   convert(weights_path, str(directory / "hf"), "huggingface", architecture="AlbertModel")
   options = {} if has_pooler else {"add_pooling_layer": False}
-  heads = [] if not any(not n.startswith("bert/") for n in weights) else ["predictions", "sop_classifier", "classifier"]
+  has_heads = any(not name.startswith("bert/") for name in weights)
+  heads = ["predictions", "sop_classifier", "classifier"] if has_heads else []
   theirs = run_theirs(directory / "hf", "AlbertModel", inputs, unused=heads, output_hidden_states=True, **options)
-  yield Row(f"{what}, our export", against, _of_states(ours, theirs.hidden_states), TRAINED_TOLERANCE)
+  yield Row(
+    f"{quantity}, our export", compared_with, _largest_state_difference(ours, theirs.hidden_states), TRAINED_TOLERANCE
+  )

@@ -1,6 +1,7 @@
 """Comparisons of the optimizers with NumPy in float64 and with tensorflow-addons.
 
-`python -m tests.parity.optimizers` prints the latter as JSON, for a comparison in another environment.
+`python -m tests.parity.optimizers` prints the comparison with tensorflow-addons as JSON, for benchmarks/parity.py in
+another environment.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ from tests.optimizers.test_lamb_adamw import reference, train
 from tests.parity.rows import Row, Unavailable, largest_difference
 
 STEPS = 7
-TOLERANCE = 5e-6  # of weights of about 1 to 3
+TOLERANCE = 5e-6  # the weights are about 1 to 3
 
 
 def numpy_rows() -> Iterator[Row]:
-  """With and without bias correction. The weights include biases, LayerNorms, zeros and one without gradients."""
-  for cls, title in ((LAMB, "LAMB"), (AdamW, "AdamW")):
-    for corrected in (False, True):
-      found = train(cls(0.02, weight_decay_rate=0.1, bias_correction=corrected), STEPS)
-      truth = reference(lambda _: 0.02, STEPS, rescale=cls is LAMB, decay=0.1, bias_correction=corrected)
-      what = f"{title}, {STEPS} steps{', bias corrected' if corrected else ''}: weights"
-      difference = max(largest_difference(found[name], value) for name, value in truth.items())
-      yield Row(what, "NumPy float64", difference, TOLERANCE)
+  """Compares both optimizers, with and without bias correction.
+
+  The weights include biases, LayerNorms, zeros and a variable without gradients.
+  """
+  for optimizer_class, title in ((LAMB, "LAMB"), (AdamW, "AdamW")):
+    for is_corrected in (False, True):
+      weights = train(optimizer_class(0.02, weight_decay_rate=0.1, bias_correction=is_corrected), STEPS)
+      expected = reference(
+        lambda _: 0.02, STEPS, rescale=optimizer_class is LAMB, decay=0.1, bias_correction=is_corrected
+      )
+      quantity = f"{title}, {STEPS} steps{', bias corrected' if is_corrected else ''}: weights"
+      difference = max(largest_difference(weights[name], value) for name, value in expected.items())
+      yield Row(quantity, "NumPy float64", difference, TOLERANCE)
 
 
 def addons_rows() -> Iterator[Row]:
-  """LAMB with bias correction, as tensorflow-addons always applies it.
+  """Compares LAMB with bias correction, which tensorflow-addons always applies.
 
   Raises:
     Unavailable: tensorflow-addons cannot be imported here.
@@ -48,9 +54,9 @@ def addons_rows() -> Iterator[Row]:
   import tensorflow_addons
 
   ours = train_a_little(make_optimizer(OptimizerConfig(optimizer="lamb", bias_correction=True), schedule))
-  difference = max(largest_difference(a, b) for a, b in zip(ours, theirs, strict=True))
-  against = f"tensorflow-addons {tensorflow_addons.__version__}"
-  yield Row("LAMB, 6 steps of a schedule, bias corrected: weights", against, difference, TOLERANCE)
+  difference = max(largest_difference(values, expected) for values, expected in zip(ours, theirs, strict=True))
+  compared_with = f"tensorflow-addons {tensorflow_addons.__version__}"
+  yield Row("LAMB, 6 steps of a schedule, bias corrected: weights", compared_with, difference, TOLERANCE)
 
 
 if __name__ == "__main__":

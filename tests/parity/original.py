@@ -21,7 +21,7 @@ OUTPUT_TOLERANCE = 1e-5
 TRAINING_TOLERANCE = 1e-4
 
 
-def outputs(recorded: Golden, against: str) -> Iterator[Row]:
+def output_rows(recorded: Golden, compared_with: str) -> Iterator[Row]:
   """Compares embeddings, every layer, the pooled output and both heads."""
   model, batch = pretraining_model(recorded.config, recorded.weights), as_batch(recorded.batch)
   output = model(batch)
@@ -35,11 +35,11 @@ def outputs(recorded: Golden, against: str) -> Iterator[Row]:
     tf.nn.log_softmax(output.sentence_logits),
     recorded.sentence_log_probs,
   )
-  for what, (found, truth) in pairs.items():
-    yield Row(what, against, largest_difference(found, truth), OUTPUT_TOLERANCE)
+  for quantity, (values, expected) in pairs.items():
+    yield Row(quantity, compared_with, largest_difference(values, expected), OUTPUT_TOLERANCE)
 
 
-def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
+def training_rows(recorded: Golden, optimizer: str, compared_with: str) -> Iterator[Row]:
   """Compares the loss before each of eight training steps on the batch, and the weights after the last step."""
   losses, weights = recorded.training[optimizer]
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
@@ -52,19 +52,19 @@ def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
       TrainingPlan(strategy=strategy, train=TrainConfig(train_batch_size=len(recorded.batch["input_ids"]))),
     )
   batches = iter(tf.data.Dataset.from_tensors(as_batch(recorded.batch)).repeat())
-  found = []
+  step_losses = []  # masked LM and sentence order, before each step
   for _ in losses:
     trainer.train_steps(batches, tf.constant(1))
     metrics = trainer.accumulator.result_and_reset()
-    found.append([metrics[name] for name in LOSSES])
-  if optimizer == "lamb":  # the first step's are those of the weights that are given
-    for name, loss, truth in zip(LOSSES, found[0], recorded.losses, strict=True):
-      yield Row(name.replace("_", " "), against, largest_difference(loss, truth), OUTPUT_TOLERANCE)
+    step_losses.append([metrics[name] for name in LOSSES])
+  if optimizer == "lamb":  # the first losses do not depend on the optimizer, so they are compared once
+    for name, loss, expected in zip(LOSSES, step_losses[0], recorded.losses, strict=True):
+      yield Row(name.replace("_", " "), compared_with, largest_difference(loss, expected), OUTPUT_TOLERANCE)
   title = {"lamb": "LAMB", "adamw": "AdamW"}[optimizer]
-  totals = np.sum(found, axis=1)
+  totals = np.sum(step_losses, axis=1)
   yield Row(
     f"{len(losses)} steps of {title}: losses, relative",
-    against,
+    compared_with,
     float(np.abs(totals / losses - 1).max()),
     TRAINING_TOLERANCE,
   )
@@ -72,7 +72,7 @@ def training(recorded: Golden, optimizer: str, against: str) -> Iterator[Row]:
   assert variables.keys() == weights.keys()
   yield Row(
     f"{len(losses)} steps of {title}: final weights, relative (L2, worst variable)",
-    against,
+    compared_with,
     max(relative_distance(variable.numpy(), weights[name]) for name, variable in variables.items()),
     TRAINING_TOLERANCE,
   )

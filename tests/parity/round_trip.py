@@ -18,33 +18,38 @@ def rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
   """Converts TF1 -> ours -> Hugging Face -> ours -> TF1, and compares the bytes at both ends.
 
   Args:
-    directory: to write to.
-    checkpoint: the original's, its config beside it; empty: one with random weights, groups and inner blocks.
+    directory: the directory for the files.
+    checkpoint: a checkpoint of the original code, with its config beside it. If empty: one with random weights, two
+      groups and two inner blocks.
   """
-  what = "the original's checkpoint" if checkpoint else "random weights, 2 groups of 2 inner blocks"
+  description = "the original's checkpoint" if checkpoint else "random weights, 2 groups of 2 inner blocks"
   source = checkpoint or write_tf1(directory / "tf1", CONFIG, random_weights(CONFIG, 3))
   convert(source, str(directory / "ours"), "albert")
   convert(str(directory / "ours"), str(directory / "huggingface"), "huggingface")
   convert(str(directory / "huggingface"), str(directory / "ours_again"), "albert")
   convert(str(directory / "ours_again"), str(directory / "tf1_again"), "tf1")
-  start = _arrays(source)
-  # The order of bytes in a tensor bundle is that of the sorted names, so the data files must agree as they are.
+  tf1_weights = _read_weights(source)
+  # A tensor bundle holds the tensors in the order of their names, so whole data files can be compared.
   data = [directory / name / "step-0" / "weights.data-00000-of-00001" for name in ("ours", "ours_again")]
-  first, second = (np.frombuffer(path.read_bytes(), np.uint8) for path in data)
-  assert first.size == second.size
-  ours = f"TF1 -> ours -> Hugging Face -> ours, {what}: bytes that differ"
-  yield Row(ours, f"{first.size} bytes of ours", float(np.count_nonzero(first != second)), 0.0)
-  again = _arrays(str(directory / "tf1_again" / "model.ckpt"))
-  back = f"... -> TF1, {what}: bytes that differ"
-  yield Row(back, f"{sum(v.nbytes for v in start.values())} bytes of TF1", float(_different_bytes(again, start)), 0.0)
+  data_before, data_after = (np.frombuffer(path.read_bytes(), np.uint8) for path in data)
+  assert data_before.size == data_after.size
+  quantity = f"TF1 -> ours -> Hugging Face -> ours, {description}: bytes that differ"
+  yield Row(quantity, f"{data_before.size} bytes of ours", float(np.count_nonzero(data_before != data_after)), 0.0)
+  tf1_weights_after = _read_weights(str(directory / "tf1_again" / "model.ckpt"))
+  quantity = f"... -> TF1, {description}: bytes that differ"
+  num_bytes = sum(value.nbytes for value in tf1_weights.values())
+  num_different = _count_different_bytes(tf1_weights_after, tf1_weights)
+  yield Row(quantity, f"{num_bytes} bytes of TF1", float(num_different), 0.0)
 
 
-def _arrays(path: str) -> dict[str, np.ndarray]:
+def _read_weights(path: str) -> dict[str, np.ndarray]:
   file = open_weights(path)
   return {name: file.read(name) for name in file.names}
 
 
-def _different_bytes(found: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> int:
-  assert found.keys() == truth.keys()
-  assert all(found[name].shape == value.shape for name, value in truth.items())
-  return sum(int(np.count_nonzero(found[n].view(np.uint8) != v.view(np.uint8))) for n, v in truth.items())
+def _count_different_bytes(weights: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> int:
+  assert weights.keys() == expected.keys()
+  assert all(weights[name].shape == value.shape for name, value in expected.items())
+  return sum(
+    int(np.count_nonzero(weights[name].view(np.uint8) != value.view(np.uint8))) for name, value in expected.items()
+  )

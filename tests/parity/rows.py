@@ -9,10 +9,17 @@ import numpy as np
 
 
 class Row(NamedTuple):
-  """One comparison. `difference`: the largest absolute difference, unless `what` says otherwise."""
+  """One comparison.
 
-  what: str
-  against: str
+  Attributes:
+    quantity: what is compared.
+    compared_with: where the expected values are from.
+    difference: the largest absolute difference, unless `quantity` says otherwise.
+    tolerance: the largest difference that is allowed.
+  """
+
+  quantity: str
+  compared_with: str
   difference: float
   tolerance: float
 
@@ -26,21 +33,21 @@ class Unavailable(Exception):
   """A comparison cannot be made here. The message says what is missing."""
 
 
-def largest_difference(found: Any, truth: Any) -> float:
-  """The largest absolute difference of two arrays of the same shape, in float64; NaN if an array contains NaN."""
-  a, b = np.asarray(found, np.float64), np.asarray(truth, np.float64)
-  assert a.shape == b.shape, f"{a.shape} is compared with {b.shape}"
-  return float(np.abs(a - b).max())
+def largest_difference(values: Any, expected: Any) -> float:
+  """Returns the largest absolute difference of two arrays of the same shape, in float64; NaN if one contains NaN."""
+  values, expected = np.asarray(values, np.float64), np.asarray(expected, np.float64)
+  assert values.shape == expected.shape, f"{values.shape} is compared with {expected.shape}"
+  return float(np.abs(values - expected).max())
 
 
-def relative_distance(found: Any, truth: Any) -> float:
-  """|found - truth| / |truth| of a whole array (L2).
+def relative_distance(values: Any, expected: Any) -> float:
+  """Returns |values - expected| / |expected|, with the L2 norms of the whole arrays.
 
-  The norms of the whole arrays are compared, since the relative error of a weight near 0 has no meaning.
+  The relative error of a single weight near 0 would have no meaning.
   """
-  a, b = np.asarray(found, np.float64), np.asarray(truth, np.float64)
-  assert a.shape == b.shape, f"{a.shape} is compared with {b.shape}"
-  return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+  values, expected = np.asarray(values, np.float64), np.asarray(expected, np.float64)
+  assert values.shape == expected.shape, f"{values.shape} is compared with {expected.shape}"
+  return float(np.linalg.norm(values - expected) / np.linalg.norm(expected))
 
 
 def assert_ok(rows: Iterable[Row]) -> None:

@@ -1,6 +1,6 @@
-"""Our exports load in transformers without a word and give our outputs; its models load here and give theirs.
+"""Exported models load in transformers without warnings and give the same outputs, and the other way round.
 
-Needs torch and transformers (the extra `parity`). A trained encoder is compared where ALBERT_DATA_DIR holds
+Needs torch and transformers (the extra `parity`). A trained encoder is compared, too, if ALBERT_DATA_DIR holds
 weights/kokoro_albert.
 """
 
@@ -61,7 +61,7 @@ def test_squad_v2_head(tmp_path):
 
 
 def test_the_exported_vocabulary_loads(tmp_path, spm_model):
-  """AlbertTokenizer finds spiece.model and gives the ids of ours."""
+  """AlbertTokenizer finds spiece.model and gives the same ids as our tokenizer."""
   ours = Tokenizer(spm_model)
   config = dataclasses.replace(CONFIG, vocab_size=ours.vocab_size)
   source = write_tf1(tmp_path / "tf1", config, random_weights(config, 3))
@@ -78,9 +78,9 @@ def test_the_exported_vocabulary_loads(tmp_path, spm_model):
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR not set")
 def test_a_trained_encoder(tmp_path):
-  """12 layers of 768, trained on phonemes; the hidden states were recorded with transformers."""
+  """The encoder has 12 layers of width 768 and was trained on phonemes. transformers computed the hidden states."""
   directory = Path(os.environ["ALBERT_DATA_DIR"], "weights", "kokoro_albert")
   recorded = str(directory / "hf_reference_out.npz")
   rows = list(huggingface.trained_rows(tmp_path, str(directory / "kokoro_albert_dequant.npz"), recorded))
-  assert [row.what.split()[0] for row in rows] == ["13", "13"]
+  assert [row.quantity.split()[0] for row in rows] == ["13", "13"]
   assert_ok(rows)

@@ -1,6 +1,6 @@
-"""The model and the training loop against recorded numbers: the project's own, and the original code's where they are.
+"""Compares the model and the training loop with recorded numbers: the project's own, and the original code's.
 
-The original's need the directory of tf1_tiny in ALBERT_GOLDEN_DIR.
+The numbers of the original code are read from tf1_tiny in ALBERT_GOLDEN_DIR.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tests.reference.training import train as reference_train
 NEEDS_ORIGINAL = pytest.mark.skipif("ALBERT_GOLDEN_DIR" not in os.environ, reason="ALBERT_GOLDEN_DIR not set")
 
 
-def recorded_by_the_original() -> Golden:
-  return golden.original(Path(os.environ["ALBERT_GOLDEN_DIR"], "tf1_tiny"))
+def read_recorded_by_original() -> Golden:
+  return golden.read_original(Path(os.environ["ALBERT_GOLDEN_DIR"], "tf1_tiny"))
 
 
 @pytest.fixture(scope="module", params=["own", pytest.param("original", marks=NEEDS_ORIGINAL)])
 def recorded(request) -> Golden:
-  return golden.own() if request.param == "own" else recorded_by_the_original()
+  return golden.read_own() if request.param == "own" else read_recorded_by_original()
 
 
 def test_every_output(recorded):
-  rows = list(original.outputs(recorded, "recorded"))
+  rows = list(original.output_rows(recorded, "recorded"))
   assert len(rows) == 4 + recorded.config.num_hidden_layers
   assert_ok(rows)
 
@@ -41,36 +41,40 @@ def test_every_output(recorded):
 def test_losses_and_eight_steps(recorded, optimizer):
   losses, weights = recorded.training[optimizer]
   assert len(losses) == 8
-  assert max(relative_distance(weights[n], w) for n, w in recorded.weights.items()) > 0.01  # they have moved
-  assert_ok(original.training(recorded, optimizer, "recorded"))
+  changes = [relative_distance(weights[name], value) for name, value in recorded.weights.items()]
+  assert max(changes) > 0.01  # training has an effect
+  assert_ok(original.training_rows(recorded, optimizer, "recorded"))
 
 
 @NEEDS_ORIGINAL
 @pytest.mark.parametrize(("name", "rescale"), [("lamb", True), ("adamw", False)])
 def test_the_reference_agrees_with_the_original(name, rescale):
-  """So that what the tests compare with is itself compared with."""
-  recorded = recorded_by_the_original()
-  rates = [float(recorded.schedule(tf.constant(t))) for t in range(8)]
+  """The reference, with which tests compare the implementation, must itself be right."""
+  recorded = read_recorded_by_original()
+  rates = [float(recorded.schedule(tf.constant(step))) for step in range(8)]
   losses, weights = recorded.training[name]
-  found, final = reference_train(recorded.config, recorded.weights, recorded.batch, rates, rescale=rescale)
-  np.testing.assert_allclose(found, losses, rtol=1e-5)
-  assert max(relative_distance(final[key], weights[key]) for key in final) < 1e-5
+  reference_losses, final_weights = reference_train(
+    recorded.config, recorded.weights, recorded.batch, rates, rescale=rescale
+  )
+  np.testing.assert_allclose(reference_losses, losses, rtol=1e-5)
+  assert max(relative_distance(final_weights[key], weights[key]) for key in final_weights) < 1e-5
 
 
-def test_the_shipped_golden_is_what_its_script_makes():
-  made = make_tiny_albert.make()
+def test_the_script_makes_the_shipped_file():
+  arrays = make_tiny_albert.make()
   with np.load(make_tiny_albert.PATH) as file:
     shipped = dict(file)
-  assert made.keys() == shipped.keys()
+  assert arrays.keys() == shipped.keys()
   for name, value in shipped.items():
-    np.testing.assert_allclose(made[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(arrays[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_the_golden_tells_wrong_clips_apart():
-  """Eight steps are not enough to hide another norm: the test above would see it."""
-  config, weights, batch = make_tiny_albert.CONFIG, golden.own().weights, golden.own().batch
-  squares = Reference(config, weights).pretrain(batch)
-  dense = sum(float((g**2).sum()) for name, g in squares.gradients.items() if name not in squares.row_squares)
-  summed = sum(float((squares.gradients[name] ** 2).sum()) for name in squares.row_squares)
-  assert dense + summed > 1  # the clip acts
-  assert abs(sum(squares.row_squares.values()) - summed) / (dense + summed) > 1e-3
+def test_the_recorded_numbers_depend_on_how_rows_are_counted_in_the_norm():
+  """Otherwise the tests above would not detect a norm that adds up the rows of a token."""
+  config, weights, batch = make_tiny_albert.CONFIG, golden.read_own().weights, golden.read_own().batch
+  result = Reference(config, weights).pretrain(batch)
+  squares = {name: float((gradient**2).sum()) for name, gradient in result.gradients.items()}
+  total = sum(squares.values())
+  assert total > 1  # so the gradients are clipped
+  row_squares, summed_squares = sum(result.row_squares.values()), sum(squares[name] for name in result.row_squares)
+  assert abs(row_squares - summed_squares) / total > 1e-3

@@ -1,4 +1,4 @@
-"""Comparisons of tokenization: with recorded results of the original code, and of the graph with Python."""
+"""Compares tokenization with recorded results of the original code, and in the graph with Python."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from tests.tokenization.test_tokenizer import TEXTS, random_texts
 
 
 def recorded_rows(tokenization_file: str, spm_model_file: str) -> Iterator[Row]:
-  """Args:
-  tokenization_file: JSON list of {text, do_lower_case, normalized, ids}.
-  spm_model_file: the vocabulary it was recorded with.
+  """Compares normalized texts and ids with recorded ones.
+
+  Args:
+    tokenization_file: a JSON list of {text, do_lower_case, normalized, ids}.
+    spm_model_file: the vocabulary that they were recorded with.
   """
   tokenizers = {lower: Tokenizer(spm_model_file, lower) for lower in (True, False)}
   cases = json.loads(Path(tokenization_file).read_text(encoding="utf-8"))
   assert cases
-  texts = ids = 0
+  num_texts_differ = num_ids_differ = 0
   for case in cases:
     tokenizer = tokenizers[case["do_lower_case"]]
-    texts += tokenizer.normalize(case["text"]) != case["normalized"]
-    ids += tokenizer.encode(case["text"]) != case["ids"]
-  against = "the original code, recorded"
-  yield Row(f"{len(cases)} strings, normalized: that differ", against, float(texts), 0.0)
-  yield Row(f"{len(cases)} strings, ids: that differ", against, float(ids), 0.0)
+    num_texts_differ += tokenizer.normalize(case["text"]) != case["normalized"]
+    num_ids_differ += tokenizer.encode(case["text"]) != case["ids"]
+  compared_with = "the original code, recorded"
+  yield Row(f"{len(cases)} strings, normalized: that differ", compared_with, float(num_texts_differ), 0.0)
+  yield Row(f"{len(cases)} strings, ids: that differ", compared_with, float(num_ids_differ), 0.0)
 
 
 def graph_rows(spm_model_file: str) -> Iterator[Row]:
-  """Compares all assigned code points, generated sentences, random strings and long words, cased and lower-cased."""
+  """Compares the graph with Python on all assigned code points, sentences, random strings and long words."""
   sentences = list(itertools.chain.from_iterable(english_like_documents(2000, seed=9)))
   texts = TEXTS + sentences + random_texts(20_000, seed=5) + code_point_texts() + repeated_texts(4000)
   for do_lower_case in (True, False):
-    found = differences(spm_model_file, texts, do_lower_case)
+    different = differences(spm_model_file, texts, do_lower_case)
     case = "lower-cased" if do_lower_case else "cased"
-    yield Row(f"in the graph, {len(texts)} strings, {case}: that differ", "in Python", float(len(found)), 0.0)
+    yield Row(f"in the graph, {len(texts)} strings, {case}: that differ", "in Python", float(len(different)), 0.0)

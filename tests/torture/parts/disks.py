@@ -155,15 +155,15 @@ class Attack:
         return f"{path}: {damage}"
     return None
 
-  def _has_gone_on(self, finished: Finished) -> bool:
-    """Whether the command has warned of something that it could not write."""
+  def _has_more_warnings(self, finished: Finished) -> bool:
+    """Whether the command has warned more often than the undisturbed one: it could not write an optional file."""
     return finished.stderr.count("warning: ") > self.reference().num_warnings
 
   def _check_success(self, disk: SmallDisk, finished: Finished) -> str | None:
     """What is wrong with a command that the fault did not reach, or that went on without features or events."""
     if found := finished.wrong():
       return found
-    if self._has_gone_on(finished):  # kept features and TensorBoard's events: the same command makes them
+    if self._has_more_warnings(finished):  # kept features and TensorBoard's events: the same command makes them
       return self._finish(disk)
     return difference(contents(disk.path), self.reference().contents)
 
@@ -188,7 +188,7 @@ class Attack:
       for share in shares:
         disk.resize(round(share * self.reference().kib))
         finished = self._start(disk).finish()
-        if finished.code == 0 and self._has_gone_on(finished):
+        if finished.code == 0 and self._has_more_warnings(finished):
           return self._check_success(disk, finished)
         reasons = (os.strerror(errno.ENOSPC),)
         if found := self._check_failure(disk, finished, 1, reasons):
@@ -231,7 +231,7 @@ class Attack:
         limit = round(share * largest)
         prelude = ("tests.torture.small_disks", "limit_files", {"num_bytes": limit})
         finished = self._start(disk, prelude).finish()
-        if finished.code == 0 and self._has_gone_on(finished):
+        if finished.code == 0 and self._has_more_warnings(finished):
           return self._check_success(disk, finished)
         if found := self._check_failure(disk, finished, 1, (os.strerror(errno.EFBIG),)):
           return f"with a limit of {limit} bytes a file: {found}"
