@@ -33,8 +33,8 @@ _SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
 # The line "name : type", with which numpydoc describes a parameter.
 _TYPED_NAME = re.compile(r"`{0,2}\*{0,2}([A-Za-z_]\w*)(?:\s*,\s*\*{0,2}\w+)*`{0,2}\s+:(?:\s.*)?$")
-# The heading of a section: a name from one of three lists, for sections that are lists of entries, for sections without
-# prose, and for other sections. A heading in Google's style ends with a colon.
+# The heading of a section. Its name is in one of three groups: lists of entries, sections without prose, and other
+# sections. A heading in Google's style ends with a colon.
 _SECTION = re.compile(
   r"(?P<list>(?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
   r"(?P<no_prose>see also|references?|methods)?"
@@ -265,6 +265,6 @@ def is_list_heading(sentence: str) -> bool:
 
 
 def sentence_key(sentence: str) -> str:
-  """A key that is equal for sentences that differ only in case, digits, punctuation and package prefixes."""
+  """Returns a key, equal for sentences that differ only in case, digits, punctuation and package prefixes."""
   names = _PACKAGE_PREFIX.sub("", sentence.lower())
   return " ".join(_KEY_WORD.findall(names))

@@ -55,8 +55,8 @@ class Documents:
     ids: int32 [T], token ids, without special tokens except the separators that `merge_documents` inserts.
     word_starts: bool [T], whether the token starts a word. The first token of a sentence always does; a separator
       never does.
-    sentence_ends: int64 [N], the position in T after each sentence, ascending. No sentence is empty. A separator is a
-      sentence of one token.
+    sentence_ends: int64 [N], the index of the token after each sentence, ascending. No sentence is empty. A separator
+      is a sentence of one token.
     splits: int64 [D + 1], document d consists of the tokens splits[d] to splits[d + 1] - 1.
     file_ordinals: int64 [D], index of each document's file in the sorted list of input files.
     offsets: int64 [D], byte of the file where the document begins. File ordinal and offset identify a document.
@@ -258,7 +258,7 @@ def _drop_short_documents(documents: Documents, min_words: int) -> Documents:
     return documents
   token_is_kept = np.repeat(is_kept, np.diff(splits))
   sentence_is_kept = is_kept[np.searchsorted(splits, documents.sentence_ends) - 1]
-  # new_position[p]: where position p of the old token array is in the new one.
+  # The old position p of a kept token becomes new_position[p].
   new_position = np.concatenate([[0], np.cumsum(token_is_kept)])
   return Documents(
     ids=documents.ids[token_is_kept],

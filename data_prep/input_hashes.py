@@ -44,7 +44,7 @@ class RangeHash(NamedTuple):
 
 
 def unit_name(unit: TextUnit) -> str:
-  """Returns a name made from the nominal start of the unit, so that the units are in the order of their names."""
+  """Returns the unit's name: the ordinal of its first file and its nominal start. Sorted names are in text order."""
   first = unit.ranges[0]
   return f"{first.ordinal:08d}-{first.start:015d}"
 
@@ -128,7 +128,7 @@ def check_file(task: FileTask) -> dict[str, Any]:
     UserError: the file has changed.
     RunError: units are missing or were made twice, or the file cannot be read.
   """
-  changed = UserError(
+  changed_error = UserError(
     f"{task.path} changed while it was being read: nothing was written from it; run the same command again when no "
     "other program writes to this file"
   )
@@ -139,9 +139,9 @@ def check_file(task: FileTask) -> dict[str, Any]:
     try:
       digests, length = _hash_ranges(stream, range_hashes)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-      raise changed from None
+      raise changed_error from None
   if reader.num_bytes != task.num_bytes or any(digests[item] != item.sha256 for item in range_hashes):
-    raise changed
+    raise changed_error
   _check_coverage(task, length)
   return {"file": os.path.basename(task.path), "bytes": reader.num_bytes, "sha256": reader.sha256.hexdigest()}
 
@@ -185,12 +185,15 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[RangeHash, str], int]:
-  """Reads a stream to its end. Returns the present hash of each range, and the length of the stream in bytes.
+  """Reads a stream to its end, and hashes the text of each range as it is now.
 
   Ranges may overlap, since a unit's donors are the ranges of another unit.
+
+  Returns:
+    The hash of each range, in hex, and the length of the stream in bytes.
   """
   not_begun = collections.deque(sorted(ranges))
-  begun: list[tuple[RangeHash, Any]] = []  # ranges that end later in the stream, and the hashes of their text so far
+  begun: list[tuple[RangeHash, Any]] = []  # the ranges that are being read, and the hashes of their text so far
   digests: dict[RangeHash, str] = {}
   position = 0
   for block in _blocks(stream):
@@ -202,6 +205,6 @@ def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[Ra
     digests.update((item, digest.hexdigest()) for item, digest in begun if item.end <= stop)
     begun = [(item, digest) for item, digest in begun if item.end > stop]
     position = stop
-  begun += [(item, hashlib.sha256()) for item in not_begun]  # the stream is shorter than it was
+  begun += [(item, hashlib.sha256()) for item in not_begun]  # if the stream is shorter than it was
   digests.update((item, digest.hexdigest()) for item, digest in begun)
   return digests, position

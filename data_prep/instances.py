@@ -36,7 +36,7 @@ class InstanceBatch:
   """Instances with their tokens before and after masking.
 
   Attributes:
-    instances: the position of each instance's segments in the documents, and its label.
+    instances: the positions of the segments in the documents, and the labels.
     tokens: the tokens before masking.
     masked: the tokens after masking, and the predictions.
   """
@@ -69,10 +69,10 @@ def make_batches(
     )
     instances = segments.make_instances(documents, settings.rules, stream_documents, keys)
     lengths = instances.a_end - instances.a_start + instances.b_end - instances.b_start
-    # Instances of similar length are masked together, since masking takes as many steps as its longest row needs.
-    order = np.argsort(lengths, kind="stable")
-    batch_numbers = np.cumsum(lengths[order] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
-    for rows in np.split(order, np.flatnonzero(np.diff(batch_numbers)) + 1):
+    # Instances of similar length are masked together, since masking takes as many steps as the longest one needs.
+    by_length = np.argsort(lengths, kind="stable")
+    batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
+    for rows in np.split(by_length, np.flatnonzero(np.diff(batch_numbers)) + 1):
       yield _mask(documents, segments.InstanceSegments(*(column[rows] for column in instances)), settings, random_ids)
 
 

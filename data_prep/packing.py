@@ -1,9 +1,12 @@
-"""Packs instances into arrays of small integers, called words, until they are written to the shards.
+"""Packs instances: the compact form in which they are kept between masking and the shards.
 
-The words are uint16, or uint32 for vocabularies of more than 65,536 pieces. A packed instance consists of
+A packed instance is a sequence of integers, called words. A word is a uint16, or a uint32 if the vocabulary has more
+than 65,536 pieces. The words of an instance are, in this order:
 
-    number of tokens, number of predictions, position of the second segment's first token, label,
-    the tokens' ids, the predictions' positions, the predictions' original ids.
+    the number of tokens, the number of predictions, the position of the second segment's first token, the label,
+    the id of each token after masking,
+    the position of each prediction,
+    the original id of each prediction.
 """
 
 from __future__ import annotations
@@ -46,20 +49,23 @@ def pack(
     The words of all instances, concatenated, and the number of words of each instance, int64 [I].
   """
   num_tokens = np.diff(tokens.row_splits)
-  prediction_rows = np.searchsorted(tokens.row_splits, masked.positions, side="right") - 1
-  num_predictions = np.bincount(prediction_rows, minlength=num_tokens.size)
+  instance_of_prediction = np.searchsorted(tokens.row_splits, masked.positions, side="right") - 1
+  num_predictions = np.bincount(instance_of_prediction, minlength=num_tokens.size)
   sizes = _HEADER_WORDS + num_tokens + 2 * num_predictions
-  starts = np.cumsum(sizes) - sizes
-  words = np.empty(int(sizes.sum()), dtype)
-  for index, values in enumerate((num_tokens, num_predictions, tokens.b_starts, labels)):
-    words[starts + index] = values
-  id_starts = starts + _HEADER_WORDS
+  # Where each part of each instance begins in `words`.
+  header_starts = np.cumsum(sizes) - sizes
+  id_starts = header_starts + _HEADER_WORDS
   position_starts = id_starts + num_tokens
-  label_starts = position_starts + num_predictions
+  original_id_starts = position_starts + num_predictions
+  words = np.empty(int(sizes.sum()), dtype)
+  words[header_starts] = num_tokens
+  words[header_starts + 1] = num_predictions
+  words[header_starts + 2] = tokens.b_starts
+  words[header_starts + 3] = labels
   words[concatenated_ranges(id_starts, num_tokens)] = masked.ids
-  positions_in_row = masked.positions - tokens.row_splits[prediction_rows]
-  words[concatenated_ranges(position_starts, num_predictions)] = positions_in_row
-  words[concatenated_ranges(label_starts, num_predictions)] = masked.labels
+  positions_in_instance = masked.positions - tokens.row_splits[instance_of_prediction]
+  words[concatenated_ranges(position_starts, num_predictions)] = positions_in_instance
+  words[concatenated_ranges(original_id_starts, num_predictions)] = masked.labels
   return words, sizes
 
 
@@ -69,31 +75,32 @@ def unpack(
   """Unpacks instances to the features of TFRecord examples (albert.data.schema).
 
   Args:
-    words: [W], the words of instances, not only of those to unpack.
-    starts: [B], position in `words` where each instance to unpack begins.
+    words: [W], packed instances. It may hold more instances than those to unpack.
+    starts: [B], the index in `words` of the first word of each instance to unpack.
     max_seq_length: S, the length that tokens are padded to.
     max_predictions_per_seq: P, the length that predictions are padded to.
 
   Returns:
     Feature name -> [B, S], [B, P] or, for the label, [B, 1].
   """
-  header = (words[starts + index].astype(np.int64)[:, None] for index in range(_HEADER_WORDS))
-  num_tokens, num_predictions, b_start, label = header
-  id_start = starts[:, None] + _HEADER_WORDS
-  # Words are read for S tokens and P predictions of every instance. Those after its own are then set to 0.
-  column = np.arange(max_seq_length)
-  is_token = column < num_tokens
-  ids = words.take(id_start + column, mode="clip") * is_token
+  # The header's numbers, each [B, 1].
+  num_tokens, num_predictions, b_start, label = (
+    words[starts + index].astype(np.int64)[:, None] for index in range(_HEADER_WORDS)
+  )
+  token_column = np.arange(max_seq_length)
   prediction_column = np.arange(max_predictions_per_seq)
-  is_prediction = prediction_column < num_predictions
-  position_index = id_start + num_tokens + prediction_column
-  label_index = position_index + num_predictions
+  is_token = token_column < num_tokens  # [B, S]
+  is_prediction = prediction_column < num_predictions  # [B, P]
+  # For padding, these indices point to words of a later part or instance. The factors below replace those words by 0.
+  id_index = starts[:, None] + _HEADER_WORDS + token_column
+  position_index = starts[:, None] + _HEADER_WORDS + num_tokens + prediction_column
+  original_id_index = position_index + num_predictions
   return {
-    schema.INPUT_IDS: ids,
+    schema.INPUT_IDS: words.take(id_index, mode="clip") * is_token,
     schema.INPUT_MASK: is_token,
-    schema.SEGMENT_IDS: is_token & (column >= b_start),
+    schema.SEGMENT_IDS: is_token & (token_column >= b_start),
     schema.MASKED_LM_POSITIONS: words.take(position_index, mode="clip") * is_prediction,
-    schema.MASKED_LM_IDS: words.take(label_index, mode="clip") * is_prediction,
+    schema.MASKED_LM_IDS: words.take(original_id_index, mode="clip") * is_prediction,
     schema.MASKED_LM_WEIGHTS: is_prediction.astype(np.float32),
     schema.NEXT_SENTENCE_LABELS: label,
   }
@@ -102,7 +109,7 @@ def unpack(
 def write_examples(
   writer: RecordWriter, words: np.ndarray, starts: np.ndarray, max_seq_length: int, max_predictions_per_seq: int
 ) -> None:
-  """Writes instances as TFRecord examples. See `unpack` for the arguments."""
+  """Writes packed instances as TFRecord examples. See `unpack` for the arguments."""
   for first in range(0, starts.size, _BATCH_SIZE):
     features = unpack(words, starts[first : first + _BATCH_SIZE], max_seq_length, max_predictions_per_seq)
     for record in encode_batch(features):

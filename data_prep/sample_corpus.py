@@ -89,9 +89,9 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
-  """Yields the strings of three or more lines in a statement. Some packages keep docstrings in variables and arguments.
+  """Yields the strings of three or more lines in a statement, except parts of f-strings.
 
-  Parts of f-strings are left out.
+  They are docstrings, too: some packages keep these in variables and arguments.
   """
   if (statement.end_lineno or 0) < statement.lineno + 2:
     return
@@ -152,9 +152,10 @@ def shorten_lists(sentences: list[str]) -> list[str]:
 
 
 def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator[Document]:
-  """Yields documents without the docstrings of which more than half has appeared before.
+  """Yields the documents of modules, without docstrings that mostly repeat earlier ones.
 
-  A docstring is either kept or left out as a whole, so that its sentences stay consecutive.
+  A docstring is left out if more than half of its characters are in sentences that have appeared before. It is either
+  kept or left out as a whole, so that its sentences stay consecutive.
 
   Args:
     modules: name of each module, and the sentences of each of its docstrings.
@@ -167,8 +168,9 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
     kept: list[str] = []
     for sentences in docstrings:
       keys = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
+      num_chars = sum(len(sentence) for sentence in keys)
       num_new_chars = sum(len(sentence) for sentence, key in keys.items() if key not in seen)
-      if 2 * num_new_chars >= sum(map(len, keys)):
+      if 2 * num_new_chars >= num_chars:
         kept += sentences
       seen.update(keys.values())
     if len(kept) >= _MIN_SENTENCES:

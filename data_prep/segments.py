@@ -1,8 +1,8 @@
 """Cuts tokenized documents into instances: pairs of segments for SOP or NSP, or single segments.
 
-The functions take and return arrays, have no side effects, and take random keys as arguments. A stream is one duplicate
-of one document. Many streams are cut at the same time, one chunk of each per step. The instances of a stream depend
-only on its document and its key, and for NSP also on the documents that random second segments are drawn from.
+A stream is one duplicate of one document. Many streams are cut at the same time: each step cuts one chunk from every
+stream. The instances of a stream depend only on its document and its random key, and for NSP also on the documents
+that random second segments are drawn from.
 
 Letters in shapes: T tokens of all documents, D documents, I instances, C chunks, R streams.
 """
@@ -22,7 +22,7 @@ SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
 INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
-# The purposes of a chunk's random draws. The last number, _DRAWS, is how many there are.
+# What the random draws of a chunk are for. _DRAWS is their number.
 _SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE, _DRAWS = range(8)
 # The random streams that are derived from the key of an instance.
 ORDER, MASKS, _TRUNCATION = 0, 1, 2
@@ -151,9 +151,9 @@ class _Cutter:
   def chunk_ends(self, position: np.ndarray, end: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns the position at which the chunk of each stream ends.
 
-    For full_sentences and doc_sentences, a chunk consists of the sentences that fit into the target length, but of one
-    sentence at least. For the other formats, it ends after the first sentence with which it reaches the target length
-    and has enough words for an instance. If too few words remain in the document then, they are added to the chunk.
+    For full_sentences and doc_sentences, a chunk consists of the sentences that fit into the target length, and of at
+    least one sentence. For the other formats, sentences are added until the chunk has the target length and enough
+    words for an instance. If the rest of the document has too few words for another instance, it is added, too.
 
     Args:
       position: [C], where the chunks begin.
@@ -177,8 +177,8 @@ class _Cutter:
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns start and end of the next two sentences of each stream.
 
-    If only the document's last sentence remains, it is paired with the sentence before it. But if it will be paired
-    with a random sentence, or is the only one of its document, the chunk is this sentence alone.
+    If only the document's last sentence remains, it is paired with the sentence before it. There are two exceptions,
+    in which the chunk is this sentence alone: it gets a random second sentence, or it is the document's only sentence.
     """
     document = self.stream_documents[rows]
     sentence = np.searchsorted(self.docs.sentence_ends, position, side="right")
@@ -247,13 +247,14 @@ class _Cutter:
     has_random_second = _draw_flips(draws) if rules.sentence_prediction == NSP else np.zeros(rows.size, bool)
     if rules.input_format == SENTENCE_PAIR:
       start, end = self.sentence_pairs(rows, position, has_random_second)
-      chunks = _Chunks(rows, np.full(rows.size, step), start, end, np.ones(rows.size, np.int64))
-      return chunks, np.where(has_random_second, self.middles(start, end, draws), end)
-    target = self._draw_targets(draws)
-    start = position
-    if rules.input_format == FULL_SENTENCES:
-      start = position + ~self.docs.word_starts[position]  # skips a separator
-    end = self.chunk_ends(start, self.stream_ends[rows], target)
+      target = np.ones(rows.size, np.int64)  # a random second segment is one sentence of any length
+    else:
+      start = position
+      if rules.input_format == FULL_SENTENCES:
+        is_separator = ~self.docs.word_starts[position]
+        start = position + is_separator  # a chunk begins after the separator
+      target = self._draw_targets(draws)
+      end = self.chunk_ends(start, self.stream_ends[rows], target)
     chunks = _Chunks(rows, np.full(rows.size, step), start, end, target)
     if rules.sentence_prediction != NSP:
       return chunks, end
@@ -279,7 +280,8 @@ class _Cutter:
     if rules.sentence_prediction == NONE:
       if rules.input_format == FULL_SENTENCES:
         last_sentence_start = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)]
-        end = end - ~self.docs.word_starts[last_sentence_start]  # drops a separator at the end
+        is_separator = ~self.docs.word_starts[last_sentence_start]
+        end = end - is_separator  # a separator at the end is dropped
       pair = _truncate((start, end, end, end), rules.max_num_tokens, keys)
       return InstanceSegments(*pair, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
@@ -380,7 +382,7 @@ def make_instances(
   active, position = np.arange(streams.size), documents.splits[streams].astype(np.int64)
   parts: list[_Chunks] = []
   while active.size:
-    # The loop only finds the chunks. Instances are made from all chunks together afterwards, which is faster.
+    # The loop only finds the chunks. Afterwards, all of them are converted to instances at once, which is faster.
     chunks, next_position = cutter.next_chunks(active, position, len(parts))
     parts.append(chunks)
     # If fewer words remain than an instance needs, they are dropped. This happens only with NSP, where a chunk may use

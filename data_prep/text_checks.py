@@ -168,25 +168,34 @@ def _find_json_key(body: str, *, is_cut: bool) -> str:
   Returns:
     The key, quoted if jq requires it; "" if the file does not begin with a JSON object or an array of objects.
   """
-  if not _JSON_OBJECT.match(body):
+  strings = _find_json_strings(body, is_cut=is_cut)
+  if strings is None:
     return ""
+  key = "text" if "text" in strings or not strings else max(reversed(strings), key=lambda key: len(strings[key]))
+  return key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+
+
+def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
+  """Returns the values that are strings, by their keys, of the JSON object at the beginning of a file.
+
+  The values are "" if the object is longer than `body`. The result is None if the file is not JSON.
+  """
+  if not _JSON_OBJECT.match(body):
+    return None
   try:
     value, end = json_values.decode_start(body, body.index("{"))
   except json.JSONDecodeError as error:
-    if not is_cut or not (
-      error.msg.startswith("Unterminated string") or error.pos >= len(body) - _MAX_SHOWN_LINE_LENGTH
-    ):
-      return ""
-    strings = dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
+    is_near_end = error.pos >= len(body) - _MAX_SHOWN_LINE_LENGTH
+    if is_cut and (is_near_end or error.msg.startswith("Unterminated string")):
+      return dict.fromkeys(_KEYS_OF_JSON_STRINGS.findall(body), "")
+    return None
   except RecursionError:
-    strings = {}
-  else:
-    rest = body[end:].split("\n", 1)[0].strip()
-    if rest and not (body[0] == "[" and _REST_OF_ARRAY.fullmatch(rest)):
-      return ""  # plain text that quotes JSON
-    strings = {key: item for key, item in value.items() if isinstance(item, str)}
-  key = "text" if "text" in strings or not strings else max(reversed(strings), key=lambda key: len(strings[key]))
-  return key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+    return {}
+  rest_of_line = body[end:].split("\n", 1)[0].strip()
+  is_array = body[0] == "[" and _REST_OF_ARRAY.fullmatch(rest_of_line)
+  if rest_of_line and not is_array:
+    return None  # plain text that quotes JSON
+  return {key: item for key, item in value.items() if isinstance(item, str)}
 
 
 def _shell_command(path: str, stdin_to_stdout: str) -> str:

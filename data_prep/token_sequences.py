@@ -45,7 +45,9 @@ def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, 
   row_splits = np.concatenate([[0], np.cumsum(row_lengths)])
   row_starts = row_splits[:-1]
   num_tokens = int(row_splits[-1])
-  source = np.empty(num_tokens, np.int64)  # the position in the documents that each token is copied from
+  # The position in the documents that each token is copied from. Special tokens are copied from position 0, and
+  # replaced at the end.
+  source = np.zeros(num_tokens, np.int64)
   maskable = np.ones(num_tokens, bool)
   a_starts, b_starts = row_starts + 1, row_starts + length_a + 2
   for target_starts, source_starts, lengths in (
@@ -58,9 +60,8 @@ def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, 
     target = index + np.repeat(target_starts - first_index, lengths)
     source[target] = index + np.repeat(source_starts - first_index, lengths)
   separators = np.concatenate([row_starts + length_a + 1, row_splits[1:][has_second] - 1])
-  for positions in (row_starts, separators):  # special tokens; they are copied from anywhere and replaced below
-    maskable[positions] = False
-    source[positions] = 0
+  maskable[row_starts] = False
+  maskable[separators] = False
   ids = documents.ids[source]
   word_starts = documents.word_starts[source]
   ids[row_starts] = cls_id

@@ -88,7 +88,7 @@ def _draw_num_to_skip(weight: float, rng: random.Random) -> int:
 
 
 def ascii_characters(*, do_lower_case: bool) -> str:
-  """Returns the letters, digits and punctuation of ASCII. With `do_lower_case` they have no upper-case letters."""
+  """Returns the letters, digits and punctuation of ASCII; with `do_lower_case`, without upper-case letters."""
   letters = string.ascii_lowercase if do_lower_case else string.ascii_letters
   return letters + string.digits + string.punctuation
 
@@ -111,8 +111,8 @@ def train_model(
     sentences: lines of the corpus. They are normalized here, and long ones are cut.
     vocab_size: number of pieces.
     do_lower_case: whether the text is lower-cased.
-    character_coverage: share of the text's characters that the vocabulary must cover. The rarest characters beyond it
-      become <unk>.
+    character_coverage: share of the text's characters that the vocabulary must cover. The other ones, which are the
+      rarest, become <unk>.
     keep_ascii: whether every character of `ascii_characters` becomes a piece, even if it is rare in the text.
     user_defined_symbols: strings that become pieces and are never parts of longer pieces.
     num_threads: number of threads. The scores depend on it in their last bits.

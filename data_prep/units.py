@@ -1,9 +1,9 @@
 """Cuts the input files into units: parts of the text of limited size, which processes work on independently.
 
-A file's text (for a .txt.gz file: the decompressed text) is cut into ranges at the first blank line after every
-multiple of UNIT_BYTES, so that one large file becomes many units. If there is no blank line within another UNIT_BYTES,
-the document is cut at the end of a line, or else at white space, and its second part becomes a new document. Such cuts
-are counted. The units depend only on the contents and the order of the files.
+The text of a file (of a .txt.gz file: the decompressed text) is cut into ranges, so that one large file becomes many
+units. It is cut at the first blank line after every multiple of UNIT_BYTES. If there is no blank line within another
+UNIT_BYTES, the document is cut at the end of a line, or else at white space. Its second part becomes a new document,
+and the manifest counts such cuts. The units depend only on the contents and the order of the files.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class TextRange:
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
-    start: the first byte, for a GZIP file of the decompressed text. Before a plain file is read, it is a multiple of
-      UNIT_BYTES, and `read_range` moves it to the next blank line.
-    end: the byte after the last one. Before a plain file is read, it is a multiple of UNIT_BYTES or the file's size.
+    start: position of the first byte in the file (of a GZIP file: in the decompressed text). Until a plain file is
+      read, it is a multiple of UNIT_BYTES; `read_range` finds the next blank line.
+    end: position after the last byte. Until a plain file is read, it is a multiple of UNIT_BYTES or the file's size.
     is_cut: whether the range begins inside a document. It is set when the text is read.
     data: the text, once it is read. The ranges of a GZIP file always have it.
   """
@@ -63,7 +63,7 @@ class TextUnit:
     ranges: its text.
     donors: for NSP, the ranges of a neighbouring unit. If this unit has a single document, the random second segments
       come from the neighbour's documents.
-    progress_bytes: number of bytes (for GZIP files: of compressed bytes) that a progress bar counts for the unit.
+    progress_bytes: number of bytes in the files, compressed or not, that a progress bar counts for the unit.
   """
 
   index: int

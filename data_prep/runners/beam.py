@@ -2,8 +2,8 @@
 
     units of text -> instances, by key range -> sorted key ranges -> parts of shards -> shards
 
-Only the steps to "sorted key ranges" and to "shards" move data between machines. The number of the first example of a
-key range is the sum of the sizes of the key ranges before it, so every shard gets the same examples as on one machine.
+Data move between machines twice: before the key ranges are sorted, and before the shards are written. The sizes of all
+key ranges are known before they are cut, so every shard gets the same examples as on one machine.
 
 The machine that starts the pipeline reads no text. The workers hash the text that they read, and later they hash every
 whole file again. Shards are written only after this check has found all files unchanged.

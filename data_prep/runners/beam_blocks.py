@@ -1,7 +1,7 @@
 """Blocks of instances that Apache Beam moves between machines: split by key range, sorted, and cut into shards.
 
-The functions take and return arrays, and have no side effects. Beam's shuffle does for these blocks what
-data_prep.sorting does with files: both sort the examples by key, and cut them into shards of equal size.
+With Beam, these functions do the work of data_prep.sorting: they sort the examples by key, and cut them into shards of
+equal size.
 """
 
 from __future__ import annotations

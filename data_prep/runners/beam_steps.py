@@ -1,6 +1,6 @@
 """The steps of data preparation that Apache Beam's workers execute. `data_prep.runners.beam` joins them to a pipeline.
 
-Beam sends the functions and the class to its workers by the name of this module, and their arguments as copies.
+Workers import the functions and the class from this module. Beam sends them copies of the arguments.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ def _spill_path(workspace: Workspace, unit_name: str) -> str:
 
 
 def _load_merged_files(workspace: Workspace) -> list[Spill]:
-  """Loads the merged files of an earlier command.
+  """Loads the merged files of an earlier command, and removes those that cannot be used.
 
-  Damaged files are removed. If a unit is in files of two merge passes, the file of the earlier pass is removed, too.
+  These are damaged files and, if two files hold the same unit of text, the one of the earlier merge pass.
   """
   loaded: list[Spill] = []
   for name in files.listdir(workspace.path):
@@ -74,6 +74,7 @@ def _make_units(
     The names of all units in order, the number of units whose spill file was written, and the paths of the outdated
     merged files. A merged file is outdated if the text of one of its units has changed or is no longer in the input.
   """
+  # Unit name -> path of the merged file that holds the unit, and the unit's record in it.
   merged_units = {record["unit"]: (spill.path, record) for spill in merged_files for record in spill.records()}
   names: list[str] = []
   num_made = 0
@@ -94,12 +95,16 @@ def _make_units(
         outdated.add(task.spill_path)
   all_names = set(names)
   outdated |= {path for name, (path, _) in merged_units.items() if name not in all_names}
+  _remove_other_spills(workspace, all_names - merged_units.keys())
+  return names, num_made, outdated
+
+
+def _remove_other_spills(workspace: Workspace, unit_names: set[str]) -> None:
+  """Removes the spill files of all units but those named. Merged files are kept."""
   for file_name in files.listdir(workspace.path):
     is_spill = file_name.startswith("unit-") and file_name.endswith(SPILL_ENDING)
-    unit_name = file_name.removeprefix("unit-").removesuffix(SPILL_ENDING)
-    if is_spill and (unit_name not in all_names or unit_name in merged_units):
+    if is_spill and file_name.removeprefix("unit-").removesuffix(SPILL_ENDING) not in unit_names:
       files.remove(workspace.file_path(file_name))
-  return names, num_made, outdated
 
 
 def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[Spill], int]:
@@ -115,7 +120,7 @@ def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[
     total_made += num_made
     if not outdated:
       break
-    # The other units of an outdated merged file lose their instances with it, so they are processed again, too.
+    # An outdated merged file also holds instances of other units, which are lost with it. So this pass is repeated.
     for path in outdated:
       files.remove(path)
     merged_files = [spill for spill in merged_files if spill.path not in outdated]
@@ -129,7 +134,7 @@ def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[
       raise RunError(
         f"{_spill_path(workspace, name)} was removed or damaged after it was written: run the same command again"
       )
-    if not spills or spills[-1] is not spill:
+    if not spills or spills[-1] is not spill:  # the units of a merged file are neighbours
       spills.append(spill)
   return spills, len(names)
 

@@ -22,8 +22,8 @@ class UnitTask:
 
   Attributes:
     unit: the unit of text.
-    spill_path: the spill file for its instances. If a merged file of an earlier command holds them: this file.
-    merged_record: the unit's record in this merged file; None if there is none.
+    spill_path: the spill file for its instances, or a merged file that an earlier command wrote and that holds them.
+    merged_record: the unit's record in this merged file; None if `spill_path` is not a merged file.
   """
 
   unit: TextUnit
@@ -72,17 +72,17 @@ def write_spill(maker: InstanceMaker, task: UnitTask) -> UnitOutcome:
   return UnitOutcome.MADE
 
 
-# Each process of a pool has its own.
+# The maker of this process.
 _maker: InstanceMaker | None = None
 
 
 def start_worker(settings: PreparationSettings, spm_model_file: str) -> None:
-  """Opens the tokenizer of this process. A pool calls it when it starts a process."""
+  """Makes the `InstanceMaker` of this process. A pool calls it when it starts a process."""
   global _maker  # noqa: PLW0603
   _maker = InstanceMaker(settings, spm_model_file)
 
 
 def make_spill(task: UnitTask) -> UnitOutcome:
-  """`write_spill` with the tokenizer of this process."""
+  """Calls `write_spill` with the `InstanceMaker` of this process."""
   assert _maker is not None, "start_worker must be called first"
   return write_spill(_maker, task)

@@ -35,7 +35,7 @@ def _digest(values: dict[str, Any]) -> str:
 
 
 class _SettingsFile(msgspec.Struct):
-  """The fields of settings.json that are read; the file belongs to an unfinished job."""
+  """The fields that are checked when settings.json of an unfinished job is read."""
 
   workspace_version: int = 0
   stopped_by_input: bool = False
@@ -93,7 +93,7 @@ class Workspace:
       input_files: name, size and SHA-256 of each input file, or those of the three that are known.
     """
     values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
-    values["vocab_sha256"] = values.pop("vocab_sha256")  # manifests have it after compress
+    values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
@@ -131,7 +131,7 @@ class Workspace:
       if name.startswith(_WORK_PREFIX):
         self._check_unfinished(files.join(job.output_dir, name))
     existing = self._read_settings(self.path)
-    # If the settings agree, a shard without a record is this job's: it was stopped between moving and recording it.
+    # If the settings agree, a shard is this job's, even without a record: the job may have stopped before it wrote one.
     if any(existing.get(name) != getattr(job, name) for name in _SHARD_SETTINGS):
       for index in range(job.num_shards):
         if job.shard_name(index) in names:
@@ -197,7 +197,7 @@ class Workspace:
     Args:
       index: number of the shard, from 0.
       info: the shard's entry for the manifest.
-      shard_digest: the result of the method `shard_digest`.
+      shard_digest: the result of the method `shard_digest` for the job's input files.
     """
     if self._lock is not None:
       self._lock.check()
@@ -230,7 +230,7 @@ class Workspace:
   def remove(self) -> None:
     """Removes the directory, then releases the lock."""
     self._is_open = False
-    files.remove_tree(self.path)  # while this process has the lock: then no other process can make it again
+    files.remove_tree(self.path)  # before the lock is released, so that no other process uses the directory
     self.close()
 
   def keep_finished_files(self, error: UserError) -> None:
@@ -306,7 +306,7 @@ def resume(job: Job, workspace: Workspace, hash_inputs: Callable[[], list[dict[s
   manifest = Manifest.load(job.output_dir)
   if manifest is None:
     workspace.lock()
-    manifest = Manifest.load(job.output_dir)  # again: the process that held the lock may just have written it
+    manifest = Manifest.load(job.output_dir)  # another process may have written it before this one got the lock
   if manifest is None:
     workspace.check_output_dir()
     workspace.open()

@@ -1,9 +1,8 @@
-"""Merges sorted runs. Their instances are read in the order of the keys, one key range at a time."""
+"""Merges sorted runs. All runs are read at the same time, one range of keys after the other."""
 
 from __future__ import annotations
 
 import contextlib
-import heapq
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,18 +12,18 @@ import numpy as np
 from albert.io import files
 from data_prep.sorting.spills import BLOCK_HEADER, INDEX_BYTES, PackedInstances, concatenate, damaged_error, sort_by_key
 
-LAST_KEY = (1 << 64) - 1
-# Approximate bytes of the instances in one key range. A process holds one key range in memory and sorts it there.
+LAST_KEY = (1 << 64) - 1  # the greatest key
+# Approximate bytes of the instances with keys in one range. A process sorts them in memory.
 KEY_RANGE_BYTES = 10 << 20
 
 
 class RunSection(NamedTuple):
-  """The part of a sorted run from one of its instances to the run's end.
+  """The part of a sorted run from one of its instances, here called the first one, to the run's end.
 
   Attributes:
     path: the spill file.
     offset: position in the file of the block that holds the first instance.
-    skip: number of instances of this block before the first instance.
+    skip: number of instances in this block before the first one.
     end: position in the file after the run's last block.
   """
 
@@ -36,6 +35,8 @@ class RunSection(NamedTuple):
 
 class RunReader:
   """Reads a section of a sorted run sequentially, one block at a time.
+
+  Call `read_next_block` once before the other methods.
 
   Args:
     section: the section to read.
@@ -60,7 +61,7 @@ class RunReader:
     self._file.close()
 
   def _read_block(self) -> PackedInstances | None:
-    """Reads the next block, and drops the instances to skip. Returns None at the end of the section."""
+    """Reads the next block, without the instances to skip. Returns None at the end of the section."""
     if self._offset >= self._section.end:
       return None
     if len(self._header) < BLOCK_HEADER.size:
@@ -69,7 +70,7 @@ class RunReader:
     length = INDEX_BYTES * count + self._word_type.itemsize * num_words
     if self._offset + BLOCK_HEADER.size + length > self._section.end:
       raise damaged_error(self._section.path, self._offset)
-    # The header of the next block is read, too, which halves the number of reads.
+    # One read gets the rest of this block and the header of the next one.
     data = self._file.read(length + BLOCK_HEADER.size)
     body, self._header = data[:length], data[length:]
     if zlib.crc32(body) != checksum:
@@ -78,36 +79,31 @@ class RunReader:
     keys = np.frombuffer(body, "<u8", count)
     sizes = np.frombuffer(body, "<u4", count, 8 * count).astype(np.int64)
     words = np.frombuffer(body, self._word_type, num_words, INDEX_BYTES * count)
-    skip, self._num_to_skip = min(self._num_to_skip, count), max(0, self._num_to_skip - count)
-    return PackedInstances(keys[skip:], sizes[skip:], (np.cumsum(sizes) - sizes)[skip:], words)
+    starts = np.cumsum(sizes) - sizes
+    skip = min(self._num_to_skip, count)
+    self._num_to_skip -= skip
+    return PackedInstances(keys[skip:], sizes[skip:], starts[skip:], words)
 
-  def advance(self) -> None:
-    """Reads the next block that holds an instance. Call it once before the first instance is taken."""
+  def read_next_block(self) -> None:
+    """Reads the next block that has an instance after those to skip, if there is one."""
     self._num_taken, self._block = 0, self._read_block()
     while self._block is not None and not self._block.keys.size:
       self._block = self._read_block()
 
-  @property
-  def next_key(self) -> int | None:
-    """The key of the next instance; None at the end."""
-    return None if self._block is None else int(self._block.keys[self._num_taken])
-
   def take_through(self, last_key: int) -> list[PackedInstances]:
-    """Takes the next instances, up to and including those with the key `last_key`."""
+    """Returns the next instances with keys up to and including `last_key`. Each instance is returned once."""
     taken: list[PackedInstances] = []
-    while self._block is not None:
+    while self._block is not None and int(self._block.keys[self._num_taken]) <= last_key:
       stop = int(np.searchsorted(self._block.keys, np.uint64(last_key), side="right"))
-      if stop > self._num_taken:
-        taken.append(_slice_block(self._block, self._num_taken, stop))
+      taken.append(_slice_block(self._block, self._num_taken, stop))
       self._num_taken = stop
-      if stop < self._block.keys.size:
-        break
-      self.advance()
+      if stop == self._block.keys.size:
+        self.read_next_block()
     return taken
 
 
 def _slice_block(block: PackedInstances, low: int, high: int) -> PackedInstances:
-  """Returns the instances low to high - 1 of a block with only their own words. There must be at least one."""
+  """Returns the instances low to high - 1 of a block, without the words of the others. `high` is greater than `low`."""
   first = int(block.starts[low])
   end = int(block.starts[high - 1] + block.sizes[high - 1])
   return PackedInstances(
@@ -118,39 +114,33 @@ def _slice_block(block: PackedInstances, low: int, high: int) -> PackedInstances
 def merge_runs(
   sections: Sequence[RunSection], word_type: str, *, first_key: int, last_key: int, num_key_ranges: int
 ) -> Iterator[PackedInstances]:
-  """Merges sorted runs. Each file is opened once and read sequentially.
+  """Merges sorted runs. Each run is read once, sequentially.
+
+  The keys from `first_key` to `last_key` are divided into ranges. For one range after the other, the instances of all
+  runs with keys in this range are read and sorted in memory.
 
   Args:
-    sections: the runs, each from its first instance with a key of at least `first_key`.
+    sections: the runs. Each section begins with the run's first instance whose key is at least `first_key`.
     word_type: NumPy type of the words.
-    first_key: the smallest key.
-    last_key: the greatest key.
-    num_key_ranges: all 64-bit keys are divided into this many ranges of equal length. The instances of one range must
-      fit into memory.
+    first_key: the smallest key to read.
+    last_key: the greatest key to read.
+    num_key_ranges: the number of ranges if all 64-bit keys were read. It decides how long a range is, and with it how
+      much memory its instances need.
 
   Yields:
-    The instances of each key range, sorted by key. Instances with equal keys are in the order of the sections.
+    The instances of each range that has any, sorted by key. Instances with equal keys are in the order of the sections.
   """
-  range_length = -(-(LAST_KEY + 1) // num_key_ranges)
+  range_length = LAST_KEY // num_key_ranges + 1  # (LAST_KEY + 1) / num_key_ranges, rounded up
   with contextlib.ExitStack() as stack:
     readers: list[RunReader] = []
     for section in sections:
-      readers.append(RunReader(section, word_type))
-      stack.callback(readers[-1].close)
-      readers[-1].advance()
-    # A heap of (next key, index) of the readers that are not at their end.
-    queue = [(reader.next_key, index) for index, reader in enumerate(readers) if reader.next_key is not None]
-    heapq.heapify(queue)
+      reader = RunReader(section, word_type)
+      stack.callback(reader.close)
+      reader.read_next_block()
+      readers.append(reader)
     for first in range(first_key, last_key + 1, range_length):
       last = min(first + range_length - 1, last_key)
-      readers_in_range = []
-      while queue and queue[0][0] <= last:
-        readers_in_range.append(heapq.heappop(queue)[1])
-      parts = [part for index in sorted(readers_in_range) for part in readers[index].take_through(last)]
-      for index in readers_in_range:
-        next_key = readers[index].next_key
-        if next_key is not None:
-          heapq.heappush(queue, (next_key, index))
+      parts = [part for reader in readers for part in reader.take_through(last)]
       if parts:
         instances = concatenate(parts)
         del parts  # frees their memory before sorting

@@ -1,7 +1,7 @@
 """Passes that merge sorted runs until there are few enough to read all of them at the same time.
 
 With n runs and at most f open files there are about log_f(n) passes. Each pass reads and writes all instances once,
-sequentially. As soon as a merged run is safely on the disk, the runs that it was made from are removed. So a pass needs
+sequentially. A merged run is synced to the disk, and then the runs that it was made from are removed. So a pass needs
 little more disk space than the runs themselves, and a command that was stopped continues in the middle of a pass.
 """
 
@@ -125,18 +125,24 @@ def _group_neighbours(all_spills: Sequence[Spill], level: int, fan_in: int) -> I
   Yields:
     Groups of two or more files.
   """
+  # Files that this pass has written already separate the sequences of files that it still has to merge.
   for is_input, neighbours in itertools.groupby(all_spills, lambda spill: merge_level(spill) < level):
     inputs = list(neighbours)
     if not is_input or len(inputs) < 2:
       continue
     num_groups = min(len(inputs) // 2, math.ceil(_count_runs(inputs) / fan_in))
     bounds = [index * len(inputs) // num_groups for index in range(num_groups + 1)]
-    yield from (tuple(inputs[low:high]) for low, high in itertools.pairwise(bounds))
+    for low, high in itertools.pairwise(bounds):
+      yield tuple(inputs[low:high])
 
 
 def _run_pass(all_spills: list[Spill], tasks: Sequence[MergeTask], workers: Workers) -> list[Spill]:
-  """Carries out the tasks of a merge pass, and removes their inputs. Returns the remaining files in the same order."""
-  merged: dict[str, Spill] = {}  # path of a task's first input -> the merged file, which takes its position
+  """Carries out the tasks of a merge pass, and removes their inputs.
+
+  Returns:
+    The files after the pass, in the order of the text. A merged file replaces its inputs.
+  """
+  merged: dict[str, Spill] = {}  # path of a task's first input -> the merged file
   num_bytes = sum(run.num_bytes for task in tasks for spill in task.inputs for run in spill.runs)
   with Progress(num_bytes, "B", "merging") as progress:
     for task, merged_spill in workers.map(merge_spills, tasks):
@@ -145,7 +151,13 @@ def _run_pass(all_spills: list[Spill], tasks: Sequence[MergeTask], workers: Work
         files.remove(spill.path)
       progress.update(merged_spill.runs[0].num_bytes)
   removed = {spill.path for task in tasks for spill in task.inputs}
-  return [merged.get(spill.path, spill) for spill in all_spills if spill.path in merged or spill.path not in removed]
+  remaining = []
+  for spill in all_spills:
+    if spill.path in merged:
+      remaining.append(merged[spill.path])
+    elif spill.path not in removed:
+      remaining.append(spill)
+  return remaining
 
 
 def merge_until(
@@ -174,6 +186,7 @@ def merge_until(
   while _count_runs(remaining) > max_runs and len(remaining) > 1:
     tasks = []
     for group in _group_neighbours(remaining, level, fan_in):
+      # A spill file's name ends in the file number and the start of its first unit: ...-00000000-000000000000000.spill.
       first_unit = "-".join(os.path.basename(group[0].path).split("-")[-2:])
       path = files.join(directory, f"merged-{level}-{first_unit}")
       tasks.append(MergeTask(group, path, level, word_type, merge.KEY_RANGE_BYTES))

@@ -1,6 +1,6 @@
-"""Cuts the sorted instances into shards of equal numbers of consecutive examples, in the order of the random keys.
+"""Writes the shards: the examples of all sorted runs in the order of their random keys, cut into equal parts.
 
-A shard is written by merging all sorted runs, beginning with the shard's first example.
+For each shard, all runs are merged from the shard's first example to its last one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ShardTask:
   Attributes:
     index: number of the shard, from 0.
     path: its file.
-    sections: the part of each sorted run that begins where the shard's examples may begin.
-    first_key: the smallest key in the sections.
-    last_key: the shard has no examples with greater keys.
+    sections: the parts of the sorted runs to read. They may begin some examples before the shard's first one.
+    first_key: the smallest key to read.
+    last_key: the greatest key to read.
     skip: number of examples in the sections before the shard's first one.
     num_examples: number of the shard's examples.
-    num_key_ranges: all keys are divided into this many ranges, see `merge_runs`.
+    num_key_ranges: see `merge_runs`.
     max_seq_length: tokens of an example.
     max_predictions_per_seq: masked positions of an example.
     word_type: NumPy type of the words.
@@ -83,26 +83,36 @@ class ShardPlan:
     check_total(self.num_examples, num_shards)
     num_bytes = sum(run.num_bytes for _, run in runs)
     self._num_key_ranges = 1 + num_bytes // merge.KEY_RANGE_BYTES
+    self._runs = runs
     # The runs may have buckets of different sizes. The largest ones are used for all runs.
-    bucket_bits = min(run.bucket_bits for _, run in runs)
-    self._shift = 64 - bucket_bits
-    num_below = np.zeros(1 << bucket_bits, np.int64)
-    for spill, run in runs:
-      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - bucket_bits)]
+    self._bucket_bits = min(run.bucket_bits for _, run in runs)
     self._bounds = [shard * self.num_examples // num_shards for shard in range(num_shards + 1)]
+    self._find_buckets()
+    self._find_blocks()
+
+  def _find_buckets(self) -> None:
+    """Finds the buckets that hold the first and the last example of each shard."""
+    num_below = np.zeros(1 << self._bucket_bits, np.int64)  # number of examples with keys below each bucket
+    for spill, run in self._runs:
+      num_below += spill.table(run).num_below[:: 1 << (run.bucket_bits - self._bucket_bits)]
     first_examples = np.array(self._bounds[:-1])
     last_examples = np.array(self._bounds[1:]) - 1
     self._first_buckets = np.searchsorted(num_below, first_examples, side="right") - 1
     self._last_buckets = np.searchsorted(num_below, last_examples, side="right") - 1
+    # Number of examples of a shard's first bucket that belong to the shard before.
     self._skips = first_examples - num_below[self._first_buckets]
-    # [runs, shards]: position of the block where each shard begins in each run, and the number of instances to skip in
-    # it. The tables are read a second time, so that only one of them is in memory.
-    self._runs = runs
-    self._offsets = np.empty((len(runs), num_shards), np.int64)
-    self._run_skips = np.empty((len(runs), num_shards), np.int64)
-    for row, (spill, run) in enumerate(runs):
+
+  def _find_blocks(self) -> None:
+    """Finds the block of each run in which each shard's first bucket begins.
+
+    The tables are read a second time, so that only one of them is in memory.
+    """
+    shape = len(self._runs), len(self._first_buckets)  # [runs, shards]
+    self._offsets = np.empty(shape, np.int64)  # of the block in the file; the run's end if there is none
+    self._run_skips = np.empty(shape, np.int64)  # number of the block's instances before the bucket
+    for row, (spill, run) in enumerate(self._runs):
       table = spill.table(run)
-      first_instance = table.num_below[self._first_buckets << (run.bucket_bits - bucket_bits)]
+      first_instance = table.num_below[self._first_buckets << (run.bucket_bits - self._bucket_bits)]
       block = np.searchsorted(table.block_firsts, first_instance, side="right") - 1
       self._offsets[row] = np.where(first_instance < run.num_instances, table.block_offsets[block], run.end)
       self._run_skips[row] = first_instance - table.block_firsts[block]
@@ -111,15 +121,19 @@ class ShardPlan:
     self, index: int, path: str, max_seq_length: int, max_predictions_per_seq: int, word_type: str, *, compress: bool
   ) -> ShardTask:
     """Makes the task that writes shard `index`. See `ShardTask` for the arguments."""
-    starts = zip(self._runs, self._offsets[:, index].tolist(), self._run_skips[:, index].tolist(), strict=True)
+    offsets, skips = self._offsets[:, index].tolist(), self._run_skips[:, index].tolist()
+    sections = tuple(
+      RunSection(spill.path, offset, skip, run.end)
+      for (spill, run), offset, skip in zip(self._runs, offsets, skips, strict=True)
+      if offset < run.end
+    )
+    key_bits = 64 - self._bucket_bits  # a bucket holds 2 ** key_bits keys
     return ShardTask(
       index=index,
       path=path,
-      sections=tuple(
-        RunSection(spill.path, offset, skip, run.end) for (spill, run), offset, skip in starts if offset < run.end
-      ),
-      first_key=int(self._first_buckets[index]) << self._shift,
-      last_key=(int(self._last_buckets[index]) + 1 << self._shift) - 1,
+      sections=sections,
+      first_key=int(self._first_buckets[index]) << key_bits,
+      last_key=(int(self._last_buckets[index]) + 1 << key_bits) - 1,
       skip=int(self._skips[index]),
       num_examples=self._bounds[index + 1] - self._bounds[index],
       num_key_ranges=self._num_key_ranges,
@@ -139,7 +153,7 @@ def write_shard(task: ShardTask) -> ShardInfo:
   Raises:
     RunError: a sorted run is damaged, or the disk failed.
   """
-  num_to_skip, num_left = task.skip, task.num_examples
+  num_to_skip, num_left = task.skip, task.num_examples  # examples that are still to be skipped, and to be written
   with RecordWriter(task.path, compress=task.compress) as writer:
     for instances in merge_runs(
       task.sections,
@@ -149,8 +163,9 @@ def write_shard(task: ShardTask) -> ShardInfo:
       num_key_ranges=task.num_key_ranges,
     ):
       starts = instances.starts[num_to_skip : num_to_skip + num_left]
-      num_to_skip, num_left = max(0, num_to_skip - instances.starts.size), num_left - starts.size
       write_examples(writer, instances.words, starts, task.max_seq_length, task.max_predictions_per_seq)
+      num_to_skip = max(0, num_to_skip - instances.starts.size)
+      num_left -= starts.size
       if not num_left:
         break
     if num_left:

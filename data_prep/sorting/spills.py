@@ -1,15 +1,15 @@
 """Spill files: sorted runs of packed instances on disk, as in an external merge sort.
 
-A sorted run is a sequence of blocks of consecutive instances. A block begins with its number of instances, its number
-of words and a checksum. The keys (uint64), the sizes in words (uint32) and the words follow. A run can therefore be
-read sequentially from any block on, with one block in memory.
+A sorted run is a sequence of blocks of consecutive instances. A block consists of its number of instances, its number
+of words, a checksum, the keys of its instances (uint64), their sizes in words (uint32), and their words. A run can
+therefore be read sequentially from any block on, with one block in memory.
 
-The blocks are followed by the run's table. A bucket holds the keys that agree in their top bits. For each bucket, the
-table holds the number of the run's instances with keys below the bucket; for each block, the index of its first
-instance and its offset in the file.
+Each run is followed by its table, with which a reader finds the instances from a certain key on. Keys that agree in
+their top bits are in the same bucket. The table holds, for each bucket, the number of the run's instances with keys
+below the bucket; for each block, the index of its first instance and the block's offset in the file.
 
-The file ends with the records of the units of text that it was made from, a footer that lists the runs and holds the
-writer's summary, and a trailer.
+After the runs, the file holds the records of the units of text that it was made from, a footer (the list of the runs
+and a summary), and a trailer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ import numpy as np
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 
-# Number of top bits of a key that give the number of its bucket. There are so many buckets that few instances are read
-# before the first example of a shard.
+# Number of top bits of a key that give the number of its bucket. A shard is read from the beginning of a bucket, so
+# small buckets save reading instances of the shard before.
 UNIT_BUCKET_BITS = 12
 MERGED_BUCKET_BITS = 16
-# When the instances in memory need this many bytes, they are sorted and written as a run.
+# As soon as the instances in memory need this many bytes, they are sorted and written as a run.
 _RUN_BYTES = 32 << 20
 # Approximate bytes of a block. A merge holds one block of each run in memory.
 _BLOCK_BYTES = 64 << 10
@@ -104,7 +104,7 @@ class SortedRun(NamedTuple):
 
 
 class _RunWriter:
-  """Writes one sorted run to a file from offset `begin` on, where the file ends so far."""
+  """Writes one sorted run at the end of a file, which is at offset `begin`."""
 
   def __init__(self, file: BinaryIO, begin: int, bucket_bits: int):
     self._file = file
@@ -120,19 +120,15 @@ class _RunWriter:
     """Adds sorted instances. Their keys must not be smaller than those of earlier calls."""
     keys, sizes = instances.keys, instances.sizes
     word_bytes = instances.words.dtype.itemsize
-    words = np.ascontiguousarray(instances.words).data.cast("B")
+    data = np.ascontiguousarray(instances.words).data.cast("B")
     starts = (instances.starts * word_bytes).tolist()
     ends = ((instances.starts + sizes) * word_bytes).tolist()
+    # A new block begins whenever the total size passes another multiple of _BLOCK_BYTES.
     block_numbers = np.cumsum(sizes * word_bytes + INDEX_BYTES) // _BLOCK_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(block_numbers)) + 1).tolist(), keys.size]
     for low, high in itertools.pairwise(bounds):
-      body = b"".join(
-        [
-          keys[low:high].astype("<u8").tobytes(),
-          sizes[low:high].astype("<u4").tobytes(),
-          *(words[start:end] for start, end in zip(starts[low:high], ends[low:high], strict=True)),
-        ]
-      )
+      words = [data[start:end] for start, end in zip(starts[low:high], ends[low:high], strict=True)]
+      body = b"".join([keys[low:high].astype("<u8").tobytes(), sizes[low:high].astype("<u4").tobytes(), *words])
       header = BLOCK_HEADER.pack(high - low, int(sizes[low:high].sum()), zlib.crc32(body))
       self._block_firsts.append(self._num_instances + low)
       self._block_offsets.append(self._end)
@@ -152,9 +148,9 @@ class _RunWriter:
 
 
 class SpillWriter:
-  """Writes a spill file, as a context manager.
+  """Writes a spill file. It is a context manager; call `close` before the end of the `with` statement.
 
-  It writes to a temporary file, which `close` renames. After an error the temporary file is removed.
+  The data go to a temporary file, which `close` renames. After an error the temporary file is removed.
 
   Args:
     path: the spill file.
