@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import io
 import random
@@ -63,6 +64,15 @@ def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]
   """Generates documents of 2 to 14 sentences. The same arguments give the same documents."""
   rng = random.Random(seed)
   return [[_sentence(rng) for _ in range(rng.randrange(2, 15))] for _ in range(num_documents)]
+
+
+def pytest_collection_finish() -> None:
+  """Keeps the collector of garbage away from what the imports have made.
+
+  Graphs are cyclic garbage, so it runs often. Each time it would visit all objects of TensorFlow's modules.
+  """
+  gc.collect()
+  gc.freeze()
 
 
 @pytest.fixture(scope="session")

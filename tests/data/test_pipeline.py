@@ -57,7 +57,7 @@ def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
 @pytest.mark.parametrize(("interleaved", "window"), [(1, 1), (2, 4), (3, 5), (16, 4096)])
 def test_a_resumed_stream_continues_with_the_next_example(shards, interleaved, window):
   uninterrupted = numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
-  for first in (1, 6, 13, TOTAL - 1, TOTAL, TOTAL + 9, 2 * TOTAL + 1):
+  for first in (1, 13, TOTAL - 1, TOTAL, 2 * TOTAL + 1):
     assert numbers(shards, 4, first, interleaved=interleaved, window=window) == uninterrupted[first : first + 4]
 
 

@@ -72,7 +72,9 @@ def test_gzip_text_and_gzip_shards_hold_the_same_examples(
 
 @pytest.mark.parametrize("prediction", ["sop", "nsp", "none"])
 def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_model: str, prediction: str) -> None:
-  settings = PreparationSettings(max_seq_length=40, max_predictions_per_seq=5, sentence_prediction=prediction)
+  settings = PreparationSettings(
+    max_seq_length=40, max_predictions_per_seq=5, sentence_prediction=prediction, dupe_factor=2
+  )
   manifest = prepare(make_job(corpus_file, spm_model, tmp_path / "out", settings=settings))
   assert Manifest.load(str(tmp_path / "out")) == manifest
   labels = {"0": 0, "1": 0}
@@ -81,11 +83,11 @@ def test_manifest_agrees_with_the_shards(tmp_path: Path, corpus_file: str, spm_m
     assert (shard.bytes, shard.sha256) == (path.stat().st_size, file_sha256(str(path)))
     examples = [records.decode_example(record) for record in records.read_records(str(path))]
     assert len(examples) == shard.examples
+    for feature in schema.pretraining_features(40, 5):
+      assert {example[feature.name].dtype for example in examples} == {np.dtype(feature.dtype)}
+      assert {example[feature.name].shape for example in examples} == {(feature.length,)}
     for example in examples:
       labels[str(example["next_sentence_labels"][0])] += 1
-      for feature in schema.pretraining_features(40, 5):
-        assert example[feature.name].dtype == feature.dtype
-        assert example[feature.name].shape == (feature.length,)
       length, count = int(example["input_mask"].sum()), int(example["masked_lm_weights"].sum())
       assert count <= min(5, max(1, round(0.15 * length)))
       ids = example["input_ids"]

@@ -22,7 +22,8 @@ def pretraining(input_file: str) -> Task:
   from albert.tasks.pretraining import PretrainingTask
   from tests.synthetic import TINY_MODEL
 
-  return PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
+  model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)  # each replica's step is traced by itself
+  return PretrainingTask(model, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
 
 
 def finetuning(directory: str) -> Task:

@@ -33,6 +33,7 @@ def downloads(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Path:
   return directory
 
 
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize("name", modules())
 def test_docstring_examples(name, downloads, monkeypatch):
   monkeypatch.chdir(downloads)

@@ -27,6 +27,8 @@ from tests.convert import files_of_weights
 B, K, S, P = 3, 2, 7, 4
 # Without dropout, because a loaded model draws other masks.
 CONFIG = dataclasses.replace(files_of_weights.CONFIG, classifier_dropout_prob=0.0)
+# Two layers, for the tests in which Keras calls or trains the model again and again.
+SHALLOW_CONFIG = dataclasses.replace(CONFIG, num_hidden_layers=2, inner_group_num=1)
 TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -103,7 +105,7 @@ def keras_inputs() -> dict[str, Any]:
 
 def functional_model() -> keras.Model:
   inputs = keras_inputs()
-  output = Encoder(CONFIG)(inputs)
+  output = Encoder(SHALLOW_CONFIG)(inputs)
   states = keras.layers.Concatenate()(
     [output.pooled_output, output.sequence_output[:, 0], output.hidden_states[1][:, 1]]
   )
@@ -114,7 +116,7 @@ def functional_model() -> keras.Model:
 class SubclassedModel(keras.Model):
   def __init__(self, encoder: Encoder | None = None, **kwargs: Any):
     super().__init__(**kwargs)
-    self.encoder = encoder or Encoder(CONFIG)
+    self.encoder = encoder or Encoder(SHALLOW_CONFIG)
     self.dense = keras.layers.Dense(2)
 
   def call(self, inputs: dict[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
@@ -130,11 +132,11 @@ class SubclassedModel(keras.Model):
 
 def around_a_task_model() -> keras.Model:
   inputs = keras_inputs()
-  return keras.Model(inputs, keras.layers.Dense(2)(ClassifierModel(CONFIG, 3)(inputs)))
+  return keras.Model(inputs, keras.layers.Dense(2)(ClassifierModel(SHALLOW_CONFIG, 3)(inputs)))
 
 
 def task_model() -> keras.Model:
-  return ClassifierModel(CONFIG, 2)
+  return ClassifierModel(SHALLOW_CONFIG, 2)
 
 
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
@@ -147,6 +149,7 @@ def task_model() -> keras.Model:
     task_model,
   ],
 )
+@pytest.mark.usefixtures("eager_steps")
 def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, suffix):
   if suffix == "h5" and build is not functional_model:
     pytest.skip("Keras saves only functional models of layers as .h5")
@@ -171,7 +174,7 @@ def test_a_model_around_it_is_trained_saved_and_loaded(tmp_path: Path, build, su
 
 def test_the_whole_output_can_be_the_output_of_a_functional_model(tmp_path: Path):
   inputs = keras_inputs()
-  encoder = Encoder(CONFIG)
+  encoder = Encoder(SHALLOW_CONFIG)
   model = keras.Model(inputs, encoder(inputs))
   features = token_features(B, S)
   assert_equal(model(features), encoder(features))
@@ -180,7 +183,7 @@ def test_the_whole_output_can_be_the_output_of_a_functional_model(tmp_path: Path
 
 
 def test_a_policy_is_kept(tmp_path: Path):
-  encoder, inputs = Encoder(CONFIG, dtype="mixed_bfloat16"), keras_inputs()
+  encoder, inputs = Encoder(SHALLOW_CONFIG, dtype="mixed_bfloat16"), keras_inputs()
   model = keras.Model(inputs, encoder(inputs).pooled_output)
   features = token_features(B, S)
   expected = model(features)

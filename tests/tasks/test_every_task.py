@@ -99,6 +99,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     TINY_MODEL,
     vocab_size=sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size(),
     max_position_embeddings=64,
+    num_hidden_layers=1,
     hidden_dropout_prob=0.1,
   )
   (directory / "dataset").mkdir()

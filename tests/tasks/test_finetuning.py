@@ -29,7 +29,7 @@ from tests.tasks.toy import ToyTask, write_data
 
 pytestmark = pytest.mark.usefixtures("eager_steps")
 
-MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61)
+MODEL = dataclasses.replace(TINY_MODEL, vocab_size=61, num_hidden_layers=1)
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_we
   np.testing.assert_array_equal(again[3], drawn[3])
 
 
+@pytest.mark.usefixtures("eager_steps")
 def test_a_keras_model_made_afterwards_is_float32(tmp_path):
   estimator = make_estimator(tmp_path, "run")
   assert estimator.model.encoder.compute_dtype == "bfloat16"
