@@ -165,7 +165,8 @@ def main() -> None:
     "",
     f"Machine: {machine.describe()}. {FLAGS.model} without dropout, {FLAGS.precision}, {FLAGS.predictions} masked "
     f"positions; {FLAGS.rounds} alternating rounds of one step. NumPy multiplies float32 matrices at "
-    f"{costs.matrix_flops() / 1e9:.0f} GFLOP/s here. Memory is the peak of the process, TensorFlow and LAMB included.",
+    f"{costs.matmul_flops_per_second() / 1e9:.0f} GFLOP/s here. Memory is the peak of the process, TensorFlow and LAMB "
+    "included.",
     "",
     "```",
     " ".join(["python benchmarks/bench_scaling.py", *sys.argv[1:]]),

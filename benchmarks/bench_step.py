@@ -76,7 +76,7 @@ def main() -> None:
     raise UserError(f"--libraries: {min(unknown)!r} is unknown, the libraries are {', '.join(PEERS)}")
   shapes = {text: parse_shape(text, f"--shapes: {text!r}") for text in FLAGS.shapes}
   config = without_dropout(FLAGS.model)
-  rate = costs.matrix_flops() / 1e9
+  rate = costs.matmul_flops_per_second() / 1e9
   lines = [
     f"# A pretraining step beside other libraries, {time.strftime('%Y-%m-%d')}",
     "",

@@ -90,7 +90,8 @@ def main() -> None:
   median = statistics.median(step_seconds)
   print(
     f"Machine: {machine.describe()}. {FLAGS.model}, {FLAGS.shape}, {FLAGS.precision}: {median:.3f} s a step, median of "
-    f"{FLAGS.steps}, {flop / median / 1e9:.0f} GFLOP/s; NumPy multiplies matrices at {costs.matrix_flops() / 1e9:.0f}."
+    f"{FLAGS.steps}, {flop / median / 1e9:.0f} GFLOP/s; NumPy multiplies matrices at "
+    f"{costs.matmul_flops_per_second() / 1e9:.0f}."
   )
   print("\n| | busy s | share |\n|---|---|---|")
   total = sum(by_kind.values())

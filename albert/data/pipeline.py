@@ -1,13 +1,15 @@
 """Batches from TFRecord shards. The training stream is a pure function of the seed and the step.
 
-Each epoch shuffles the order of the shards, interleaves the records of a group of shards, and shuffles the result in
-windows. The position of a step in this stream follows from the number of examples in each shard. A resumed run
-therefore continues exactly where it stopped, and opens only the shards that the rest of the epoch needs.
+In each epoch the shards are put into a random order and divided into groups. The records of the shards of a group are
+interleaved, and the resulting records are shuffled in windows. The position of a step in this stream is computed from
+the number of examples in each shard. A resumed run therefore continues exactly where it stopped, and opens only the
+shards that the rest of the epoch needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,13 +21,13 @@ from albert.data.shards import Shards
 from albert.errors import UserError
 from albert.io import records
 
-# Number of shards that are interleaved, and number of examples that are shuffled together. This is enough shuffling
-# even for shards whose examples were not shuffled when they were written (those of the original scripts are not).
+# Number of shards that are interleaved, and number of examples that are shuffled together. This is enough even for
+# shards of the original scripts, whose examples were not shuffled when they were written.
 INTERLEAVED_SHARDS = 16
-WINDOW = 4096
+WINDOW_SIZE = 4096
 
-# Number of examples that are masked in one call, for which small batches are joined. A call with 128 examples takes
-# about 5 ms, and most of that time does not depend on the number of examples.
+# Number of examples that are masked in one call. If batches are smaller, several are masked together, because most of
+# the time of a call (about 5 ms for 128 examples) does not depend on the number of examples.
 _EXAMPLES_PER_MASKING = 128
 
 # Feature of every batch: 1 for an example, 0 for the padding that fills up the last batch of an evaluation.
@@ -33,23 +35,32 @@ EXAMPLE_WEIGHT = "example_weight"
 
 
 def training_records(
-  shards: Shards, *, first_example: int, seed: int, interleaved: int = INTERLEAVED_SHARDS, window: int = WINDOW
+  shards: Shards,
+  *,
+  first_example: int,
+  seed: int,
+  num_interleaved: int = INTERLEAVED_SHARDS,
+  window_size: int = WINDOW_SIZE,
 ) -> tf.data.Dataset:
   """Returns the endless training stream of serialized records, starting at an example.
 
-  The stream is a function of the shards, seed, interleaved and window.
+  The stream is a function of the shards, seed, num_interleaved and window_size.
 
   Args:
     shards: the files to read.
-    first_example: number of examples of the stream to skip, which have already been used.
+    first_example: number of examples at the start of the stream that are skipped because they were already used.
     seed: seed of the order of shards and examples.
-    interleaved: number of shards whose records are interleaved.
-    window: number of examples that are shuffled together.
+    num_interleaved: number of shards whose records are interleaved.
+    window_size: number of examples that are shuffled together.
   """
   epoch, offset = divmod(first_example, shards.num_examples)
-  stream = _epoch(shards, tf.constant(epoch, tf.int64), offset, seed, interleaved, window)
-  later_epochs = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max)
-  return stream.concatenate(later_epochs.flat_map(lambda later: _epoch(shards, later, 0, seed, interleaved, window)))
+
+  def read_epoch(number: tf.Tensor, first_record: int = 0) -> tf.data.Dataset:
+    return _epoch(shards, number, first_record, seed, num_interleaved, window_size)
+
+  current_epoch = read_epoch(tf.constant(epoch, tf.int64), offset)
+  later_epochs = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max).flat_map(read_epoch)
+  return current_epoch.concatenate(later_epochs)
 
 
 def training_batches(
@@ -79,8 +90,9 @@ def training_batches(
     masking: if given, each example gets new masks, which depend on the seed and on its number in the stream.
 
   Returns:
-    Batches for one replica after the other, of batch_size / context.num_replicas examples each:
-    name of a feature -> int32 or float32 [examples, length], and example_weight, float32 [examples].
+    A dataset of batches. The shares of a global batch for the replicas of this host follow each other, each with
+    batch_size / context.num_replicas examples: name of a feature -> int32 or float32 [examples, length], and
+    example_weight, float32 [examples].
   """
   num_parts = context.input_parts or context.num_hosts
   parts_per_host = num_parts // context.num_hosts
@@ -93,11 +105,11 @@ def training_batches(
   stream = _alternate(streams, examples_per_part)
   if masking is None:
     return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
-  num_masked_together = max(1, _EXAMPLES_PER_MASKING // replica_batch_size) * replica_batch_size
+  large_batch_size = max(1, _EXAMPLES_PER_MASKING // replica_batch_size) * replica_batch_size
   masked_batches = _parse_batches(
-    stream.batch(num_masked_together, drop_remainder=True),
+    stream.batch(large_batch_size, drop_remainder=True),
     features,
-    num_masked_together,
+    large_batch_size,
     lambda batch, numbers: masking.mask_tensors(batch, numbers, seed),
   )
   return masked_batches.rebatch(replica_batch_size, drop_remainder=True)
@@ -107,15 +119,20 @@ def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data
   """Joins streams to one, which takes `num_examples` elements from each of them in turn."""
   if len(streams) == 1:
     return streams[0]
-  part_batches = tf.data.Dataset.zip(tuple(stream.batch(num_examples, drop_remainder=True) for stream in streams))
-  # An element of a stream is a record, or a pair of a record and its number.
-  return part_batches.map(
-    lambda *batches: tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
-  ).unbatch()
+
+  def concatenate(*batches: Any) -> Any:
+    # A batch is a tensor of records, or a pair of records and their numbers.
+    return tf.nest.map_structure(lambda *tensors: tf.concat(tensors, axis=0), *batches)
+
+  batches_of_streams = tuple(stream.batch(num_examples, drop_remainder=True) for stream in streams)
+  return tf.data.Dataset.zip(batches_of_streams).map(concatenate).unbatch()
 
 
 def _add_numbers(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
-  """Pairs each record with a number that no other record has, in any part and epoch: (record, number)."""
+  """Converts each record of a part's stream to the pair (record, number).
+
+  No other record has this number: not in another part, and not in another epoch.
+  """
 
   def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return record, index * num_parts + part
@@ -143,44 +160,62 @@ def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
   return tf.random.experimental.stateless_shuffle(tf.range(num_shards), seed=tf.stack([np.int64(seed), epoch]))
 
 
-def _epoch(shards: Shards, epoch: tf.Tensor, offset: int, seed: int, interleaved: int, window: int) -> tf.data.Dataset:
+def _epoch(
+  shards: Shards, epoch: tf.Tensor, offset: int, seed: int, num_interleaved: int, window_size: int
+) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`.
 
-  The shards are read in groups of `interleaved` shards, and the resulting records are shuffled in windows. The offset
-  is 0 except in the first epoch after a run is resumed. Groups of shards that end before it are not read.
+  The shards are read in groups of `num_interleaved` shards, and the resulting records are shuffled in windows. The
+  offset is 0 except in the first epoch after a run is resumed. Groups of shards that end before it are not read.
   """
   order = _shard_order(len(shards.paths), seed, epoch)
-  first_window, offset_in_window = divmod(offset, window)
-  # The start of the window, not the offset itself: a window is shuffled as a whole.
-  first_group, offset_in_group = 0, first_window * window
+  # The window that contains the offset is read from its start, because a window is shuffled as a whole.
+  first_window, offset_in_window = divmod(offset, window_size)
+  first_group = offset_in_group = 0
   if offset:
     counts = np.asarray(shards.counts)[order.numpy()]
-    group_ends = np.cumsum(np.add.reduceat(counts, np.arange(0, len(counts), interleaved)))
-    first_group = int(np.searchsorted(group_ends, offset_in_group, side="right"))
-    offset_in_group -= int(group_ends[first_group - 1]) if first_group else 0
-  order = order[first_group * interleaved :]
+    first_group, offset_in_group = _find_group(counts, num_interleaved, first_window * window_size)
+  remaining_shards = order[first_group * num_interleaved :]
 
   def read_group(group: tf.Tensor) -> tf.data.Dataset:
-    return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), interleaved)
+    return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), num_interleaved)
 
-  stream = tf.data.Dataset.from_tensor_slices(order).batch(interleaved).flat_map(read_group).skip(offset_in_group)
+  groups = tf.data.Dataset.from_tensor_slices(remaining_shards).batch(num_interleaved)
+  records_of_groups = groups.flat_map(read_group).skip(offset_in_group)
 
-  def permute(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # Each window of each epoch has its own permutation, whose seed is derived from the seed, the epoch and the index.
-    key = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), index)
-    return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=key))
+  def permute(window: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    # Each window of each epoch has its own permutation: its seed is made of the seed, the epoch and the window.
+    window_seed = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), window)
+    return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=window_seed))
 
-  return stream.batch(window).enumerate(first_window).map(permute).prefetch(1).unbatch().skip(offset_in_window)
+  windows = records_of_groups.batch(window_size).enumerate(first_window).map(permute)
+  return windows.prefetch(1).unbatch().skip(offset_in_window)
 
 
-def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, interleaved: int) -> tf.data.Dataset:
-  """Returns the records of shards. Records of `interleaved` shards at a time take turns."""
+def _find_group(counts: np.ndarray, num_interleaved: int, record: int) -> tuple[int, int]:
+  """Finds the group of shards that contains a record.
+
+  Args:
+    counts: int [shards], number of records of each shard, in the order in which the shards are read.
+    num_interleaved: number of shards in a group.
+    record: the index of the record among the records of all shards.
+  Returns: the index of the group, and the number of records of this group that come before the record.
+  """
+  group_sizes = np.add.reduceat(counts, np.arange(0, len(counts), num_interleaved))
+  group_ends = np.cumsum(group_sizes)
+  group = int(np.searchsorted(group_ends, record, side="right"))
+  group_start = int(group_ends[group - 1]) if group else 0
+  return group, record - group_start
+
+
+def _read_shards(paths: tf.Tensor, compressed: tf.Tensor, num_interleaved: int) -> tf.data.Dataset:
+  """Returns the records of shards. `num_interleaved` shards are open at a time, and give one record each in turn."""
 
   def open_shard(path: tf.Tensor, is_compressed: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(path, compression_type=tf.where(is_compressed, "GZIP", ""))
 
   return tf.data.Dataset.from_tensor_slices((paths, compressed)).interleave(
-    open_shard, cycle_length=interleaved, block_length=1, num_parallel_calls=1, deterministic=True
+    open_shard, cycle_length=num_interleaved, block_length=1, num_parallel_calls=1, deterministic=True
   )
 
 
@@ -193,11 +228,11 @@ def _parse_batches(
   """Parses batches of serialized records to batches of features, and checks their values.
 
   Args:
-    batches: serialized records, string [examples]; with `transform`, pairs of these and their numbers,
-      int64 [examples].
+    batches: serialized records, string [examples]; if `transform` is given, pairs of these and the numbers of the
+      records, int64 [examples].
     features: the features of the records.
     batch_size: number of examples to which a smaller batch is padded.
-    transform: called with the parsed features and the numbers; returns the features with some of them changed.
+    transform: maps the parsed features and the numbers of the records to new features.
   """
   dtypes = {"int64": tf.int64, "float32": tf.float32}
   schema = {feature.name: tf.io.FixedLenFeature([feature.length], dtypes[feature.dtype]) for feature in features}
@@ -209,8 +244,9 @@ def _parse_batches(
     num_padding = batch_size - tf.shape(serialized)[0]
     batch = {}
     for name, value in parsed.items():
-      narrow_value = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-      batch[name] = tf.ensure_shape(tf.pad(narrow_value, [[0, num_padding], [0, 0]]), [batch_size, value.shape[1]])
+      value_32_bits = tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+      padded_value = tf.pad(value_32_bits, [[0, num_padding], [0, 0]])
+      batch[name] = tf.ensure_shape(padded_value, [batch_size, value.shape[1]])
     weight = tf.pad(tf.ones([batch_size - num_padding], tf.float32), [[0, num_padding]])
     return batch | {EXAMPLE_WEIGHT: tf.ensure_shape(weight, [batch_size])}
 
@@ -218,10 +254,10 @@ def _parse_batches(
 
 
 def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) -> dict[str, tf.Tensor]:
-  """Returns the same batch, with an assertion that all values are in their ranges (see FeatureSpec).
+  """Returns the same batch. Reading it fails if a value is out of its range (see FeatureSpec).
 
-  The assertion is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros,
-  and a TPU the last row of the table. After a failure, explain_failure finds the file and the record.
+  The check is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros, and a
+  TPU the last row of the table. After a failure, explain_failure finds the file and the record.
   """
   is_in_range = []
   for feature in features:
@@ -233,7 +269,7 @@ def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) 
 
 
 def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
-  """Reads all shards again to find the record that made a step fail. Returns if all records are valid.
+  """Reads all shards again, and raises an error for the first invalid record. Returns if all records are valid.
 
   Args:
     shards: the files to read.
@@ -266,10 +302,10 @@ def check_record(path: str, number: int, record: bytes, features: Sequence[Featu
     path: the file, for the message.
     number: number of the record in the file, from 0.
     record: the serialized record.
-    features: what it should contain.
+    features: the features that it should have.
 
   Raises:
-    UserError: the record differs. The message names the file, the record and the feature.
+    UserError: the record has other features. The message names the file, the record and the feature.
   """
   location = f"{path}, record {number} (counted from 0)"
   example = records.decode_example(record, location)
@@ -299,7 +335,7 @@ def _check_values(location: str, feature: FeatureSpec, values: np.ndarray) -> No
 
 
 class ShardDataset(Dataset):
-  """A dataset of TFRecord shards. Every host reads different shards.
+  """A dataset of TFRecord shards. In training, every host reads other shards.
 
   Args:
     shards: the files.

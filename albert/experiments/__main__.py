@@ -188,8 +188,8 @@ def main() -> None:
   scale = SCALES[values.scale]
   plans = [_make_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
   if values.dry_run:
-    flops = values.gflops * 1e9 if values.gflops else costs.machine_flops()
-    print("\n\n".join(describe(plan, flops) for plan in plans))
+    flops_per_second = values.gflops * 1e9 if values.gflops else costs.training_flops_per_second()
+    print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
     rows = runner.run_plan(plan, values.jobs)

@@ -9,9 +9,9 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.weights.names import encoder_shapes, num_parameters
 
-# A training step reaches about this fraction of the speed of a large matrix product.
+# The speed of a training step, as a fraction of the speed of a product of large matrices (both in operations/s).
 _EFFICIENCY = 0.5
-# Rows and columns of the matrices that are multiplied to measure this speed.
+# Number of rows and of columns of the matrices whose product is timed.
 _MATRIX_SIZE = 1024
 
 
@@ -39,18 +39,18 @@ def step_flops(config: ModelConfig, *, batch_size: int, seq_length: int, predict
   if embedding != hidden:
     per_token += hidden * embedding
   per_prediction = hidden * embedding + embedding * config.vocab_size
-  forward = (
-    2.0 * batch_size * (seq_length * per_token + predictions * per_prediction)
-  )  # a multiplication and an addition
-  return 3 * forward
+  multiplications = batch_size * (seq_length * per_token + predictions * per_prediction)
+  forward = 2.0 * multiplications  # each multiplication is followed by an addition
+  backward = 2 * forward
+  return forward + backward
 
 
-def machine_flops() -> float:
+def training_flops_per_second() -> float:
   """Estimates the speed of training on this machine's processors, in floating-point operations per second."""
-  return _EFFICIENCY * matrix_flops()
+  return _EFFICIENCY * matmul_flops_per_second()
 
 
-def matrix_flops() -> float:
+def matmul_flops_per_second() -> float:
   """Measures the speed of a product of large float32 matrices, in floating-point operations per second."""
   matrix = np.ones((_MATRIX_SIZE, _MATRIX_SIZE), np.float32)
   best_seconds = float("inf")

@@ -1,4 +1,4 @@
-"""The scales of an experiment: the paper's sizes, an hour or two on a laptop, or about a minute."""
+"""The scales at which an experiment can be run: at the paper's sizes, in an hour or two on a laptop, or in a minute."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from albert.config.model import ModelConfig, named_model
 from albert.errors import UserError
 from albert.experiments.catalog import Variant
 
-# Standard deviation of the initial weights x sqrt(hidden size). For ALBERT-large it gives 0.02, the paper's value. With
-# 0.02, a network of hidden size 128 learns only the frequencies of words for thousands of steps.
+# A reduced model gets initial weights with the standard deviation _INITIALIZER_SCALE / sqrt(hidden size). For
+# ALBERT-large (hidden size 1024) this is 0.02, the paper's value for all sizes. With 0.02, a model of hidden size 128
+# learns only the frequencies of words for thousands of steps.
 _INITIALIZER_SCALE = 0.02 * math.sqrt(1024)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-  """How the paper's sizes are reduced, and the settings of data preparation and training that go with them.
+  """The sizes of the models at a scale, and the settings of data preparation and training.
 
   Attributes:
-    hidden: hidden size in the paper -> hidden size at this scale; empty if nothing is reduced.
-    embeddings: embedding size in the paper -> embedding size at this scale. If the paper's model has embeddings of the
-      hidden size (BERT, and some ablations), so has the reduced model.
+    hidden: hidden size in the paper -> hidden size at this scale; empty if the models keep the paper's sizes.
+    embeddings: embedding size in the paper -> embedding size at this scale. It is not used for a model without
+      factorized embeddings (BERT, and some ablations), whose embedding size equals the hidden size at every scale.
     depths: number of layers in the paper -> number of layers at this scale.
-    head_size: size of an attention head; 0 for the paper's. The feed-forward size keeps its ratio to the hidden size.
+    head_size: size of an attention head in a reduced model; 0 if nothing is reduced.
     vocab_size: size of the vocabulary that is trained if none is given.
     max_seq_length: tokens per sequence.
     dupe_factor: number of times that the text is used, each time with other masks.
     num_shards: number of shard files.
     max_megabytes: amount of text that is taken from the installed packages; 0 for all of it.
-    train: flags of run_pretraining.
+    train: flags of run_pretraining: batch size, steps and learning rate.
     num_seeds: number of runs of each variant.
     finetuning: flags of fine-tuning that replace values of the task's recipe.
   """
@@ -84,6 +85,7 @@ class Scale:
       vocab_size=vocab_size,
       hidden_size=hidden,
       embedding_size=reduce_size(self.embeddings, "embedding_size") if is_factorized else hidden,
+      # The feed-forward layer keeps its ratio to the hidden size.
       intermediate_size=config.intermediate_size * hidden // config.hidden_size,
       num_hidden_layers=reduce_size(self.depths, "num_hidden_layers"),
       num_attention_heads=max(1, hidden // self.head_size),

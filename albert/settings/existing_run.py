@@ -21,8 +21,8 @@ class ExistingRun:
   Attributes:
     directory: its output_dir.
     values: the content of its config.json.
-    seed: the seed of a run that belongs to a command with --num_runs, each of whose runs has another seed; None for a
-      single run.
+    seed: the seed of a run that --num_runs started together with others, which have other seeds; None for a single
+      run.
   """
 
   directory: str
@@ -54,8 +54,8 @@ class ExistingRun:
 def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
   """Finds the run whose settings later commands on output_dir use.
 
-  A run counts if it has a config.json and either a checkpoint or results. (With --num_runs only the best run keeps its
-  checkpoints, but all have results.) A run that failed before it saved anything does not count.
+  A run counts if it has a config.json and either a checkpoint or results. With --num_runs only the best run keeps its
+  checkpoints, but all runs have results. A run that failed before it saved anything does not count.
 
   Args:
     output_dir: the output_dir of the command; "" if it has none.

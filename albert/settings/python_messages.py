@@ -1,4 +1,4 @@
-"""Error messages for Python: they name arguments and methods where those of the command line name flags."""
+"""Error messages for the Python API: the flags of the command line become arguments and methods in them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from albert.errors import UserError
 
 _FLAG = re.compile(r"--(?P<name>[a-z][a-z_0-9]*)")
-# Flag -> its name in Python, if that differs.
-_NAMES = {
+# Flag -> its argument or method in Python, if the name differs.
+_PYTHON_NAMES = {
   "do_train": "train()",
   "do_eval": "evaluate()",
   "do_predict": "predict()",
@@ -28,12 +28,12 @@ _NAMES = {
 
 def in_python(message: str) -> str:
   """Replaces the flags in a message by the names of arguments: `--init_checkpoint` by `init_checkpoint`."""
-  return _FLAG.sub(lambda match: _NAMES.get(match["name"], match["name"]), message)
+  return _FLAG.sub(lambda match: _PYTHON_NAMES.get(match["name"], match["name"]), message)
 
 
 @contextlib.contextmanager
 def python_messages() -> Iterator[None]:
-  """Rewrites the message of a UserError that is raised inside (see in_python)."""
+  """Within this context, the messages of UserErrors name arguments and methods instead of flags (see in_python)."""
   try:
     yield
   except UserError as error:

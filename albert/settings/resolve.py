@@ -22,86 +22,90 @@ if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-def make_task_and_config(task_name: str, given: Mapping[str, Any]) -> tuple[Task, RunConfig]:
-  """Makes the task and the config of the run; see albert.settings.sources.
+def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:
+  """Makes the task and the config of the run. Values that are not given come from albert.settings.sources.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
-    given: name -> value of the settings that are given, which are named as the flags of the scripts.
+    flags: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
   Raises:
     UserError: a value out of range, an unknown model or recipe, data that the model cannot be trained on, or a setting
       that contradicts the run in output_dir.
   """
-  settings = Settings(task_name, given)
+  settings = Settings(task_name, flags)
   config = settings.run_config()
-  model_file = vocabulary = None
+  weights_config_file = weights_vocabulary = None
   if config.init_checkpoint and settings.existing_run is None:
     from albert.weights.files import open_weights  # imports TensorFlow, which takes seconds
 
     weights = open_weights(config.init_checkpoint)
-    model_file, vocabulary = weights.config_file, weights.vocabulary
-  task = registry.make_task(task_name, settings.model_config(model_file), settings.data_config(vocabulary))
-  settings.check_data(task.settings())
+    weights_config_file, weights_vocabulary = weights.config_file, weights.vocabulary
+  model_config = settings.model_config(weights_config_file)
+  task = registry.make_task(task_name, model_config, settings.data_config(weights_vocabulary))
+  settings.check_task_settings(task.settings())
   return task, config
 
 
-# Settings of a command that are not settings of an Estimator.
-_OF_COMMANDS = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file"}
+# Flags of the scripts that are not arguments of an Estimator.
+_COMMAND_ONLY = {"do_train", "do_eval", "do_predict", "num_runs", "predictions_file"}
 
 
-def make_defined_task(definition: TaskDefinition, given: Mapping[str, Any]) -> tuple[Task, RunConfig]:
+def make_defined_task(definition: TaskDefinition, arguments: Mapping[str, Any]) -> tuple[Task, RunConfig]:
   """Makes the task of a definition and the config of its run.
 
   Args:
     definition: the task and its data.
-    given: name -> value of the settings that the Estimator gets; None stands for a setting that is not given.
+    arguments: name -> value of the arguments of the Estimator; None stands for an argument that is not given.
   Raises:
-    UserError: see make_task_and_config; or a setting is unknown or belongs to the definition.
+    UserError: see make_task_and_config; or an argument is unknown or belongs to the definition.
   """
-  name = definition.task_name
-  given = _check_given(definition, {key: value for key, value in given.items() if value is not None})
-  given = _defaults(definition, given) | given | definition.settings
-  given |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
-  task, config = make_task_and_config(name, given)
+  given = {name: value for name, value in arguments.items() if value is not None}
+  settings = _checked_settings(definition, given)
+  flags = _default_settings(definition, settings) | settings | definition.settings
+  flags |= {"do_train": definition.has(TRAIN), "do_eval": definition.has(DEV)}
+  task, config = make_task_and_config(definition.task_name, flags)
   for split, rows in definition.rows.items():
     task = task.with_data(split, rows)
   return task, config
 
 
-def _check_given(definition: TaskDefinition, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks the names and types of settings. A ModelConfig as `model` is replaced by its fields."""
+def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
+  """Checks the names and types of arguments. Returns them as flags: a ModelConfig as `model` becomes its fields."""
   configs = (RunConfig, TrainConfig, OptimizerConfig, ModelConfig, registry.TASKS[definition.task_name].config_class)
-  fields = {field: config for config in configs for field in option_fields(config)}
+  config_of_field = {field: config for config in configs for field in option_fields(config)}
   checked: dict[str, Any] = {}
-  for name, value in given.items():
+  for name, value in arguments.items():
     if name == "model":
       checked |= _model_settings(value)
       continue
-    if name not in fields or name in _OF_COMMANDS:
-      close = difflib.get_close_matches(name, fields, n=1)
-      hint = f"; is {close[0]} meant?" if close else "; see the flags of the scripts, which have the same names"
-      raise UserError(f"{name}={format_value(value)}: no such setting{hint}")
+    if name not in config_of_field or name in _COMMAND_ONLY:
+      similar_names = difflib.get_close_matches(name, config_of_field, n=1)
+      general_hint = "see the flags of the scripts, which have the same names"
+      hint = f"is {similar_names[0]} meant?" if similar_names else general_hint
+      raise UserError(f"{name}={format_value(value)}: no such setting; {hint}")
     if name in definition.settings or name in definition.file_fields.values():
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")
-    plain = os.fspath(value) if isinstance(value, os.PathLike) else value
-    checked |= check_types(fields[name], {name: plain}, source="Estimator")
+    json_value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    checked |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
   return checked
 
 
 def _model_settings(model: Any) -> dict[str, Any]:
+  """Converts the argument `model`, a ModelConfig, a JSON file or the name of a model, to flags."""
   if isinstance(model, ModelConfig):
     return model.to_dict()
   name = str(os.fspath(model))
   return {"albert_config_file" if name.endswith(".json") else "model": name}
 
 
-def _defaults(definition: TaskDefinition, given: Mapping[str, Any]) -> dict[str, Any]:
-  """The definition's default settings, for a new run without an own recipe."""
-  if "recipe" in given or find_existing_run(given.get("output_dir", "")) is not None:
+def _default_settings(definition: TaskDefinition, settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the definition's defaults for what `settings` leaves out; {} if a run or a recipe gives the defaults."""
+  if "recipe" in settings or find_existing_run(settings.get("output_dir", "")) is not None:
     return {}
-  other_names = alternatives(TrainConfig) | alternatives(OptimizerConfig)
+  # Field -> the other field for the same setting, such as num_train_epochs -> num_train_steps.
+  alternative_names = alternatives(TrainConfig) | alternatives(OptimizerConfig)
   return {
     name: value
     for name, value in definition.default_settings.items()
-    if name not in given and other_names.get(name) not in given
+    if name not in settings and alternative_names.get(name) not in settings
   }

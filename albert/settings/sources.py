@@ -54,7 +54,7 @@ class Settings:
     self._check_alternatives()
     self.existing_run = find_existing_run(self.flags.get("output_dir", ""), self.flags.get("num_runs", 1))
     if self.existing_run is None:
-      self._check_several_runs()
+      self._refuse_directory_of_several_runs()
     elif self.existing_run.values.get("task", task_name) != task_name:
       raise UserError(
         f"{self.existing_run.config_file}: this directory holds a run of the task {self.existing_run.values['task']}, "
@@ -73,18 +73,18 @@ class Settings:
 
   def _check_alternatives(self) -> None:
     """Refuses two flags that express the same setting, such as --num_train_steps and --num_train_epochs."""
-    pairs = [("model", "albert_config_file")]
+    conflicts = [("model", "albert_config_file")] if {"model", "albert_config_file"} <= set(self.flags) else []
     for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.task_entry.config_class):
-      fields = option_fields(config_class)
-      effective = {name for name in fields if name in self.flags and not is_unset(fields[name], self.flags[name])}
-      pairs += [pair for pair in alternatives(config_class).items() if set(pair) <= effective]
-    for pair in pairs:
-      if set(pair) <= set(self.flags):
-        flag, alternative = (_format_flag(name, self.flags[name]) for name in pair)
-        raise UserError(f"{flag} and {alternative} are both given: give one")
+      fields, flags = option_fields(config_class), self._flags_of(config_class)
+      # A flag with the value that stands for "not set", such as --num_train_epochs=0, conflicts with no other flag.
+      set_flags = {name for name, value in flags.items() if not is_unset(fields[name], value)}
+      conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= set_flags]
+    for pair in conflicts:
+      flag, alternative = (_format_flag(name, self.flags[name]) for name in pair)
+      raise UserError(f"{flag} and {alternative} are both given: give one")
 
-  def _check_several_runs(self) -> None:
-    """Refuses to evaluate or predict with the directory of several runs, which itself has no checkpoints."""
+  def _refuse_directory_of_several_runs(self) -> None:
+    """Refuses to evaluate or predict with the output_dir of --num_runs, which has no checkpoints of its own."""
     directory = self.flags.get("output_dir", "")
     path = files.join(directory, output_files.RUNS)
     evaluates_or_predicts = self.flags.get("do_eval") or self.flags.get("do_predict")
@@ -97,12 +97,12 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
-    """Reads the recipe: that of --recipe, else that of the existing run, else the one that the task chooses."""
+    """Reads the recipe that --recipe names, or else that of the existing run, or else the default of the task."""
     name = self.flags.get("recipe")
     if name is not None:
       recipe = read_recipe(name, self.task_name)
       if self.existing_run:
-        self._check_recipe(recipe, self.existing_run)
+        self._refuse_other_recipe(recipe, self.existing_run)
       return recipe
     if self.existing_run:
       return self._recipe_of_run(self.existing_run)
@@ -110,10 +110,13 @@ class Settings:
     return read_recipe(self.task_entry.recipe(config_class(**self._flags_of(config_class))), self.task_name)
 
   def _recipe_of_run(self, run: ExistingRun) -> Recipe:
-    """Reads the recipe of an existing run. It gives the values of fields that are newer than the run's config.json."""
+    """Reads the recipe of an existing run.
+
+    Its values are used for fields that the run's config.json lacks because an earlier version of this project wrote it.
+    """
     config_class = self.task_entry.config_class
     name = run.values.get("recipe")
-    if name is None:  # recorded by an earlier version
+    if name is None:  # an earlier version wrote config.json, without the name of the recipe
       data = from_dict(config_class, run.reusable_values(config_class, "data"), source=run.config_file)
       name = self.task_entry.recipe(data)
     try:
@@ -121,14 +124,14 @@ class Settings:
     except UserError:
       return Recipe(name)  # the file was deleted after the run
 
-  def _check_recipe(self, recipe: Recipe, run: ExistingRun) -> None:
-    """Refuses --recipe if one of its values differs from that of the run, for a field that affects training."""
+  def _refuse_other_recipe(self, recipe: Recipe, run: ExistingRun) -> None:
+    """Refuses --recipe if it gives a field that affects training another value than the run has."""
     if recipe.name == run.values.get("recipe"):
       return
     for section, config_class in {**SECTIONS, "data": self.task_entry.config_class}.items():
       values, fields = recipe.sections.get(section, {}), option_fields(config_class)
       if not isinstance(values, dict):
-        continue  # a model that is given by its name, which is not compared
+        continue  # the section is the name of a model, which is not compared
       recorded = run.reusable_values(config_class, section)
       for name in set(values) & set(fields) & set(recorded) - set(self.flags):
         if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
@@ -150,13 +153,16 @@ class Settings:
     flags = self._flags_of(config_class)
     if self.existing_run:
       recorded = self._recorded_values(self.existing_run, config_class, section)
-      # The task may still replace a flag of its data, such as "auto" or a path: check_data compares those values later.
-      is_final = section != "data"
+      # The flags whose value is not the one that the run recorded.
       flags = {
         name: value
         for name, value in flags.items()
-        if not self._equals_recorded_value(config_class, recorded, name, is_final)
+        if name not in recorded or not _is_same_value(name, value, recorded[name])
       }
+      # A task may replace the values of its own flags, such as "auto". So check_task_settings compares them later.
+      if section != "data":
+        for name in flags:
+          self._refuse_other_value(config_class, recorded, name)
     return merge(config_class, self.inherited_values(config_class, section), flags)
 
   def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
@@ -164,10 +170,10 @@ class Settings:
 
     Args, Returns, Raises: see `values`.
     """
-    sources = [_check_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
+    sources = [_checked_values(config_class, self.recipe.sections.get(section, {}), self.recipe.path)]
     if self.existing_run:
       recorded = self._recorded_values(self.existing_run, config_class, section)
-      sources.append(_check_values(config_class, recorded, self.existing_run.config_file))
+      sources.append(_checked_values(config_class, recorded, self.existing_run.config_file))
     return merge(config_class, *sources)
 
   @staticmethod
@@ -175,41 +181,33 @@ class Settings:
     """The values that a run recorded and that later commands reuse; see `values` for `section`."""
     recorded = run.reusable_values(config_class, section)
     if config_class is RunConfig:
-      # A run without initial weights starts from random ones, also if --from_scratch is not given (pretraining).
+      # Pretraining without --init_checkpoint starts from random weights, whether or not --from_scratch is given.
       recorded["from_scratch"] = not recorded.get("init_checkpoint")
     return recorded
 
-  def _equals_recorded_value(
-    self, config_class: type[Config], recorded: Mapping[str, Any], name: str, is_final: bool
-  ) -> bool:
-    """Whether a flag has the value that the run recorded.
+  def _refuse_other_value(self, config_class: type[Config], recorded: Mapping[str, Any], name: str) -> None:
+    """Refuses a flag that replaces a recorded value, unless the field may differ from the run.
 
     Args:
       config_class: the config that the flag is a field of.
       recorded: field name -> value of the run.
-      name: the name of the flag.
-      is_final: whether the value is the one that the command will use, so that a difference can be judged here.
-    Raises:
-      UserError: the values differ, and the field does not allow that.
+      name: the name of the flag. If it is in `recorded`, its value is another one there.
     """
-    if name not in recorded:
-      return False
-    value, metadata = self.flags[name], option_fields(config_class)[name].metadata
-    if value == recorded[name] or (name == "init_checkpoint" and _is_same_path(value, recorded[name])):
-      return True
-    may_differ = not metadata["affects_training"] or metadata["evaluation_may_differ"] or not is_final
-    # When a run is resumed, the Estimator compares the content of the initial weights instead of their path.
-    if may_differ or (name == "init_checkpoint" and self.does_training):
-      return False
+    if name not in recorded or not _must_equal_run(config_class, name):
+      return
+    if name == "init_checkpoint" and self.does_training:
+      return  # the Estimator compares the content of the weights with that of the run, instead of the path
+    # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
     alternative = alternatives(config_class).get(name, "")
-    recorded_name = alternative if recorded.get(alternative) else name  # the run gave epochs, the flag gives steps
-    raise self._contradiction(_format_flag(name, value), recorded_name, recorded)
+    recorded_name = alternative if recorded.get(alternative) else name
+    raise self._contradiction(_format_flag(name, self.flags[name]), recorded_name, recorded)
 
   def _contradiction(self, flag: str, name: str, recorded: Mapping[str, Any]) -> UserError:
-    """The error for a flag that contradicts the recorded value of the field `name`."""
+    """Makes the error for a flag that contradicts recorded[name], the value of the run."""
     assert self.existing_run is not None
     remedy = "give another --output_dir"
-    if name == "select_checkpoint" or not self.does_training:  # the command uses a checkpoint of the run
+    uses_checkpoint_of_run = name == "select_checkpoint" or not self.does_training
+    if uses_checkpoint_of_run:
       remedy += f" and --init_checkpoint={files.join(self.existing_run.directory, 'checkpoints', 'step-N')}"
     return UserError(
       f"{flag}: the run in {self.existing_run.directory} has {name} = {recorded[name]!r} "
@@ -225,7 +223,8 @@ class Settings:
     values = self.values(RunConfig) | {"recipe": self.recipe.name}
     train = self.values(TrainConfig, "train")
     if self.existing_run and not self.does_training:
-      # Otherwise the initial weights would be evaluated if the checkpoints were deleted.
+      # To evaluate or predict, the weights are those of the run's checkpoints. If these were deleted, that must be an
+      # error: the weights that training started from must not be evaluated instead.
       values |= {"init_checkpoint": "", "from_scratch": False}
     if self.existing_run and self.existing_run.seed is not None:
       train.setdefault("seed", self.existing_run.seed)
@@ -235,16 +234,16 @@ class Settings:
       train=TrainConfig(**train),
     )
 
-  def model_config(self, beside_weights: str | None = None) -> ModelConfig:
+  def model_config(self, weights_config_file: str | None = None) -> ModelConfig:
     """The config of the model.
 
-    It comes from the first of these sources: the run in output_dir, --albert_config_file or --model, the config file
-    beside --init_checkpoint, the recipe. Flags such as --num_hidden_layers then replace single fields. With any source
-    but the run, the fields in REGULARIZATION (dropout and the initializer) come from the recipe, because they describe
-    the training. The other fields of a recipe count only if the recipe is the source.
+    If output_dir holds a run, it is the config of that run. Otherwise it comes from the first of these sources:
+    --albert_config_file or --model, the config file beside --init_checkpoint, the recipe. The recipe's dropout and
+    initializer (the fields in REGULARIZATION) replace those of the first three, because they belong to the training.
+    Flags such as --num_hidden_layers replace single fields last.
 
     Args:
-      beside_weights: path of the config file beside --init_checkpoint, if there is one.
+      weights_config_file: path of the config file beside --init_checkpoint, if there is one.
     Raises:
       UserError: an unknown model, a value out of range, or a flag that contradicts the run.
     """
@@ -252,7 +251,7 @@ class Settings:
       return self._model_of_run(self.existing_run)
     recipe_model = self.recipe.sections.get("model")  # the name of a model, or fields
     fields = recipe_model if isinstance(recipe_model, dict) else {}
-    base = self._model_of_flags() or (load_model_config(beside_weights) if beside_weights else None)
+    base = self._model_of_flags() or (load_model_config(weights_config_file) if weights_config_file else None)
     if base is not None:
       fields = {name: value for name, value in fields.items() if name in REGULARIZATION}
     else:
@@ -273,7 +272,7 @@ class Settings:
     model = from_dict(ModelConfig, recorded, source=run.config_file)
     flags, model_of_flags = self._flags_of(ModelConfig), self._model_of_flags()
     for name, value in flags.items():
-      # The second condition allows another name of the same activation, which only the constructor replaces.
+      # An activation may have several names. ModelConfig stores one of them, so two models are compared, not the names.
       if value != getattr(model, name) and dataclasses.replace(model, **flags) != model:
         raise self._contradiction(_format_flag(name, value), name, model.to_dict())
     if model_of_flags is None:
@@ -284,11 +283,11 @@ class Settings:
         raise self._contradiction(_format_flag(flag, self.flags[flag]), name, model.to_dict())
     return model
 
-  def data_config(self, beside_weights: str | None = None) -> Config:
+  def data_config(self, weights_vocabulary: str | None = None) -> Config:
     """The task's own config.
 
     Args:
-      beside_weights: path of the vocabulary beside --init_checkpoint, if there is one.
+      weights_vocabulary: path of the vocabulary beside --init_checkpoint, if there is one.
     Raises:
       UserError: see `values`; or a value is out of range, or --spm_model_file is not the vocabulary of the run.
     """
@@ -301,24 +300,28 @@ class Settings:
       self.existing_run.directory if self.existing_run else output_dir, output_files.VOCABULARY
     )
     values["spm_model_file"] = self._vocabulary(
-      values.get("spm_model_file", ""), vocabulary_copy if files.exists(vocabulary_copy) else "", beside_weights or ""
+      values.get("spm_model_file", ""),
+      vocabulary_copy if files.exists(vocabulary_copy) else "",
+      weights_vocabulary or "",
     )
     if not values.get("cache_dir"):
       is_finetuning = issubclass(config_class, FinetuningConfig)
       values["cache_dir"] = files.join(output_dir, "features") if is_finetuning else output_dir
     return config_class(**values)
 
-  def _vocabulary(self, configured: str, in_output_dir: str, beside_weights: str) -> str:
-    """The path of the vocabulary; "" if there is none.
+  def _vocabulary(self, configured: str, in_output_dir: str, weights_vocabulary: str) -> str:
+    """The path of the vocabulary; "" if there is none. Refuses a flag that gives a run another vocabulary.
 
     Args:
       configured: the value of --spm_model_file, of the run or of the recipe; "" if there is none.
       in_output_dir: the copy of the vocabulary in output_dir; "" if there is none.
-      beside_weights: the vocabulary beside --init_checkpoint; "" if there is none.
+      weights_vocabulary: the vocabulary beside --init_checkpoint; "" if there is none.
     """
     if self.existing_run is None:
+      # Only fine-tuning needs a vocabulary: pretraining reads token ids from its shards.
       is_finetuning = issubclass(self.task_entry.config_class, FinetuningConfig)
-      return configured or (beside_weights or in_output_dir if is_finetuning else "")
+      default = weights_vocabulary or in_output_dir if is_finetuning else ""
+      return configured or default
     if "spm_model_file" not in self.flags:
       return in_output_dir or configured
     if in_output_dir and files.exists(configured) and file_sha256(configured) != file_sha256(in_output_dir):
@@ -326,32 +329,44 @@ class Settings:
       raise self._contradiction(_format_flag("spm_model_file", configured), "spm_model_file", recorded)
     return configured
 
-  def check_data(self, task_settings: Mapping[str, Any]) -> None:
+  def check_task_settings(self, task_settings: Mapping[str, Any]) -> None:
     """Refuses flags of the task's config that contradict the run.
 
     Args:
-      task_settings: what the task's settings() returns: "auto" and other spellings are replaced by the value in use.
+      task_settings: the result of the task's settings(). It holds the values in use, for example "sop" for "auto".
     Raises:
       UserError: a flag contradicts the run.
     """
     config_class = self.task_entry.config_class
     recorded = self.existing_run.reusable_values(config_class, "data") if self.existing_run else {}
     for name in self._flags_of(config_class):
-      metadata = option_fields(config_class)[name].metadata
-      is_fixed = metadata["affects_training"] and not metadata["evaluation_may_differ"]
-      if is_fixed and name in recorded and name in task_settings and task_settings[name] != recorded[name]:
+      if not _must_equal_run(config_class, name) or name not in recorded or name not in task_settings:
+        continue
+      if task_settings[name] != recorded[name]:
         raise self._contradiction(_format_flag(name, self.flags[name]), name, recorded)
 
 
-def _check_values(config_class: type[Config], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-  """Checks the types and ranges of the values in a file, and returns them with the types of the fields."""
-  if values and config_class is not RunConfig:  # which cannot be made without output_dir
+def _must_equal_run(config_class: type[Config], name: str) -> bool:
+  """Whether a later command on the output_dir of a run must give this field the value of the run."""
+  metadata = option_fields(config_class)[name].metadata
+  return bool(metadata["affects_training"] and not metadata["evaluation_may_differ"])
+
+
+def _checked_values(config_class: type[Config], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+  """Returns the values of a file, converted to the types of the fields. Raises UserError for a wrong type or range."""
+  # A RunConfig cannot be made here, because output_dir is missing, so only the types of its values are checked.
+  if values and config_class is not RunConfig:
     from_dict(config_class, values, source=source)
   return check_types(config_class, values, source=source)
 
 
+def _is_same_value(name: str, value: Any, recorded_value: Any) -> bool:
+  """Whether a flag has the value that the run recorded. Two paths of one --init_checkpoint are the same value."""
+  return value == recorded_value or (name == "init_checkpoint" and _is_same_path(value, recorded_value))
+
+
 def _is_same_path(path: str, other_path: str) -> bool:
-  """Whether two local paths are equal, relative or absolute. "" and remote paths are different from any path."""
+  """Whether two local paths name the same file. False for a remote path, and for "", which is no path."""
   if not path or not other_path or files.is_remote(path):
     return False
   return os.path.abspath(path) == os.path.abspath(other_path)

@@ -21,7 +21,7 @@ from albert.data.rows import DataSource, Rows, TableData
 from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
 
-# The metric of the total loss, which is the sum of the terms that loss_names lists.
+# The name of the metric that is the whole loss: the sum of the terms that Task.loss_names lists.
 LOSS = "loss"
 
 Batch = Mapping[str, tf.Tensor]
@@ -32,19 +32,21 @@ _TaskT = TypeVar("_TaskT", bound="Task")
 
 
 class WeightedSum(NamedTuple):
-  """A weighted sum and its weight, whose quotient is the mean. Both can be added over batches and replicas.
+  """A weighted sum of values, and the sum of their weights. The weighted mean is total / weight.
+
+  The sums of several batches or replicas can be added, unlike their means.
 
   Attributes:
-    total: float32 scalar, the weighted sum over examples or tokens.
-    weight: float32 scalar, the sum of their weights.
+    total: float32 scalar, the sum of value x weight over examples or tokens.
+    weight: float32 scalar, the sum of the weights.
   """
 
   total: tf.Tensor
   weight: tf.Tensor
 
 
-def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
-  """Returns the weighted sum of values, and the sum of their weights.
+def weighted_sum(values: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
+  """Computes the weighted sum of values, and the sum of their weights.
 
   Args:
     values: float32, [B] for examples or [B, P] for masked tokens.
@@ -78,7 +80,8 @@ class Task(abc.ABC):
     new_weights: prefixes of model weights that are newly initialized if --init_checkpoint does not have them.
     reinitialized_weights: prefixes of model weights that are newly initialized even if --init_checkpoint has them.
     ignored_weights: prefixes of weights that --init_checkpoint may have and the model does not have.
-    unused_weights: prefixes of model weights that the task does not use. If a checkpoint lacks them, they are zero.
+    unused_weights: prefixes of model weights that the task does not use. If a checkpoint lacks them, they are set to
+      zero.
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
     needs_initial_weights: whether training without --init_checkpoint is refused unless --from_scratch is given.
@@ -103,7 +106,7 @@ class Task(abc.ABC):
     """Returns the task's settings that affect training, as JSON values. A resumed run must have the same ones."""
 
   def all_settings(self) -> dict[str, Any]:
-    """Returns the section "data" of config.json: settings(), and settings that later commands reuse but may change."""
+    """Returns the section "data" of config.json: settings(), and the settings that later commands may change."""
     return self.settings()
 
   def vocabulary(self) -> VocabularyId | None:
@@ -111,9 +114,9 @@ class Task(abc.ABC):
     return None
 
   def checkpoint_settings(self) -> dict[str, Any]:
-    """Returns the settings that evaluating a checkpoint depends on, such as its labels and its vocabulary.
+    """Returns the settings that the meaning of a checkpoint depends on, such as the labels and the vocabulary.
 
-    A command that evaluates or predicts with a run's checkpoint is refused if one of them differs.
+    A command cannot evaluate or predict with a checkpoint of a run if one of these settings differs from the run's.
     """
     return {}
 
@@ -144,22 +147,25 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def evaluation_data(self) -> dict[str, Dataset]:
-    """Returns split -> dataset to evaluate on. If there are several, the names of their metrics start with `SPLIT_`."""
+    """Returns split -> dataset to evaluate on.
+
+    If there are several, the name of the split is put before the names of its metrics: `matched_accuracy`.
+    """
 
   @abc.abstractmethod
   def loss_names(self) -> Sequence[str]:
-    """Returns the terms of the loss, which are among metric_names. The loss is their sum."""
+    """Returns the names of the terms of the loss, which are metrics, too. The loss is the sum of the terms."""
 
   @abc.abstractmethod
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-    """Returns the weight of each loss term in this batch: the number of its tokens or examples.
+    """Returns the weight of each term of the loss in this batch: the number of its tokens or examples.
 
-    The loss is the sum of total / weight over the terms, with both added up over the global batch. So it does not
-    depend on how the batch is split into replicas and micro-batches.
+    A term is the mean over the global batch: its sum, divided by its weight. Sums and weights are added up over all
+    replicas and micro-batches, so the loss does not depend on how the batch is divided into them.
 
     Args:
       batch: feature name -> [B, ...].
-    Returns: name of loss_names -> float32 scalar.
+    Returns: name of the term -> its weight, a float32 scalar.
     """
 
   @abc.abstractmethod
@@ -172,7 +178,7 @@ class Task(abc.ABC):
       model: the model of build_model.
       batch: feature name -> [B, ...].
       training: whether dropout is applied.
-      seed: int32 or int64 [2]; dropout is a function of it. None draws a new seed.
+      seed: int32 or int64 [2], the seed of dropout; None for a random one.
     Returns: the weighted sums of losses and metrics, and the outputs of each example.
     """
 
@@ -185,7 +191,7 @@ class Task(abc.ABC):
     return {LOSS: sum(metrics[name] for name in self.loss_names()), **metrics}
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes the metrics that are not means over examples or tokens, such as F1, and baselines to compare them with.
+    """Computes metrics that are not means over examples or tokens, such as F1, and baselines to compare results with.
 
     Args:
       split: the name of the split.
@@ -196,7 +202,7 @@ class Task(abc.ABC):
     return {}
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
-    """Writes files to look at after an evaluation: predictions, mistakes, pictures.
+    """Writes files about an evaluation: predictions, mistakes, pictures.
 
     Args:
       split: the name of the split.
@@ -207,11 +213,14 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def prediction_inputs(self) -> Sequence[DataSource]:
-    """Returns the paths of the files that predict reads, or the rows in memory."""
+    """Returns what predict reads: paths of files, or rows in memory."""
 
   @abc.abstractmethod
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the paths of the files that predict writes, the predictions first (see predict)."""
+    """Returns the paths of the files that predict writes. The first one is the file of predictions.
+
+    Args: see predict.
+    """
 
   @abc.abstractmethod
   def predict(
@@ -231,7 +240,7 @@ class Task(abc.ABC):
     """
 
   def prediction_rows(self, data: TableData) -> Rows:
-    """Makes the rows to predict of data in memory.
+    """Converts data in memory to rows that can be predicted.
 
     Args:
       data: the texts or questions to predict (see albert.data.rows.rows_of).
@@ -246,14 +255,14 @@ class Task(abc.ABC):
     Args:
       split: "train", "dev" or "test".
       source: rows in memory, with the columns that the task's files have; or the path of a file.
-      cache: whether the tokenized data may be written to the directory for it.
+      cache: whether the tokenized data may be cached on disk.
     Raises:
       UserError: the task reads files only.
     """
     raise UserError(f"the task {self.name} cannot take data in memory: give a file")
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Predicts the test sets like predict, and returns the answers instead of writing them.
+    """Predicts the test sets, and returns the answers without writing them.
 
     Args:
       model: the model, with its weights loaded.
@@ -263,15 +272,15 @@ class Task(abc.ABC):
     raise NotImplementedError
 
   def head_settings(self) -> dict[str, Any]:
-    """Returns the settings that must match before the head of another run's checkpoint is reused.
+    """Returns the settings that must be the same in another run before the head of its checkpoint is reused.
 
-    Returns: the key "task" or a key of the section "data" of config.json -> value.
+    Returns: key in config.json -> value. The key is "task" or one of the section "data".
     """
     return {}
 
   def files_to_keep(self) -> dict[str, str]:
-    """Returns the files that the run's checkpoints cannot be used without, such as the vocabulary.
+    """Returns the files to copy into the output_dir because its checkpoints are useless without them.
 
-    Returns: name in the output_dir -> the file to copy there.
+    Returns: name in the output_dir -> path of the file to copy, such as the vocabulary.
     """
     return {}

@@ -1,4 +1,4 @@
-"""What to learn, and from which data: the tasks of the Python API, before a model is chosen. Needs no TensorFlow.
+"""The tasks of the Python API: what is learned, from which data. The model is chosen later. Needs no TensorFlow.
 
     task = albert.tasks.Classification(train=frame, text="comment", label="kind")
     estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base")
@@ -22,11 +22,13 @@ from albert.io import files
 from albert.runs import output_files
 from albert.tasks.answers import ClassAnswer
 from albert.tasks.glue.data import read_labels
-from albert.tasks.glue.specs import CUSTOM, canonical_name, format_labels, parse_labels
+from albert.tasks.glue.labels import format_labels, parse_labels
+from albert.tasks.glue.specs import CUSTOM, canonical_name
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN, hold_out
 
-# The share of the training data that is held out without eval, and the seed of the choice.
+# The share of the training data that is held out if no data to evaluate on is given, and the seed of the choice.
 EVAL_SHARE, EVAL_SEED = 0.1, 12345
+# Split -> the argument that gives its data.
 _PARAMETERS = {TRAIN: "train", DEV: "eval", TEST: "test"}
 
 
@@ -35,10 +37,10 @@ class TaskDefinition(abc.ABC):
 
   Attributes:
     task_name: the name of the task in albert.tasks.registry.TASKS.
-    default_settings: settings of a new run that replace those of the task's recipe, unless the Estimator gets others.
+    default_settings: the settings of a new run that the Estimator is not given. They replace those of the recipe.
     file_fields: split ("train", "dev" or "test") -> the field of the task's config that names its file.
-    settings: the fields of the task's config that the definition gives -> their values.
-    rows: split -> the rows in memory.
+    settings: field of the task's config -> its value, for the fields that the definition sets.
+    rows: split -> its rows, if they are in memory.
   """
 
   task_name: str
@@ -54,11 +56,13 @@ class TaskDefinition(abc.ABC):
     return split in self.rows or bool(self.settings.get(self.file_fields[split]))
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
-    """Gives the labels in answers the type that they have in the training data."""
+    """Converts the labels in answers to the type that they have in the training data."""
     return answers
 
-  def _add(self, split: str, data: TableData | None, required: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Adds the data of a split: the path of a file to settings, or data in memory to rows."""
+  def _add_data(
+    self, split: str, data: TableData | None, required: Sequence[str], optional: Sequence[str] = ()
+  ) -> None:
+    """Adds the data of a split: a path to `settings`, or data in memory to `rows`. None adds nothing."""
     if data is None:
       return
     if is_path(data):
@@ -75,7 +79,7 @@ class TaskDefinition(abc.ABC):
 
 
 def existing_file(path: TableData, name: str) -> str:
-  """Returns a path as a string. Raises UserError if there is no such file; `name` says what the path is."""
+  """Returns a path as a string. Raises UserError if there is no such file; the message calls it `name`."""
   text = os.fspath(path)
   if not files.exists(text):
     raise UserError(f"{name}={text}: no such file; give data in memory as a list, a dict of columns or a frame")
@@ -83,7 +87,7 @@ def existing_file(path: TableData, name: str) -> str:
 
 
 class _TextDefinition(TaskDefinition):
-  """The data that classification and regression share."""
+  """The base class of classification and regression of texts."""
 
   task_name = "classifier"
 
@@ -100,26 +104,32 @@ class _TextDefinition(TaskDefinition):
     eval_seed: int,
   ):
     super().__init__()
-    texts = [text] if isinstance(text, str) else list(text)
-    for name in (*texts, label, *([id] if id else [])):
+    text_columns = [text] if isinstance(text, str) else list(text)
+    id_columns = [id] if id else []
+    for name in (*text_columns, label, *id_columns):
       if not isinstance(name, str) or "," in name or name != name.strip() or not name:
         raise UserError(f"the column {name!r} has a comma, or spaces at its ends, or is not a text: rename it")
-    self.settings |= {"task_name": CUSTOM, "text_columns": ",".join(texts), "label_column": label, "id_column": id}
-    self._texts, self._label = texts, label
-    ids = [id] if id else []
-    labeled = [*texts, label, *ids]
-    self._add(TRAIN, train, labeled)
-    self._add(DEV, eval, labeled)
-    self._add(TEST, test, texts, ids)
+    self.settings |= {
+      "task_name": CUSTOM,
+      "text_columns": ",".join(text_columns),
+      "label_column": label,
+      "id_column": id,
+    }
+    self._label_column = label
+    self._add_data(TRAIN, train, [*text_columns, label, *id_columns])
+    self._add_data(DEV, eval, [*text_columns, label, *id_columns])
+    self._add_data(TEST, test, text_columns, id_columns)
+    # All labeled data: `train` before a share of it is held out.
     self._training: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
     if self._training is not None and eval is None and eval_share:
-      rows = self._training if isinstance(self._training, Rows) else _read_file(self._training, labeled)
-      self.rows[TRAIN], self.rows[DEV] = hold_out(rows, eval_share, eval_seed, order=self._order(rows))
-      self._training = rows
+      if not isinstance(self._training, Rows):
+        self._training = _read_file(self._training, [*text_columns, label, *id_columns])
+      strata = self._strata(self._training)
+      self.rows[TRAIN], self.rows[DEV] = hold_out(self._training, eval_share, eval_seed, stratify_by=strata)
 
-  def _order(self, rows: Rows) -> Sequence[Any]:
-    """By what the held-out rows are distributed: labels as text."""
-    return [str(value) for value in rows.columns[self._label]]
+  def _strata(self, rows: Rows) -> Sequence[Any]:
+    """Returns the value of each row that the held-out rows are stratified by: its label, as a text."""
+    return [str(value) for value in rows.columns[self._label_column]]
 
 
 def _read_file(path: str, names: Sequence[str]) -> Rows:
@@ -131,15 +141,16 @@ class Classification(_TextDefinition):
   """Classifies texts or pairs of texts into two or more classes.
 
   Args:
-    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None to use a trained model.
-    eval: data to evaluate on, in the same forms. Without it, a share of train is held out.
-    test: data for predict(), in the same forms; it needs no labels. predict(data) takes other data.
+    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None if nothing is trained.
+    eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
     text: the column of the text, or the two columns of a pair.
     label: the column of the label: texts, whole numbers or bools.
     id: the column of ids for predictions files; "" to number the rows from 0.
     labels: all labels; by default those in train, sorted.
-    eval_share: the share of train that is held out without eval, with about the same shares of labels; 0 for none.
-    eval_seed: seed of that choice.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. The labels have about the same
+      shares in it as in train.
+    eval_seed: seed of the choice of the held-out rows.
 
   Raises:
     UserError: a column is missing, or a label cannot be used; the message names the row and the column.
@@ -180,48 +191,49 @@ class Classification(_TextDefinition):
       self.settings["labels"] = format_labels(read_labels(self._training, label))
 
   def _with_whole_labels(self, rows: Rows) -> Rows:
-    """Converts labels such as 1.0, which a column of whole numbers with a gap has, to whole numbers."""
-    labels = list(rows.columns[self._label])
+    """Converts labels such as 1.0 to whole numbers. pandas makes floats of whole numbers if a value is missing."""
+    labels = list(rows.columns[self._label_column])
     for index, value in enumerate(labels):
       if isinstance(value, float):
         if not value.is_integer():
           raise UserError(
-            f"{rows.location(index)}: {self._label} {value:g} is not a class: use albert.tasks.Regression to predict "
-            "numbers"
+            f"{rows.location(index)}: {self._label_column} {value:g} is not a class: use albert.tasks.Regression to "
+            "predict numbers"
           )
         labels[index] = int(value)
-    return dataclasses.replace(rows, columns={**rows.columns, self._label: labels})
+    return dataclasses.replace(rows, columns={**rows.columns, self._label_column: labels})
 
   def convert_answers(self, answers: list[Any]) -> list[Any]:
-    """Gives the labels in answers the type that they have in the training data."""
-    values = self._label_values
-    return [
-      ClassAnswer(
-        values.get(answer.label, answer.label),
-        answer.probability,
-        {values.get(label, label): probability for label, probability in answer.probabilities.items()},
-      )
-      for answer in answers
-    ]
+    """Converts the labels in answers to the type that they have in the training data."""
+    value_of = self._label_values
+    converted = []
+    for answer in answers:
+      label = value_of.get(answer.label, answer.label)
+      probabilities = {value_of.get(name, name): probability for name, probability in answer.probabilities.items()}
+      converted.append(ClassAnswer(label, answer.probability, probabilities))
+    return converted
 
 
 def _label_text(value: Any) -> str:
-  """A label as predictions files write it."""
-  return ("true" if value else "false") if isinstance(value, bool) else str(value).strip()
+  """Converts a label to the text that predictions files have for it."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  return str(value).strip()
 
 
 class Regression(_TextDefinition):
   """Predicts a number for each text or pair of texts.
 
   Args:
-    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None to use a trained model.
-    eval: data to evaluate on, in the same forms. Without it, a share of train is held out.
-    test: data for predict(), in the same forms; it needs no labels. predict(data) takes other data.
+    train: data to train on: the path of a TSV, CSV or JSONL file, or data in memory. None if nothing is trained.
+    eval: data to evaluate on, in the same forms. If it is not given, a share of train is held out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no labels.
     text: the column of the text, or the two columns of a pair.
     label: the column of the number.
     id: the column of ids for predictions files; "" to number the rows from 0.
-    eval_share: the share of train that is held out without eval, spread over the numbers; 0 for none.
-    eval_seed: seed of that choice.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. The numbers have about the same
+      distribution in it as in train.
+    eval_seed: seed of the choice of the held-out rows.
 
   Raises:
     UserError: a column is missing, or a label is not a number; the message names the row and the column.
@@ -248,12 +260,12 @@ class Regression(_TextDefinition):
     )
     self.settings["regression"] = True
 
-  def _order(self, rows: Rows) -> Sequence[Any]:
-    return tables.read_table(rows, [self._label]).numbers(self._label).tolist()
+  def _strata(self, rows: Rows) -> Sequence[Any]:
+    return tables.read_table(rows, [self._label_column]).numbers(self._label_column).tolist()
 
 
 class Glue(TaskDefinition):
-  """A task of GLUE by its name, with its files.
+  """A task of GLUE, with the files of GLUE's archives.
 
   Args:
     name: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX.
@@ -284,12 +296,12 @@ class Pretraining(TaskDefinition):
   """Pretrains on TFRecord shards: masked LM, and sentence order or next sentence.
 
   Args:
-    train: shards that data_prep wrote: paths or glob patterns, separated by commas. None to use a trained model.
-    eval: shards of held-out documents. No share of train is held out.
-    test: a text file whose lines contain [MASK], for predict(). predict(data) takes a list of such texts.
+    train: shards that data_prep wrote: paths or glob patterns, separated by commas. None if nothing is trained.
+    eval: shards of held-out documents. They are not taken from train.
+    test: the text file that predict() without an argument predicts. Its lines contain [MASK].
 
   Raises:
-    UserError: something else than paths is given.
+    UserError: an argument is not a path.
 
   Example:
     >>> task = albert.tasks.Pretraining(train="shards/train-*.tfrecord", eval="shards/eval-*.tfrecord")

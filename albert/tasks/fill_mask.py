@@ -22,7 +22,7 @@ class MaskedLine(NamedTuple):
   """A line of text that contains [MASK].
 
   Attributes:
-    number: the number of the line in its file, from 1.
+    number: the number of the line in its file, or of the row in memory, from 1.
     text: the line, without whitespace at its ends.
     ids: the ids of its tokens, with [CLS] and [SEP].
     positions: the positions of the masks in `ids`.
@@ -44,25 +44,31 @@ def read_masked_lines(paths: Sequence[DataSource], tokenizer: Tokenizer, *, max_
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  masked_lines = []
-  for path in paths:
-    if isinstance(path, Rows):
-      table = read_table(path, ["text"])
-      masked_lines += [
-        _encode_line(table.location(row), path.numbers[row] + 1, text.strip(), tokenizer, max_length)
-        for row, text in enumerate(table.non_empty_texts("text"))
-      ]
-      continue
-    with files.open_file(path) as file:
-      content = file.read()
-    try:
-      lines = content.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-      raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
-    for number, line in enumerate(lines, start=1):
-      if line.strip():
-        masked_lines.append(_encode_line(f"{path}, line {number}", number, line.strip(), tokenizer, max_length))
-  return masked_lines
+  return [
+    _encode_line(location, number, text.strip(), tokenizer, max_length)
+    for path in paths
+    for location, number, text in (_read_rows(path) if isinstance(path, Rows) else _read_lines(path))
+    if text.strip()
+  ]
+
+
+def _read_rows(rows: Rows) -> Iterator[tuple[str, int, str]]:
+  """Yields for each row its location for error messages, its number from 1, and its text."""
+  table = read_table(rows, ["text"])
+  for row, text in enumerate(table.non_empty_texts("text")):
+    yield table.location(row), rows.numbers[row] + 1, text
+
+
+def _read_lines(path: str) -> Iterator[tuple[str, int, str]]:
+  """Yields for each line of a file its location for error messages, its number from 1, and its text."""
+  with files.open_file(path) as file:
+    content = file.read()
+  try:
+    lines = content.decode("utf-8-sig").splitlines()
+  except UnicodeDecodeError as error:
+    raise UserError(f"{path}: not UTF-8 (byte {error.start + 1}): save the file as UTF-8") from error
+  for number, line in enumerate(lines, start=1):
+    yield f"{path}, line {number}", number, line
 
 
 def _encode_line(location: str, number: int, text: str, tokenizer: Tokenizer, max_length: int) -> MaskedLine:
@@ -82,7 +88,8 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     model: a PretrainingModel with its weights loaded.
     tokenizer: the tokenizer.
     line: the line.
-  Yields: line (from 1), mask (from 1), text, and piece_k and probability_k for k = 1 to 5.
+  Yields: for each [MASK] a row of the predictions file: "line" and "mask", the numbers of the line and of the [MASK] in
+    it, from 1; "text", the line; "piece_1" to "piece_5", and "probability_1" to "probability_5".
   """
   input_ids = tf.constant([line.ids])
   output = model(
@@ -94,8 +101,8 @@ def fill_line(model: keras.Model, tokenizer: Tokenizer, line: MaskedLine) -> Ite
     }
   )
   candidates = tf.math.top_k(tf.nn.softmax(output.masked_lm_logits[0]), k=NUM_CANDIDATES)
-  by_mask = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
-  for mask, (probabilities, ids) in enumerate(by_mask, start=1):
+  candidates_of_masks = zip(candidates.values.numpy(), candidates.indices.numpy(), strict=True)
+  for mask, (probabilities, ids) in enumerate(candidates_of_masks, start=1):
     row: dict[str, Any] = {"line": line.number, "mask": mask, "text": line.text}
     for rank, (probability, token_id) in enumerate(zip(probabilities, ids, strict=True), start=1):
       row |= {f"piece_{rank}": tokenizer.piece(int(token_id)), f"probability_{rank}": round(float(probability), 6)}
@@ -124,9 +131,9 @@ def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _without_word_start(tokenizer: Tokenizer, token_id: int) -> list[int]:
-  """The id of the same piece without ▁; no id if the piece is ▁ alone.
+  """Returns the id of the same piece without its first character ▁, or the same id if there is no such piece.
 
-  If the vocabulary lacks the piece without ▁, the id stays as it is.
+  The result is empty for the piece that is only ▁.
   """
   piece = tokenizer.piece(token_id).removeprefix(WORD_START)
   if not piece:

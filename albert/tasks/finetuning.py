@@ -1,4 +1,4 @@
-"""The base class of the fine-tuning tasks: vocabulary, cached features, batches, and the weights to start from."""
+"""The base class of the fine-tuning tasks. It holds their vocabulary, their examples and their settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FinetuningTask(Task):
   Attributes:
     config: the task's settings.
     tokenizer: the tokenizer of --spm_model_file.
-    head_weights: prefixes of the head's weights, by their names in checkpoints.
+    head_weights: prefixes of the names that the head's weights have in checkpoints.
     multiple_choice: whether an example has several sequences, so that batches are [B, K, S] instead of [B, S].
     token_features: names of the token features (see TokenizedExamples) that batches contain.
     evaluation_splits: the splits to evaluate on.
@@ -112,14 +112,17 @@ class FinetuningTask(Task):
     """
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """Returns the settings that the cached features depend on, besides files, vocabulary and max_seq_length."""
+    """Returns the settings that change the tokenized examples, besides the vocabulary and max_seq_length.
+
+    They become part of the cache key.
+    """
     del split
     return {}
 
   # Methods that are the same for all fine-tuning tasks:
 
   def settings(self) -> dict[str, Any]:
-    """Returns the settings that affect training, and those of checkpoint_settings."""
+    """Returns the fields of the config that affect training, and checkpoint_settings()."""
     return self.config.training_settings() | self.checkpoint_settings()
 
   def all_settings(self) -> dict[str, Any]:
@@ -164,31 +167,34 @@ class FinetuningTask(Task):
     """Returns the data of a split: rows in memory (see with_data), or the paths of files."""
     return [self._rows[split]] if split in self._rows else self.data_files(split)
 
-  def _names(self, split: str) -> str:
+  def _source_names(self, split: str) -> str:
+    """The files of a split, or the name of its rows in memory, for messages."""
     return ", ".join(map(str, self.sources(split)))
 
   def cached_raw_examples(self, split: str) -> Sequence[Any]:
-    """Returns raw_examples(split), which is read only once. Raises UserError if it is empty."""
+    """Returns the raw examples of a split, which are read only once. Raises UserError if there are none."""
     if split not in self._raw:
       raw = self.raw_examples(split)
       if not raw:
-        raise UserError(f"{self._names(split)}: no examples; give the file of the {split} set")
+        raise UserError(f"{self._source_names(split)}: no examples; give the file of the {split} set")
       self._raw[split] = raw
     return self._raw[split]
 
   def content(self, split: str) -> DataContent:
-    """Returns the hashes of the files of a split, in their order, or of its rows in memory."""
+    """Returns the hashes of the files of a split, in order, or the hash of its rows in memory."""
     if split not in self._content:
       sources = self.sources(split)
       names = [os.path.basename(str(source)) for source in sources]
-      self._content[split] = DataContent(tuple(map(FileContent, names, files.in_threads(source_sha256, sources))))
+      hashes = files.in_threads(source_sha256, sources)
+      contents = [FileContent(name, sha256) for name, sha256 in zip(names, hashes, strict=True)]
+      self._content[split] = DataContent(tuple(contents))
     return self._content[split]
 
   def examples(self, split: str) -> TokenizedExamples:
     """Returns the tokenized examples of a split, from the cache if it has them."""
     if split not in self._examples:
       config = self.config
-      key = {
+      cache_key = {
         "task": self.name,
         "split": split,
         "files": [file.sha256 for file in self.content(split).files],
@@ -200,7 +206,7 @@ class FinetuningTask(Task):
         self.cached_raw_examples(split),
         self.featurizer(split),
         name=f"{self.name}-{split}",
-        key=key,
+        key=cache_key,
         cache_dir=config.cache_dir,
         num_processes=config.num_processes,
       )
@@ -208,16 +214,16 @@ class FinetuningTask(Task):
     return self._examples[split]
 
   def _check_ids(self, split: str, examples: TokenizedExamples) -> None:
-    """Raises UserError if an id or a segment has no embedding. A GPU or TPU would silently use another embedding."""
+    """Raises UserError if the model has no embedding for an id or a segment. A GPU or TPU would not report that."""
     ids, vocab_size = examples.input_ids, self.model_config.vocab_size
     if ids.size and not 0 <= ids.min() <= ids.max() < vocab_size:
       raise UserError(
-        f"{self._names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
+        f"{self._source_names(split)}: the {split} set has ids from {ids.min()} to {ids.max()}, the model has "
         f"{vocab_size}: give the vocabulary of the model, and delete the features in {self.config.cache_dir}"
       )
     if self.model_config.type_vocab_size < 2 and examples.has_second_segments:
       raise UserError(
-        f"{self._names(split)}: the {split} set has pairs of texts, and the model has one type of "
+        f"{self._source_names(split)}: the {split} set has pairs of texts, and the model has one type of "
         "segment: give a model with --type_vocab_size=2"
       )
 

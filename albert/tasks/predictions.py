@@ -35,8 +35,8 @@ class Predictions:
   Attributes:
     ids: the ids of the examples.
     label_names: the names of C classes; () for a regression.
-    scores: for classification, probabilities, float [N, C], with NaN for a class that an example does not have (for
-      example, a question with fewer options than others); for a regression, the predicted numbers, float [N].
+    scores: for a regression the predicted numbers, float [N]. For classification the probabilities, float [N, C], with
+      NaN for a class that an example does not have: a question may have fewer options than another one.
     labels: the correct classes, int [N], or numbers, float [N]; None if they are not known.
   """
 
@@ -61,7 +61,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
   """Softmax over the last axis. Where a logit is -inf, the probability is 0.
 
   Args:
-    logits: float [..., C], at least one of each C greater than -inf.
+    logits: float [..., C]. Of the C values of an example, at least one is greater than -inf.
 
   Returns:
     Probabilities float64 [..., C].
@@ -76,10 +76,10 @@ def predictions_path(directory: str, split: str) -> str:
   return files.join(directory, f"predictions_{split}.tsv")
 
 
-def companion_path(predictions_file: str, kind: str) -> str:
-  """Returns the path of a file that is written beside --predictions_file: KIND_NAME in the same directory."""
+def companion_path(predictions_file: str, prefix: str) -> str:
+  """Returns the path of a file that is written beside --predictions_file: PREFIX_NAME in the same directory."""
   directory, name = os.path.split(predictions_file)
-  return files.join(directory, f"{kind}_{name}")
+  return files.join(directory, f"{prefix}_{name}")
 
 
 def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -108,7 +108,7 @@ def write_predictions(directory: str, split: str, predictions: Predictions, path
     directory: where to write predictions_SPLIT.tsv.
     split: the name of the split.
     predictions: what to write.
-    path: the file to write instead.
+    path: the file to write instead of predictions_SPLIT.tsv.
   Returns: the path of the file.
   """
   header = [_ID]
@@ -134,28 +134,27 @@ def read_predictions(path: str) -> Predictions:
   """
   header = tables.read_header(path)
   table = tables.read_table(path, header)
-  names = tuple(name.removeprefix(_PROBABILITY) for name in header if name.startswith(_PROBABILITY))
-  expected = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY + name for name in names)}
-  if _ID not in header or _PREDICTION not in header or not expected.issuperset(header):
+  classes = tuple(name.removeprefix(_PROBABILITY) for name in header if name.startswith(_PROBABILITY))
+  allowed_columns = {_ID, _LABEL, _PREDICTION, *(_PROBABILITY + name for name in classes)}
+  if _ID not in header or _PREDICTION not in header or not allowed_columns.issuperset(header):
     raise UserError(f"{path}, line 1: not a predictions file: its columns are {', '.join(header)}")
-  labels = None
-  if not names:
-    if _LABEL in header:
-      labels = table.numbers(_LABEL)
+  has_labels = _LABEL in header
+  if not classes:  # a regression
+    labels = table.numbers(_LABEL) if has_labels else None
     return Predictions(table.unique_names(_ID), (), table.numbers(_PREDICTION), labels)
-  if _LABEL in header:
-    labels = table.label_indices(_LABEL, names)
-  scores = np.stack([_read_probabilities(table, _PROBABILITY + name) for name in names], axis=1)
-  for row in np.flatnonzero(np.isnan(scores).all(axis=1))[:1]:
-    raise UserError(f"{table.location(row)}: all probabilities are empty")
-  return Predictions(table.unique_names(_ID), names, scores, labels)
+  labels = table.label_indices(_LABEL, classes) if has_labels else None
+  scores = np.stack([_read_probabilities(table, _PROBABILITY + name) for name in classes], axis=1)
+  empty_rows = np.flatnonzero(np.isnan(scores).all(axis=1))
+  if empty_rows.size:
+    raise UserError(f"{table.location(empty_rows[0])}: all probabilities are empty")
+  return Predictions(table.unique_names(_ID), classes, scores, labels)
 
 
 def _read_probabilities(table: tables.Table, column: str) -> np.ndarray:
   """Reads a column of probabilities as float32 [N], with NaN for empty cells."""
-  values = table.columns[column]
-  filled = tables.Table(table.path, table.line_numbers, {column: [value or "-1" for value in values]})
-  numbers = filled.numbers(column, -1, 1)
+  # Table.numbers accepts no empty cells, so they become -1 first.
+  texts = [text or "-1" for text in table.columns[column]]
+  numbers = tables.Table(table.path, table.line_numbers, {column: texts}).numbers(column, -1, 1)
   return np.where(numbers < 0, np.float32(np.nan), numbers)
 
 
@@ -171,25 +170,34 @@ def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[
   """
   first = all_predictions[0]
   for other, path in zip(all_predictions[1:], paths[1:], strict=True):
-    if other.label_names != first.label_names:
-      other_names, first_names = (", ".join(result.label_names) or "numbers" for result in (other, first))
-      raise UserError(
-        f"{path}: its labels are {other_names}; those of {paths[0]} are {first_names}: give runs of one task"
-      )
-    if list(other.ids) != list(first.ids):
-      raise UserError(f"{path}: its ids are not those of {paths[0]}, in the same order: give runs on the same data")
-    both_known = other.labels is not None and first.labels is not None
-    if (other.labels is None) != (first.labels is None) or (both_known and np.any(other.labels != first.labels)):
-      raise UserError(f"{path}: its column {_LABEL!r} is not that of {paths[0]}: give runs on the same data")
-  return dataclasses.replace(
-    first, scores=np.mean([result.scores.astype(np.float64) for result in all_predictions], axis=0)
-  )
+    _check_same_examples(first, paths[0], other, path)
+  mean_scores = np.mean([predictions.scores.astype(np.float64) for predictions in all_predictions], axis=0)
+  return dataclasses.replace(first, scores=mean_scores)
+
+
+def _check_same_examples(first: Predictions, first_path: str, other: Predictions, other_path: str) -> None:
+  """Raises UserError if two files of predictions differ in their classes, ids or labels."""
+  if other.label_names != first.label_names:
+    other_names, first_names = (", ".join(predictions.label_names) or "numbers" for predictions in (other, first))
+    raise UserError(
+      f"{other_path}: its labels are {other_names}; those of {first_path} are {first_names}: give runs of one task"
+    )
+  if list(other.ids) != list(first.ids):
+    raise UserError(
+      f"{other_path}: its ids are not those of {first_path}, in the same order: give runs on the same data"
+    )
+  if other.labels is None or first.labels is None:
+    has_same_labels = other.labels is None and first.labels is None
+  else:
+    has_same_labels = not np.any(other.labels != first.labels)
+  if not has_same_labels:
+    raise UserError(f"{other_path}: its column {_LABEL!r} is not that of {first_path}: give runs on the same data")
 
 
 def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
   """Checks that either all runs have a predictions file or none of them has it.
 
-  If no run has predicted the test set, a line on stderr says so.
+  If no run has the predictions of the test set, a line on stderr says that the average lacks them, too.
 
   Args:
     run_dirs: output_dirs of the runs.
@@ -198,46 +206,42 @@ def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> No
   Raises:
     UserError: some runs have the file and others do not; the message gives the command that writes it.
   """
-  runs_without_file = [directory for directory in run_dirs if not files.exists(files.join(directory, name))]
-  if not runs_without_file:
+  has_file = {directory: files.exists(files.join(directory, name)) for directory in run_dirs}
+  with_file = [directory for directory in run_dirs if has_file[directory]]
+  without_file = [directory for directory in run_dirs if not has_file[directory]]
+  if not with_file and flag == "--do_predict":
+    print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
+  if not with_file or not without_file:
     return
-  if len(runs_without_file) == len(run_dirs):
-    if flag == "--do_predict":
-      print(f"no run has {name}, so the ensemble does not write it: to add it, run them with {flag}", file=sys.stderr)
-    return
-  run_with_file = next(directory for directory in run_dirs if directory not in runs_without_file)
-  directory = runs_without_file[0]
+  directory = without_file[0]
   checkpoints = files.join(directory, output_files.CHECKPOINTS)
   if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
     task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
     remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
   else:
     remedy = f"its checkpoints are deleted, so delete it and train it again with {flag}, or leave it out"
-  raise UserError(f"--inputs: {directory} has no {name}, which {run_with_file} has: {remedy}")
+  raise UserError(f"--inputs: {directory} has no {name}, which {with_file[0]} has: {remedy}")
 
 
 def average_predictions_files(
-  run_dirs: Sequence[str], output_dir: str, required_splits: Mapping[str, str]
+  run_dirs: Sequence[str], output_dir: str, flag_of_split: Mapping[str, str]
 ) -> dict[str, Predictions]:
   """Averages the predictions_SPLIT.tsv files that all runs have, and writes the averages.
 
   Args:
     run_dirs: output_dirs of the runs.
     output_dir: where to write the averages.
-    required_splits: split -> the flag that writes its predictions. If one run has predictions for one of these splits,
-      all runs must have them.
+    flag_of_split: split -> the flag with which a run writes its predictions. If one run has predictions for one of
+      these splits, all runs must have them. Other splits are averaged if all runs have them.
   Returns: split -> averaged predictions.
   Raises:
     UserError: the runs have no split in common; or see check_predictions_exist and average_predictions.
   """
-  for split, flag in required_splits.items():
+  for split, flag in flag_of_split.items():
     check_predictions_exist(run_dirs, f"predictions_{split}.tsv", flag)
   prefix, suffix = "predictions_", ".tsv"
-  file_names_by_run = [
-    {name for name in files.listdir(directory) if name.startswith(prefix) and name.endswith(suffix)}
-    for directory in run_dirs
-  ]
-  common_names = sorted(set.intersection(*file_names_by_run))
+  names_in_all_runs = set.intersection(*(set(files.listdir(directory)) for directory in run_dirs))
+  common_names = sorted(name for name in names_in_all_runs if name.startswith(prefix) and name.endswith(suffix))
   if not common_names:
     raise UserError(f"{', '.join(run_dirs)} have no {prefix}*{suffix} in common: run --do_eval or --do_predict there")
   averages = {}
@@ -253,9 +257,9 @@ def average_predictions_files(
 def write_mistakes(
   directory: str, split: str, predictions: Predictions, texts: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-  """Writes mistakes_SPLIT.tsv: wrong predictions, those with the greatest probability (or error) first.
+  """Writes mistakes_SPLIT.tsv: at most 1000 wrong predictions, the worst first.
 
-  At most 1000 are written.
+  The worst are those with the highest probability, or for a regression those with the largest error.
 
   Args:
     directory: where to write.
@@ -267,22 +271,22 @@ def write_mistakes(
   labels, predicted = predictions.labels, predictions.predicted
   assert labels is not None
   if predictions.label_names:
-    sort_key = np.nanmax(predictions.scores, axis=1)
+    severity = np.nanmax(predictions.scores, axis=1)
     wrong = np.flatnonzero(predicted != labels)
-    key_name = "probability"
+    severity_name = "probability"
   else:
-    sort_key = np.abs(predicted.astype(np.float64) - labels)
-    wrong = np.flatnonzero(sort_key)
-    key_name = "error"
-  order = wrong[np.argsort(-sort_key[wrong], kind="stable")][:_MAX_MISTAKES]
-  predicted_texts = predictions.format_values(predicted[order])
-  label_texts = predictions.format_values(labels[order])
+    severity = np.abs(predicted.astype(np.float64) - labels)
+    wrong = np.flatnonzero(severity)
+    severity_name = "error"
+  worst = wrong[np.argsort(-severity[wrong], kind="stable")][:_MAX_MISTAKES]
+  predicted_texts = predictions.format_values(predicted[worst])
+  label_texts = predictions.format_values(labels[worst])
   rows = [
-    [predictions.ids[i], label, prediction, f"{sort_key[i]:.4f}", *(column[i] for _, column in texts)]
-    for i, label, prediction in zip(order, label_texts, predicted_texts, strict=True)
+    [predictions.ids[i], label, prediction, f"{severity[i]:.4f}", *(column[i] for _, column in texts)]
+    for i, label, prediction in zip(worst, label_texts, predicted_texts, strict=True)
   ]
   path = files.join(directory, f"mistakes_{split}.tsv")
-  write_table(path, [_ID, _LABEL, _PREDICTION, key_name, *(name for name, _ in texts)], rows)
+  write_table(path, [_ID, _LABEL, _PREDICTION, severity_name, *(name for name, _ in texts)], rows)
   return path
 
 

@@ -29,7 +29,7 @@ from albert.io.globs import expand_globs
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
 from albert.tasks import fill_mask
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, WeightedSum, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, WeightedSum, weighted_sum
 from albert.tasks.fill_mask import MaskedLine
 from albert.tasks.splits import TEST
 from albert.tokenization.config import TokenizerConfig
@@ -394,4 +394,4 @@ def _loss_and_accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor)
   """Weighted sums of cross entropy and accuracy, for logits [..., C], labels int [...] and weights [...]."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
   is_correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
-  return weighted_mean(losses, weights), weighted_mean(is_correct, weights)
+  return weighted_sum(losses, weights), weighted_sum(is_correct, weights)

@@ -1,4 +1,4 @@
-"""The Python API's tasks of questions: spans of a context, and options to choose from. Needs no TensorFlow."""
+"""The tasks of the Python API that answer questions, with spans of a text or by a choice. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from albert.io.json_values import format_value
 from albert.tasks.definitions import EVAL_SEED, EVAL_SHARE, TaskDefinition
 from albert.tasks.splits import DEV, TEST, TRAIN
 
-# Passes over the data and the share of warm-up steps, for data of any size. The recipes are for SQuAD and RACE.
+# The length of training and of its warm-up, relative to the size of the data. The recipes give numbers of steps, which
+# are right for the sizes of SQuAD and RACE only.
 _SHORT_RUN = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 
 
 class QuestionAnswering(TaskDefinition):
   """Answers questions with spans of a context, as in SQuAD.
 
-  Data in memory has a question and a context in each row and, to train or to evaluate, answers: a text, or a list of
-  texts, which are found in the context; or a list of dicts with text and answer_start. The forms
-  {"text": [...], "answer_start": [...]} and {"data": [...]} of a whole file of SQuAD are accepted, too. An id, a title
-  and is_impossible are optional.
+  Each row of data in memory has a question and a context. To train or to evaluate it also has answers: a text or a
+  list of texts, whose first occurrence in the context is used; or a list of dicts with text and answer_start, or
+  {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are optional. The content of a whole
+  file of SQuAD, {"data": [...]}, is accepted, too.
 
   Args:
-    train: data to train on: JSON files in the format of SQuAD (globs), or data in memory. None to use a trained model.
-    eval: data to evaluate on, in the same forms. Without it, a share of train is held out if train is in memory.
-    test: data for predict(), in the same forms; it needs no answers. predict(data) takes other data.
-    version_2_with_negative: whether questions may be unanswerable: their answers are empty.
-    eval_share: the share of train that is held out without eval. Questions about one context stay together. 0: none.
-    eval_seed: seed of that choice.
+    train: data to train on: JSON files in the format of SQuAD (globs), or data in memory. None if nothing is
+      trained.
+    eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
+      out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no answers.
+    version_2_with_negative: whether questions may be unanswerable. Such a question has no answers.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Questions about one context stay
+      together.
+    eval_seed: seed of the choice of the held-out rows.
 
   Raises:
     UserError: a row lacks a field, or its answer is not in the context; the message names the row.
@@ -59,10 +63,10 @@ class QuestionAnswering(TaskDefinition):
     self.settings["version_2_with_negative"] = version_2_with_negative
     optional = ["id", "title", "is_impossible"]
     for split, data in ((TRAIN, train), (DEV, eval)):
-      self._add(split, flat_squad(data), ["question", "context", "answers"], optional)
+      self._add_data(split, flat_squad(data), ["question", "context", "answers"], optional)
       if split in self.rows:
         self.rows[split] = _with_answers(self.rows[split], version_2_with_negative)
-    self._add(TEST, flat_squad(test), ["question", "context"], ["id", "title"])
+    self._add_data(TEST, flat_squad(test), ["question", "context"], ["id", "title"])
     if eval is None:
       self._hold_out_groups("context", eval_share, eval_seed)
 
@@ -73,7 +77,7 @@ def flat_squad(data: TableData | None) -> TableData | None:
   Args:
     data: the content of a file, or data in another form, which is returned unchanged.
   Raises:
-    UserError: an article or a paragraph lacks a part.
+    UserError: an article or a paragraph lacks a key.
   """
   if not isinstance(data, Mapping) or "data" not in data:
     return data
@@ -88,30 +92,38 @@ def flat_squad(data: TableData | None) -> TableData | None:
     raise UserError(f"an article or a paragraph lacks {error}: give data in the form of SQuAD") from error
 
 
-def _with_answers(rows: Rows, may_be_impossible: bool) -> Rows:
-  """Converts the answers of each row to a list of dicts with text and answer_start."""
+def _with_answers(rows: Rows, version_2: bool) -> Rows:
+  """Converts the answers of each row to a list of dicts with text and answer_start.
+
+  For SQuAD v2.0, rows without is_impossible get it: True if the row has no answers.
+  """
   contexts = rows.columns["context"]
-  answers = [_answers(rows, i, answer, contexts[i]) for i, answer in enumerate(rows.columns["answers"])]
+  answers = [_convert_answers(rows, i, value, contexts[i]) for i, value in enumerate(rows.columns["answers"])]
   columns = {**rows.columns, "answers": answers}
-  if may_be_impossible:
-    given = rows.columns.get("is_impossible", [ABSENT] * len(rows))
-    columns["is_impossible"] = [
-      not found if value in (ABSENT, None) else value for value, found in zip(given, answers, strict=True)
-    ]
+  if version_2:
+    is_impossible = list(rows.columns.get("is_impossible", [ABSENT] * len(rows)))
+    for index, value in enumerate(is_impossible):
+      if value in (ABSENT, None):
+        is_impossible[index] = not answers[index]
+    columns["is_impossible"] = is_impossible
   return Rows(rows.name, columns, rows.numbers, rows.unit)
 
 
-def _answers(rows: Rows, index: int, value: Any, context: Any) -> list[Any]:
+def _convert_answers(rows: Rows, index: int, value: Any, context: Any) -> list[Any]:
+  """Converts the value of the column "answers" in row `index` to a list of dicts with text and answer_start."""
   if isinstance(value, dict):
     texts, starts = value.get("text"), value.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
       raise UserError(f"{rows.location(index)}: answers {format_value(value)}: give lists of text and answer_start")
     return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-  listed = value if isinstance(value, list) else [] if value in (None, "") else [value]
-  return [_answer(rows, index, answer, context) for answer in listed]
+  if value in (None, ""):
+    return []
+  answers = value if isinstance(value, list) else [value]
+  return [_convert_answer(rows, index, answer, context) for answer in answers]
 
 
-def _answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
+def _convert_answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
+  """Converts a text to a dict with text and answer_start. Any other value is returned unchanged, and checked later."""
   if not isinstance(answer, str):
     return answer
   start = context.find(answer) if isinstance(context, str) else -1
@@ -123,16 +135,19 @@ def _answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
 class MultipleChoice(TaskDefinition):
   """Chooses one of several options for each question about an article, as in RACE.
 
-  Data in memory has an article, a question and a list of options in each row and, to train or to evaluate, an answer: a
-  letter from A, or the index of the option from 0. A "_" in the question is replaced by the option. An id is optional.
+  Each row of data in memory has an article, a question and a list of options. To train or to evaluate it also has an
+  answer: a letter (A is the first option), or the index of the option from 0. An option replaces "_" in the question.
+  The column id is optional.
 
   Args:
-    train: data to train on: a file of JSON lines, a folder such as RACE/train, or data in memory. None to use a trained
-      model.
-    eval: data to evaluate on, in the same forms. Without it, a share of train is held out if train is in memory.
-    test: data for predict(), in the same forms; it needs no answers. predict(data) takes other data.
-    eval_share: the share of train that is held out without eval. Questions about one article stay together. 0: none.
-    eval_seed: seed of that choice.
+    train: data to train on: a file of JSON lines, a folder such as RACE/train, or data in memory. None if nothing is
+      trained.
+    eval: data to evaluate on, in the same forms. If it is not given and train is in memory, a share of train is held
+      out.
+    test: the data that predict() without an argument predicts, in the same forms. It needs no answers.
+    eval_share: the share of train that is held out if eval is not given; 0 for none. Questions about one article stay
+      together.
+    eval_seed: seed of the choice of the held-out rows.
 
   Raises:
     UserError: a row lacks a field; the message names the row. Other errors are reported by Estimator.
@@ -159,8 +174,8 @@ class MultipleChoice(TaskDefinition):
   ):
     super().__init__()
     fields = ["article", "question", "options"]
-    self._add(TRAIN, train, [*fields, "answer"], ["id"])
-    self._add(DEV, eval, [*fields, "answer"], ["id"])
-    self._add(TEST, test, fields, ["id"])
+    self._add_data(TRAIN, train, [*fields, "answer"], ["id"])
+    self._add_data(DEV, eval, [*fields, "answer"], ["id"])
+    self._add_data(TEST, test, fields, ["id"])
     if eval is None:
       self._hold_out_groups("article", eval_share, eval_seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ FILE_FIELDS = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
 
 
 def hold_out(
-  rows: Rows, share: float, seed: int, *, order: Sequence[Any] = (), groups: Sequence[Any] = ()
+  rows: Rows, share: float, seed: int, *, stratify_by: Sequence[Any] = (), groups: Sequence[Any] = ()
 ) -> tuple[Rows, Rows]:
   """Divides rows into rows to train on and rows to evaluate on. The result is a function of the arguments.
 
@@ -25,8 +26,8 @@ def hold_out(
     rows: two or more rows.
     share: the share of the rows to evaluate on, between 0 and 1.
     seed: seed of the random choice.
-    order: a label or a number for each row. The held-out rows have about the same shares of labels, or the same
-      distribution of numbers, as all rows.
+    stratify_by: a label or a number for each row. The held-out rows have about the same shares of labels, or the same
+      distribution of numbers, as all rows. Not used with `groups`.
     groups: the group of each row. Rows of one group stay together, such as questions about one paragraph.
   Returns: the rows to train on and those to evaluate on, both in the order of `rows`.
   Raises:
@@ -37,23 +38,9 @@ def hold_out(
   num_held_out = max(1, round(share * len(rows)))
   rng = np.random.default_rng(seed)
   if len(groups):
-    names = list(dict.fromkeys(groups))
-    shuffled = [names[i] for i in rng.permutation(len(names))]
-    sizes = dict.fromkeys(names, 0)
-    for name in groups:
-      sizes[name] += 1
-    # Number of rows in the groups before each group. Groups are held out until there are num_held_out rows.
-    rows_before = np.cumsum([0, *(sizes[name] for name in shuffled)])
-    # The last group is not held out, so that at least one group is trained on.
-    held_out_groups = {name for name, start in zip(shuffled[:-1], rows_before, strict=False) if start < num_held_out}
-    held_out = {i for i, name in enumerate(groups) if name in held_out_groups}
+    held_out = _choose_groups(groups, num_held_out, rng)
   else:
-    permutation = rng.permutation(len(rows))
-    if len(order):
-      permutation = np.array(sorted(permutation, key=lambda i: order[i]))
-    # With `order`, rows at equal distances in this order have about the same distribution as all rows.
-    positions = ((np.arange(num_held_out) + 0.5) * len(rows) / num_held_out).astype(int)
-    held_out = {int(i) for i in permutation[positions]}
+    held_out = _choose_rows(len(rows), num_held_out, stratify_by, rng)
   if not held_out or len(held_out) == len(rows):
     raise UserError(f"{rows}: too few rows ({len(rows)}) to hold some out for evaluation: give eval, or eval_share=0")
   print(
@@ -62,3 +49,28 @@ def hold_out(
   )
   train = rows.select(i for i in range(len(rows)) if i not in held_out)
   return train, rows.select(sorted(held_out))
+
+
+def _choose_groups(groups: Sequence[Any], num_rows: int, rng: np.random.Generator) -> set[int]:
+  """Chooses random groups until they have at least `num_rows` rows, but never all groups. Returns their rows."""
+  sizes = collections.Counter(groups)
+  names = list(sizes)
+  shuffled_names = [names[i] for i in rng.permutation(len(names))]
+  chosen_groups = set()
+  num_chosen_rows = 0
+  for name in shuffled_names[:-1]:  # at least one group remains for training
+    if num_chosen_rows >= num_rows:
+      break
+    chosen_groups.add(name)
+    num_chosen_rows += sizes[name]
+  return {row for row, name in enumerate(groups) if name in chosen_groups}
+
+
+def _choose_rows(num_all_rows: int, num_rows: int, stratify_by: Sequence[Any], rng: np.random.Generator) -> set[int]:
+  """Chooses `num_rows` random rows, spread evenly over the values of `stratify_by` (see hold_out)."""
+  rows = rng.permutation(num_all_rows)
+  if len(stratify_by):
+    rows = np.array(sorted(rows, key=lambda row: stratify_by[row]))
+  # The list of rows is cut into `num_rows` equal parts, and the middle row of each part is chosen.
+  positions = ((np.arange(num_rows) + 0.5) * num_all_rows / num_rows).astype(int)
+  return {int(row) for row in rows[positions]}

@@ -31,7 +31,9 @@ def numbers(
   shards: Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
   """Returns `count` example numbers of the stream, from number `first` on."""
-  stream = pipeline.training_records(shards, first_example=first, seed=seed, interleaved=interleaved, window=window)
+  stream = pipeline.training_records(
+    shards, first_example=first, seed=seed, num_interleaved=interleaved, window_size=window
+  )
   records = map(decode_example, stream.take(count).as_numpy_iterator())
   return [example_numbers(record["input_ids"][None], record["input_mask"][None])[0] for record in records]
 

@@ -37,7 +37,7 @@ from albert.report import records
 from albert.runs import log_lines, output_files, run_directory
 from albert.runs.directory_lock import _parse_owner
 from albert.settings.sources import Settings
-from albert.tasks.glue.specs import parse_labels
+from albert.tasks.glue.labels import parse_labels
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions

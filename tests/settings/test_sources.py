@@ -127,7 +127,7 @@ def test_a_flag_that_does_not_affect_training_replaces_the_value_of_the_run(tmp_
   config, data = settings.run_config(), settings.data_config()
   for name, value in MAY_DIFFER[task].items():
     assert getattr(data if hasattr(data, name) else config.train, name) == value
-  settings.check_data(DATA[task])
+  settings.check_task_settings(DATA[task])
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -154,7 +154,7 @@ def test_a_flag_that_contradicts_the_run_is_an_error(tmp_path: Path, case: str) 
     settings = Settings(task, {"output_dir": str(run), "do_predict": True, **flags})
     settings.model_config()
     settings.run_config()
-    settings.check_data(DATA[task] | settings.data_config().training_settings())
+    settings.check_task_settings(DATA[task] | settings.data_config().training_settings())
 
   with pytest.raises(UserError, match=message + ".*" + remedy):
     resolve()
@@ -186,11 +186,11 @@ def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Pa
   assert isinstance(config, ClassifierConfig)
   spec = make_spec(config)
   assert (spec.name, ",".join(spec.labels), config.data_dir) == ("AX", data["labels"], "/data")
-  settings.check_data(config.training_settings() | {"task_name": spec.model_of})
+  settings.check_task_settings(config.training_settings() | {"task_name": spec.model_of})
   other = Settings("classifier", {"output_dir": str(write_run(tmp_path / "rte", "classifier")), "task_name": "AX"})
   assert make_spec(other.data_config()).name == "AX"  # type: ignore[arg-type]
   with pytest.raises(UserError, match=r"--task_name=AX: the run in .*rte has task_name = 'RTE'"):
-    other.check_data({"task_name": spec.model_of})
+    other.check_task_settings({"task_name": spec.model_of})
 
 
 def test_a_run_of_another_script_is_an_error(tmp_path: Path) -> None:

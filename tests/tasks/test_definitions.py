@@ -72,11 +72,11 @@ def test_missing_values_and_nested_values_are_plain() -> None:
 
 def test_rows_are_held_out_by_label_and_by_group() -> None:
   rows = rows_of({"n": range(40), "label": ["a"] * 30 + ["b"] * 10}, "train", ["n", "label"])
-  train, dev = hold_out(rows, 0.1, 7, order=rows.columns["label"])
+  train, dev = hold_out(rows, 0.1, 7, stratify_by=rows.columns["label"])
   assert sorted(dev.columns["label"]) == ["a", "a", "a", "b"]
   assert sorted([*train.numbers, *dev.numbers]) == list(range(40))
-  assert (train, dev) == hold_out(rows, 0.1, 7, order=rows.columns["label"])
-  assert dev != hold_out(rows, 0.1, 8, order=rows.columns["label"])[1]
+  assert (train, dev) == hold_out(rows, 0.1, 7, stratify_by=rows.columns["label"])
+  assert dev != hold_out(rows, 0.1, 8, stratify_by=rows.columns["label"])[1]
   groups = [number // 4 for number in range(40)]
   train, dev = hold_out(rows, 0.15, 7, groups=groups)
   assert list(collections.Counter(groups[i] for i in dev.numbers).values()) == [4, 4]

@@ -17,7 +17,7 @@ from albert.data.examples import TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.io import files
 from albert.models.classifier import ClassifierModel
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import LOSS, FinetuningTask
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID
 
@@ -70,7 +70,7 @@ class ToyTask(FinetuningTask):
   ) -> ForwardResult:
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label_ids"], logits)
-    loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
+    loss = weighted_sum(losses, batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"logits": logits, "losses": losses, "label_ids": batch["label_ids"]})
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:

@@ -13,6 +13,7 @@ from albert.data.rows import DataSource
 from albert.data.tables import Table
 from albert.errors import UserError
 from albert.io import files
+from albert.tasks.glue.labels import parse_labels
 from albert.tasks.glue.specs import (
   CUSTOM,
   RANKING,
@@ -22,7 +23,6 @@ from albert.tasks.glue.specs import (
   TaskSpec,
   canonical_name,
   custom_spec,
-  parse_labels,
   tasks_of_header,
   text_columns,
 )
@@ -44,7 +44,7 @@ class TextRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRows(Sequence[TextRow]):
-  """N rows, stored by column so that a chunk of them is pickled quickly.
+  """N rows. They are stored by column, because worker processes get chunks of rows, and columns are pickled faster.
 
   Attributes:
     ids: the ids of the rows.
@@ -82,7 +82,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
   """
   name = canonical_name(config.task_name)
   if name == CUSTOM:
-    text_columns(config)  # checks the flag before a file is read
+    text_columns(config)  # raises an error for a wrong flag before the training file is read
     spec = custom_spec(config, _custom_labels(config))
   else:
     spec = SPECS[name]
@@ -113,7 +113,7 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
     data_dir: the directory.
     folder: the folder in it.
     name: the name of the file.
-  Returns: its path; None if it is in neither place.
+  Returns: its path; None if neither has it.
   """
   for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
     if data_dir and files.exists(path):
@@ -139,17 +139,17 @@ def read_rows(path: DataSource, file: FileFormat, spec: TaskSpec) -> tuple[TextR
   table = tables.read_table(path, names, header=header, tolerated_damage=file.tolerated_damage)
   texts = [table.columns[name] if file.allows_empty_texts else table.non_empty_texts(name) for name in file.texts]
   ids = table.unique_names(file.id) if file.id else [str(row) for row in range(len(table))]
-  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _parse_labels(table, file, spec))
+  rows = TextRows(ids, texts[0], texts[1] if len(texts) > 1 else None, _labels_of_table(table, file, spec))
   return rows, table.damaged_lines
 
 
 def read_labels(path: DataSource, column: str) -> list[str]:
-  """Reads the set of labels in a file of a custom task, or in its rows in memory.
+  """Finds all labels in a file of a custom task, or in its rows in memory.
 
   Args:
     path: the file, or the rows.
     column: the name of the label column.
-  Returns: the labels, each once: sorted as numbers if all of them are whole numbers, else as text.
+  Returns: the different labels, sorted as numbers if all of them are whole numbers, else as text.
   Raises:
     UserError: a label is empty, there is only one label, or the column probably does not hold labels: it has more than
       100 different values, and more than one for every ten rows.
@@ -183,23 +183,27 @@ def _check_task_of_header(path: DataSource, file: FileFormat, spec: TaskSpec) ->
     return
   matching_tasks = tasks_of_header(header)
   if matching_tasks and (spec.name not in matching_tasks or not file.has_header):
-    expected = f"{', '.join(file.columns)}" if file.has_header else f"none, but {len(file.columns)} columns"
+    expected = ", ".join(file.columns) if file.has_header else f"none, but {len(file.columns)} columns"
     raise UserError(
       f"{path}, line 1: this is the header of a file of {' or '.join(matching_tasks)}, not of {spec.name}'s "
       f"{file.name} (which has {expected}): check --task_name and --data_dir"
     )
 
 
-def _parse_labels(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
-  """The labels of a table, int32 or float32 [N]. An error says so if the first label belongs to another task."""
+def _labels_of_table(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarray:
+  """The labels of a table: classes, int32 [N], or numbers, float32 [N].
+
+  Raises:
+    UserError: a label is not one of the task's. If the first one is a label of another task, the message names it.
+  """
   if not file.label:
     return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)
   if spec.is_regression:
     return table.numbers(file.label, spec.low, spec.high)
   first_label = table.columns[file.label][0].strip() if len(table) else ""
   if first_label not in spec.labels and file.columns:
-    tasks = tasks_of_header(file.columns)
-    matching_tasks = [name for name in tasks if name != spec.name and first_label in SPECS[name].labels]
+    other_tasks = [name for name in tasks_of_header(file.columns) if name != spec.name]
+    matching_tasks = [name for name in other_tasks if first_label in SPECS[name].labels]
     if matching_tasks:
       raise UserError(
         f"{table.location(0)}: {file.label} {first_label!r} is one of {' or '.join(matching_tasks)}, not of "

@@ -1,4 +1,4 @@
-"""Metrics of the classifier's predictions, submissions to gluebenchmark.com, and the average of several runs."""
+"""Metrics of classification and regression, files for gluebenchmark.com, and averages of several runs' predictions."""
 
 from __future__ import annotations
 
@@ -57,16 +57,20 @@ def write_submission(
 
 
 def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
-  """Averages the predictions of several runs (see albert.tasks.registry.RunAverager).
+  """Averages the predictions of several runs, and writes the averages.
 
-  Writes predictions, a picture for each split with labels, and a submission for each test set.
+  It also draws a picture for each split with labels, and writes a file for gluebenchmark.com for each test set.
+
+  Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
-  names = {field.name for field in dataclasses.fields(ClassifierConfig)}
-  settings = {name: value for name, value in task_settings.items() if name in names}
+  fields = {field.name for field in dataclasses.fields(ClassifierConfig)}
+  settings = {name: value for name, value in task_settings.items() if name in fields}
   spec = make_spec(from_dict(ClassifierConfig, settings, source=files.join(run_dirs[0], output_files.CONFIG)))
-  splits = dict.fromkeys(spec.dev, "--do_eval")
-  splits |= {split: "--do_predict" for split, submission in spec.submissions.items() if not submission.is_optional}
-  averages = predictions.average_predictions_files(run_dirs, output_dir, splits)
+  flag_of_split = dict.fromkeys(spec.dev, "--do_eval")
+  for split, submission in spec.submissions.items():
+    if not submission.is_optional:
+      flag_of_split[split] = "--do_predict"
+  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
   labeled_splits = [split for split, result in averages.items() if result.labels is not None]
   metrics: dict[str, float] = {}
   for split, result in averages.items():

@@ -36,11 +36,11 @@ class TextFeaturizer:
   def __call__(self, rows: TextRows) -> TokenizedExamples:
     """Tokenizes each row into one sequence.
 
-    Returns: N examples, with the labels label_ids, int32 [N], or scores, float32 [N], for a regression.
+    Returns: N examples. Their label is "label_ids", int32 [N]; for a regression it is "scores", float32 [N].
     """
     ids, lengths = self.encode(rows.first, rows.second)
-    name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
-    return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {name: rows.labels})
+    label_name = LABEL_IDS if rows.labels.dtype == np.int32 else SCORES
+    return TokenizedExamples(ids, lengths, np.ones(len(rows), np.int32), {label_name: rows.labels})
 
   def encode(self, first: Sequence[str], second: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
     """Tokenizes texts, or pairs of texts.

@@ -1,12 +1,13 @@
-"""QNLI as a ranking task: each sentence is scored against the other sentences of its question.
+"""QNLI as a ranking task: each sentence is compared with the other sentences of its question.
 
-MT-DNN and RoBERTa train QNLI this way for the GLUE leaderboard. Each row of the file is one example with several
-sequences: the row's own sentence comes first, then the other candidates. The row is right if its sentence gets the
-highest score. So there is one prediction for each row, as in the plain formulation.
+MT-DNN and RoBERTa train QNLI this way for the GLUE leaderboard. Each row of the file becomes one example with several
+sequences, one for each candidate answer: the row's own sentence first, then the other sentences of its question. The
+row's sentence is predicted to be the answer if its score is the highest. So there is one prediction for each row, as in
+the plain formulation.
 
-The candidates are the sentences that have the same question in the row's own file and, if it is available, in the
-training file (its labels are not used): since QNLI's second release, the two sentences of a question may be in
-different files. A row whose question occurs only once has no other candidates.
+The other sentences of a question are taken from the row's own file and, if it is available, from the training file,
+because since QNLI's second release the two sentences of a question may be in different files. Labels of the training
+file are not used for this. A row whose question occurs only once has no other candidates.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from albert.tasks.glue.data import TextRows
 from albert.tasks.glue.features import TextFeaturizer
 
 IS_RIGHT = "is_right"
-# If a question has more candidates besides the row's own sentence, the rest is left out. In the published files it has
-# one.
+# Maximum number of candidates besides the row's own sentence; the rest is left out. The published files have one.
 _MAX_OTHER_CANDIDATES = 7
 
 
@@ -47,7 +47,7 @@ class RankingExamples(Sequence[RankingExample]):
 
   Attributes:
     rows: the rows of the file.
-    examples: the row's candidates and its label.
+    examples: the candidates and the label of each row.
   """
 
   rows: TextRows
@@ -100,7 +100,7 @@ class RankingFeaturizer:
   pair_featurizer: TextFeaturizer
 
   def __call__(self, chunk: RankingExamples) -> TokenizedExamples:
-    """Makes one sequence of each candidate. The label is is_right, int32 [N]."""
+    """Makes one sequence of each pair of question and candidate. The label is is_right, int32 [N]."""
     is_right = np.array([example.is_right for example in chunk.examples], np.int32)
     counts = np.array([len(example.candidates) for example in chunk.examples], np.int32)
     questions = [example.question for example in chunk.examples for _ in example.candidates]

@@ -6,14 +6,12 @@ Files have the layout of the archives of gluebenchmark.com. Submissions have the
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 
 from albert.config import recipes
 from albert.config.base import option
 from albert.config.run import FinetuningConfig
 from albert.errors import UserError
-from albert.io import json_values
 
 CUSTOM = "custom"
 PLAIN, RANKING = "plain", "ranking"
@@ -70,7 +68,8 @@ class FileFormat:
     label: the column of the label; "" if the file has no labels.
     id: the column of the ids; "" if rows are numbered from 0.
     has_header: whether the first line names the columns.
-    tolerated_damage: the share of lines that may be damaged and are then skipped (see tables.read_table).
+    tolerated_damage: maximum number of damaged lines for each undamaged one. Damaged lines are skipped (see
+      tables.read_table).
     allows_empty_texts: whether a text may be empty.
   """
 
@@ -113,11 +112,11 @@ class TaskSpec:
     dev: split -> development file.
     submissions: split -> test set and submission.
     metrics: names of metrics.classification.METRICS. The first one is used to select the best checkpoint.
-    low: the smallest number of a regression, in the files and in predictions.
-    high: the largest number of a regression.
-    ranking_label: label of the rows whose text is the right answer to its question, for a task that can also be
-      trained with --formulation=ranking; "" for other tasks.
-    model_of: the task whose model predicts this one; "" if it has its own model.
+    low: for a regression, the smallest allowed number in the files and in predictions.
+    high: for a regression, the largest allowed number.
+    ranking_label: the label of a row whose sentence answers its question, for a task that can be trained with
+      --formulation=ranking; "" for other tasks.
+    model_of: the task whose trained model makes the predictions; "" if this task trains a model of its own.
   """
 
   name: str
@@ -172,7 +171,7 @@ def _make_spec(
 
 
 def _make_cola() -> TaskSpec:
-  # The columns are source, label, the author's mark, and sentence. Only test.tsv has a header.
+  # train.tsv and dev.tsv have no header. The column "mark" holds the mark of the sentence's author, such as "*".
   columns = ("source", "label", "mark", "sentence")
   train = FileFormat("train.tsv", columns, ("sentence",), "label", has_header=False)
   test = FileFormat("test.tsv", ("index", "sentence"), ("sentence",), id="index")
@@ -214,7 +213,7 @@ def _make_qqp() -> TaskSpec:
   )
   test = FileFormat("test.tsv", ("id", *texts), texts, id="id", allows_empty_texts=True)
   spec = _make_spec("QQP", _BINARY, train, test, ("accuracy", "f1"))
-  return dataclasses.replace(spec, dev={"dev": dataclasses.replace(train, name="dev.tsv")})
+  return dataclasses.replace(spec, dev={"dev": dataclasses.replace(train, name="dev.tsv")})  # damage is tolerated, too
 
 
 def _make_mnli() -> TaskSpec:
@@ -282,12 +281,14 @@ def recipe_name(config: ClassifierConfig) -> str:
   if not config.task_name:
     return ""
   name = canonical_name(config.task_name)
-  recipe = f"glue_{_normalize_name(SPECS[name].model_of or name if name in SPECS else name)}"
+  if name in SPECS and SPECS[name].model_of:
+    name = SPECS[name].model_of
+  recipe = f"glue_{_normalize_name(name)}"
   return recipe if recipe in recipes.config_names() else f"glue_{CUSTOM}"
 
 
 def _normalize_name(name: str) -> str:
-  """A form that all spellings of a task's name share: sst2 for SST-2, sst_2 and SST2."""
+  """Converts all spellings of a task's name to the same text: SST-2, sst_2 and SST2 to sst2."""
   return name.lower().replace("-", "").replace("_", "")
 
 
@@ -356,40 +357,6 @@ def text_columns(config: ClassifierConfig) -> tuple[str, ...]:
   if len(set(names)) < len(names):
     raise UserError(f"--text_columns, --label_column and --id_column name a column twice: {', '.join(names)}")
   return texts
-
-
-# Longer values of a flag are cut to this number of characters in error messages.
-_MAX_SHOWN_LENGTH = 200
-
-
-def parse_labels(text: str) -> tuple[str, ...]:
-  """Parses --labels.
-
-  Args:
-    text: labels separated by commas, or a JSON list.
-  Returns: the labels; () if the text is empty.
-  Raises:
-    UserError: there are fewer than two labels, or one is empty, occurs twice, or contains a tab or a line end.
-  """
-  if not text:
-    return ()
-  labels: list[str] = text.split(",")
-  source = f"--labels={text if len(text) <= _MAX_SHOWN_LENGTH else text[:_MAX_SHOWN_LENGTH] + '...'}"
-  if text.startswith("["):
-    values = json_values.parse(source, text, list[str | int | float], "give a JSON list of texts")
-    labels = list(map(str, values))
-  labels = [label.strip() for label in labels]
-  if any(character in text for text in labels for character in "\t\r\n"):
-    raise UserError(f"{source}: a label has a tab or a line end, which predictions files cannot hold: remove it")
-  if len(set(labels)) < max(len(labels), 2) or "" in labels:
-    raise UserError(f"{source}: give at least two different labels, separated by commas")
-  return tuple(labels)
-
-
-def format_labels(labels: Sequence[str]) -> str:
-  """Converts labels to a text from which parse_labels gets the same labels."""
-  text = ",".join(labels)
-  return json.dumps(list(labels)) if text.startswith("[") or any("," in label for label in labels) else text
 
 
 def tasks_of_header(header: Sequence[str]) -> list[str]:

@@ -23,26 +23,28 @@ from albert.io import files
 from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
-from albert.tasks.glue import specs
 from albert.tasks.glue.data import TextRows, find_file, make_spec, read_rows
 from albert.tasks.glue.features import LABEL_IDS, SCORES, TextFeaturizer
+from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.ranking import IS_RIGHT, RankingExamples, RankingFeaturizer, make_ranking_examples
 from albert.tasks.glue.specs import CUSTOM, RANKING, ClassifierConfig, FileFormat, Submission, TaskSpec
 from albert.tasks.predictions import Predictions
 
 # B batch, N examples, C classes, K sequences of an example, S tokens of a sequence.
 
-# A row without other candidates is compared with the first of these logits. Sequences of padding get the second one.
-_NO_CANDIDATE_LOGIT, _PADDING_LOGIT = 0.0, -1e9
+# In a ranking, the logit that a sentence is compared with if its question has no other candidates.
+_NO_CANDIDATE_LOGIT = 0.0
+# The logit of a sequence of padding. Its probability is 0.
+_PADDING_LOGIT = -1e9
 
 _TextTaskT = TypeVar("_TextTaskT", bound="TextTask")
 
 
 class TextTask(FinetuningTask):
-  """The base class of classification, regression and ranking: files, rows, metrics and written files.
+  """The base class of classification, regression and ranking of texts. It reads the files and writes the results.
 
   Args:
     model_config: the model.
@@ -56,35 +58,38 @@ class TextTask(FinetuningTask):
   def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
     super().__init__(model_config, config)
     self.spec = spec
-    self._set_formats()
+    self._set_splits()
 
-  def _set_formats(self) -> None:
-    """Decides the splits, the layouts of their files, and the metric that checkpoints are compared by."""
+  def _set_splits(self) -> None:
+    """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
     spec, config = self.spec, self.config
-    dev = {DEV: next(iter(spec.dev.values()), spec.train)} if config.eval_file else spec.dev
-    self._formats = {split: file for split, file in {TRAIN: spec.train, **dev}.items() if file is not None}
+    dev_formats: Mapping[str, FileFormat | None] = spec.dev
+    if config.eval_file:  # one file replaces all development sets; MNLI has two
+      dev_formats = {DEV: next(iter(spec.dev.values()), spec.train)}
     self.submissions = _submissions(spec, config)
-    self._formats |= {split: submission.test_file for split, submission in self.submissions.items()}
-    self.evaluation_splits = [split for split in dev if split in self._formats]
-    metric_prefix = f"{next(iter(dev))}_" if len(dev) > 1 else ""
-    self.best_metric = metric_prefix + spec.metrics[0]
+    test_formats = {split: submission.test_file for split, submission in self.submissions.items()}
+    formats = {TRAIN: spec.train, **dev_formats, **test_formats}
+    self._formats = {split: file for split, file in formats.items() if file is not None}
+    self.evaluation_splits = [split for split in dev_formats if split in self._formats]
+    first_dev = next(iter(dev_formats), "")
+    self.best_metric = f"{first_dev}_{spec.metrics[0]}" if len(dev_formats) > 1 else spec.metrics[0]
 
   def prediction_rows(self, data: TableData) -> Rows:
-    """Makes rows of texts or pairs of texts. They have the names of the columns of the task's test set."""
+    """Converts texts, or pairs of texts, to rows whose columns are called as in the task's test set."""
     id_column = self.config.id_column
-    return rows_of(data, "the data to predict", self._test_texts(), [id_column] if id_column else [])
+    return rows_of(data, "the data to predict", self._text_columns_of_test(), [id_column] if id_column else [])
 
-  def _test_texts(self) -> Sequence[str]:
+  def _text_columns_of_test(self) -> Sequence[str]:
     return next(iter(self.submissions.values())).test_file.texts
 
   def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
     """Returns a copy of the task that has other data for a split. Rows to predict need no column of ids."""
     task = super().with_data(split, source, cache=cache)
     if not isinstance(source, Rows):
-      task._set_formats()
+      task._set_splits()
     elif split == TEST:
       id_column = self.config.id_column if self.config.id_column in source.columns else ""
-      file = FileFormat("", (), tuple(self._test_texts()), id=id_column)
+      file = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
       task.submissions = {TEST: Submission("", file)}
       task._formats = {**self._formats, TEST: file}
     return task
@@ -94,16 +99,16 @@ class TextTask(FinetuningTask):
     return super().checkpoint_settings() | {
       "task_name": self.spec.model_of or self.spec.name,
       "formulation": self.config.formulation,
-      "labels": specs.format_labels(self.spec.labels),
+      "labels": format_labels(self.spec.labels),
     }
 
   def head_settings(self) -> dict[str, Any]:
-    """Adds the labels and the formulation. The head of another task with the same labels may be reused."""
+    """Adds the labels and the formulation. A head may be reused for another task that has the same ones."""
     settings = self.checkpoint_settings()
     return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
 
   def feature_settings(self, split: str) -> dict[str, Any]:
-    """Returns the columns that are read."""
+    """Returns the columns that are read from the file of a split."""
     file = self._formats[split]
     return {"texts": file.texts, "label": file.label, "id": file.id}
 
@@ -111,8 +116,10 @@ class TextTask(FinetuningTask):
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
     config, spec = self.config, self.spec
     if split not in self._formats:
+      # Only the diagnostic set AX lacks splits.
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
-    flag = {TRAIN: "train_file"}.get(split, "predict_file" if split in self.submissions else "eval_file")
+    flags = {TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")
+    flag = flags.get(split, "eval_file")
     flag_path = getattr(config, flag)
     if flag_path:
       if not files.exists(flag_path):
@@ -149,11 +156,12 @@ class TextTask(FinetuningTask):
     ]
 
   def _folder(self, split: str) -> str:
+    """The folder of a split's file in data_dir."""
     submission = self.submissions.get(split)
     return (submission.folder if submission else "") or self.spec.folder
 
-  def rows(self, split: str) -> TextRows:
-    """Reads the file of a split, and prints a warning if it skips damaged lines."""
+  def _read_rows(self, split: str) -> TextRows:
+    """Reads the file of a split, and prints a warning if damaged lines were skipped."""
     path = self.sources(split)[0]
     rows, damaged_lines = read_rows(path, self._formats[split], self.spec)
     if damaged_lines:
@@ -165,17 +173,17 @@ class TextTask(FinetuningTask):
     return rows
 
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the rows of a split."""
-    return self.rows(split)
+    """Reads the rows of a split. Each of them is an example."""
+    return self._read_rows(split)
 
-  def raw_rows(self, split: str) -> TextRows:
-    """Returns the rows from which the examples of a split were made."""
-    raw = self.cached_raw_examples(split)
-    assert isinstance(raw, TextRows | RankingExamples)
-    return raw.rows if isinstance(raw, RankingExamples) else raw
+  def cached_rows(self, split: str) -> TextRows:
+    """Returns the rows of a split, which are read only once."""
+    examples = self.cached_raw_examples(split)
+    assert isinstance(examples, TextRows | RankingExamples)
+    return examples.rows if isinstance(examples, RankingExamples) else examples
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
-    """Returns the tokenizer of rows."""
+    """Returns the function that tokenizes rows."""
     del split
     return self._text_featurizer()
 
@@ -196,7 +204,7 @@ class TextTask(FinetuningTask):
 
   @abc.abstractmethod
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
-    """Converts the outputs of forward to scores (see Predictions)."""
+    """Converts the outputs of forward to Predictions.scores."""
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
     """Makes the predictions for a split.
@@ -206,28 +214,32 @@ class TextTask(FinetuningTask):
       outputs: the outputs of forward, for all examples of the split or for some.
     Returns: the predictions, with labels if the file has them.
     """
-    rows, indices = self.raw_rows(split), outputs["example_index"]
-    labels = rows.labels[indices] if self._formats[split].label else None
-    return Predictions([rows.ids[i] for i in indices], self.spec.labels, self.scores(outputs), labels)
+    rows, indices = self.cached_rows(split), outputs["example_index"]
+    has_labels = bool(self._formats[split].label)
+    return Predictions(
+      ids=[rows.ids[i] for i in indices],
+      label_names=self.spec.labels,
+      scores=self.scores(outputs),
+      labels=rows.labels[indices] if has_labels else None,
+    )
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
     """Computes the task's metrics (see compute_metrics)."""
     return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
 
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
-    """Writes predictions, mistakes and a picture."""
-    result, rows = self.predictions(split, outputs), self.raw_rows(split)
-    columns = [column for column in (rows.first, rows.second) if column is not None]
-    texts = [
-      (name, [column[i] for i in outputs["example_index"]])
-      for name, column in zip(self._formats[split].texts, columns, strict=True)
-    ]
+    """Writes predictions, mistakes, and a confusion matrix or a scatter plot."""
+    result, rows = self.predictions(split, outputs), self.cached_rows(split)
+    indices, names = outputs["example_index"], self._formats[split].texts
+    texts = [(names[0], [rows.first[i] for i in indices])]
+    if rows.second is not None:
+      texts.append((names[1], [rows.second[i] for i in indices]))
     predictions.write_predictions(directory, split, result)
     predictions.write_mistakes(directory, split, result, texts)
     predictions.draw_predictions(directory, split, result)
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
-    """Returns the paths of the predictions of each test set, and of its submission if there is one."""
+    """Returns for each test set the path of its predictions, then that of its submission if it has one."""
     paths: list[str] = []
     splits = self.prediction_splits()
     if predictions_file and len(splits) > 1:
@@ -237,16 +249,17 @@ class TextTask(FinetuningTask):
       )
     for split in splits:
       paths.append(predictions_file or predictions.predictions_path(directory, split))
-      name = self.submissions[split].name
-      if name:
-        companion = predictions.companion_path(predictions_file, "submission") if predictions_file else ""
-        paths.append(companion or files.join(directory, name))
+      submission_name = self.submissions[split].name
+      if submission_name and predictions_file:
+        paths.append(predictions.companion_path(predictions_file, "submission"))
+      elif submission_name:
+        paths.append(files.join(directory, submission_name))
     return paths
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
   ) -> Sequence[str]:
-    """Writes the predictions of the test sets, and the submissions to gluebenchmark.com."""
+    """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
     del model
     paths = self.prediction_files(directory, predictions_file)
     remaining_paths = iter(paths)
@@ -262,7 +275,7 @@ class TextTask(FinetuningTask):
     return find_file(self.config.data_dir, self._folder(split), self._formats[split].name) is not None
 
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
-    """Returns a ClassAnswer, or a number of a regression, for each row of the test sets."""
+    """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
     del model
     results = [self.predictions(split, run_model(self.data(split))) for split in self.prediction_splits()]
     return [answer for result in results for answer in class_answers(result)]
@@ -277,7 +290,7 @@ class ClassificationTask(TextTask):
     """Computes the cross entropy. The output is logits, float32 [B, C]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
+    return ForwardResult({LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"logits": logits})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the classes, float64 [N, C]."""
@@ -296,7 +309,7 @@ class RegressionTask(TextTask):
   ) -> ForwardResult:
     """Computes the mean squared error. The output is values, float32 [B]."""
     values = model(batch, training=training, seed=seed)[:, 0]
-    loss = weighted_mean(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
+    loss = weighted_sum(tf.square(values - batch[SCORES]), batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"values": values})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
@@ -305,13 +318,12 @@ class RegressionTask(TextTask):
 
 
 class RankingTask(TextTask):
-  """Each row's sentence is ranked among the candidates of its question (see albert.tasks.glue.ranking).
+  """Ranks the sentence of each row among the candidates of its question (see albert.tasks.glue.ranking).
 
-  The model gives each sequence one logit. The softmax over all candidates of a question gives the probability that
-  the row's own sentence, the first candidate, is the right one. If there is no other candidate, the softmax is over
-  the row's logit and 0. The loss is the binary cross entropy of that probability. So for a row whose sentence is not
-  the right one, it is the negative log of the other candidates' total probability. With two candidates it equals the
-  pairwise ranking loss.
+  The model computes one logit for each candidate. The softmax over the candidates gives the probability p that the
+  first one, the row's own sentence, answers the question. If there is no other candidate, the sentence is compared
+  with the logit 0. The loss is the binary cross entropy: -log(p) if the sentence is labeled as the answer, and
+  -log(1 - p) if it is not. With two candidates it equals the pairwise ranking loss.
   """
 
   multiple_choice: ClassVar[bool] = True
@@ -321,6 +333,7 @@ class RankingTask(TextTask):
     return 1
 
   def _right_class(self) -> int:
+    """The class of a row whose sentence answers its question."""
     return self.spec.labels.index(self.spec.ranking_label)
 
   def feature_settings(self, split: str) -> dict[str, Any]:
@@ -328,7 +341,7 @@ class RankingTask(TextTask):
     return super().feature_settings(split) | {"formulation": self.config.formulation}
 
   def data_files(self, split: str) -> Sequence[str]:
-    """Returns the split's file and, if it exists, the training file, whose sentences are candidates too."""
+    """Returns the split's file, and the training file if it exists: its sentences are candidates, too."""
     paths = super().data_files(split)
     if split == TRAIN:
       return paths
@@ -337,29 +350,30 @@ class RankingTask(TextTask):
 
   def raw_examples(self, split: str) -> Sequence[Any]:
     """Reads the rows of a split and adds the other candidates of each question."""
-    more_rows = self.rows(TRAIN) if len(self.sources(split)) > 1 else None
-    return make_ranking_examples(self.rows(split), self._right_class(), more_rows)
+    has_training_file = len(self.sources(split)) > 1
+    more_rows = self._read_rows(TRAIN) if has_training_file else None
+    return make_ranking_examples(self._read_rows(split), self._right_class(), more_rows)
 
   def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
-    """Returns the function that makes one sequence of each candidate."""
+    """Returns the function that tokenizes each candidate together with its question."""
     del split
     return RankingFeaturizer(self._text_featurizer())
 
   def forward(
     self, model: keras.Model, batch: Batch, *, training: bool, seed: tf.Tensor | None = None
   ) -> ForwardResult:
-    """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2], of being wrong and right."""
+    """Computes the binary cross entropy. The output is log_probabilities, float32 [B, 2]: log(1 - p) and log(p)."""
     mask = batch[OPTION_MASK]  # [B, K]
     length = tf.shape(batch[INPUT_IDS])[2]
     sequences = {name: tf.reshape(batch[name], [-1, length]) for name in (INPUT_IDS, INPUT_MASK, SEGMENT_IDS)}
     logits = tf.reshape(model(sequences, training=training, seed=seed), tf.shape(mask))
     logits = tf.where(mask > 0, logits, _PADDING_LOGIT)
-    has_no_candidate = tf.reduce_sum(mask, axis=1, keepdims=True) < 2  # besides the row's own sentence
-    extra_logits = tf.where(has_no_candidate, _NO_CANDIDATE_LOGIT, _PADDING_LOGIT)
+    has_other_candidates = tf.reduce_sum(mask, axis=1, keepdims=True) >= 2  # [B, 1]; the row's own sentence is one
+    extra_logits = tf.where(has_other_candidates, _PADDING_LOGIT, _NO_CANDIDATE_LOGIT)
     others_logit = tf.reduce_logsumexp(tf.concat([logits[:, 1:], extra_logits], axis=1), axis=1)
     log_probabilities = tf.nn.log_softmax(tf.stack([others_logit, logits[:, 0]], axis=1))
     losses = -tf.gather(log_probabilities, batch[IS_RIGHT], batch_dims=1)
-    return ForwardResult({LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
+    return ForwardResult({LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"log_probabilities": log_probabilities})
 
   def scores(self, outputs: DatasetOutputs) -> np.ndarray:
     """Returns the probabilities of the two labels, float64 [N, 2], in the order of spec.labels."""
@@ -368,15 +382,20 @@ class RankingTask(TextTask):
 
 
 def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
-  """The test sets to predict: --predict_file if it is given. Its submission is written if the task has one test set."""
+  """Returns the test sets to predict, by split. --predict_file replaces all test sets of the task.
+
+  A file for gluebenchmark.com is then written only if the task has a single test set: otherwise it is not known which
+  of them --predict_file is.
+  """
   if not config.predict_file:
     return spec.submissions
   first = next(iter(spec.submissions.values()))
-  return {TEST: Submission(first.name if len(spec.submissions) == 1 else "", first.test_file)}
+  submission_name = first.name if len(spec.submissions) == 1 else ""
+  return {TEST: Submission(submission_name, first.test_file)}
 
 
 def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
-  """Makes the task that the flags name.
+  """Makes the task of --task_name.
 
   Args:
     model_config: the model.
@@ -385,7 +404,8 @@ def make_task(model_config: ModelConfig, config: ClassifierConfig) -> TextTask:
     UserError: the task is unknown, does not have the given labels or formulation, or its files cannot be used.
   """
   spec = make_spec(config)
-  config = dataclasses.replace(config, task_name=spec.name, labels=specs.format_labels(spec.labels))
+  config = dataclasses.replace(config, task_name=spec.name, labels=format_labels(spec.labels))
+  task_class: type[TextTask] = RegressionTask if spec.is_regression else ClassificationTask
   if config.formulation == RANKING:
-    return RankingTask(model_config, config, spec)
-  return (RegressionTask if spec.is_regression else ClassificationTask)(model_config, config, spec)
+    task_class = RankingTask
+  return task_class(model_config, config, spec)

@@ -1,4 +1,4 @@
-"""Metrics of multiple-choice predictions, and the average of several runs. Needs no TensorFlow."""
+"""Metrics of multiple-choice predictions, and averages of the predictions of several runs. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ def compute_metrics(result: Predictions) -> dict[str, float]:
 
 
 def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
-  """Averages the predictions of several runs, and writes them (see albert.tasks.registry.RunAverager)."""
+  """Averages the predictions of several runs, writes the averages, and computes the metrics of the development set.
+
+  Args, Returns, Raises: see albert.tasks.registry.RunAverager.
+  """
   del task_settings
-  splits = {"dev": "--do_eval", "test": "--do_predict"}
-  averages = predictions.average_predictions_files(run_dirs, output_dir, splits)
-  labeled = [result for result in averages.values() if result.labels is not None]
-  return compute_metrics(labeled[0]) if labeled else {}
+  flag_of_split = {"dev": "--do_eval", "test": "--do_predict"}
+  averages = predictions.average_predictions_files(run_dirs, output_dir, flag_of_split)
+  labeled_averages = [average for average in averages.values() if average.labels is not None]
+  return compute_metrics(labeled_averages[0]) if labeled_averages else {}

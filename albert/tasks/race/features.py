@@ -6,6 +6,7 @@ Worker processes import this module, so it does not import TensorFlow.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -18,7 +19,7 @@ from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
 LABEL_IDS = "label_ids"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-_CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)
+_CLS, _SEP = np.array([CLS_ID], np.int32), np.array([SEP_ID], np.int32)  # sequences of one token
 _find_blanks = re.compile("_+")
 
 
@@ -41,8 +42,9 @@ class RaceFeaturizer:
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
-    max_seq_length: maximum tokens of a sequence. The end of a longer article is dropped.
-    max_qa_length: maximum tokens of a question with its option; the first ones are dropped (128 in the original code).
+    max_seq_length: maximum tokens of a sequence. An article that is too long loses its last tokens.
+    max_qa_length: maximum tokens of a question with its option. A longer one loses its first tokens. The original code
+      has 128.
   """
 
   tokenizer_config: TokenizerConfig
@@ -50,31 +52,37 @@ class RaceFeaturizer:
   max_qa_length: int
 
   def __call__(self, questions: Sequence[ChoiceQuestion]) -> TokenizedExamples:
-    """Returns N examples with the label label_ids, int32 [N]: the index of the correct option; 0 if it is unknown."""
+    """Makes one sequence for each option of each question.
+
+    Returns: N examples. Their label is "label_ids", int32 [N]: the index of the correct option; 0 if it is unknown.
+    """
     tokenizer = load_tokenizer(self.tokenizer_config)
-    article_indices: dict[str, int] = {}
-    for question in questions:
-      article_indices.setdefault(question.article, len(article_indices))
-    articles, article_offsets = tokenizer.encode_batch_flat(article_indices)
-    question_texts = [with_option(question.text, option) for question in questions for option in question.options]
-    question_ids, question_offsets = tokenizer.encode_batch_flat(question_texts)
-    blocks: list[np.ndarray] = []
-    lengths: list[int] = []
-    sequence = 0
-    for question in questions:
-      start, end = article_offsets[article_indices[question.article] :][:2]
-      article = articles[start:end]
-      for _ in question.options:
-        with_option_ids = question_ids[question_offsets[sequence] : question_offsets[sequence + 1]]
-        sequence += 1
-        with_option_ids = with_option_ids[-min(self.max_qa_length, self.max_seq_length - _NUM_SPECIAL_TOKENS) :]
-        article_start = article[: self.max_seq_length - _NUM_SPECIAL_TOKENS - len(with_option_ids)]
-        blocks += (_CLS, article_start, _SEP, with_option_ids, _SEP)
-        lengths.append(len(article_start) + len(with_option_ids) + _NUM_SPECIAL_TOKENS)
+    # Each article is tokenized once, even if several questions share it.
+    different_articles = dict.fromkeys(question.article for question in questions)
+    article_ids = dict(zip(different_articles, _split(*tokenizer.encode_batch_flat(different_articles)), strict=True))
+    texts = [with_option(question.text, option) for question in questions for option in question.options]
+    remaining_texts = iter(_split(*tokenizer.encode_batch_flat(texts)))
+    sequences = [
+      self._make_sequence(article_ids[question.article], next(remaining_texts))
+      for question in questions
+      for _ in question.options
+    ]
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
-      np.concatenate(blocks),
-      np.array(lengths, np.int32),
-      np.array([len(question.options) for question in questions], np.int32),
-      {LABEL_IDS: np.array(labels, np.int32)},
+      input_ids=np.concatenate(sequences),
+      sequence_lengths=np.array([len(sequence) for sequence in sequences], np.int32),
+      sequence_counts=np.array([len(question.options) for question in questions], np.int32),
+      labels={LABEL_IDS: np.array(labels, np.int32)},
     )
+
+  def _make_sequence(self, article: np.ndarray, text: np.ndarray) -> np.ndarray:
+    """Returns the ids of `[CLS] article [SEP] text [SEP]`, where the text is a question with an option."""
+    max_tokens = self.max_seq_length - _NUM_SPECIAL_TOKENS
+    text_end = text[-min(self.max_qa_length, max_tokens) :]
+    article_start = article[: max_tokens - len(text_end)]
+    return np.concatenate([_CLS, article_start, _SEP, text_end, _SEP])
+
+
+def _split(ids: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
+  """Splits the concatenated ids of texts: text i consists of the ids offsets[i] to offsets[i + 1] - 1."""
+  return [ids[start:end] for start, end in itertools.pairwise(offsets)]

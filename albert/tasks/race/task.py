@@ -20,7 +20,7 @@ from albert.io.globs import expand_globs
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import FILE_FIELDS, LOSS, TEST, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
@@ -83,7 +83,7 @@ class RaceTask(FinetuningTask):
     """Computes the cross entropy over the options. The outputs are logits and option_mask, float32 [B, K]."""
     logits = model(batch, training=training, seed=seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch[LABEL_IDS], logits=logits)
-    loss = weighted_mean(losses, batch[EXAMPLE_WEIGHT])
+    loss = weighted_sum(losses, batch[EXAMPLE_WEIGHT])
     return ForwardResult({LOSS: loss}, {"logits": logits, OPTION_MASK: batch[OPTION_MASK]})
 
   def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:

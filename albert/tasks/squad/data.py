@@ -16,7 +16,7 @@ from albert.io import files, json_values
 from albert.io.json_values import format_value
 
 _REMEDY = "give a file in the form of SQuAD"
-_Entry = TypeVar("_Entry")
+_EntryT = TypeVar("_EntryT")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers
   questions: list[SquadQuestion] = []
   locations: dict[str, str] = {}  # id -> file and JSON path
   for path in paths:
-    num_before, has_is_impossible = len(questions), False
+    entries: list[_QuestionEntry] = []
     for where, paragraph, entry in _read_entries(path, _AnsweredEntry if with_answers else _QuestionEntry):
       question = _make_question(where, paragraph, entry, len(questions))
       if question.id in locations:
@@ -144,15 +144,12 @@ def read_questions(paths: Sequence[DataSource], *, version_2: bool, with_answers
           f"{where}: id {question.id!r} is already used by {locations[question.id]}: give this question a different id"
         )
       locations[question.id] = where
-      has_is_impossible |= isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET
       if with_answers:
-        _check_version(path, question, version_2=version_2)
+        _check_answerable(path, question, version_2=version_2)
       questions.append(question)
-    if with_answers and version_2 and len(questions) > num_before and not has_is_impossible:
-      raise UserError(
-        f"{path}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
-        "or give a v2.0 file"
-      )
+      entries.append(entry)
+    if with_answers and version_2:
+      _check_is_version_2(path, entries)
   if not questions:
     raise UserError(f"{', '.join(map(str, paths))}: no questions: give a file in the form of SQuAD that has some")
   return questions
@@ -177,33 +174,41 @@ class _AnsweredEntry(_QuestionEntry):
   is_impossible: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-class _ParagraphEntry(msgspec.Struct, Generic[_Entry]):
+class _ParagraphEntry(msgspec.Struct, Generic[_EntryT]):
   context: str
-  qas: list[_Entry]
+  qas: list[_EntryT]
 
 
-class _Article(msgspec.Struct, Generic[_Entry]):
-  paragraphs: list[_ParagraphEntry[_Entry]]
+class _Article(msgspec.Struct, Generic[_EntryT]):
+  paragraphs: list[_ParagraphEntry[_EntryT]]
   title: Any = ""
 
 
-class _SquadFile(msgspec.Struct, Generic[_Entry]):
-  data: list[_Article[_Entry]]
+class _SquadFile(msgspec.Struct, Generic[_EntryT]):
+  data: list[_Article[_EntryT]]
 
 
-class _QuestionRow(msgspec.Struct):
-  """The context of a row in memory. The rest of the row is an entry."""
+class _ContextOfRow(msgspec.Struct):
+  """The keys of a row in memory that describe its paragraph. Its other keys are those of a question entry."""
 
   context: str
   title: Any = ""
 
 
-def _read_entries(path: DataSource, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
-  """Yields (file and JSON path, or row in memory; paragraph; entry) for every question."""
+def _read_entries(
+  path: DataSource, entry_type: type[_QuestionEntry]
+) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+  """Yields for every question its location for error messages, its paragraph and its entry.
+
+  Args:
+    path: a file of SQuAD, or rows in memory.
+    entry_type: the schema of the entries.
+  """
   if isinstance(path, Rows):
-    yield from _entries_of_rows(path, kind)
+    yield from _entries_of_rows(path, entry_type)
     return
-  content: _SquadFile[_QuestionEntry] = files.read_json(path, _SquadFile[kind], _REMEDY)  # type: ignore[valid-type]
+  file_type = _SquadFile[entry_type]  # type: ignore[valid-type]
+  content: _SquadFile[_QuestionEntry] = files.read_json(path, file_type, _REMEDY)
   for i, article in enumerate(content.data):
     for j, values in enumerate(article.paragraphs):
       paragraph = SquadParagraph(article.title if isinstance(article.title, str) else "", values.context)
@@ -211,15 +216,19 @@ def _read_entries(path: DataSource, kind: type[_QuestionEntry]) -> Iterator[tupl
         yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
-def _entries_of_rows(rows: Rows, kind: type[_QuestionEntry]) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+def _entries_of_rows(
+  rows: Rows, entry_type: type[_QuestionEntry]
+) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
+  """Does the same as _read_entries for rows in memory. A row without an id gets its number as the id."""
   for index, number in enumerate(rows.numbers):
     where, values = rows.location(index), rows.values(index)
-    context = json_values.convert(where, values, _QuestionRow)
+    context = json_values.convert(where, values, _ContextOfRow)
     paragraph = SquadParagraph(context.title if isinstance(context.title, str) else "", context.context)
-    yield where, paragraph, json_values.convert(where, {"id": str(number), **values}, kind)
+    yield where, paragraph, json_values.convert(where, {"id": str(number), **values}, entry_type)
 
 
 def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
+  """Makes a question of its entry in a file, and checks its answers if they were read."""
   if not isinstance(entry, _AnsweredEntry):
     return SquadQuestion(entry.id, index, entry.question, paragraph)
   where = f"{where}, question {entry.id}"
@@ -235,6 +244,7 @@ def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry,
 
 
 def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
+  """Makes an answer of its entry in a file, and checks that the context has its text at answer_start."""
   text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")
@@ -249,7 +259,8 @@ def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
   return SquadAnswer(text, start)
 
 
-def _check_version(path: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
+def _check_answerable(path: DataSource, question: SquadQuestion, *, version_2: bool) -> None:
+  """Checks that a question has an answer or, for SQuAD v2.0 only, that the file says it is unanswerable."""
   if question.is_impossible and not version_2:
     raise UserError(
       f"{path}: question {question.id} is unanswerable, so this is a SQuAD v2.0 file: give --version_2_with_negative, "
@@ -259,4 +270,16 @@ def _check_version(path: DataSource, question: SquadQuestion, *, version_2: bool
     raise UserError(
       f"{path}: question {question.id} has no answer: training and evaluation need one"
       + (" (or is_impossible: true)" if version_2 else "")
+    )
+
+
+def _check_is_version_2(path: DataSource, entries: Sequence[_QuestionEntry]) -> None:
+  """Checks that a file is of SQuAD v2.0: at least one of its questions has the key is_impossible."""
+  for entry in entries:
+    if isinstance(entry, _AnsweredEntry) and entry.is_impossible is not msgspec.UNSET:
+      return
+  if entries:
+    raise UserError(
+      f"{path}: no question says is_impossible, so this is a SQuAD v1.1 file: leave out --version_2_with_negative, "
+      "or give a v2.0 file"
     )

@@ -1,4 +1,4 @@
-"""Computes scores and baselines of SQuAD, writes files to look at after an evaluation, and averages several runs.
+"""Scores and baselines of SQuAD, files about an evaluation, and averages of several runs' predictions.
 
 This module does not import TensorFlow.
 """
@@ -9,7 +9,7 @@ import os
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
@@ -27,7 +27,7 @@ _MAX_RANDOM_WORDS = 5
 _first_sentence = re.compile(r".*?[.!?](?=\s|$)", re.DOTALL).match
 _words = re.compile(r"\S+").finditer
 
-# Question id -> the texts of its correct answers; none for an unanswerable question.
+# Question id -> the texts of its correct answers; [] for an unanswerable question.
 GoldAnswers = dict[str, list[str]]
 
 
@@ -65,16 +65,17 @@ def baselines(questions: Sequence[SquadQuestion], *, version_2: bool) -> dict[st
   Args:
     questions: the questions.
     version_2: whether they are of SQuAD v2.0.
-  Returns: exact and f1 in percent: for v1.1, of always answering the first sentence (first_sentence_) or a random span
-    of up to five words (random_span_); for v2.0, of never answering (no_answers_).
+  Returns: exact and f1 in percent. For v1.1 there are two baselines: the first sentence of the paragraph
+    (first_sentence_exact, first_sentence_f1), and a random span of up to five words (random_span_exact,
+    random_span_f1). For v2.0 the baseline is to answer no question (no_answers_exact, no_answers_f1).
   """
   answers = {question.id: [answer.text for answer in question.answers] for question in questions}
   if version_2:
     scores = squad.evaluate_v2(answers, dict.fromkeys(answers, ""))
     return {f"no_answers_{name}": scores[name] for name in ("exact", "f1")}
   results: dict[str, float] = {}
-  for baseline, guess in {"random_span": _random_span, "first_sentence": _first_sentence_of}.items():
-    scores = squad.evaluate_v1(answers, {question.id: guess(question) for question in questions})
+  for baseline, make_answer in {"random_span": _random_span, "first_sentence": _first_sentence_of}.items():
+    scores = squad.evaluate_v1(answers, {question.id: make_answer(question) for question in questions})
     results |= {f"{baseline}_{name}": scores[name] for name in ("exact", "f1")}
   return results
 
@@ -96,41 +97,50 @@ def _random_span(question: SquadQuestion) -> str:
   return context[words[first][0] : words[last][1]]
 
 
-def find_unaligned_answers(
-  questions: Sequence[SquadQuestion], examples: TokenizedExamples
-) -> list[tuple[SquadQuestion, str | None]]:
-  """Finds the questions whose first answer differs from the text of their labels.
+class UnalignedAnswer(NamedTuple):
+  """A question whose first answer differs from the text that its labels mark.
+
+  Attributes:
+    question: the question.
+    label_text: the text that the labels mark; None if no window contains the whole answer, so that there are no labels.
+  """
+
+  question: SquadQuestion
+  label_text: str | None
+
+
+def find_unaligned_answers(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> list[UnalignedAnswer]:
+  """Finds the questions whose first answer differs from the text that their labels mark.
 
   An answer may begin or end inside a token ("six" in "sixth"). Then the labels mark the whole token. An answer that is
-  in no window completely has no labels, so it is not learned. Differences that the scores ignore, such as case and
+  longer than a window has no labels, so it is not learned. Differences that the scores ignore, such as case and
   punctuation, do not count.
 
   Args:
     questions: all questions of the split.
     examples: their windows.
-  Returns: (question, text of its labels, or None if it has no labels) for each such question.
   """
   label_texts = gold_texts(questions, examples)
-  differing: list[tuple[SquadQuestion, str | None]] = []
+  unaligned: list[UnalignedAnswer] = []
   for question in questions:
     text = label_texts.get(question.index)
     if question.answers and (text is None or not squad.exact_match(question.answers[0].text, text)):
-      differing.append((question, text))
-  return differing
+      unaligned.append(UnalignedAnswer(question, text))
+  return unaligned
 
 
-def write_unaligned(path: str, unaligned_questions: Sequence[tuple[SquadQuestion, str | None]]) -> None:
-  """Writes the questions that find_unaligned_answers returned to a tab-separated file.
+def write_unaligned(path: str, unaligned_answers: Sequence[UnalignedAnswer]) -> None:
+  """Writes the result of find_unaligned_answers to a tab-separated file.
 
   Its columns are id, answer_start, answer, labelled (the text of the labels; empty if there are none) and question.
 
   Args:
     path: the file.
-    unaligned_questions: see find_unaligned_answers.
+    unaligned_answers: what to write.
   """
   rows = [
     [question.id, str(question.answers[0].start), question.answers[0].text, label_text or "", question.text]
-    for question, label_text in unaligned_questions
+    for question, label_text in unaligned_answers
   ]
   write_table(path, ["id", "answer_start", "answer", "labelled", "question"], rows)
 
@@ -143,8 +153,8 @@ def write_evaluation(
 ) -> list[str]:
   """Writes the official files of the development set, answers_dev.json and mistakes_dev.tsv.
 
-  The mistakes are the questions without an exact match, sorted by the probability of the best answer, largest first.
-  At most 1000 are written.
+  The mistakes are at most 1000 questions without an exact match. Those whose best answer has the highest probability
+  come first.
 
   Args:
     directory: where to write.
@@ -157,35 +167,48 @@ def write_evaluation(
   answers = collect_gold_answers(questions, predictions)
   answers_path = files.join(directory, "answers_dev.json")
   files.write_json(answers_path, answers)
-  rows = []
-  predicted_texts = predictions.answers(null_threshold)
-  for question in questions:
-    if question.id not in predicted_texts:
-      continue
-    text, correct = predicted_texts[question.id], answers[question.id] or [""]
-    if not max(squad.exact_match(answer, text) for answer in correct):
-      entries = predictions.nbest[question.id]
-      probability = entries[0][PROBABILITY] if entries else 0.0
-      f1 = max(squad.f1_v2(answer, text) for answer in correct)
-      rows.append(
-        (probability, [question.id, " | ".join(correct), text, f"{f1:.4f}", f"{probability:.4f}", question.text])
-      )
-  rows.sort(key=lambda row: -row[0])
   mistakes_path = files.join(directory, "mistakes_dev.tsv")
-  header = ["id", "answers", "prediction", "f1", "probability", "question"]
-  write_table(mistakes_path, header, [row for _, row in rows[:_MAX_MISTAKES]])
+  _write_mistakes(mistakes_path, questions, answers, predictions, null_threshold)
   return [*paths, answers_path, mistakes_path]
 
 
-def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
-  """Averages the predictions of several runs of one version of SQuAD (see albert.tasks.registry.RunAverager).
+def _write_mistakes(
+  path: str,
+  questions: Sequence[SquadQuestion],
+  answers: GoldAnswers,
+  predictions: SquadPredictions,
+  null_threshold: float,
+) -> None:
+  """Writes mistakes_dev.tsv, see write_evaluation."""
+  predicted_texts = predictions.answers(null_threshold)
+  mistakes: list[tuple[float, list[str]]] = []  # the probability of the best answer, and the row
+  for question in questions:
+    if question.id not in predicted_texts:
+      continue
+    predicted_text, correct_texts = predicted_texts[question.id], answers[question.id] or [""]
+    if any(squad.exact_match(text, predicted_text) for text in correct_texts):
+      continue
+    entries = predictions.nbest[question.id]
+    probability = entries[0][PROBABILITY] if entries else 0.0
+    f1 = max(squad.f1_v2(text, predicted_text) for text in correct_texts)
+    row = [question.id, " | ".join(correct_texts), predicted_text, f"{f1:.4f}", f"{probability:.4f}", question.text]
+    mistakes.append((probability, row))
+  mistakes.sort(key=lambda mistake: -mistake[0])
+  header = ["id", "answers", "prediction", "f1", "probability", "question"]
+  write_table(path, header, [row for _, row in mistakes[:_MAX_MISTAKES]])
 
-  Writes the official files. With SQuAD v2.0, an answer is empty where the averaged null odds are above 0.
+
+def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
+  """Averages the predictions of several runs of one version of SQuAD, and writes the averages as official files.
+
+  With SQuAD v2.0, an answer is empty if the averaged null odds are above 0.
+
+  Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """
   del task_settings
   for split, flag in ((_DEV, "--do_eval"), ("", "--do_predict")):
-    name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
-    check_predictions_exist(run_dirs, name, flag)
+    file_name = os.path.basename(squad_predictions.paths("", split)["nbest_predictions"])
+    check_predictions_exist(run_dirs, file_name, flag)
   splits = [split for split in (_DEV, "") if _has_predictions(run_dirs[0], split)]
   if not splits:
     raise UserError(f"--inputs: {run_dirs[0]} has no predictions: run it with --do_eval or --do_predict")

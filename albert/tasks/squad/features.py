@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,29 +18,39 @@ from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
 
-# L tokens of a window, P of a paragraph, W windows of a question.
+# L tokens of a window, P tokens of a paragraph, W windows of a question.
 
-# Labels of an example, which is one window: positions of the first and last token of the answer in the window. A window
-# without the answer has position 0, that of [CLS].
+# The labels of an example. An example is one window. Its first two labels are the positions of the first and the last
+# token of the answer in the window; both are 0, the position of [CLS], if the window does not contain the answer.
 START_POSITIONS = "start_positions"
 END_POSITIONS = "end_positions"
 # 1 for a window that does not contain the answer.
 IS_IMPOSSIBLE = "is_impossible"
 # The question's index among all questions of the split.
 QUESTION_INDEX = "question_index"
-# Token features: 1 where no answer may start or end (the question, [SEP]); the start and end of the token in the
-# paragraph, in characters (0 outside of it); 1 in the window that has the most context around the token.
+# Token features. The first one is 1 for tokens at which no answer may start or end: those of the question, and [SEP].
 P_MASK = "p_mask"
+# The start and the end of the token in the paragraph, in characters; 0 for tokens outside the paragraph.
 CHAR_STARTS = "char_starts"
 CHAR_ENDS = "char_ends"
+# 1 in the window that has the most context around the token, 0 in other windows that contain the token.
 IS_MAX_CONTEXT = "is_max_context"
-# A block is int32 [5, number of tokens]: the ids, then these token features.
-_TOKEN_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
+
+# A block holds some successive tokens of a window, int32 [5, tokens]: a row of ids, and a row for each token feature.
+_FEATURE_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
+
+
+class _WindowLabels(NamedTuple):
+  """The labels of a window, see START_POSITIONS, END_POSITIONS and IS_IMPOSSIBLE above."""
+
+  start_position: int
+  end_position: int
+  is_impossible: int
 
 
 @dataclasses.dataclass(frozen=True)
 class SquadFeaturizer:
-  """Tokenizes a chunk of questions. Each window is an example. It can be pickled.
+  """Tokenizes a chunk of questions. Each window becomes an example. The featurizer can be pickled.
 
   Attributes:
     tokenizer_config: settings of the tokenizer.
@@ -54,27 +65,25 @@ class SquadFeaturizer:
   doc_stride: int
 
   def __call__(self, questions: Sequence[SquadQuestion]) -> TokenizedExamples:
-    """Makes the windows of all questions, in order. Labels mark the first answer of each question."""
+    """Makes the windows of all questions, in order. The labels mark the first answer of each question."""
     tokenizer = load_tokenizer(self.tokenizer_config, OffsetTokenizer)
-    question_ids = tokenizer.encode_batch(question.text for question in questions)
-    blocks: list[np.ndarray] = []
-    lengths: list[int] = []
-    labels: list[tuple[int, int, int, int]] = []
-    remaining_ids = iter(question_ids)
+    remaining_question_ids = iter(tokenizer.encode_batch(question.text for question in questions))
+    windows: list[np.ndarray] = []
+    labels: list[_WindowLabels] = []
+    question_indices: list[int] = []
     # Questions about the same paragraph follow each other, so each paragraph is tokenized once.
     for paragraph, group in itertools.groupby(questions, key=lambda question: question.paragraph):
       tokens = tokenizer.encode_with_offsets(paragraph.context)
       for question in group:
-        query = next(remaining_ids)[: self.max_query_length]
+        query = next(remaining_question_ids)[: self.max_query_length]
         answer = answer_tokens(tokens, question.answers[0]) if question.answers else None
         question_block = _make_question_block(query)
         offset = question_block.shape[1]  # number of tokens before the paragraph
         for start, part in self._cut_paragraph(tokens, len(query)):
-          size = part.shape[1]
-          blocks += (question_block, part, _SEP_BLOCK)
-          lengths.append(offset + size + 1)
-          labels.append((*_window_labels(answer, start, size, offset), question.index))
-    return _make_examples(blocks, lengths, labels)
+          windows.append(np.concatenate([question_block, part, _SEP_BLOCK], axis=1))
+          labels.append(_window_labels(answer, start, part.shape[1], offset))
+          question_indices.append(question.index)
+    return _make_examples(windows, labels, question_indices)
 
   def _cut_paragraph(self, tokens: TokensWithOffsets, query_length: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields the part of the paragraph in each window of a question.
@@ -82,29 +91,30 @@ class SquadFeaturizer:
     Args:
       tokens: the tokens of the paragraph.
       query_length: tokens of the question.
-    Yields: the index of the part's first token in the paragraph, and a block (see _TOKEN_ROWS), int32 [5, L].
+    Yields: the index of the part's first token in the paragraph, and the block of the part (see _FEATURE_ROWS).
     """
     num_tokens = len(tokens.ids)
-    room = self.max_seq_length - query_length - 3
+    room = self.max_seq_length - query_length - 3  # [CLS] and two [SEP]
     starts = window_starts(num_tokens, room, self.doc_stride)
-    rows = np.stack([tokens.ids, np.zeros(num_tokens, np.int32), tokens.starts, tokens.ends, np.ones_like(tokens.ids)])
+    p_mask, is_max_context = np.zeros(num_tokens, np.int32), np.ones_like(tokens.ids)
+    paragraph_block = np.stack([tokens.ids, p_mask, tokens.starts, tokens.ends, is_max_context])
     if len(starts) == 1:
-      yield 0, rows
+      yield 0, paragraph_block
       return
-    best = max_context_windows(num_tokens, starts, room)
-    for index, start in enumerate(starts):
-      part = rows[:, start : start + room].copy()
-      part[4] = best[start : start + room] == index
+    best_windows = max_context_windows(num_tokens, starts, room)
+    for window, start in enumerate(starts):
+      part = paragraph_block[:, start : start + room].copy()
+      part[-1] = best_windows[start : start + room] == window
       yield start, part
 
 
 def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
-  """Returns the index of the first token of each window, such that the windows contain every token.
+  """Returns the index of the first token of each window. Every token is in at least one window.
 
   Args:
     num_tokens: tokens of the paragraph.
     room: maximum tokens of the paragraph in one window.
-    doc_stride: tokens between the starts of two successive windows, if it is less than `room`.
+    doc_stride: tokens between the starts of two successive windows. If it is larger than `room`, that is `room`.
   """
   step = min(room, doc_stride)
   return [0, *range(step, num_tokens - room + step, step)] if num_tokens > room else [0]
@@ -121,12 +131,13 @@ def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np
     room: maximum tokens of the paragraph in one window.
   Returns: the index of the window for each token, int [P].
   """
-  begins = np.array(starts)[:, None]
-  sizes = np.minimum(num_tokens - begins, room)
-  before = np.arange(num_tokens) - begins  # [W, P]
-  after = sizes - 1 - before
-  scores = np.minimum(before, after) + 0.01 * sizes
-  return np.argmax(np.where((before >= 0) & (after >= 0), scores, -1.0), axis=0)
+  first_tokens = np.array(starts)[:, None]  # [W, 1]
+  sizes = np.minimum(num_tokens - first_tokens, room)  # [W, 1]
+  tokens_before = np.arange(num_tokens) - first_tokens  # [W, P]
+  tokens_after = sizes - 1 - tokens_before  # [W, P]
+  contexts = np.minimum(tokens_before, tokens_after) + 0.01 * sizes
+  is_in_window = (tokens_before >= 0) & (tokens_after >= 0)
+  return np.argmax(np.where(is_in_window, contexts, -1.0), axis=0)
 
 
 def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, int] | None:
@@ -135,8 +146,8 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
   Args:
     tokens: the tokens of the paragraph.
     answer: the answer.
-  Returns: the indices of the first and last token that overlap with the answer. If no token overlaps with it, both are
-    the index of the next token. None if the paragraph has no tokens.
+  Returns: the indices of the first and the last token that overlap with the answer. If no token overlaps with it, both
+    are the index of the next token, or of the last one. None if the paragraph has no tokens.
   """
   if not len(tokens.ids):
     return None
@@ -146,8 +157,8 @@ def answer_tokens(tokens: TokensWithOffsets, answer: SquadAnswer) -> tuple[int, 
   return first, max(first, last)
 
 
-def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> tuple[int, int, int]:
-  """Returns start_positions, end_positions and is_impossible of a window.
+def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset: int) -> _WindowLabels:
+  """Returns the labels of a window.
 
   Args:
     answer: the first and the last token of the answer in the paragraph; None if there is no answer.
@@ -156,8 +167,9 @@ def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset
     offset: number of tokens in the window before the paragraph.
   """
   if answer is None or answer[0] < start or answer[1] >= start + size:
-    return 0, 0, 1
-  return answer[0] - start + offset, answer[1] - start + offset, 0
+    return _WindowLabels(0, 0, is_impossible=1)
+  first, last = answer
+  return _WindowLabels(first - start + offset, last - start + offset, is_impossible=0)
 
 
 def _make_question_block(query: list[int]) -> np.ndarray:
@@ -173,21 +185,29 @@ _SEP_BLOCK = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
 
 
 def _make_examples(
-  blocks: list[np.ndarray], lengths: list[int], labels: list[tuple[int, int, int, int]]
+  windows: list[np.ndarray], labels: list[_WindowLabels], question_indices: list[int]
 ) -> TokenizedExamples:
-  rows = np.concatenate(blocks, axis=1)
-  columns = np.array(labels, np.int32).T
+  """Makes an example of the block, the labels and the question's index of each window."""
+  ids, *token_features = np.concatenate(windows, axis=1)
+  start_positions, end_positions, is_impossible = np.array(labels, np.int32).T
   return TokenizedExamples(
-    np.ascontiguousarray(rows[0]),
-    np.array(lengths, np.int32),
-    np.ones(len(lengths), np.int32),
-    dict(zip((START_POSITIONS, END_POSITIONS, IS_IMPOSSIBLE, QUESTION_INDEX), columns, strict=True)),
-    {name: np.ascontiguousarray(row) for name, row in zip(_TOKEN_ROWS, rows[1:], strict=True)},
+    input_ids=np.ascontiguousarray(ids),
+    sequence_lengths=np.array([window.shape[1] for window in windows], np.int32),
+    sequence_counts=np.ones(len(windows), np.int32),
+    labels={
+      START_POSITIONS: start_positions,
+      END_POSITIONS: end_positions,
+      IS_IMPOSSIBLE: is_impossible,
+      QUESTION_INDEX: np.array(question_indices, np.int32),
+    },
+    token_features={
+      name: np.ascontiguousarray(values) for name, values in zip(_FEATURE_ROWS, token_features, strict=True)
+    },
   )
 
 
 def gold_texts(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> dict[int, str]:
-  """Returns the text that the labels of each question mark.
+  """Returns the text between the labels of each question, which is the answer that training sees.
 
   Args:
     questions: all questions of the split.

@@ -25,12 +25,13 @@ from albert.tasks.squad.features import CHAR_ENDS, CHAR_STARTS, IS_MAX_CONTEXT, 
 
 # Output name -> [N, ...]: the model's outputs for all windows, in order.
 WindowOutputs = Mapping[str, np.ndarray]
-# Index of a question -> its candidate answers.
+# Index of a question -> the spans that may be its answer.
 CandidateLists = dict[int, list["CandidateSpan"]]
+# An answer in nbest_predictions.json: its text, its probability, and the scores of its start and end.
 NbestEntry = dict[str, Any]
 
-# Several spans may have the same text. For n answers with different texts, this number times n spans are kept per
-# window, which almost always suffices.
+# To find n answers with different texts, _SPANS_PER_TEXT * n spans are kept for each window, because several spans may
+# have the same text. That almost always suffices.
 _SPANS_PER_TEXT = 4
 TEXT, PROBABILITY = "text", "probability"
 
@@ -40,7 +41,7 @@ class CandidateSpan(NamedTuple):
 
   Attributes:
     char_start: offset of its first character in the paragraph.
-    char_end: offset after its last character.
+    char_end: offset of the character after its last one.
     start_score: score of its first token as the start.
     end_score: score of its last token as the end.
   """
@@ -51,8 +52,8 @@ class CandidateSpan(NamedTuple):
   end_score: float
 
 
-class _NbestEntry(msgspec.Struct):
-  """The fields that are checked when an n-best file is read."""
+class _CheckedEntry(msgspec.Struct):
+  """The keys of an NbestEntry that are checked when a file is read."""
 
   text: str
   probability: float
@@ -63,8 +64,8 @@ class SquadPredictions:
   """The answers of a model.
 
   Attributes:
-    nbest: question id -> the best answers, best first. An entry has text, probability (the softmax over the entries)
-      and the scores of start and end. All texts of a question differ. A question without any candidate has no entries.
+    nbest: question id -> the best answers, best first. Their texts are different, and the probabilities of all answers
+      to a question add up to 1. A question without candidates has no answers.
     null_odds: question id -> log odds that the question is unanswerable; None for SQuAD v1.1.
   """
 
@@ -95,15 +96,20 @@ class _Window(NamedTuple):
 
 
 def _windows(outputs: WindowOutputs, examples: TokenizedExamples) -> Iterator[_Window]:
+  """Yields the windows that have outputs."""
   for row, window in enumerate(outputs[EXAMPLE_INDEX]):
     tokens = slice(examples.token_offsets[window], examples.token_offsets[window + 1])
     features = {name: values[tokens] for name, values in examples.token_features.items()}
     is_paragraph = features[P_MASK] == 0
     # [CLS] is not in the paragraph. Its p_mask is 0 because the labels of windows without an answer point to it.
     is_paragraph[0] = False
-    question = int(examples.labels[QUESTION_INDEX][window])
     yield _Window(
-      row, question, is_paragraph, features[IS_MAX_CONTEXT] == 1, features[CHAR_STARTS], features[CHAR_ENDS]
+      row=row,
+      question=int(examples.labels[QUESTION_INDEX][window]),
+      is_paragraph=is_paragraph,
+      has_max_context=features[IS_MAX_CONTEXT] == 1,
+      char_starts=features[CHAR_STARTS],
+      char_ends=features[CHAR_ENDS],
     )
 
 
@@ -112,7 +118,7 @@ def candidates_v1(
 ) -> CandidateLists:
   """Finds the best spans of each question (SQuAD v1.1).
 
-  A span may start only at a token that has the most context in this window.
+  A span may start only at a token for which its window is the one with the most context.
 
   Args:
     outputs: start_logits and end_logits, [N, S].
@@ -127,17 +133,18 @@ def candidates_v1(
     positions = np.flatnonzero(window.is_paragraph)
     if not len(positions):
       continue
-    first, size = positions[0], len(positions)  # the tokens of the paragraph are contiguous
-    tokens = slice(first, first + size)
+    # The tokens of the paragraph are contiguous. Below, starts and ends are counted from the first one.
+    first, num_tokens = positions[0], len(positions)
+    tokens = slice(first, first + num_tokens)
     start_scores = np.where(window.has_max_context[tokens], outputs["start_logits"][window.row, tokens], -np.inf)
     end_scores = np.append(outputs["end_logits"][window.row, tokens], np.full(max_answer_length - 1, -np.inf))
-    # Row s has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
+    # end_scores_by_start[s] has the scores of the ends s, s + 1, ..., s + max_answer_length - 1.
     end_scores_by_start = np.lib.stride_tricks.sliding_window_view(end_scores, max_answer_length)
-    span_scores = (start_scores[:, None] + end_scores_by_start).ravel()
-    for span in _largest(span_scores, num_spans):
-      if np.isfinite(span_scores[span]):
-        start, distance = divmod(int(span), max_answer_length)
-        end = start + distance
+    span_scores = start_scores[:, None] + end_scores_by_start  # [num_tokens, max_answer_length]
+    best_spans = _largest(span_scores.ravel(), num_spans)
+    for start, distance in zip(*np.unravel_index(best_spans, span_scores.shape), strict=True):
+      end = start + distance
+      if np.isfinite(span_scores[start, distance]):
         spans.append(_make_candidate(window, first + start, first + end, start_scores[start], end_scores[end]))
   return candidates
 
@@ -154,13 +161,16 @@ def candidates_v2(outputs: WindowOutputs, examples: TokenizedExamples, *, max_an
   candidates: CandidateLists = {}
   for window in _windows(outputs, examples):
     spans = candidates.setdefault(window.question, [])
-    starts = outputs["start_positions"][window.row]
-    ends = outputs["end_positions"][window.row]
-    last = len(window.is_paragraph) - 1  # outputs of short windows are padded
-    is_start = (starts <= last) & (window.is_paragraph & window.has_max_context)[np.minimum(starts, last)]
-    is_end = (ends <= last) & window.is_paragraph[np.minimum(ends, last)]
+    starts = outputs["start_positions"][window.row]  # [K]
+    ends = outputs["end_positions"][window.row]  # [K, M]
+    # A position may be greater than the last one of the window, because outputs of short windows are padded.
+    last = len(window.is_paragraph) - 1
+    may_start = window.is_paragraph & window.has_max_context
+    is_valid_start = (starts <= last) & may_start[np.minimum(starts, last)]
+    is_valid_end = (ends <= last) & window.is_paragraph[np.minimum(ends, last)]
     lengths = ends - starts[:, None] + 1
-    for k, m in np.argwhere(is_start[:, None] & is_end & (lengths >= 1) & (lengths <= max_answer_length)):
+    is_valid_length = (lengths >= 1) & (lengths <= max_answer_length)
+    for k, m in np.argwhere(is_valid_start[:, None] & is_valid_end & is_valid_length):
       scores = outputs["start_log_probs"][window.row, k], outputs["end_log_probs"][window.row, k, m]
       spans.append(_make_candidate(window, starts[k], ends[k, m], *scores))
   return candidates
@@ -178,8 +188,8 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 def lowest_null_logits(outputs: WindowOutputs, examples: TokenizedExamples) -> dict[int, float]:
   """Finds the lowest null logit among the windows of each question.
 
-  The null logit of a window is low if the window seems to hold an answer. A question counts as answerable if any one of
-  its windows seems to hold an answer.
+  The null logit of a window is high if the window seems to hold no answer. The lowest one counts, because a question is
+  answerable if any of its windows holds an answer.
 
   Args:
     outputs: null_logits, [N].
@@ -201,12 +211,14 @@ def predictions_v1(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Finds the answers of SQuAD v1.1 (see candidates_v1 for the arguments).
+  """Finds the answers of SQuAD v1.1.
 
   Args:
     questions: all questions of the split.
+    outputs, examples, max_answer_length: see candidates_v1.
     n_best_size: maximum answers of a question.
-  Returns: answers for the questions that have windows in `outputs`. Entries have start_logit and end_logit.
+  Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_logit and
+    end_logit.
   """
   num_spans = _SPANS_PER_TEXT * n_best_size
   candidates = candidates_v1(outputs, examples, num_spans=num_spans, max_answer_length=max_answer_length)
@@ -221,42 +233,57 @@ def predictions_v2(
   n_best_size: int,
   max_answer_length: int,
 ) -> SquadPredictions:
-  """Finds the answers of SQuAD v2.0 (see candidates_v2 for the arguments).
+  """Finds the answers of SQuAD v2.0.
 
   Args:
     questions: all questions of the split.
+    outputs, examples, max_answer_length: see candidates_v2.
     n_best_size: maximum answers of a question.
-  Returns: answers for the questions that have windows in `outputs`. Entries have start_log_prob and end_log_prob.
+  Returns: answers to the questions that have windows in `outputs`. The scores of an answer are start_log_prob and
+    end_log_prob.
   """
   candidates = candidates_v2(outputs, examples, max_answer_length=max_answer_length)
-  lowest = lowest_null_logits(outputs, examples)
-  null_odds = {questions[index].id: lowest[index] for index in sorted(lowest)}
+  null_logits = lowest_null_logits(outputs, examples)
+  null_odds = {questions[index].id: null_logits[index] for index in sorted(null_logits)}
   return SquadPredictions(_rank_answers(questions, candidates, n_best_size, "log_prob"), null_odds)
 
 
 def _rank_answers(
-  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, score_kind: str
+  questions: Sequence[SquadQuestion], candidates: CandidateLists, n_best_size: int, score_name: str
 ) -> dict[str, list[NbestEntry]]:
-  """Question id -> its best answers with different texts, best first. `score_kind` becomes part of the scores' keys."""
+  """Makes the n-best lists of the questions that have candidates: the best spans with different texts, best first.
+
+  Args:
+    questions: all questions of the split.
+    candidates: the spans.
+    n_best_size: maximum answers of a question.
+    score_name: the scores of an answer are called start_NAME and end_NAME.
+  Returns: question id -> its answers.
+  """
   nbest = {}
   for index in sorted(candidates):
     question = questions[index]
-    entries: list[NbestEntry] = []
-    texts: set[str] = set()
-    for candidate in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
-      text = question.paragraph.context[candidate.char_start : candidate.char_end]
-      if text and text not in texts:
-        texts.add(text)
-        scores = {f"start_{score_kind}": candidate.start_score, f"end_{score_kind}": candidate.end_score}
-        entries.append({TEXT: text, PROBABILITY: candidate.start_score + candidate.end_score} | scores)
-      if len(entries) == n_best_size:
+    best_spans: dict[str, CandidateSpan] = {}  # text -> its best span
+    for span in sorted(candidates[index], key=lambda span: -(span.start_score + span.end_score)):
+      text = question.paragraph.context[span.char_start : span.char_end]
+      if text and text not in best_spans:
+        best_spans[text] = span
+      if len(best_spans) == n_best_size:
         break
-    if entries:
-      probabilities = softmax(np.array([entry[PROBABILITY] for entry in entries])).tolist()
-      for entry, probability in zip(entries, probabilities, strict=True):
-        entry[PROBABILITY] = probability
-    nbest[question.id] = entries
+    nbest[question.id] = _make_entries(best_spans, score_name)
   return nbest
+
+
+def _make_entries(spans: Mapping[str, CandidateSpan], score_name: str) -> list[NbestEntry]:
+  """Converts the spans of a question, by their texts, to entries. The probability is the softmax over the spans."""
+  if not spans:
+    return []
+  probabilities = softmax(np.array([span.start_score + span.end_score for span in spans.values()])).tolist()
+  entries: list[NbestEntry] = []
+  for (text, span), probability in zip(spans.items(), probabilities, strict=True):
+    scores = {f"start_{score_name}": span.start_score, f"end_{score_name}": span.end_score}
+    entries.append({TEXT: text, PROBABILITY: probability, **scores})
+  return entries
 
 
 def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions:
@@ -264,11 +291,29 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
 
   Args:
     members: the answers of two or more models to the same questions.
-  Returns: the mean of the probabilities of each answer, and of the null odds. An answer that is not among the n best of
-    a model has probability 0 there. Entries have text and probability.
+  Returns: the answers of all models with the mean of their probabilities, and the mean null odds. An answer that is not
+    among the n best of a model counts with probability 0 there. Answers have no scores.
   Raises:
     UserError: the members answer different questions, or different versions of SQuAD.
   """
+  _check_same_questions(members)
+  nbest: dict[str, list[NbestEntry]] = {}
+  for question in members[0].nbest:
+    sums: dict[str, float] = {}  # text -> sum of its probabilities
+    for member in members:
+      for entry in member.nbest[question]:
+        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
+    best_first = sorted(sums.items(), key=lambda item: -item[1])
+    nbest[question] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best_first]
+  all_odds = [member.null_odds for member in members if member.null_odds is not None]
+  if not all_odds:
+    return SquadPredictions(nbest)
+  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
+  return SquadPredictions(nbest, mean_odds)
+
+
+def _check_same_questions(members: Sequence[SquadPredictions]) -> None:
+  """Raises UserError if models answer different questions, or different versions of SQuAD."""
   first = members[0]
   for number, member in enumerate(members[1:], start=2):
     differing_ids = first.nbest.keys() ^ member.nbest.keys()
@@ -282,19 +327,6 @@ def average_predictions(members: Sequence[SquadPredictions]) -> SquadPredictions
         f"members 1 and {number} of the ensemble are for different SQuAD versions (v1.1 and v2.0): all members must be "
         "for the same version"
       )
-  nbest: dict[str, list[NbestEntry]] = {}
-  for question in first.nbest:
-    sums: dict[str, float] = {}
-    for member in members:
-      for entry in member.nbest[question]:
-        sums[entry[TEXT]] = sums.get(entry[TEXT], 0.0) + entry[PROBABILITY]
-    best = sorted(sums.items(), key=lambda item: -item[1])
-    nbest[question] = [{TEXT: text, PROBABILITY: total / len(members)} for text, total in best]
-  all_odds = [member.null_odds for member in members if member.null_odds is not None]
-  if not all_odds:
-    return SquadPredictions(nbest)
-  mean_odds = {question: sum(odds[question] for odds in all_odds) / len(all_odds) for question in all_odds[0]}
-  return SquadPredictions(nbest, mean_odds)
 
 
 def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, str]:
@@ -303,15 +335,18 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
   Args:
     directory: the directory of the files.
     split: the split, which becomes a suffix of the file names; "" for no suffix.
-    predictions_file: path of the predictions file; if it is given, directory and split are ignored, and the other files
-      are nbest_NAME and null_odds_NAME in the same directory, where NAME is the name of the predictions file.
+    predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and the
+      names start with nbest_ and null_odds_.
   Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
   if predictions_file:
-    nbest, null_odds = (companion_path(predictions_file, kind) for kind in ("nbest", "null_odds"))
-    return {"predictions": predictions_file, "nbest_predictions": nbest, "null_odds": null_odds}
-  end = f"_{split}.json" if split else ".json"
-  return {kind: files.join(directory, kind + end) for kind in ("predictions", "nbest_predictions", "null_odds")}
+    return {
+      "predictions": predictions_file,
+      "nbest_predictions": companion_path(predictions_file, "nbest"),
+      "null_odds": companion_path(predictions_file, "null_odds"),
+    }
+  suffix = f"_{split}.json" if split else ".json"
+  return {name: files.join(directory, name + suffix) for name in ("predictions", "nbest_predictions", "null_odds")}
 
 
 def write(
@@ -327,16 +362,16 @@ def write(
     predictions_file: see `paths`.
   Returns: the paths of the files.
   """
-  path = paths(directory, split, predictions_file)
-  contents: list[tuple[str, dict[str, Any]]] = [
-    (path["predictions"], predictions.answers(null_threshold)),
-    (path["nbest_predictions"], predictions.nbest),
-  ]
+  path_of = paths(directory, split, predictions_file)
+  contents: dict[str, dict[str, Any]] = {
+    path_of["predictions"]: predictions.answers(null_threshold),
+    path_of["nbest_predictions"]: predictions.nbest,
+  }
   if predictions.null_odds is not None:
-    contents.append((path["null_odds"], predictions.null_odds))
-  for name, content in contents:
-    files.write_json(name, content)
-  return [name for name, _ in contents]
+    contents[path_of["null_odds"]] = predictions.null_odds
+  for path, content in contents.items():
+    files.write_json(path, content)
+  return list(contents)
 
 
 def read(directory: str, split: str) -> SquadPredictions:
@@ -348,13 +383,14 @@ def read(directory: str, split: str) -> SquadPredictions:
   Raises:
     UserError: a file does not exist or is damaged.
   """
-  path = paths(directory, split)
+  path_of = paths(directory, split)
+  nbest_path, odds_path = path_of["nbest_predictions"], path_of["null_odds"]
   remedy = "predict again"
-  nbest = files.read_json(path["nbest_predictions"], remedy=remedy)
-  json_values.convert(path["nbest_predictions"], nbest, dict[str, list[_NbestEntry]], remedy)
+  nbest = files.read_json(nbest_path, remedy=remedy)
+  json_values.convert(nbest_path, nbest, dict[str, list[_CheckedEntry]], remedy)
   null_odds = None
-  if files.exists(path["null_odds"]):
-    null_odds = files.read_json(path["null_odds"], dict[str, float], remedy)
+  if files.exists(odds_path):
+    null_odds = files.read_json(odds_path, dict[str, float], remedy)
     if null_odds.keys() != nbest.keys():
-      raise UserError(f"{path['null_odds']}: does not hold the same questions as {path['nbest_predictions']}: {remedy}")
+      raise UserError(f"{odds_path}: does not hold the same questions as {nbest_path}: {remedy}")
   return SquadPredictions(nbest, null_odds)

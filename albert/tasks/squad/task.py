@@ -21,12 +21,13 @@ from albert.io import files
 from albert.io.globs import expand_globs
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.answers import SpanAnswer
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_mean
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
 from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
 from albert.tasks.question_definitions import flat_squad
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
 from albert.tasks.squad.data import SquadConfig, SquadQuestion, read_questions
+from albert.tasks.squad.evaluation import UnalignedAnswer
 from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, START_POSITIONS, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
 from albert.weights.names import heads
@@ -34,14 +35,14 @@ from albert.weights.names import heads
 # B windows in a batch, S tokens of a window.
 
 SPAN_LOSS, ANSWERABILITY_LOSS = "span_loss", "answerability_loss"
-# Part of the key of cached features. Raise it when OffsetTokenizer gives other positions for the same text.
+# Part of the cache key of the tokenized windows. Increase it if OffsetTokenizer changes the positions that it finds.
 _POSITIONS_VERSION = 2
-# Maximum number of answers that the warning names. A file lists all of them.
+# Maximum number of unaligned answers that the warning names. A file lists all of them.
 _MAX_NAMED_ANSWERS = 3
 
 
 class SquadTask(FinetuningTask):
-  """The base class of both versions: files, windows, scores and written files. An example is one window."""
+  """The base class for SQuAD v1.1 and v2.0. An example is one window of a paragraph with a question."""
 
   name = "squad"
   best_metric = "f1"
@@ -56,7 +57,7 @@ class SquadTask(FinetuningTask):
     names = {name for head in heads(model_config).values() for name in head.shapes}
     self.ignored_weights = sorted(name for name in names if not name.startswith(tuple(self.head_weights)))
     self._baselines: dict[str, float] | None = None
-    # The outputs of the last call of `predictions` and its result, which metrics and files both need.
+    # The argument and the result of the last call of `predictions`, so that metrics and files share one computation.
     self._latest: tuple[DatasetOutputs, SquadPredictions] | None = None
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -99,7 +100,7 @@ class SquadTask(FinetuningTask):
     )
 
   def examples(self, split: str) -> TokenizedExamples:
-    """Returns the windows of a split. The first call prints a warning about answers that the labels do not match."""
+    """Returns the windows of a split. The first call warns of answers that differ from what the labels mark."""
     is_new = split not in self._examples
     examples = super().examples(split)
     if is_new and split != TEST:
@@ -107,7 +108,7 @@ class SquadTask(FinetuningTask):
     return examples
 
   def _warn_of_unaligned_answers(self, split: str, examples: TokenizedExamples) -> None:
-    """Prints a warning if labels do not match answers, and writes a list of these answers to the cache directory."""
+    """Prints a warning if answers differ from what the labels mark, and lists them in a file in the cache directory."""
     questions = self.cached_raw_examples(split)
     unaligned = squad_evaluation.find_unaligned_answers(questions, examples)
     if not unaligned:
@@ -116,22 +117,29 @@ class SquadTask(FinetuningTask):
       f"{question.id} {question.answers[0].text!r}" + (f" as {text!r}" if text else "")
       for question, text in unaligned[:_MAX_NAMED_ANSWERS]
     ]
-    note = ""
-    if self.config.cache_dir:
-      path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
-      try:
-        files.makedirs(self.config.cache_dir)
-        squad_evaluation.write_unaligned(path, unaligned)
-        note = f"; all of them are in {path}"
-      except (OSError, UserError) as error:
-        note = f"; the list of them could not be written ({error})"
-    too_long = sum(text is None for _, text in unaligned)
+    if len(unaligned) > len(named):
+      named.append("...")
+    num_answers = sum(bool(question.answers) for question in questions)
+    num_too_long = sum(answer.label_text is None for answer in unaligned)
+    note = self._write_unaligned(split, unaligned)
     print(
-      f"warning: {len(unaligned)} of {sum(bool(q.answers) for q in questions)} answers ({split}) are not whole tokens "
-      f"of a window: {len(unaligned) - too_long} are learned as the tokens they touch, {too_long} are longer than a "
-      f"window and not learned: {', '.join(named)}{', ...' if len(unaligned) > len(named) else ''}{note}",
+      f"warning: {len(unaligned)} of {num_answers} answers ({split}) are not whole tokens of a window: "
+      f"{len(unaligned) - num_too_long} are learned as the tokens they touch, {num_too_long} are longer than a window "
+      f"and not learned: {', '.join(named)}{note}",
       file=sys.stderr,
     )
+
+  def _write_unaligned(self, split: str, unaligned: Sequence[UnalignedAnswer]) -> str:
+    """Writes unaligned answers to a file in the cache directory. Returns the end of the warning, which names it."""
+    if not self.config.cache_dir:
+      return ""
+    path = files.join(self.config.cache_dir, f"unaligned_{split}.tsv")
+    try:
+      files.makedirs(self.config.cache_dir)
+      squad_evaluation.write_unaligned(path, unaligned)
+    except (OSError, UserError) as error:
+      return f"; the list of them could not be written ({error})"
+    return f"; all of them are in {path}"
 
   def build_model(self) -> keras.Model:
     """Makes a SquadV1Model or a SquadV2Model."""
@@ -192,16 +200,20 @@ class SquadTask(FinetuningTask):
     del model
     predictions = self.predictions(TEST, run_model(self.data(TEST)))
     texts = predictions.answers(self.config.null_score_diff_threshold)
-    odds = predictions.null_odds or {}
-    return [
-      SpanAnswer(texts[id_], entries[0]["probability"] if entries else 0.0, entries, odds.get(id_))
-      for id_, entries in ((question.id, predictions.nbest[question.id]) for question in self.cached_raw_examples(TEST))
-    ]
+    null_odds = predictions.null_odds or {}
+    answers: list[Any] = []
+    for question in self.cached_raw_examples(TEST):
+      candidates = predictions.nbest[question.id]
+      probability = candidates[0]["probability"] if candidates else 0.0
+      answers.append(SpanAnswer(texts[question.id], probability, candidates, null_odds.get(question.id)))
+    return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the paths of predictions.json, nbest_predictions.json and, for v2.0, null_odds.json."""
     paths = squad_predictions.paths(directory, "", predictions_file)
-    return [path for kind, path in paths.items() if kind != "null_odds" or self.config.version_2_with_negative]
+    if not self.config.version_2_with_negative:
+      del paths["null_odds"]
+    return list(paths.values())
 
   def predict(
     self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
@@ -219,7 +231,7 @@ def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 class SquadV1Task(SquadTask):
-  """SQuAD v1.1: every question has an answer. In a window without it, the labels point at [CLS]."""
+  """SQuAD v1.1: every question has an answer. The labels of a window that does not contain it point at [CLS]."""
 
   head_weights: ClassVar[Sequence[str]] = ("cls/squad/",)
 
@@ -236,7 +248,7 @@ class SquadV1Task(SquadTask):
     spans = model(batch, training=training, seed=seed)
     losses = (_cross_entropy(spans.start, batch[START_POSITIONS]) + _cross_entropy(spans.end, batch[END_POSITIONS])) / 2
     return ForwardResult(
-      {LOSS: weighted_mean(losses, batch[EXAMPLE_WEIGHT])}, {"start_logits": spans.start, "end_logits": spans.end}
+      {LOSS: weighted_sum(losses, batch[EXAMPLE_WEIGHT])}, {"start_logits": spans.start, "end_logits": spans.end}
     )
 
   def _predictions(
@@ -251,7 +263,7 @@ class SquadV1Task(SquadTask):
 class SquadV2Task(SquadTask):
   """SQuAD v2.0: a question may be unanswerable.
 
-  In a window without an answer, the labels point at [CLS], and a second head learns that there is no answer.
+  The labels of a window without an answer point at [CLS]. A second head learns whether a window has an answer.
   """
 
   head_weights: ClassVar[Sequence[str]] = ("start_logits/", "end_logits/", "answer_class/")
@@ -271,8 +283,8 @@ class SquadV2Task(SquadTask):
   ) -> ForwardResult:
     """Computes loss = span_loss + answerability_loss / 2.
 
-    span_loss is the mean of the cross entropies of the start, and of the end given the correct start. The outputs are
-    the beams and null_logits [B]; there are none in training.
+    span_loss is the mean of two cross entropies: of the start, and of the end given the correct start. The outputs are
+    the results of the beam search and null_logits [B]. In training there are no outputs.
     """
     config = self.config
     result = model(
@@ -296,7 +308,7 @@ class SquadV2Task(SquadTask):
     }
     outputs = {} if training else result.beams._asdict() | {"null_logits": result.null_logits}
     return ForwardResult(
-      {name: weighted_mean(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
+      {name: weighted_sum(values, batch[EXAMPLE_WEIGHT]) for name, values in losses.items()}, outputs
     )
 
   def _predictions(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from albert.errors import UserError
-from albert.tasks.glue import specs
 from albert.tasks.glue.data import TextRows, find_file, read_labels, read_rows
+from albert.tasks.glue.labels import format_labels, parse_labels
 from albert.tasks.glue.specs import SPECS, ClassifierConfig, FileFormat, canonical_name, custom_spec
 from tests.tasks.glue.archive import LABELS, edit, file_names, write_archive
 
@@ -280,10 +280,10 @@ def test_columns_of_custom_tasks_are_checked(options: dict[str, object], message
 def test_labels_as_a_flag(text: str, labels: tuple[str, ...] | None) -> None:
   if labels is None:
     with pytest.raises(UserError, match="--labels="):
-      specs.parse_labels(text)
+      parse_labels(text)
   else:
-    assert specs.parse_labels(text) == labels
-    assert specs.parse_labels(specs.format_labels(labels)) == labels
+    assert parse_labels(text) == labels
+    assert parse_labels(format_labels(labels)) == labels
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR")
