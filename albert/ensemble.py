@@ -44,8 +44,8 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
     Metric -> value; {} if none of the predictions has labels.
 
   Raises:
-    UserError: fewer than two runs, a run that is given twice, a directory that is not the output_dir of a run or is
-      the output_dir of the ensemble, runs of different tasks or on different data, or a run without predictions.
+    UserError: there are fewer than two runs; a directory is given twice, is not the output_dir of a run, or is the
+      output_dir of the ensemble; the runs have different tasks or data; or a run lacks predictions.
   """
   if len(run_dirs) < 2:
     raise UserError(f"--inputs names {len(run_dirs)} run(s): give the output_dirs of two or more, separated by commas")
@@ -53,12 +53,12 @@ def ensemble_runs(run_dirs: Sequence[str], output_dir: str) -> dict[str, float]:
   configs = [_read_config(directory) for directory in run_dirs]
   for directory, config in zip(run_dirs[1:], configs[1:], strict=True):
     _check_same_task(run_dirs[0], configs[0], directory, config)
-  task = configs[0].get("task", "")
-  entry = registry.TASKS.get(task)
-  if entry is None or entry.average_runs is None:
-    raise UserError(f"{run_dirs[0]} is a run of {task!r}, whose predictions cannot be averaged")
+  task_name = configs[0].get("task", "")
+  task = registry.TASKS.get(task_name)
+  if task is None or task.average_runs is None:
+    raise UserError(f"{run_dirs[0]} is a run of {task_name!r}, whose predictions cannot be averaged")
   files.makedirs(output_dir)
-  metrics = entry.average_runs(run_dirs, configs[0].get("data", {}), output_dir)
+  metrics = task.average_runs(run_dirs, configs[0].get("data", {}), output_dir)
   if metrics:
     files.write_json(files.join(output_dir, output_files.EVAL_RESULTS), {"runs": len(run_dirs), **metrics})
   return metrics
@@ -88,7 +88,7 @@ def _read_config(run_dir: str) -> dict[str, Any]:
 def _check_same_task(
   first_dir: str, first_config: dict[str, Any], other_dir: str, other_config: dict[str, Any]
 ) -> None:
-  """Raises UserError if two runs, given by their directories and configs, have different tasks or labels."""
+  """Raises UserError if two runs have different tasks or labels."""
   settings = [("task", first_config.get("task"), other_config.get("task"))]
   first_data, other_data = first_config.get("data", {}), other_config.get("data", {})
   settings += [(key, first_data.get(key), other_data.get(key)) for key in _SHARED_SETTINGS]
@@ -100,7 +100,7 @@ def _check_same_task(
 
 
 def _expand_inputs(inputs: str) -> list[str]:
-  """The directories that --inputs names: paths or globs, separated by commas."""
+  """Returns the directories that --inputs gives as paths or globs, separated by commas."""
   directories: list[str] = []
   for pattern in filter(None, map(str.strip, inputs.split(","))):
     matches = [pattern] if files.exists(pattern) else sorted(glob.glob(pattern))

@@ -36,16 +36,16 @@ _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
 def run_seeds(task: Task, config: RunConfig) -> None:
   """Trains, evaluates and predicts, as the config says, with each of num_runs seeds.
 
-  With num_runs > 1 each seed has its own directory, output_dir/run-SEED. The metrics of all runs, their median, mean
-  and spread, and the best run are written to output_dir/runs.json. Then the checkpoints of all runs except the best
+  With num_runs > 1 each seed has its own directory, output_dir/run-SEED. output_dir/runs.json gets the metrics of all
+  runs, their median, mean and spread, and the name of the best run. Then the checkpoints of all runs except the best
   are deleted. A run that has already finished is not repeated.
 
   Args:
     task: the task of all runs.
     config: the settings. The seeds are train.seed, train.seed + 1, and so on.
   Raises:
-    UserError: the config asks for nothing, or for several runs without training and evaluating them, or a finished run
-      lacks predictions and its checkpoints are deleted. Also all errors of Estimator.
+    UserError: the config asks for nothing, or for several runs without training and evaluating them; or a finished run
+      lacks predictions, and its checkpoints are deleted. See Estimator for further errors.
   """
   if not (config.do_train or config.do_eval or config.do_predict):
     raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
@@ -74,7 +74,7 @@ def run_seeds(task: Task, config: RunConfig) -> None:
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:
-  """Checks that finished runs can make the predictions that they lack.
+  """Checks that each finished run has its predictions, or a checkpoint to make them.
 
   Raises:
     UserError: a finished run lacks predictions, and its checkpoints are deleted.
@@ -101,6 +101,7 @@ def _saved_steps(task: Task, config: RunConfig) -> list[int]:
 
 
 def _config_of_seed(config: RunConfig, seed: int) -> RunConfig:
+  """Returns the config of the run with one seed, in its own directory."""
   return dataclasses.replace(
     config,
     output_dir=files.join(config.output_dir, f"run-{seed}"),
@@ -131,11 +132,11 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   return output_files.read_results(path)
 
 
-def _common_metrics(task: Task, config: RunConfig, results: Mapping[int, Mapping[str, float]]) -> list[str]:
-  """The names of the metrics that all runs have; `step` is left out.
+def _metric_names(task: Task, config: RunConfig, results: Mapping[int, Mapping[str, float]]) -> list[str]:
+  """Returns the names of the metrics, without `step`, after checking that all runs have them.
 
   Raises:
-    UserError: a run lacks a metric of the first run, or the metric that runs are compared by.
+    UserError: a run lacks a metric of the first run, or the metric by which runs are compared.
   """
   names = [name for name in next(iter(results.values())) if name != "step"]
   for seed, result in results.items():
@@ -152,10 +153,8 @@ def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float
   Args:
     results: seed -> metrics of its evaluation.
   """
-  names = _common_metrics(task, config, results)
-  sign = 1 if task.higher_is_better else -1
-  scores = {seed: sign * result[task.best_metric] for seed, result in results.items()}
-  best_seed = max(scores, key=lambda seed: -math.inf if math.isnan(scores[seed]) else scores[seed])
+  names = _metric_names(task, config, results)
+  best_seed = _best_seed(task, results)
   best_run = f"run-{best_seed}"
   summary: dict[str, Any] = {"seeds": list(results), "best_seed": best_seed, "best_run": best_run, "metrics": {}}
   for name in names:
@@ -173,3 +172,15 @@ def _summarize(task: Task, config: RunConfig, results: dict[int, dict[str, float
   files.write_json(files.join(config.output_dir, output_files.RUNS), summary)
   print(f"best: {best_run} ({task.best_metric} {results[best_seed][task.best_metric]:.6g})", flush=True)
   return best_seed
+
+
+def _best_seed(task: Task, results: Mapping[int, Mapping[str, float]]) -> int:
+  """Returns the seed of the run with the best value of the task's best_metric. NaN is worse than any number."""
+
+  def score(seed: int) -> float:
+    value = results[seed][task.best_metric]
+    if math.isnan(value):
+      return -math.inf
+    return value if task.higher_is_better else -value
+
+  return max(results, key=score)

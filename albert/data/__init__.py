@@ -1,6 +1,6 @@
 """Datasets: shards of TFRecords for pretraining, tokenized examples in memory for fine-tuning.
 
-- schema: names, lengths and types of the features of a pretraining record.
+- schema: names, lengths, types and ranges of the features of a pretraining record.
 - manifest: manifest.json, the description of the shards that data preparation writes.
 - shards, content: which files a dataset consists of, how many examples each has, and their hashes.
 - dataset: Dataset, the interface that the training loop and the evaluator read.
@@ -8,5 +8,6 @@
 - batches: ExampleDataset, which batches tokenized examples of similar length.
 - examples, feature_cache: TokenizedExamples, and their cache on disk.
 - masking, dynamic_masking, random_streams: masked-LM targets, and the random numbers that they are drawn from.
-- tables: TSV, CSV and JSON-lines files of text.
+- pretraining_examples: masks and sentence-order pairs of single examples, for the Python API.
+- tables, rows: tables of text, in TSV, CSV and JSON-lines files or in memory.
 """

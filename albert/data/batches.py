@@ -21,7 +21,8 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 _WINDOW_BATCHES = 64
 # The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
-# Parts of seeds: one for the permutation of an epoch, one for the order of the batches of a window.
+# Random numbers of two kinds are drawn with the same seed: the permutations of epochs, and the orders of the batches in
+# windows. These numbers become part of the seed, so that the two kinds differ.
 _EPOCH_STREAM, _WINDOW_STREAM = 0, 1
 
 
@@ -40,9 +41,9 @@ class BatchPlan:
     self._lengths = lengths
     self._batch_size = batch_size
     self._seed = seed
-    # A window with more examples than an epoch would put two copies of an example into one batch.
+    # A window must not have more examples than an epoch: two copies of an example could get into one batch.
     self._window_batches = max(1, min(_WINDOW_BATCHES, len(lengths) // batch_size)) if sort_by_length else 1
-    # The permutations of the epochs that the last window was cut from, and the last window: (its number, its batches).
+    # A cache: the permutations of the epochs that the last window was cut from, and that window as (number, batches).
     self._permutations: dict[int, np.ndarray] = {}
     self._last_window: tuple[int, np.ndarray] | None = None
 
@@ -64,7 +65,7 @@ class BatchPlan:
     return sorted_indices.reshape(self._window_batches, self._batch_size)[order]
 
   def _slice_stream(self, start: int, size: int) -> np.ndarray:
-    """Returns `size` examples of the concatenated epochs, from number `start` on, int64 [size]."""
+    """Returns the examples `start` to `start + size - 1` of the concatenated epochs, int64 [size]."""
     num_examples = len(self._lengths)
     epochs = range(start // num_examples, (start + size - 1) // num_examples + 1)
     earlier_permutations, self._permutations = self._permutations, {}
@@ -89,7 +90,7 @@ class ExampleDataset(Dataset):
     name: name of the dataset, for log lines.
     token_features: names of the token features to include in batches.
     multiple_choice: whether an example consists of several sequences, such as the options of a question.
-    length: S of all batches, for devices that need fixed shapes (TPU); None for the longest sequence of each batch.
+    length: S of all batches, for devices that need fixed shapes (TPU); None to pad each batch to its longest sequence.
     content: the hashes of the files that the examples were made from.
   """
 
@@ -164,7 +165,7 @@ class ExampleDataset(Dataset):
   def _wrap_generator(
     self, generate: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int
   ) -> tf.data.Dataset:
-    """Wraps a generator of batches of `batch_size` examples in a tf.data.Dataset."""
+    """Makes a tf.data.Dataset of a generator of batches of `batch_size` examples."""
     sequence_axes = [] if self._num_sequences is None else [self._num_sequences]
     shapes: dict[str, list[int | None]] = {
       EXAMPLE_WEIGHT: [batch_size],

@@ -18,9 +18,9 @@ class FileContent:
   """The content of one file of a dataset.
 
   Attributes:
-    name: file name for messages. It may be another one when a run is resumed.
+    name: file name, for messages only. The file may have another name when the run is resumed.
     sha256: SHA-256 of the file, in hex.
-    num_examples: number of examples in the file; 0 if they are not counted by file.
+    num_examples: number of examples in the file; 0 if it is not known.
   """
 
   name: str
@@ -57,15 +57,15 @@ class DataContent:
     }
 
   def to_json(self) -> str:
-    """Returns a JSON object with one line for each file. json_values reads it back."""
+    """Returns the text of a JSON object with one line for each file."""
     rows = ",\n".join(json.dumps(dataclasses.asdict(file)) for file in self.files)
     return f'{{"files": [\n{rows}\n]}}\n'
 
   def difference(self, expected: DataContent) -> str:
-    """Describes the difference to the expected content as a phrase for an error message.
+    """Describes how this content differs from the expected one, as a phrase for an error message.
 
     Args:
-      expected: a content with another sha256.
+      expected: the content of the dataset before, which has another sha256.
     """
     actual_hashes = {file.sha256 for file in self.files}
     expected_hashes = {file.sha256 for file in expected.files}
@@ -75,16 +75,21 @@ class DataContent:
       return f"{len(missing)} of its {len(expected.files)} files missing: {_name_first(missing)}"
     if added and not missing:
       return f"{len(added)} more than its {len(expected.files)} files: {_name_first(added)}"
-    pairs = list(zip(self.files, expected.files, strict=False))
-    differing = (index for index, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256)
-    first_differing = next(differing, len(pairs) - 1)  # the last pair if only the number of examples or copies differs
-    file, expected_file = pairs[first_differing]
-    change = f"file {first_differing + 1} is {file}, it was {expected_file}"
+    change = self._first_change(expected)
     if not missing and not added:
       return f"the same files in another order: {change}"
     if len(self.files) != len(expected.files):
       return f"{len(self.files)} files instead of {len(expected.files)}: {change}"
     return f"{len(missing)} of its {len(expected.files)} files changed: {change}"
+
+  def _first_change(self, expected: DataContent) -> str:
+    """Describes the first file that is not the expected one."""
+    pairs = list(zip(self.files, expected.files, strict=False))
+    changed = [index for index, (file, expected_file) in enumerate(pairs) if file.sha256 != expected_file.sha256]
+    # No hash differs if only a number of examples or the number of copies of a file has changed.
+    index = changed[0] if changed else len(pairs) - 1
+    file, expected_file = pairs[index]
+    return f"file {index + 1} is {file}, it was {expected_file}"
 
 
 def _name_first(files: Sequence[FileContent]) -> str:

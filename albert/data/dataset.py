@@ -12,16 +12,16 @@ from albert.data.content import DataContent
 
 @dataclasses.dataclass(frozen=True)
 class InputContext:
-  """Which share of the global batches an input pipeline produces; compare `tf.distribute.InputContext`.
+  """Says which share of each global batch an input pipeline produces. It corresponds to `tf.distribute.InputContext`.
 
-  Every host runs one input pipeline, which feeds the replicas of that host.
+  Every host runs one input pipeline, for the replicas of that host.
 
   Attributes:
     host_index: index of this host, 0 <= host_index < num_hosts.
     num_hosts: number of hosts.
     num_replicas: number of replicas on all hosts together.
-    input_parts: number of parts that the shard files are divided into, a multiple of num_hosts; 0 stands for num_hosts.
-      The contents of a global batch depend on this number, but not on the number of hosts.
+    input_parts: number of parts that the shard files are divided into, a multiple of num_hosts; 0 means num_hosts. A
+      global batch depends on this number. Apart from that, it does not depend on the number of hosts.
   """
 
   host_index: int
@@ -37,10 +37,9 @@ class Dataset(abc.ABC):
 
   Attributes:
     num_examples: number of examples.
-    content: hashes of the files that the examples come from. A resumed run compares them to detect changed data. It
-      has no files if the origin of the examples is unknown.
-    needs_python: whether Python code produces the training batches. Then the input pipeline must run in this process
-      (a remote TPU worker cannot run it).
+    content: hashes of the files that the examples come from, with which a resumed run detects changed data. It has no
+      files if it is not known where the examples come from.
+    needs_python: whether Python code makes the training batches. The host of a remote TPU cannot run such a pipeline.
   """
 
   num_examples: int
@@ -73,5 +72,5 @@ class Dataset(abc.ABC):
     """
 
   def explain_failure(self) -> None:
-    """Called after reading has failed. Raises a UserError that names the damaged file and record, if it finds one."""
+    """Looks for a damaged record after reading has failed. Raises a UserError that names its file and number."""
     return

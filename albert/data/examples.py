@@ -21,7 +21,7 @@ from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"
 _LABEL, _TOKEN = "label/", "token/"  # prefixes of the names in a record
-# Number of examples in one record: few enough for small messages, many enough for fast reading.
+# Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
 _EXAMPLES_PER_RECORD = 512
 
 # Features of a batch besides those of albert.data.schema, see TokenizedExamples.padded_batch.
@@ -154,7 +154,7 @@ class TokenizedExamples:
 
   @classmethod
   def from_record(cls, record: bytes) -> TokenizedExamples:
-    """Reads the block of examples in a message that `to_records` made."""
+    """Reads the examples in a record that `to_records` made."""
     values = {
       name: array if array.dtype == np.float32 else array.astype(np.int32)
       for name, array in records.decode_example(record).items()
@@ -169,7 +169,7 @@ class TokenizedExamples:
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-  """Returns where each of some concatenated arrays starts, and where the last one ends."""
+  """Returns the index at which each of the concatenated arrays starts, then the index at which the last one ends."""
   offsets = np.zeros(len(lengths) + 1, np.int64)
   np.cumsum(lengths, out=offsets[1:])
   return offsets

@@ -1,8 +1,8 @@
 """Makes tokenized examples in parallel, and caches them in a TFRecord file.
 
-The name of the file contains a hash of all that the examples depend on. The last record of the file holds the number of
-examples and a hash of all other records, so that a damaged, truncated or empty file is detected. The examples are then
-made again.
+The name of the file contains a hash of everything that the examples depend on. The last record of the file holds the
+number of examples and a hash of all other records. They detect a damaged, truncated or empty file, and the examples are
+then made again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from albert.io import files, json_values, records
 from albert.io.progress import Progress
 from albert.io.workers import Workers
 
-# To be increased when a change of the code gives other examples for the same key.
+# Increase this number if a change of the code makes other examples for the same key.
 _FORMAT_VERSION = 2
-# The last record of a file starts with this.
+# The last record of a file starts with this text.
 _FOOTER = b"albert features "
+# Number of raw examples that a worker process gets at a time.
 _CHUNK_SIZE = 1024
-# Worker processes are started only if one process would need more time than this: starting them takes a second or two.
+# Worker processes are started only if a single one would need longer: starting them takes a second or two.
 _MAX_SECONDS_OF_ONE_PROCESS = 3.0
 
 Raw = TypeVar("Raw")
@@ -50,7 +51,7 @@ def make_examples(
     featurize: makes the TokenizedExamples of a chunk of `raw`. It must be picklable, and importing its module must not
       import TensorFlow.
     name: prefix of the name of the cache file, and name of the data in the progress line.
-    key: all that the result depends on, as JSON values: hashes of the data and the vocabulary, and settings.
+    key: everything that the result depends on, as JSON values: hashes of the data and the vocabulary, and settings.
     cache_dir: directory of the cache; empty for no cache.
     num_processes: number of worker processes; 0 for one on each core.
 
@@ -79,7 +80,7 @@ def make_examples(
 
 
 class _Footer(msgspec.Struct):
-  """The last record of a file."""
+  """The content of the last record of a file."""
 
   num_examples: int
   sha256: str
@@ -130,7 +131,7 @@ def _warn(line: str) -> None:
 def _make_in_chunks(
   raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
-  """Makes the examples of all raw examples, in worker processes if one process would need too long."""
+  """Tokenizes all raw examples, in worker processes if one process would need too long."""
   chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   examples_by_start: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:

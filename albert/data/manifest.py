@@ -78,7 +78,8 @@ class Manifest:
     num_documents: number of documents read, including the dropped ones.
     num_tokens: number of tokens of all documents. A document counts once, whatever the duplication factor.
     num_dropped_documents: number of documents with too little text for an example.
-    num_cut_documents: number of documents that were too long for one unit of work and were cut into several documents.
+    num_cut_documents: number of documents that were cut into several ones, because they were too long for one unit of
+      work.
     num_unknown_tokens: how many of num_tokens are <unk>; None in manifests of earlier versions.
     label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
     shards: the files, in the order of their numbers.
@@ -172,6 +173,6 @@ def cached_sha256(path: str, metadata: files.Stat) -> str:
 
 
 def shard_is_intact(directory: str, shard: ShardInfo) -> bool:
-  """Returns whether the file of a shard exists and has the recorded size and SHA-256."""
+  """Whether the file of a shard exists and has the recorded size and SHA-256."""
   path = files.join(directory, shard.file)
   return files.exists(path) and files.size(path) == shard.bytes and file_sha256(path) == shard.sha256

@@ -56,16 +56,16 @@ def mask_tokens(
   max_predictions: int | None = None,
   ngram: int = 3,
 ) -> MaskedSequence:
-  """Selects n-grams of whole words and masks their tokens (ALBERT, section 4.1). It changes no argument but `rng`.
+  """Selects n-grams of whole words and masks their tokens (ALBERT, section 4.1). Of the arguments, only `rng` changes.
 
-  Spans of n words are selected with p(n) proportional to 1/n until the share of masked tokens is reached. Of the
-  selected tokens 80% become [MASK], 10% a random token, and 10% stay as they are.
+  Spans of n words are selected with p(n) proportional to 1/n until enough tokens are selected. Of these, 80% become
+  [MASK], 10% a random token, and 10% stay as they are.
 
   Args:
-    ids: S ids, usually with [CLS] and [SEP], which are never masked, like <pad>.
-    tokenizer: the tokenizer of the ids; it tells where words start, and gives the random tokens.
+    ids: S ids. [CLS], [SEP] and <pad> are never masked.
+    tokenizer: the tokenizer of the ids. Its vocabulary says where words start, and which tokens may replace others.
     rng: the source of all random numbers.
-    masked_lm_prob: share of the tokens to mask, special tokens included in the count, as in the original.
+    masked_lm_prob: share of the S tokens to mask. As in the original code, special tokens count as tokens here.
     max_predictions: largest number of masked tokens; None for no limit.
     ngram: largest number of words in a span.
 
@@ -117,8 +117,8 @@ def sentence_order_pair(
 ) -> SentencePair:
   """Swaps two consecutive segments with probability 1/2 (sentence-order prediction; ALBERT, section 3.1).
 
-  While both together are too long, the longer one loses a token (the second if they are equally long), at its front or
-  its end with probability 1/2 each, as in the original. It changes no argument but `rng`.
+  While both together are too long, the longer one (the second if they are equally long) loses its first or its last
+  token, with probability 1/2 each, as in the original code. Of the arguments, only `rng` changes.
 
   Args:
     first: ids of a segment, at least one.

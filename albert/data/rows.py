@@ -1,6 +1,6 @@
-"""Tables in memory: pandas frames, NumPy arrays, lists and dicts as the rows that a file would hold.
+"""Converts tables in memory (pandas frames, NumPy arrays, lists, dicts) to Rows, which tasks read like a file.
 
-pandas is not imported: anything that has `columns` and gives a column by its name is a frame.
+pandas is not imported. Any object is taken for a frame if it has `columns` and returns a column for `data[name]`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MISSING_CLASSES = ("NAType", "NaTType")
 
 
 class _Absent:
-  """The value of a row that lacks an optional column."""
+  """The class of ABSENT, which stands in a row for an optional column that the row lacks."""
 
   def __repr__(self) -> str:
     return "(missing)"
@@ -43,11 +43,11 @@ class Rows:
   """N rows in memory. Tasks read them like a file.
 
   Attributes:
-    name: what the rows are, for messages, such as "train"; or the path of the file that they were read from.
-    columns: name of a column -> its N values: texts, numbers, bools, None, and lists and dicts of these. A row that
-      lacks an optional column has ABSENT there.
-    numbers: the number of each row, from 0; or of its line in the file, from 1.
-    unit: "row", or "line" if `numbers` counts the lines of a file.
+    name: for messages: the argument that the rows were given as, such as "train", or the path of their file.
+    columns: name of a column -> its N values: texts, numbers, bools, None, and lists and dicts of these. ABSENT stands
+      for the value of an optional column that a row lacks.
+    numbers: the number of each row, from 0; or for rows of a file the number of its line, from 1.
+    unit: what `numbers` count: "row", or "line".
   """
 
   name: str
@@ -92,12 +92,12 @@ class Rows:
     """Returns some of the rows. They keep their numbers.
 
     Args:
-      indices: of the rows, in the order of the result.
+      indices: the indices of the rows, in the order of the result.
       name: the name of the result; "" for the same name.
     """
-    chosen = list(indices)
-    columns = {column: [values[i] for i in chosen] for column, values in self.columns.items()}
-    return Rows(name or self.name, columns, [self.numbers[i] for i in chosen], self.unit)
+    indices = list(indices)
+    columns = {column: [values[i] for i in indices] for column, values in self.columns.items()}
+    return Rows(name or self.name, columns, [self.numbers[i] for i in indices], self.unit)
 
 
 # The data of a split: the path of a file, or rows in memory.
@@ -115,7 +115,7 @@ def is_path(data: TableData) -> bool:
 
 
 def rows_of(data: TableData, name: str, required: Sequence[str], optional: Sequence[str] = ()) -> Rows:
-  """Makes rows of data in memory.
+  """Converts data in memory to rows.
 
   Args:
     data: one of
@@ -125,65 +125,58 @@ def rows_of(data: TableData, name: str, required: Sequence[str], optional: Seque
       - a sequence of mappings, one for each row,
       - a sequence of tuples or lists, or a two-dimensional array, whose columns are `required` in this order,
       - a sequence of values, if only one column is required.
-    name: what the data is, for messages, such as "train".
+    name: the argument that the data was given as, such as "train", for messages.
     required: the columns that every row must have.
     optional: columns that are read if the data has them.
   Returns: the rows with the required columns and the optional ones that exist.
   Raises:
-    UserError: a column is missing, columns have different lengths, a value is not one of JSON, or there are no rows.
+    UserError: a column is missing, columns have different lengths, JSON has no type for a value, or there are no rows.
   """
   if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-    columns = _columns_of_frame(data, name, required, optional)
+    columns = _frame_columns(data, name, required, optional)
   elif isinstance(data, Mapping):
-    columns = {key: _listed(data[key], name, key) for key in _names(list(data), name, required, optional)}
+    columns = {key: _to_list(data[key], name, key) for key in _columns_to_read(list(data), name, required, optional)}
   elif isinstance(data, np.ndarray) and data.dtype.names:
-    columns = {key: data[key].tolist() for key in _names(data.dtype.names, name, required, optional)}
+    columns = {key: data[key].tolist() for key in _columns_to_read(data.dtype.names, name, required, optional)}
   else:
-    columns = _columns_of_rows(_listed(data, name, ""), name, required, optional)
+    columns = _columns_from_rows(_to_list(data, name, ""), name, required, optional)
   lengths = {key: len(column) for key, column in columns.items()}
   if len(set(lengths.values())) > 1:
-    listed = ", ".join(f"{key} {length}" for key, length in lengths.items())
-    raise UserError(f"{name}: its columns have different lengths ({listed}): give each row a value in each column")
+    all_lengths = ", ".join(f"{key} {length}" for key, length in lengths.items())
+    raise UserError(f"{name}: its columns have different lengths ({all_lengths}): give each row a value in each column")
   num_rows = next(iter(lengths.values()), 0)
   if not num_rows:
     raise UserError(f"{name}: has no rows: give at least one")
-  plain = {key: [_plain(value, name, row, key) for row, value in enumerate(column)] for key, column in columns.items()}
-  return Rows(name, plain, range(num_rows))
+  for key, column in columns.items():
+    columns[key] = [_to_json_value(value, name, row, key) for row, value in enumerate(column)]
+  return Rows(name, columns, range(num_rows))
 
 
-def _names(existing: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]) -> list[str]:
-  """The columns to read: all required ones, and the optional ones that exist."""
+def _columns_to_read(existing: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]) -> list[str]:
+  """Returns all required columns, and the optional ones that exist. Raises UserError if a required one is missing."""
   for column in required:
     if column not in existing:
-      listed = ", ".join(str(key)[:40] for key in existing[:20]) or "none"
-      raise UserError(f"{name}: no column {column!r}; there are: {listed}")
+      existing_names = ", ".join(str(key)[:40] for key in existing[:20]) or "none"
+      raise UserError(f"{name}: no column {column!r}; there are: {existing_names}")
   return [*required, *(column for column in optional if column in existing)]
 
 
-def _columns_of_frame(data: Any, name: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, list[Any]]:
+def _frame_columns(data: Any, name: str, required: Sequence[str], optional: Sequence[str]) -> dict[str, list[Any]]:
   columns = {}
   existing = list(data.columns)
-  for key in _names(existing, name, required, optional):
+  for key in _columns_to_read(existing, name, required, optional):
     if existing.count(key) > 1:
       raise UserError(f"{name}: {existing.count(key)} columns are called {key!r}: rename all but one")
-    columns[key] = _listed(data[key], name, key)
+    columns[key] = _to_list(data[key], name, key)
   return columns
 
 
-def _columns_of_rows(
+def _columns_from_rows(
   rows: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]
 ) -> dict[str, list[Any]]:
+  """Converts rows that are dicts, tuples or lists, or single values if one column is required, to columns."""
   if any(isinstance(row, Mapping) for row in rows):
-    for index, row in enumerate(rows):
-      if not isinstance(row, Mapping):
-        raise UserError(
-          f"{name}: row {index} is {format_value(row)}, other rows are dicts: give each row in the same form"
-        )
-      for column in required:
-        if column not in row:
-          raise UserError(f"{name}: row {index} has no {column!r}; it has: {', '.join(map(str, row)) or 'nothing'}")
-    used = [column for column in optional if any(column in row for row in rows)]
-    return {key: [row.get(key, ABSENT) for row in rows] for key in (*required, *used)}
+    return _columns_from_dicts(rows, name, required, optional)
   if len(required) == 1:
     return {required[0]: [row[0] if isinstance(row, tuple) and len(row) == 1 else row for row in rows]}
   for index, row in enumerate(rows):
@@ -195,8 +188,24 @@ def _columns_of_rows(
   return {key: [row[position] for row in rows] for position, key in enumerate(required)}
 
 
-def _listed(values: Any, name: str, column: str) -> list[Any]:
-  """Converts a column, or all rows, to a list."""
+def _columns_from_dicts(
+  rows: Sequence[Any], name: str, required: Sequence[str], optional: Sequence[str]
+) -> dict[str, list[Any]]:
+  """Converts rows that are dicts to columns. A row that lacks an optional column has ABSENT there."""
+  for index, row in enumerate(rows):
+    if not isinstance(row, Mapping):
+      raise UserError(
+        f"{name}: row {index} is {format_value(row)}, other rows are dicts: give each row in the same form"
+      )
+    for column in required:
+      if column not in row:
+        raise UserError(f"{name}: row {index} has no {column!r}; it has: {', '.join(map(str, row)) or 'nothing'}")
+  existing_optional = [column for column in optional if any(column in row for row in rows)]
+  return {key: [row.get(key, ABSENT) for row in rows] for key in (*required, *existing_optional)}
+
+
+def _to_list(values: Any, name: str, column: str) -> list[Any]:
+  """Converts a column, or all rows if `column` is "", to a list."""
   for method in ("tolist", "to_list"):
     if hasattr(values, method):
       values = getattr(values, method)()
@@ -207,8 +216,8 @@ def _listed(values: Any, name: str, column: str) -> list[Any]:
   return list(values)
 
 
-def _plain(value: Any, name: str, row: int, column: str) -> Any:
-  """Converts a value to one that JSON has. A missing value of pandas or NumPy becomes None."""
+def _to_json_value(value: Any, name: str, row: int, column: str) -> Any:
+  """Converts a value to a type that JSON has. A missing value of pandas or NumPy becomes None."""
   if isinstance(value, np.generic | np.ndarray):
     value = value.tolist()
   if value is ABSENT or value is None or isinstance(value, bool | int):
@@ -222,9 +231,9 @@ def _plain(value: Any, name: str, row: int, column: str) -> Any:
   if type(value).__name__ in _MISSING_CLASSES:
     return None
   if isinstance(value, Mapping):
-    return {str(key): _plain(inner, name, row, column) for key, inner in value.items()}
+    return {str(key): _to_json_value(inner, name, row, column) for key, inner in value.items()}
   if isinstance(value, list | tuple):
-    return [_plain(inner, name, row, column) for inner in value]
+    return [_to_json_value(inner, name, row, column) for inner in value]
   raise UserError(
     f"{name}: row {row}: column {column!r} must hold texts, numbers or lists of them, holds a {type(value).__name__}"
   )

@@ -1,13 +1,14 @@
 """The shards of a dataset: the number of examples and the hash of each file, and checks for bad files.
 
-The checks find missing, changed and duplicate files. If a manifest lists a shard, the count and the hash come from the
-manifest, and only the size of the file is compared with it. Shards without a manifest, such as those written by the
-original scripts, are read once to count and hash their records, in parallel processes, and the results are cached. This
-module does not import TensorFlow.
+The checks find missing, changed and duplicate files. If a manifest lists a shard, the number of examples and the hash
+come from the manifest, and only the size of the file is compared with it. Other shards, such as those of the original
+scripts, are read once, in parallel processes, to count and hash their records. The results are cached. This module does
+not import TensorFlow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import functools
@@ -16,7 +17,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
 
 from albert.data.content import DataContent, FileContent
 from albert.data.manifest import FILE_NAME as MANIFEST_NAME
@@ -34,9 +36,24 @@ CACHE_NAME = "shard_hashes.json"
 _SECONDS_BETWEEN_SAVES = 30.0
 # Up to this number of bytes, one process reads all files: starting more processes takes a second or two.
 _BYTES_OF_ONE_PROCESS = 256 << 20
-# An entry of the cache: size and modification time of a file, the fields of its records.RecordFileInfo, and a checksum
-# of these values.
-_CacheEntry = tuple[int, int, int, int, str, bool, str]
+
+
+class _CacheEntry(NamedTuple):
+  """What the cache holds about one file.
+
+  Attributes:
+    stat_bytes, mtime_ns: size and modification time of the file when it was read.
+    num_records, num_bytes, sha256, is_gzip: see records.RecordFileInfo.
+    checksum: checksum of the path and of the other values.
+  """
+
+  stat_bytes: int
+  mtime_ns: int
+  num_records: int
+  num_bytes: int
+  sha256: str
+  is_gzip: bool
+  checksum: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +86,11 @@ class Shards:
   def part(self, index: int, num_parts: int) -> Shards:
     """Divides the shards into parts with about the same number of examples, and returns one of them.
 
-    Each part has its own epochs, so the examples of a smaller part would be seen more often.
+    The parts must have about the same size: each has its own epochs, so the examples of a smaller part would be seen
+    more often.
 
     Args:
-      index: which part, 0 <= index < num_parts.
+      index: the index of the part to return, 0 <= index < num_parts.
       num_parts: number of parts. Shards are not split.
 
     Raises:
@@ -83,6 +101,7 @@ class Shards:
         f"{len(self.paths)} shards cannot be shared by {num_parts} hosts: write at least {num_parts} (--num_shards), "
         "so that every host has shards of its own"
       )
+    # The shards are added one after the other to the part that is the smallest so far, large shards first.
     parts: list[list[int]] = [[] for _ in range(num_parts)]
     part_sizes = [0] * num_parts
     for shard in sorted(range(len(self.paths)), key=lambda shard: -self.counts[shard]):
@@ -107,8 +126,7 @@ class Shards:
 def stat_shards(globs: str, *, flag: str) -> dict[str, files.Stat]:
   """Finds the shards that match globs, and their sizes and modification times.
 
-  A glob such as 'shards/*' may also match the manifest and the cache of hashes in the same directory. They are
-  left out.
+  The manifest and the cache of hashes, which a glob such as 'shards/*' also matches, are left out.
 
   Args:
     globs: comma-separated globs.
@@ -138,13 +156,13 @@ def count_and_hash_shards(
   globs: str = "",
   cache_dir: str = "",
 ) -> Shards:
-  """Determines the number of examples and the hash of each file: from its manifest, or else by reading the file.
+  """Determines the number of examples and the hash of each file, from the manifest or by reading the file.
 
   Args:
     paths: the files, in the order in which they are read.
     stats: sizes and modification times of all paths, as globs.stat_globs returns them; None to look them up.
-    globs: the comma-separated globs that the paths come from. A shard that a manifest lists is missing if a glob
-      matches it but it is not in `paths`. A shard that no glob matches was left out on purpose.
+    globs: the comma-separated globs that the paths come from. If a manifest lists a shard that is not in `paths`, it is
+      an error if a glob matches the shard; otherwise the shard was left out on purpose.
     cache_dir: directory in which the hashes of files without a manifest are cached; empty for no cache.
 
   Raises:
@@ -152,16 +170,17 @@ def count_and_hash_shards(
       manifest; two files have the same content.
   """
   stats = stats or files.stats(paths)
-  listed, is_gzip = _read_manifests(paths, globs)
-  _check_sizes(listed, stats)
-  unhashed = [path for path in paths if path not in listed or not listed[path].sha256]
-  scanned = _scan_or_look_up(unhashed, stats, cache_dir)
-  _check_counts(listed, scanned)
+  entries, is_gzip = _read_manifests(paths, globs)
+  _check_sizes(entries, stats)
+  without_hash = [path for path in paths if path not in entries or not entries[path].sha256]
+  scanned = _scan_or_look_up(without_hash, stats, cache_dir)
+  _check_counts(entries, scanned)
   is_gzip |= {path: info.is_gzip for path, info in scanned.items()}
-  unopened = [path for path in paths if path not in is_gzip]
-  is_gzip |= dict(zip(unopened, files.in_threads(records.is_gzip, unopened), strict=True))
-  counts = [scanned[path].num_records if path in scanned else listed[path].examples for path in paths]
-  hashes = [scanned[path].sha256 if path in scanned else listed[path].sha256 for path in paths]
+  # Manifests of earlier versions do not say whether the files are compressed.
+  to_open = [path for path in paths if path not in is_gzip]
+  is_gzip |= dict(zip(to_open, files.in_threads(records.is_gzip, to_open), strict=True))
+  counts = [scanned[path].num_records if path in scanned else entries[path].examples for path in paths]
+  hashes = [scanned[path].sha256 if path in scanned else entries[path].sha256 for path in paths]
   for path, count in zip(paths, counts, strict=True):
     if count == 0:
       raise UserError(f"{path}: holds no records; leave it out or write it again")
@@ -173,10 +192,10 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
   """Reads the manifests of the directories of shards, and checks that no shard is missing.
 
   Returns:
-    listed: path -> its entry in the manifest, for the paths that a manifest lists.
-    is_gzip: path -> whether the file is compressed, for the listed paths whose manifest says so.
+    entries: path -> its entry in a manifest, for the paths that a manifest lists.
+    is_gzip: path -> whether the file is compressed, for those of these paths whose manifest records it.
   """
-  listed: dict[str, ShardInfo] = {}
+  entries: dict[str, ShardInfo] = {}
   is_gzip: dict[str, bool] = {}
   unlisted: list[str] = []
   for directory in dict.fromkeys(map(os.path.dirname, paths)):
@@ -187,16 +206,17 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
       raise UserError(
         f"{files.join(directory, MANIFEST_NAME)} lists no shards: restore it, or run data preparation again"
       )
-    by_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
-    _check_for_missing(directory, [shard.file for shard in manifest.shards if shard.file not in by_name], globs)
-    entries = {by_name[shard.file]: shard for shard in manifest.shards if shard.file in by_name}
-    listed |= entries
-    unlisted += [path for path in by_name.values() if path not in entries]
+    path_of_name = {os.path.basename(path): path for path in paths if os.path.dirname(path) == directory}
+    absent = [shard.file for shard in manifest.shards if shard.file not in path_of_name]
+    _check_for_missing(directory, absent, globs)
+    new_entries = {path_of_name[shard.file]: shard for shard in manifest.shards if shard.file in path_of_name}
+    entries |= new_entries
+    unlisted += [path for path in path_of_name.values() if path not in new_entries]
     compress = manifest.settings.get("compress")
     if isinstance(compress, bool):
-      is_gzip |= dict.fromkeys(entries, compress)
+      is_gzip |= dict.fromkeys(new_entries, compress)
   _warn_of_unlisted(unlisted)
-  return listed, is_gzip
+  return entries, is_gzip
 
 
 def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> None:
@@ -241,8 +261,9 @@ def _warn_of_unlisted(paths: Sequence[str]) -> None:
     )
 
 
-def _check_sizes(listed: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:
-  for path, shard in listed.items():
+def _check_sizes(entries: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:
+  """Raises UserError if a file does not have the size that its manifest records."""
+  for path, shard in entries.items():
     if shard.bytes != stats[path].num_bytes:
       raise UserError(
         f"{path} has {stats[path].num_bytes} bytes, but {_manifest_of(path)} says {shard.bytes}: it was changed or cut "
@@ -250,16 +271,18 @@ def _check_sizes(listed: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat
       )
 
 
-def _check_counts(listed: Mapping[str, ShardInfo], scanned: Mapping[str, records.RecordFileInfo]) -> None:
+def _check_counts(entries: Mapping[str, ShardInfo], scanned: Mapping[str, records.RecordFileInfo]) -> None:
+  """Raises UserError if a file that was read does not have the number of examples that its manifest records."""
   for path, info in scanned.items():
-    if path in listed and listed[path].examples != info.num_records:
+    if path in entries and entries[path].examples != info.num_records:
       raise UserError(
-        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {listed[path].examples}: restore it, "
-        "or run data preparation again"
+        f"{path} holds {info.num_records} examples, but {_manifest_of(path)} says {entries[path].examples}: restore "
+        "it, or run data preparation again"
       )
 
 
 def _check_for_copies(paths: Sequence[str], hashes: Sequence[str]) -> None:
+  """Raises UserError if two files have the same hash."""
   path_of_hash: dict[str, str] = {}
   for path, sha256 in zip(paths, hashes, strict=True):
     if sha256 in path_of_hash:
@@ -284,29 +307,38 @@ def _scan_or_look_up(
     return {}
   cache_file = files.join(cache_dir, CACHE_NAME) if cache_dir else ""
   cache = _read_cache(cache_file)
-  infos = {path: info for path in paths if (info := _look_up(cache, path, stats[path])) is not None}
-  unread = [path for path in paths if path not in infos]
-  if not unread:
-    return infos
-  num_bytes = sum(stats[path].num_bytes for path in unread)
-  num_processes = 1 if num_bytes < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(unread))
+  cached_infos = {path: _look_up(cache, path, stats[path]) for path in paths}
+  infos = {path: info for path, info in cached_infos.items() if info is not None}
+  to_read = [path for path in paths if path not in infos]
   last_save = time.monotonic()
+  num_bytes = sum(stats[path].num_bytes for path in to_read)
   try:
-    with Progress(len(unread), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
-      for path, info in workers.map(records.scan, unread):
+    with contextlib.closing(_scan(to_read, num_bytes)) as results:
+      for path, info in results:
         infos[path] = info
         cache[_cache_key(path)] = _make_cache_entry(path, stats[path], info)
-        progress.update(1)
         if time.monotonic() - last_save > _SECONDS_BETWEEN_SAVES:
           _write_cache(cache_file, cache)
           last_save = time.monotonic()
   finally:
-    _write_cache(cache_file, cache)
+    if to_read:
+      _write_cache(cache_file, cache)
   return infos
 
 
+def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
+  """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
+  if not paths:
+    return
+  num_processes = 1 if num_bytes < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
+  with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
+    for path, info in workers.map(records.scan, paths):
+      yield path, info
+      progress.update(1)
+
+
 def _no_state() -> None:
-  """Initializer of a worker process; scanning needs no state."""
+  """Initializes a worker process. Reading files needs no state."""
 
 
 def _cache_key(path: str) -> str:
@@ -318,15 +350,17 @@ def _look_up(cache: Mapping[str, _CacheEntry], path: str, stat: files.Stat) -> r
   entry = cache.get(_cache_key(path))
   if entry is None:
     return None
-  info = records.RecordFileInfo(*entry[2:6])
-  has_same_size = info.num_bytes == stat.num_bytes
-  # The entry also differs from a new one if it is damaged, because its checksum is wrong then.
-  return info if has_same_size and entry == _make_cache_entry(path, stat, info) else None
+  info = records.RecordFileInfo(entry.num_records, entry.num_bytes, entry.sha256, entry.is_gzip)
+  # A new entry differs from the cached one if the file has changed, or if the cached one is damaged: the size, the
+  # modification time or the checksum differs.
+  is_valid = info.num_bytes == stat.num_bytes and entry == _make_cache_entry(path, stat, info)
+  return info if is_valid else None
 
 
 def _make_cache_entry(path: str, stat: files.Stat, info: records.RecordFileInfo) -> _CacheEntry:
   values = (stat.num_bytes, stat.mtime_ns, *info)
-  return (*values, hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16])
+  checksum = hashlib.sha256(json.dumps([_cache_key(path), *values]).encode()).hexdigest()[:16]
+  return _CacheEntry(*values, checksum)
 
 
 def _read_cache(path: str) -> dict[str, _CacheEntry]:

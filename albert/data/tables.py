@@ -1,8 +1,8 @@
 """Reads tables of text: TSV, CSV and JSON-lines files, with or without a header, and rows in memory.
 
 A byte-order mark is removed, lines end in LF or CRLF, and blank lines at the end of a file are ignored. Other line
-separators of Unicode are part of the text. In TSV files, quotes are ordinary characters (GLUE's files contain single
-ones); in CSV files, they quote fields.
+separators of Unicode are part of the text. In CSV files, quotes enclose fields. In TSV files, they are ordinary
+characters, because GLUE's files contain unpaired quotes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Table:
   Attributes:
     path: the file, or the name of rows in memory.
     line_numbers: the number of each row's first line, from 1; for rows in memory the number of each row, from 0.
-    columns: name of a column -> its fields, as they are in the file.
-    damaged_lines: line numbers of the rows that were left out because they do not have as many fields as the header.
+    columns: name of a column -> its fields, unchanged.
+    damaged_lines: line numbers of the rows that were left out because they have more or fewer fields than the header.
     unit: what line_numbers count: "line", or "row" for rows in memory.
   """
 
@@ -55,11 +55,11 @@ class Table:
     return len(self.line_numbers)
 
   def location(self, row: int) -> str:
-    """Returns file and line number of a row, for an error message; of a row in memory its name and number."""
+    """Returns where a row is, for an error message: `train.csv, line 19`, or `train: row 17` for a row in memory."""
     return f"{self.path}{',' if self.unit == 'line' else ':'} {self.unit} {self.line_numbers[row]}"
 
   def non_empty_texts(self, name: str) -> list[str]:
-    """Returns the fields of a column that must not have empty fields.
+    """Returns the fields of a column, after checking that none is empty.
 
     Raises:
       UserError: a field is empty or only whitespace. The message names its line.
@@ -71,7 +71,7 @@ class Table:
     return values
 
   def unique_names(self, name: str) -> list[str]:
-    """Returns the fields of a column that names the rows, without surrounding whitespace.
+    """Returns the fields of a column of ids, without whitespace at their ends.
 
     Raises:
       UserError: a field is empty, contains a tab or a line end, or occurs twice. The message names its line.
@@ -101,8 +101,8 @@ class Table:
       float32 [N].
 
     Raises:
-      UserError: a field is not a number or not between low and high, or its square overflows float32 (the loss of a
-        regression squares it). The message names its line.
+      UserError: a field is not a number, is not between low and high, or its square overflows float32. The message
+        names its line.
     """
     values = self.non_empty_texts(name)
     numbers = np.empty(len(values), np.float32)
@@ -113,7 +113,7 @@ class Table:
         number = math.nan
       if math.isnan(number):
         raise UserError(f"{self.location(row)}: {name} {format_value(value.strip())} is not a number")
-      if not math.isfinite(as_float32(number * number)):
+      if not math.isfinite(as_float32(number * number)):  # the loss of a regression squares it
         raise UserError(
           f"{self.location(row)}: {name} {format_value(value.strip())} is too large: its square overflows float32"
         )
@@ -147,19 +147,19 @@ class Table:
     return indices
 
 
-def check_name(location: str, kind: str, value: str) -> None:
+def check_name(location: str, column: str, value: str) -> None:
   """Checks that an id or a label can be written to a file of predictions.
 
   Args:
     location: file and line of the value, for the message.
-    kind: what the value is, for the message, such as "id".
+    column: the column of the value, for the message, such as "id".
     value: the id or label.
 
   Raises:
     UserError: the value contains a tab or a line end.
   """
   if any(character in value for character in "\t\r\n"):
-    raise UserError(f"{location}: {kind} {format_value(value)} has a tab or a line end: remove it")
+    raise UserError(f"{location}: {column} {format_value(value)} has a tab or a line end: remove it")
 
 
 def read_header(path: DataSource) -> list[str]:
@@ -171,8 +171,8 @@ def read_header(path: DataSource) -> list[str]:
   if isinstance(path, Rows):
     return list(path.columns)
   if _is_json(path):
-    return next((list(values) for _, values in _json_objects(path)), [])
-  return next((_strip_all(fields) for _, fields in _rows(path)), [])
+    return next((list(values) for _, values in _read_json_objects(path)), [])
+  return next((_strip_all(fields) for _, fields in _read_rows(path)), [])
 
 
 def read_table(
@@ -185,12 +185,12 @@ def read_table(
   """Reads columns of a file, or of rows in memory.
 
   Args:
-    path: the file, or the rows. The extension of a file tells the format: .csv; .jsonl, .json and .ndjson with one
-      object on each line; any other extension for tab-separated fields.
+    path: the file, or the rows. The extension of a file determines its format: .csv; .jsonl, .json or .ndjson for files
+      with one JSON object on each line; any other extension for files with tab-separated fields.
     names: names of the columns to read. The file may have more columns.
     header: names of all columns of a file without a header; None if the first line of the file names them.
-    tolerated_damage: a row is damaged if it has another number of fields than the header. If there are at most
-      `tolerated_damage` damaged rows for each undamaged one, they are left out and listed in damaged_lines.
+    tolerated_damage: maximum number of damaged rows for each undamaged row, such as 0.001. A row is damaged if it has
+      more or fewer fields than the header. Damaged rows are left out and listed in damaged_lines.
 
   Returns:
     The table. It may have no rows.
@@ -203,7 +203,7 @@ def read_table(
     return _table_of_rows(path, names)
   if _is_json(path):
     return _read_json_lines(path, names)
-  rows = _rows(path)
+  rows = _read_rows(path)
   if header is None:
     header = next((_strip_all(fields) for _, fields in rows), None)
     if header is None:
@@ -212,7 +212,8 @@ def read_table(
   columns: list[list[str]] = [[] for _ in names]
   line_numbers: list[int] = []
   damaged: list[_Row] = []
-  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]  # looked up once: faster
+  # The methods are looked up before the loop, which makes it faster.
+  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]
   num_fields = len(header)
   for number, fields in rows:
     if len(fields) != num_fields:
@@ -262,8 +263,8 @@ def _column_index(path: str, header: Sequence[str], name: str) -> int:
   raise UserError(f"{path}, line 1: no column {name!r}; there are: {_join_names(header)}")
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-  """Yields the lines of a file: the number from 1, and the line with its line end."""
+def _read_lines(path: str) -> Iterator[tuple[int, str]]:
+  """Yields the number, from 1, and the text of each line, with its line end."""
   with files.open_file(path) as file:
     for number, line in enumerate(file, start=1):
       if number == 1:
@@ -278,10 +279,10 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _rows(path: str) -> Iterator[_Row]:
+def _read_rows(path: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
   blank_rows: list[_Row] = []  # yielded only if another row follows
-  for number, fields in _csv_rows(path) if _is_csv(path) else _tsv_rows(path):
+  for number, fields in _read_csv(path) if _is_csv(path) else _read_tsv(path):
     if fields in ([], [""]):
       blank_rows.append((number, fields))
       continue
@@ -291,14 +292,14 @@ def _rows(path: str) -> Iterator[_Row]:
     yield number, fields
 
 
-def _tsv_rows(path: str) -> Iterator[_Row]:
-  for number, line in _lines(path):
+def _read_tsv(path: str) -> Iterator[_Row]:
+  for number, line in _read_lines(path):
     yield number, line.rstrip("\r\n").split("\t")
 
 
-def _csv_rows(path: str) -> Iterator[_Row]:
+def _read_csv(path: str) -> Iterator[_Row]:
   csv.field_size_limit(_MAX_FIELD_CHARS)
-  reader = csv.reader((line for _, line in _lines(path)), strict=True)
+  reader = csv.reader((line for _, line in _read_lines(path)), strict=True)
   while True:
     number = reader.line_num + 1
     try:
@@ -312,9 +313,9 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     yield number, fields
 
 
-def _json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields (line number, object) for each line of a JSON-lines file that is not blank."""
-  for number, line in _lines(path):
+  for number, line in _read_lines(path):
     if not line.strip():
       continue
     yield number, json_values.parse(f"{path}, line {number}", line.rstrip(), dict[str, Any], "give an object a line")
@@ -323,7 +324,7 @@ def _json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json_lines(path: str, names: Sequence[str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
   line_numbers: list[int] = []
-  for number, values in _json_objects(path):
+  for number, values in _read_json_objects(path):
     line_numbers.append(number)
     for name, column in columns.items():
       if name not in values:
@@ -345,7 +346,7 @@ def _table_of_rows(rows: Rows, names: Sequence[str]) -> Table:
 
 
 def _json_text(value: Any, location: str, name: str) -> str:
-  """Returns a JSON value as the text that it would be in a TSV file; UserError for a list or an object."""
+  """Converts a JSON value to the text that a TSV file would have. Raises UserError for a list or an object."""
   if isinstance(value, str):
     return value
   if value is None:

@@ -1,4 +1,4 @@
-"""Sums of metrics over steps. Training and evaluation steps add to them on the device; the host reads the means."""
+"""Sums of metrics over steps. Each step adds to them on the device, and the host reads the means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from albert.tasks.base import WeightedSum
 
 
 class Accumulator:
-  """Adds up several metrics over steps and replicas. Make it in the strategy's scope.
+  """Adds up metrics over steps and replicas. It must be made in the strategy's scope.
 
   Args:
     names: names of the metrics.
@@ -43,7 +43,7 @@ class Accumulator:
       self._sums[name].weight.assign_add(tf.cast(value.weight, tf.float32))
 
   def result_and_reset(self) -> dict[str, float]:
-    """Returns the mean of each metric since the last call, 0 if nothing was added. Call it on the host."""
+    """Returns the mean of each metric since the last call; 0 if nothing was added. Call it on the host."""
     means = {}
     for name, (total, weight) in self._sums.items():
       total_value, weight_value = float(total.read_value()), float(weight.read_value())

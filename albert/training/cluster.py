@@ -23,7 +23,7 @@ _TF_CONFIG_REMEDY = 'give it as {"cluster": {"worker": ["host:port", ...]}, "tas
 
 
 class _TfConfigTask(msgspec.Struct):
-  """The process that reads TF_CONFIG: its job and its index among the processes of this job."""
+  """The part of TF_CONFIG about this process: its job, and its index among the processes of this job."""
 
   type: str
   index: json_values.Count | Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
@@ -79,7 +79,7 @@ class Cluster:
     """Returns the sum of each value over all processes. Every process must call it with the same number of values."""
     if self.num_processes == 1:
       return list(values)
-    # The sum is taken over replicas, so each replica of a process contributes its share of the value.
+    # The sum is taken over all replicas, so each replica of a process adds an equal share of the value.
     replicas_per_process = self._strategy.num_replicas_in_sync // self.num_processes
     sums = self._sum_over_replicas(tf.constant(values, tf.float64) / replicas_per_process)
     return [float(value) for value in self._strategy.experimental_local_results(sums)[0]]
@@ -102,7 +102,7 @@ class Cluster:
 
   @contextmanager
   def report_lost_processes(self, make_advice: Callable[[], str]) -> Iterator[None]:
-    """A context that turns TensorFlow's errors about a lost process or TPU into a RunError.
+    """Within this context, TensorFlow's errors about a lost process or TPU become a RunError.
 
     Args:
       make_advice: returns the end of the message, which says how to continue.

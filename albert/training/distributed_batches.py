@@ -44,7 +44,7 @@ def distribute_training_batches(
 
 
 def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset) -> ElementSpec:
-  """Returns shapes and dtypes of the features of one replica's part of a training batch.
+  """Returns the shapes and dtypes of the features that one replica gets of each training batch.
 
   Args:
     strategy: the strategy whose replicas share a batch.
@@ -56,7 +56,7 @@ def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dat
 
 
 def _host_batches(train: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
-  """The batches that one host reads."""
+  """Returns the dataset of the batches that one host reads."""
   return data.training_batches(
     batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, context=context
   )

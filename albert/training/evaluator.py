@@ -1,4 +1,4 @@
-"""Runs a model over whole datasets: computes the metrics, and the outputs that predictions are made from."""
+"""Runs a model over whole datasets. Computes the metrics, and the outputs for predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from albert.training.accumulators import Accumulator
 
 
 class Evaluator:
-  """Runs one model over datasets without dropout. Make it in the strategy's scope.
+  """Runs one model over datasets, without dropout. It must be made in the strategy's scope.
 
   Args:
     task: computes the metrics and the outputs of a batch.
@@ -52,8 +52,8 @@ class Evaluator:
       data: the dataset.
       max_steps: maximum number of batches to read; 0 for all of them.
     Returns: the loss and the metrics by name, and the outputs by name. An output is an array [N, ...] in the order of
-      the examples, padded with zeros where its shape differs from batch to batch. If there are outputs, `example_index`
-      is one of them.
+      the examples. If its shape differs between batches, it is padded with zeros. If there are outputs, one of them is
+      `example_index`.
     Raises:
       UserError: an example cannot be read.
     """
@@ -97,15 +97,17 @@ class Evaluator:
 
 
 def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> DatasetOutputs:
-  """Concatenates the outputs of all batches in the order of their examples, without the rows that fill up a batch."""
+  """Concatenates the outputs of all batches in the order of the examples, without the padding of the last batch."""
   if not batch_outputs or not batch_outputs[0]:
     return {}
-  is_example = [batch[EXAMPLE_WEIGHT] > 0 for batch in batch_outputs]
-  indices = [batch[EXAMPLE_INDEX][rows] for batch, rows in zip(batch_outputs, is_example, strict=True)]
-  order = np.argsort(np.concatenate(indices))
+  without_padding = []
+  for batch in batch_outputs:
+    is_example = batch[EXAMPLE_WEIGHT] > 0
+    without_padding.append({name: values[is_example] for name, values in batch.items()})
+  order = np.argsort(np.concatenate([batch[EXAMPLE_INDEX] for batch in without_padding]))
   outputs = {}
   for name in sorted(batch_outputs[0].keys() - {EXAMPLE_WEIGHT}):
-    values = [batch[name][rows] for batch, rows in zip(batch_outputs, is_example, strict=True)]
+    values = [batch[name] for batch in without_padding]
     largest_shape = np.max([value.shape[1:] for value in values], axis=0)
     outputs[name] = np.concatenate([_pad_to(value, largest_shape) for value in values])[order]
   return outputs
@@ -113,5 +115,5 @@ def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> DatasetOutputs:
 
 def _pad_to(values: np.ndarray, shape: np.ndarray) -> np.ndarray:
   """Pads all dimensions but the first with zeros: [N, ...] -> [N, *shape]."""
-  widths = [(0, int(size - current)) for size, current in zip(shape, values.shape[1:], strict=True)]
-  return np.pad(values, [(0, 0), *widths])
+  padding = [(0, int(size - old_size)) for size, old_size in zip(shape, values.shape[1:], strict=True)]
+  return np.pad(values, [(0, 0), *padding])

@@ -35,8 +35,8 @@ def dtype_policy(precision: str) -> Iterator[None]:
 def initializer_seed(seed: int) -> Iterator[None]:
   """Makes the initial weights of the layers that are made in this context a function of `seed`.
 
-  It seeds the generator from which Keras initializers without a seed of their own take one. The weights are the same
-  as after keras.utils.set_random_seed(seed), but Python's, NumPy's and TensorFlow's own generators are not touched.
+  It replaces the generator that gives seeds to Keras initializers without a seed of their own. The weights are the same
+  as after keras.utils.set_random_seed(seed), but the generators of Python, NumPy and TensorFlow stay as they are.
   """
   has_generator = hasattr(backend._SEED_GENERATOR, "generator")
   previous = getattr(backend._SEED_GENERATOR, "generator", None)
@@ -52,9 +52,9 @@ def initializer_seed(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deterministic_ops() -> Iterator[None]:
-  """Selects deterministic kernels for the operations that run in this context: the same inputs give the same bits.
+  """Makes the operations that run in this context deterministic: equal inputs give bit-identical results.
 
-  A resumed run needs this to end with the same weights as an uninterrupted one.
+  Without it, a resumed run would end with other weights than an uninterrupted one.
   """
   was_enabled = tf_config.is_op_determinism_enabled()
   tf.config.experimental.enable_op_determinism()

@@ -1,6 +1,6 @@
 """The training loop: batches -> losses -> gradients summed over replicas -> clipping -> optimizer.
 
-The task computes the losses and metrics; the loop itself knows no task.
+The loop does not depend on a particular task: a Task computes the losses and metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from albert.training.run_plan import TrainingPlan
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
 
 GRAD_NORM = "grad_norm"
-# Longest time, roughly, that one call of `train_steps` runs on the devices. Signals are handled between the calls.
+# One call of `train_steps` runs about this long at most, because signals are handled between the calls.
 _SECONDS_PER_LOOP = 5.0
 
 
@@ -74,7 +74,8 @@ class Trainer:
     self.strategy = plan.strategy
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
-    self.first_bad_step = tf.Variable(  # the first step whose loss or gradient was not finite; -1 if there is none
+    # The first step whose loss or gradient was not finite; -1 if there is none.
+    self.first_bad_step = tf.Variable(
       -1,
       trainable=False,
       dtype=tf.int64,
@@ -104,7 +105,7 @@ class Trainer:
 
   @tf.function(autograph=False)
   def _is_finite(self) -> Any:
-    """Whether all elements are finite, for each floating-point variable of `state` in order; bool [variables]."""
+    """Returns for each floating-point variable of `state` whether all of its elements are finite, bool [variables]."""
     floating = [variable for variable in self.state().values() if variable.dtype.is_floating]
 
     def on_replica() -> tf.Tensor:
@@ -128,13 +129,13 @@ class Trainer:
     tf.while_loop(lambda index: index < num_steps, update, [tf.constant(0)])
 
   def replica_step(self, batch: Batch) -> None:
-    """Computes one update. Every replica runs this function on its part of the batch.
+    """Does one update. Every replica runs this function on its part of the batch.
 
     Args:
       batch: features of this replica, each [B / replicas, ...].
     """
     replica = tf.distribute.get_replica_context()
-    # Weights of the whole batch: with them each replica computes its share of the mean loss over all examples.
+    # A replica divides its sums by the weights of the whole batch. So the sum over the replicas is the mean loss.
     loss_weights = {name: replica.all_reduce("SUM", w) for name, w in self.task.loss_weights(batch).items()}
     step = self.optimizer.iterations
     seed = tf.stack([tf.constant(self.plan.train.seed, tf.int64), step])
@@ -188,7 +189,7 @@ class Trainer:
   def _compute_gradients(
     self, batch: Batch, loss_weights: dict[str, tf.Tensor], seed: tf.Tensor
   ) -> tuple[list[Gradient], dict[str, WeightedSum]]:
-    """Computes the gradients of these examples' share of the loss, and their sums of metrics."""
+    """Computes the sums of metrics of some examples, and the gradients of their share of the batch's loss."""
     with tf.GradientTape() as tape:
       sums = self.task.forward(self.model, batch, training=True, seed=seed).sums
       loss = tf.add_n([tf.math.divide_no_nan(sums[name].total, loss_weights[name]) for name in loss_weights])
@@ -220,19 +221,19 @@ class Trainer:
     intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if n]
     step = saved_step = self.step
     speed = _Speedometer(step, config.train_batch_size)
-    loop_steps = 1  # the first call also traces and compiles the step
+    steps_per_call = 1  # the first call also traces and compiles the step
     with _StopRequest() as stop:
       while step < config.num_train_steps:
-        # Not beyond the next step at which something is due.
-        target = min(config.num_train_steps, step + loop_steps, *((step // n + 1) * n for n in intervals))
-        started = time.monotonic()
+        # Each call ends at the latest at the next step that is logged, saved or evaluated.
+        target = min(config.num_train_steps, step + steps_per_call, *((step // n + 1) * n for n in intervals))
+        start_time = time.monotonic()
         self.train_steps(batches, tf.constant(target - step))
         self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
-        seconds = time.monotonic() - started
-        # All processes must agree to stop, and on the number of steps in the next call.
+        seconds = time.monotonic() - start_time
+        # All processes must make the same decisions: whether to stop, and how many steps the next call has.
         num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target - step))
-        seconds_per_step = sum_of_seconds / self.cluster.num_processes
-        loop_steps = max(1, min(config.steps_per_loop, 2 * loop_steps, int(_SECONDS_PER_LOOP / seconds_per_step)))
+        mean_seconds = sum_of_seconds / self.cluster.num_processes  # of one step
+        steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds, config.steps_per_loop)
         step = target
         metrics_log.advance(step)
         is_last = step == config.num_train_steps
@@ -245,7 +246,7 @@ class Trainer:
           metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
         if must_save:
           if self.cluster.is_chief:
-            # After a signal the process may be killed soon, so old checkpoints are left to the next save to delete.
+            # After a signal the process may be killed soon, so it does not take the time to delete old checkpoints.
             checkpoints.save(step, self.state(), prune=not num_stopped)
           saved_step = step
         if num_stopped:
@@ -260,12 +261,12 @@ class Trainer:
         raise stop.error(step)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
-    """The means of the metrics since the last call, the learning rate and the speed, for the log."""
+    """Returns the means of the metrics since the last call, the learning rate and the speed, for the log."""
     means = self.task.with_loss(self.accumulator.result_and_reset())
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
   def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
-    """Checks that the losses and gradients of all steps were finite. They belong to the weights before the update.
+    """Checks that the losses and gradients of all steps were finite.
 
     Raises:
       RunError: the loss or gradient of a step was not finite.
@@ -289,8 +290,13 @@ class Trainer:
       raise _not_finite_error(problem, checkpoints, saved_step)
 
 
+def _next_steps_per_call(steps_per_call: int, seconds_per_step: float, max_steps: int) -> int:
+  """Returns the number of steps of the next call: up to twice as many as before, if they do not take too long."""
+  return max(1, min(max_steps, 2 * steps_per_call, int(_SECONDS_PER_LOOP / seconds_per_step)))
+
+
 class _Speedometer:
-  """Measures the examples per second between log lines, without the time that evaluations take."""
+  """Measures the examples per second between log lines, without the time of evaluations."""
 
   def __init__(self, step: int, batch_size: int):
     self._step = step
@@ -298,7 +304,7 @@ class _Speedometer:
     self._started = time.monotonic()
 
   def read(self, step: int) -> float:
-    """Examples per second since the last call."""
+    """Returns the number of examples per second since the last call, and starts a new measurement."""
     seconds = max(time.monotonic() - self._started, 1e-9)
     examples = (step - self._step) * self._batch_size
     self._step, self._started = step, time.monotonic()
@@ -306,13 +312,14 @@ class _Speedometer:
 
   @contextlib.contextmanager
   def paused(self) -> Iterator[None]:
-    """A context whose time is not counted."""
+    """A context manager. The time within the context is not counted."""
     pause_started = time.monotonic()
     yield
     self._started += time.monotonic() - pause_started
 
 
 def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: int) -> RunError:
+  """Makes the error for values that are not finite. It names the last good checkpoint, `saved_step`, if it exists."""
   is_saved = saved_step in checkpoints.steps()
   last_good = f"the last good checkpoint is step-{saved_step}" if is_saved else "no checkpoint was saved yet"
   return RunError(
@@ -348,7 +355,8 @@ class _StopRequest:
     signal.signal(number, self._previous_handlers[number])
 
   def error(self, step: int) -> Stopped:
-    """Makes the error that ends a run that was stopped and saved at `step`. The signal may be another process's."""
+    """Makes the error that ends a run that was stopped and saved at `step`."""
+    # If another process received the signal, its number is not known here.
     number = self.signal_number or signal.SIGTERM
     return Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
 
@@ -366,6 +374,6 @@ def make_learning_rate_reader(schedule: Callable[[tf.Tensor], tf.Tensor]) -> Cal
   """Returns a function that maps the number of updates done so far to the learning rate of the next one.
 
   Args:
-    schedule: the same function for tensors.
+    schedule: the same function, which takes and returns tensors.
   """
   return lambda step: float(schedule(tf.constant(step)))

@@ -17,9 +17,9 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   """Assigns the weights of --init_checkpoint to a model, and logs which weights stay newly initialized.
 
   Args:
-    task: names the weights that the checkpoint may lack, and those that are not taken from it.
+    task: says which weights may be missing in the checkpoint, and which ones are not loaded from it.
     model: the model that gets the weights.
-    config: the settings of the run, of which init_checkpoint and init_from_shallower are used.
+    config: the settings of the run. Only init_checkpoint and init_from_shallower are used.
   Raises:
     UserError: the checkpoint cannot be read or does not fit the model.
   """
@@ -36,8 +36,8 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     head_settings=task.head_settings(),
     vocabulary=task.vocabulary(),
   )
-  initialized = not_found + not_loaded
-  note = f"; newly initialized: {', '.join(initialized)}" if initialized else ""
+  newly_initialized = not_found + not_loaded
+  note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""
   log(f"started from {config.init_checkpoint}{note}")
 
 
@@ -49,8 +49,9 @@ def load_trained_weights(
   Args:
     task: the task of the run.
     model: the model that gets the weights.
-    manager: the checkpoints of the run; config.train.select_checkpoint says whether the newest or the best is loaded.
-    config: the settings of the command. Its init_checkpoint is used if the run has no checkpoint.
+    manager: the checkpoints of the run.
+    config: the settings of the command. Its train.select_checkpoint selects the newest or the best checkpoint. If the
+      run has none, its init_checkpoint is used.
     purpose: "evaluating" or "predicting", for the log line.
   Returns: step and path of the checkpoint; the step of init_checkpoint is 0.
   Raises:

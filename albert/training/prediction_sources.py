@@ -1,6 +1,6 @@
 """Records the weights and the input files of each predictions file in prediction_sources.json.
 
-Because of this record, a later command does not overwrite predictions for other input files, or predictions made with
+With this record, a later command can refuse to overwrite predictions for other input files, or predictions made with
 other weights. Files and weights are compared by content, not by path.
 """
 
@@ -59,7 +59,7 @@ def hash_weights(weights: Mapping[str, tf.Variable]) -> str:
 
 
 class PredictionSources:
-  """The predictions files that a command writes, and the record of existing predictions files.
+  """The predictions files that a command writes, and the record of the existing ones.
 
   Args:
     directory: the output_dir.
@@ -96,10 +96,10 @@ class PredictionSources:
       run_directory.check_writable(os.path.dirname(path))
 
   def check(self, weights_sha256: str = "") -> None:
-    """Checks that files that exist hold predictions for the same input by the same weights, and may be overwritten.
+    """Checks that existing files may be overwritten: that their predictions are for the same input by the same weights.
 
     Args:
-      weights_sha256: hash of the weights; empty if they are not known yet. Then only the input is compared.
+      weights_sha256: hash of the weights; "" if they are not known yet. Then only the input is compared.
     Raises:
       UserError: a file holds predictions for other input or by other weights, or its source is not recorded.
     """
@@ -118,7 +118,7 @@ class PredictionSources:
         raise UserError(f"{path} holds predictions made with another checkpoint, {source.checkpoint}: {_REMEDY}")
 
   def check_before_training(self) -> None:
-    """Checks that no predictions file exists: after more training, its predictions would be those of older weights.
+    """Checks that no predictions file exists, because training changes the weights that its predictions belong to.
 
     Raises:
       UserError: one of the files exists.
@@ -137,7 +137,7 @@ class PredictionSources:
     files.write_json(self._record_file, self._entries | {self._key(path): entry for path in self._paths})
 
   def _read_source(self, path: str) -> PredictionSource | None:
-    """The recorded source of a file; None if there is no record of it, or none of the right form."""
+    """Returns the recorded source of a file; None if there is no valid record of it."""
     try:
       return json_values.convert(self._record_file, self._entries.get(self._key(path)), PredictionSource)
     except UserError:
@@ -155,13 +155,13 @@ class PredictionSources:
 
 
 def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
-  """Returns the predictions files that a command writes, with the record of existing ones.
+  """Returns the predictions files that a command writes, with the record of the existing ones.
 
   Args:
     task: the task, which names the files.
     config: the settings of the command.
   Raises:
-    UserError: --predictions_file or the record of existing files cannot be used.
+    UserError: --predictions_file has the wrong extension, or the record is damaged.
   """
   name = config.predictions_file
   if name and not name.endswith(task.predictions_extension):

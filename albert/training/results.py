@@ -1,4 +1,4 @@
-"""What a training returns."""
+"""The result of Estimator.train()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TrainingResult:
   """The state of a run after train().
 
   Attributes:
-    step: the number of updates of the weights, over all calls of train() in this output_dir.
+    step: the number of updates that the weights have had, in all calls of train() with this output_dir.
     metrics: the last logged training metrics by name, such as loss, learning_rate and examples_per_second.
     history: the training metrics of each logged step, with the key "step", in order.
     evaluations: the metrics of each evaluation during training (eval_every_steps), with the key "step", in order.
@@ -33,9 +33,9 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   """Reads the logs of a run.
 
   Args:
-    step: the number of updates.
+    step: the number of updates that the weights have had.
     output_dir: the directory of the run.
-    results_dir: the directory of the logs, which is another one in a process that is not the chief.
+    results_dir: the directory of the logs: output_dir, or a temporary directory in a process that is not the chief.
   Raises:
     UserError: a log is damaged.
   """

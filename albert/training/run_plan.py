@@ -1,7 +1,7 @@
-"""Decisions that a run makes once, from its settings, its devices and its training data.
+"""Decisions that are made once per run, from its settings, its devices and its training data.
 
-Settings may leave values open: `auto`, 0 for "one per host", or a number of epochs instead of steps. A RunPlan and a
-TrainingPlan hold the resolved values. They are frozen; all other code only reads them.
+Some settings do not have their final value yet: `auto`, 0 for "one per host", or a number of epochs instead of steps. A
+RunPlan and a TrainingPlan hold the final values. They are frozen; all other code only reads them.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
   """Resolves the compute dtype, "float32" or "bfloat16".
 
-  `auto` is bfloat16 where the hardware multiplies in it: TPUs, GPUs since Ampere (compute capability 8.0) and CPUs
-  with AMX or AVX512-BF16. Otherwise it is float32.
+  `auto` is bfloat16 on hardware with bfloat16 multiplication: TPUs, GPUs since Ampere (compute capability 8.0), and
+  CPUs with AMX or AVX512-BF16. Otherwise it is float32.
 
   Args:
     precision: value of --precision: "auto", "float32" or "bfloat16".
@@ -144,11 +144,11 @@ def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
 def resolve_jit_compile(
   jit_compile: str, strategy: tf.distribute.Strategy, make_element_spec: Callable[[], ElementSpec]
 ) -> bool:
-  """Decides whether the loop compiles the training step with XLA. Not on a TPU, where the strategy compiles it.
+  """Decides whether the loop compiles the training step with XLA. It never does so on a TPU: the strategy compiles it.
 
-  `auto` is true on a single GPU if all batches have the same shape. XLA compiles the step once for each shape: 25 to
-  29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is slower with XLA, which
-  does not use oneDNN for matrix products (see benchmarks/results).
+  `auto` is true on a single GPU if all batches have the same shape. With different shapes XLA would compile the step
+  once for each: 25 to 29 times in fine-tuning, where a batch is as long as its longest example. On a CPU the step is
+  slower with XLA, which does not use oneDNN for matrix products (see benchmarks/results).
 
   Args:
     jit_compile: value of --jit_compile: "true", "false" or "auto".
@@ -178,7 +178,7 @@ def resolve_jit_compile(
 
 
 def _cpu_flags() -> set[str]:
-  """Names of the CPU's instruction sets, as Linux writes them; empty on other systems."""
+  """Returns the names of the CPU's instruction sets, as Linux reports them; empty on other systems."""
   try:
     with open("/proc/cpuinfo", encoding="utf-8") as f:
       for line in f:

@@ -18,7 +18,7 @@ from albert.training import cluster
 from albert.weights.names import encoder_shapes, num_parameters
 
 _BYTES_PER_FLOAT32 = 4
-# A TPU host that does not accept a connection within this time is taken to be unreachable.
+# A TPU host counts as unreachable if it does not accept a connection within this time.
 _CONNECTION_TIMEOUT_SECONDS = 10.0
 
 
@@ -160,7 +160,7 @@ def _make_multi_worker_mirrored(config: TrainConfig) -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _socket_timeout(seconds: float) -> Iterator[None]:
-  """A context with another default timeout for sockets, so that connecting fails in seconds instead of minutes."""
+  """Sets the default timeout of sockets within this context, so that connecting fails in seconds instead of minutes."""
   previous = socket.getdefaulttimeout()
   socket.setdefaulttimeout(seconds)
   try:

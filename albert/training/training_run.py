@@ -1,4 +1,4 @@
-"""One training of a model in an output_dir: resumes, trains, evaluates on the way, and saves checkpoints."""
+"""One training of a model in an output_dir: resumes it, trains, evaluates from time to time, and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from albert.weights.checkpoints import CheckpointManager
 
 
 class TrainingRun:
-  """Trains a model in an output_dir, whose lock the caller holds.
+  """Trains a model in an output_dir. The caller must hold the lock of the output_dir.
 
   Args:
     task: defines the data, the losses and the metrics.
@@ -83,16 +83,10 @@ class TrainingRun:
     first_step = trainer.step
     evaluations = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
     if evaluations is not None:
-      is_due = first_step > 0 and is_evaluation_due(plan.train, first_step)
-      # The run was killed after it saved this step and before it evaluated it.
-      if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(first_step)):
-        self._evaluate_during_training(first_step, evaluations)
+      self._evaluate_if_missing(first_step, plan.train, evaluations)
     if first_step >= plan.train.num_train_steps or self._stops_early(evaluations):
       log(f"{self.config.output_dir} has all {first_step} steps already: nothing to train")
-      if self.cluster.is_chief:
-        self.checkpoints.prune(first_step)  # an interrupted run may have stopped before it did so
-        if curves.are_outdated(self.results_dir):
-          curves.draw_curves(self.results_dir)
+      self._finish_interrupted_run(first_step)
       return first_step
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()
@@ -101,8 +95,21 @@ class TrainingRun:
     self._finish(trainer.step, plan.train)
     return trainer.step
 
+  def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluations: EvaluationLog) -> None:
+    """Evaluates a step if its evaluation is missing because the run was killed between saving and evaluating it."""
+    is_due = step > 0 and is_evaluation_due(train, step)
+    if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(step)):
+      self._evaluate_during_training(step, evaluations)
+
+  def _finish_interrupted_run(self, step: int) -> None:
+    """Deletes old checkpoints and draws the curves, if a run was interrupted after its last step before it did so."""
+    if self.cluster.is_chief:
+      self.checkpoints.prune(step)
+      if curves.are_outdated(self.results_dir):
+        curves.draw_curves(self.results_dir)
+
   def _latest_to_resume(self) -> Checkpoint | None:
-    """The newest intact checkpoint, or None if there is no checkpoint.
+    """Returns the newest intact checkpoint, or None if there is no checkpoint.
 
     Raises:
       UserError: all checkpoints are damaged, and the config does not say start_over.
@@ -114,7 +121,7 @@ class TrainingRun:
     return newest
 
   def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
-    """Restores `newest`, or loads init_checkpoint into the weights if there is no checkpoint.
+    """Restores the checkpoint `newest`; if it is None, loads the weights of init_checkpoint, if one is given.
 
     Raises:
       RunError: another process found another checkpoint.
@@ -142,7 +149,7 @@ class TrainingRun:
     evaluations: EvaluationLog | None,
     learning_rate: Callable[[int], float],
   ) -> None:
-    """Runs the training loop from the trainer's step on. A reading error names the file and the record."""
+    """Runs the training loop from the trainer's step on. If a record cannot be read, the error names its file."""
     train = trainer.plan.train
     metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=train.num_train_steps)
 
@@ -166,7 +173,7 @@ class TrainingRun:
   def _finish(self, step: int, train: TrainConfig) -> None:
     """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
     if self.cluster.is_chief:
-      self.checkpoints.prune(step)  # the last evaluation may have found a better checkpoint than the best before
+      self.checkpoints.prune(step)  # if the last evaluation found a new best checkpoint, the former best is deleted
     picture = curves.draw_curves(self.results_dir)
     early = f", stopped early ({self.task.best_metric} did not improve)" if step < train.num_train_steps else ""
     log(f"trained {step} steps{early}" + (f"; curves in {picture}" if picture else ""))
@@ -180,6 +187,7 @@ class TrainingRun:
     )
 
   def _stops_early(self, evaluations: EvaluationLog | None) -> bool:
+    """Whether training must end because the last evaluations were not better than an earlier one."""
     patience = self.config.train.early_stopping_patience
     if not patience or evaluations is None:
       return False
@@ -187,6 +195,7 @@ class TrainingRun:
     return self.cluster.is_true_in_chief(evaluations.evaluations_since_best >= patience)
 
   def _evaluate_during_training(self, step: int, evaluations: EvaluationLog) -> None:
+    """Evaluates the model, logs the metrics, and records whether this is the best checkpoint so far."""
     results, _ = self.evaluator.evaluate(self.config.train.max_eval_steps)
     log(f"step {step} evaluation  {format_metrics(results)}")
     metric = self.task.best_metric
