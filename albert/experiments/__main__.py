@@ -10,7 +10,6 @@ if __name__ == "__main__":
 
 import os
 import sys
-from typing import Any
 
 from absl import flags
 
@@ -19,11 +18,11 @@ from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range
 from albert.errors import UserError
 from albert.experiments import catalog, costs, runner, tables
-from albert.experiments.plan import FinetuningTask, Inputs, Plan
+from albert.experiments.plan import DownstreamTask, Inputs, Plan
 from albert.experiments.scales import SCALES, Scale
 from albert.io import files
 
-# Task of GLUE -> name of its score in the tables, and the metric.
+# Task of GLUE -> name of its score in the tables, and name of the metric of run_classifier.
 _GLUE_SCORES = {
   "CoLA": ("cola", "matthews_corrcoef"),
   "SST-2": ("sst2", "accuracy"),
@@ -83,41 +82,46 @@ def define_flags() -> None:
   command_flags.define("bool", "dry_run", False, "print the plan and its estimated cost, without running it")
 
 
-def _make_tasks() -> dict[str, FinetuningTask]:
-  """The tasks to fine-tune on whose data the flags give, by name."""
-  values, tasks = flags.FLAGS, {}
-  for name in values.glue_tasks if values.glue_dir else ():
-    if name not in _GLUE_SCORES:
-      raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
-    score, metric = _GLUE_SCORES[name]
-    tasks[score] = FinetuningTask(
-      "run_classifier", {"task_name": name, "data_dir": values.glue_dir}, {score: (metric, 100.0)}
-    )
+def _make_tasks() -> dict[str, DownstreamTask]:
+  """Returns the tasks to fine-tune on, by name: those whose data the flags give."""
+  values = flags.FLAGS
+  tasks: dict[str, DownstreamTask] = {}
+  if values.glue_dir:
+    tasks |= dict(_make_glue_task(name, values.glue_dir) for name in values.glue_tasks)
   for version in ("squad_v1", "squad_v2"):
     paths = values[version].value
-    if not paths:
-      continue
-    if paths.count(",") != 1:
-      raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
-    train_file, dev_file = paths.split(",")
-    squad_flags: dict[str, Any] = {
-      "train_file": train_file,
-      "eval_file": dev_file,
-      "version_2_with_negative": version == "squad_v2",
-    }
-    tasks[version] = FinetuningTask(
-      "run_squad", squad_flags, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")}
-    )
+    if paths:
+      tasks[version] = _make_squad_task(version, paths)
   if values.race_dir:
-    tasks["race"] = FinetuningTask("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
+    tasks["race"] = DownstreamTask("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
   return tasks
 
 
+def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
+  """Returns the name of the score of a task of GLUE, and the task."""
+  if name not in _GLUE_SCORES:
+    raise UserError(f"--glue_tasks: {name!r} is not one of {', '.join(_GLUE_SCORES)}")
+  score, metric = _GLUE_SCORES[name]
+  task_flags = {"task_name": name, "data_dir": glue_dir}
+  return score, DownstreamTask("run_classifier", task_flags, {score: (metric, 100.0)})
+
+
+def _make_squad_task(version: str, paths: str) -> DownstreamTask:
+  """Makes a task of SQuAD of the value of --squad_v1 or --squad_v2."""
+  if paths.count(",") != 1:
+    raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
+  train_file, dev_file = paths.split(",")
+  task_flags = {"train_file": train_file, "eval_file": dev_file, "version_2_with_negative": version == "squad_v2"}
+  # The metrics of SQuAD are in percent already.
+  return DownstreamTask("run_squad", task_flags, {f"{version}_{metric}": (metric, 1.0) for metric in ("f1", "exact")})
+
+
 def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
-  """The plan of an experiment with the inputs that the flags give."""
+  """Makes the plan of an experiment with the inputs that the flags give."""
   values = flags.FLAGS
   vocab_size = scale.vocab_size
-  squad_files, question_flags = values.squad_v2 or values.squad_v1, {}
+  question_flags = {}
+  squad_files = values.squad_v2 or values.squad_v1
   if squad_files:
     question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
   if values.race_dir:
@@ -140,12 +144,12 @@ def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   return Plan(experiment, scale, inputs)
 
 
-def describe(plan: Plan, flops: float) -> str:
+def describe(plan: Plan, flops_per_second: float) -> str:
   """Returns a table of the estimated cost of pretraining each variant.
 
   Args:
     plan: the plan of the experiment.
-    flops: speed of the machine, in floating-point operations per second.
+    flops_per_second: speed of training on this machine, in floating-point operations per second.
   """
   scale, total_hours = plan.scale, 0.0
   header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
@@ -157,7 +161,7 @@ def describe(plan: Plan, flops: float) -> str:
     step_flops = costs.step_flops(
       config, batch_size=batch_size, seq_length=scale.max_seq_length, predictions=num_predictions
     )
-    hours = num_steps * step_flops / flops / 3600
+    hours = num_steps * step_flops / flops_per_second / 3600
     total_hours += hours * plan.inputs.num_seeds
     lines.append(
       f"{variant.name}\t{config.num_hidden_layers}\t{config.hidden_size}\t{costs.num_model_parameters(config):,}\t{batch_size}\t"
@@ -168,7 +172,7 @@ def describe(plan: Plan, flops: float) -> str:
     [
       *lines,
       f"{plan.inputs.num_seeds} seed(s), {num_commands} commands; pretraining takes about {total_hours:,.2f} hours at "
-      f"{flops / 1e9:,.0f} GFLOP/s",
+      f"{flops_per_second / 1e9:,.0f} GFLOP/s",
     ]
   )
 

@@ -20,7 +20,7 @@ _FOLDER = "experiments"
 # Values of Variant.corpus and of Experiment.figure.
 MAIN, ADDITIONAL = "main", "additional"
 LAYERS = "layers"
-# Keys of an experiment whose values are the defaults of all its variants.
+# Keys of an experiment's file that set the defaults of its variants.
 _VARIANT_DEFAULTS = ("model", "steps")
 # The pretraining tasks: masked LM, sentence order and next sentence.
 _PRETRAINING_TASKS = ("mlm", "sop", "nsp")
@@ -33,7 +33,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class _ExperimentFile(msgspec.Struct):
-  """Schema of the keys of an experiment's file that Experiment lacks, or for which it has another type.
+  """Schema of those keys of an experiment's file that Experiment does not have, or has with another type.
 
   Attributes:
     title, source: see Experiment.
@@ -58,11 +58,11 @@ class Variant:
     name: a name that no other variant of the experiment has.
     model: name of the model in the paper, such as "albert_base". A Scale may reduce its sizes.
     fields: fields of ModelConfig whose values differ from those of `model`, in the paper's sizes.
-    data: settings of data preparation that differ from the defaults in DATA_DEFAULTS.
+    data: settings of data preparation whose values differ from those of DATA_DEFAULTS.
     corpus: "main" for the main corpus, or "additional" for the main and the additional corpus together.
-    steps: factor, not a count: the scale's number of pretraining steps is multiplied by it.
-    batch: factor, not a size: the scale's batch size is multiplied by it, and the number of steps is divided by it, so
-      that all variants see the same number of examples.
+    steps: factor by which the scale's number of pretraining steps is multiplied.
+    batch: factor by which the scale's batch size is multiplied. The number of steps is divided by it, so that all
+      variants see the same number of examples.
     starts_from: name of the earlier variant from whose weights training starts; empty for random weights.
     x: position of the variant on the x axis of the figure, for example its number of layers; None if the variants have
       no such number. The figure then has a bar for each variant.
@@ -132,27 +132,35 @@ def load(name: str, *, reduced: bool = False) -> Experiment:
   if not files.exists(path):
     raise UserError(f"--run={name}: no such experiment; there are {', '.join(names())}, or give the path of a .json")
   values = files.read_json(path, remedy=_REMEDY)
-  # First the variants are read, with the defaults that the file gives for all of them.
   _refuse_unknown_keys(path, values, {*_field_names(Experiment), *_VARIANT_DEFAULTS, "reduced"} - {"name"})
-  file = json_values.convert(path, values, _ExperimentFile, _REMEDY)
-  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
-  defaults = {"model": file.model, "steps": file.steps} | (file.reduced if reduced else {})
-  variants: list[Variant] = []
-  for index, variant_values in enumerate(file.variants):
-    earlier_names = [variant.name for variant in variants]
-    variants.append(_parse_variant(f"{path}: variants[{index}]", variant_values, defaults, earlier_names))
-  # Then the other keys are read. Some of their values name variants.
+  variants = _parse_variants(path, json_values.convert(path, values, _ExperimentFile, _REMEDY), reduced=reduced)
   name = os.path.basename(path).removesuffix(".json")
   experiment = json_values.convert(path, values | {"name": name, "variants": []}, Experiment, _REMEDY)
   experiment = dataclasses.replace(experiment, variants=variants)
-  for key, value, allowed in (
-    ("figure", experiment.figure, ("", LAYERS)),
-    ("speed_of", experiment.speed_of, ("", *(variant.name for variant in variants))),
-    *(("intrinsic", task, _PRETRAINING_TASKS) for task in experiment.intrinsic),
-  ):
-    if value not in allowed:
-      raise UserError(f"{path}: {key} {format_value(value)} is not one of {', '.join(filter(None, allowed))}")
+  _check_choice(path, "figure", experiment.figure, ("", LAYERS))
+  _check_choice(path, "speed_of", experiment.speed_of, ("", *(variant.name for variant in variants)))
+  for task in experiment.intrinsic:
+    _check_choice(path, "intrinsic", task, _PRETRAINING_TASKS)
   return experiment
+
+
+def _check_choice(path: str, key: str, value: str, allowed: Sequence[str]) -> None:
+  """Raises UserError if the value of a key is not one of the allowed ones."""
+  if value not in allowed:
+    raise UserError(f"{path}: {key} {format_value(value)} is not one of {', '.join(filter(None, allowed))}")
+
+
+def _parse_variants(path: str, file: _ExperimentFile, *, reduced: bool) -> list[Variant]:
+  """Makes the variants of an experiment's file, with the defaults that the file gives for all of them."""
+  _refuse_unknown_keys(f"{path}: reduced", file.reduced, set(_VARIANT_DEFAULTS))
+  defaults = {"model": file.model, "steps": file.steps}
+  if reduced:
+    defaults |= file.reduced
+  variants: list[Variant] = []
+  for index, values in enumerate(file.variants):
+    earlier_names = [variant.name for variant in variants]
+    variants.append(_parse_variant(f"{path}: variants[{index}]", values, defaults, earlier_names))
+  return variants
 
 
 def _parse_variant(

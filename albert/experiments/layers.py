@@ -20,6 +20,7 @@ from albert.io import files
 from albert.io.globs import expand_globs
 
 FILE_NAME = "layers.json"
+# Number of examples that the distances are measured on.
 _NUM_EXAMPLES = 64
 
 
@@ -36,7 +37,7 @@ class Distances(msgspec.Struct):
 
 
 def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list[float]]:
-  """Returns the distances between the input and the output of each layer, as means over all tokens.
+  """Computes the distances between the input and the output of each layer, as means over all tokens.
 
   Args:
     states: the input of the first layer and the outputs of all layers, each [B, S, H].
@@ -54,7 +55,7 @@ def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list
 
 
 def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
-  """Measures the distances in a pretrained model, on the first 64 examples of the shards.
+  """Measures the distances between a pretrained model's layers, on the first 64 examples of the shards.
 
   Args:
     checkpoint: the weights: a checkpoint or the output_dir of a run.

@@ -2,7 +2,8 @@
 
 The commands are those that a user would type. Each command has a file that it writes last; if this file exists, the
 command is not run again. Several variants or experiments may need the same text, vocabulary, shards or pretrained
-model. These are made only once, because the name of their directory contains a hash of everything they depend on.
+model. Each of these is made only once: the name of its directory contains a hash of everything that it depends on, so
+two plans that need the same one name the same directory.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from albert.experiments.scales import Scale
 from albert.io import files
 from albert.runs import output_files
 
+# The corpus that pretraining is evaluated on (see catalog for the others).
 HELDOUT = "heldout"
-# Score -> name of the metric of run_pretraining.
+# Pretraining task, which is also the name of its score -> name of the metric of run_pretraining.
 INTRINSIC = {"mlm": "masked_lm_accuracy", "sop": "sentence_order_accuracy", "nsp": "next_sentence_accuracy"}
 _SHARD_MANIFEST = "manifest.json"
 _FIRST_SEED = 12345
@@ -32,13 +34,13 @@ _HELDOUT_SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningTask:
-  """A task on which pretrained models are fine-tuned.
+class DownstreamTask:
+  """A task on which the pretrained models are fine-tuned.
 
   Attributes:
     script: name of the script without .py, such as run_squad.
     flags: flags of the script.
-    scores: name of a score -> (name of the metric, factor that converts the metric to percent).
+    scores: name of a score -> name of its metric, and the factor that converts the metric to percent.
   """
 
   script: str
@@ -54,8 +56,8 @@ class Inputs:
     output_dir: directory for text, shards, runs and tables.
     corpus: globs of the text to train on. If it is empty, the documentation of the installed packages is used.
     additional_corpus: globs of more text, for variants that use it.
-    heldout_corpus: globs of the text that pretraining is evaluated on. If it is empty, this text is made from the
-      question files; without them, it is held out from the documentation of the installed packages.
+    heldout_corpus: globs of the text that pretraining is evaluated on. If it is empty, the text of the SQuAD and RACE
+      files is used; without these files, a held-out part of the documentation of the installed packages.
     question_flags: flags of data_prep.question_texts, which name the SQuAD and RACE files; may be empty.
     spm_model_file: the vocabulary. If it is empty, a vocabulary is trained on the corpus.
     tasks: name -> task to fine-tune on.
@@ -69,7 +71,7 @@ class Inputs:
   heldout_corpus: str = ""
   question_flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
   spm_model_file: str = ""
-  tasks: Mapping[str, FinetuningTask] = dataclasses.field(default_factory=dict)
+  tasks: Mapping[str, DownstreamTask] = dataclasses.field(default_factory=dict)
   vocab_size: int
   num_seeds: int
 
@@ -79,7 +81,7 @@ class Command:
   """A command of a plan.
 
   Attributes:
-    name: what the command makes, for messages.
+    name: a description of what the command makes, for messages.
     words: the command line.
     last_file: the file that the command writes last. If it exists, the command is done.
   """
@@ -104,22 +106,22 @@ class ScoreSource:
   factor: float = 100.0
 
 
-# Commands, and the scores that they compute: name of the score -> where it is read from.
+# Commands, and the scores that they compute, by name.
 _CommandsAndScores = tuple[list[Command], dict[str, ScoreSource]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-  """One variant with one seed, which gives one row of the results.
+  """One variant with one seed. It gives one row of the results.
 
   Attributes:
     variant: the variant.
     seed: the seed.
     digest: hash of everything that the scores depend on.
-    config: the config of its model.
-    commands: the commands in order. Those of the variant that it starts from come first.
+    config: the config of the model.
+    commands: the commands in order. If the variant starts from another one, the commands of that one come first.
     scores: name of a score -> where it is read from.
-    run: output_dir of its pretraining.
+    run: output_dir of the pretraining.
   """
 
   variant: Variant
@@ -187,6 +189,7 @@ class Plan:
     return [self._make_trial(variant, seed) for seed in seeds for variant in self.experiment.variants]
 
   def _make_trial(self, variant: Variant, seed: int) -> Trial:
+    """Plans all commands of a variant with one seed."""
     run, commands = self._plan_pretraining(variant, seed)
     scores: dict[str, ScoreSource] = {}
     for more_commands, more_scores in (
@@ -200,10 +203,11 @@ class Plan:
     return Trial(variant, seed, digest, self.scale.model(variant, self.inputs.vocab_size), commands, scores, run)
 
   def _plan_pretraining(self, variant: Variant, seed: int) -> tuple[str, list[Command]]:
-    """Returns the output_dir of a variant's pretraining, and all commands up to the end of it.
+    """Plans the pretraining of a variant.
 
-    The output_dir contains a hash of the flags. So variants and experiments with the same flags share one run. If the
-    variant starts from the weights of another one, the commands of that one come first.
+    Returns: the output_dir of the pretraining, and its commands, with those that make its shards. If the variant starts
+      from the weights of another one, the commands of that one come first. The output_dir contains a hash of the flags,
+      so variants and experiments with the same flags share one run.
     """
     commands: list[Command] = []
     flags: dict[str, Any] = {}
@@ -229,11 +233,11 @@ class Plan:
     words = _command_line("run_pretraining", output_dir=run, do_train=True, do_eval=True, **flags)
     last_file = files.join(run, output_files.EVAL_RESULTS)
     commands.append(Command(f"{variant.name}, seed {seed}: pretraining", words, last_file))
-    # A command may be there twice, for example if the variant uses the same shards as the one that it starts from.
+    # A command may be in the list twice, for example if both variants use the same shards.
     return run, list(dict.fromkeys(commands))
 
   def _plan_intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
-    """Evaluates a variant on the experiment's pretraining tasks. Pretraining itself evaluates those it trains on."""
+    """Plans the evaluation on the experiment's pretraining tasks. The pretraining has evaluated those it trained on."""
     commands: list[Command] = []
     scores = {}
     for task in self.experiment.intrinsic:
@@ -246,9 +250,10 @@ class Plan:
     return commands, scores
 
   def _plan_other_sentence_task(self, variant: Variant, seed: int, task: str, run: str) -> list[Command]:
-    """Returns the commands that evaluate a variant on a sentence task that it was not trained on (ALBERT, table 5).
+    """Plans the evaluation on a sentence task that the variant was not trained on (ALBERT, table 5).
 
-    The sentence head of the variant is used as it is: trained on the other sentence task, or untrained.
+    The sentence head of the variant is evaluated without further training. It was trained on the other sentence task
+    or not at all.
     """
     output_dir = files.join(run, task)
     words = _command_line(
@@ -263,10 +268,12 @@ class Plan:
     return [self._make_heldout_shards(task), evaluation]
 
   def _plan_finetuning(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
-    """Fine-tunes a variant on all tasks whose data is given."""
+    """Plans the fine-tuning of a variant on all tasks whose data is given, if the experiment fine-tunes."""
     commands: list[Command] = []
     scores: dict[str, ScoreSource] = {}
-    for name, task in self.inputs.tasks.items() if self.experiment.finetuned else ():
+    if not self.experiment.finetuned:
+      return commands, scores
+    for name, task in self.inputs.tasks.items():
       output_dir = files.join(run, name)
       flags = dict(task.flags) | {"seed": seed}
       if self.scale.finetuning:
@@ -280,7 +287,7 @@ class Plan:
     return commands, scores
 
   def _plan_layer_figure(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
-    """Measures the distances between layers, if the experiment has a figure of them."""
+    """Plans the measurement of the distances between layers, if the experiment has a figure of them."""
     if self.experiment.figure != LAYERS:
       return [], {}
     last_file = files.join(run, layers.FILE_NAME)
@@ -351,6 +358,7 @@ class Plan:
 
 
 def _sentence_prediction(variant: Variant) -> str:
+  """Returns the sentence task that a variant is trained on."""
   return str(variant.data.get("sentence_prediction", DATA_DEFAULTS["sentence_prediction"]))
 
 
@@ -363,5 +371,5 @@ def _command_line(module: str, **flags: Any) -> tuple[str, ...]:
 
 
 def _digest(values: Any) -> str:
-  """A short hash that is used in names of directories."""
+  """Returns a short hash of JSON values, for names of directories."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,6 +1,6 @@
-"""Runs the commands of a plan, one or several trials at a time, and writes a row of results after each trial.
+"""Runs the commands of a plan, for one or several trials at a time. After each trial it writes a row of results.
 
-A plan that was stopped continues where it stopped.
+If a plan was stopped, the next call continues it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _COMMAND_LOG, _OUTPUT_FOLDER = "log.txt", "logs"
 
 
 def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
-  """Computes the trials that have no row yet, and returns the rows of all trials.
+  """Runs the trials that have no row of results yet, and returns the rows of all trials of the plan.
 
   A row is written when its trial is done. Rows of other plans in the same directory are kept, but not returned.
 
   Args:
     plan: the plan of the experiment.
-    jobs: number of trials that are computed at the same time, each on its share of the processors.
+    jobs: number of trials that run at the same time, each on its share of the processors.
   Returns: a dict for each trial: variant, seed, digest, parameters, examples_per_second, and scores by name.
   Raises:
     RunError: a command failed. The message has the last line of its output; a file in logs/ has all of it.
@@ -51,7 +51,7 @@ def run_plan(plan: Plan, jobs: int = 1) -> list[dict[str, Any]]:
 
 def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   files.makedirs(files.join(plan.directory, _OUTPUT_FOLDER))
-  rows = _Rows(plan)
+  rows = _ResultRows(plan)
   trials = plan.trials()
   missing = [trial for trial in trials if trial.digest not in rows.by_digest]
   print(f"{plan.experiment.name}: {len(trials) - len(missing)} of {len(trials)} trials are done", flush=True)
@@ -80,8 +80,12 @@ class ResultRow(msgspec.Struct):
     return {**msgspec.structs.asdict(self), "scores": scores}
 
 
-class _Rows:
-  """The rows of results.jsonl, by the digest of their trials."""
+class _ResultRows:
+  """The rows of results.jsonl.
+
+  Attributes:
+    by_digest: digest of a trial -> its row.
+  """
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
@@ -98,14 +102,14 @@ class _Rows:
 
 
 class _Queue:
-  """The trials that no worker has started. Workers are threads.
+  """The trials that no worker has started yet. Workers are threads.
 
-  Trials may share commands, and no command runs twice. So a worker takes the first trial that needs none of the files
-  that other workers are making.
+  Trials may share commands, and no command may run twice at the same time. So a worker takes the first trial that needs
+  none of the files that other workers are making.
   """
 
   def __init__(
-    self, preparation: Sequence[Command], trials: Sequence[Trial], command_runner: _CommandRunner, rows: _Rows
+    self, preparation: Sequence[Command], trials: Sequence[Trial], command_runner: _CommandRunner, rows: _ResultRows
   ) -> None:
     self._todo = [(trial, [*preparation, *trial.commands]) for trial in trials]
     self._command_runner, self._rows = command_runner, rows
@@ -113,7 +117,7 @@ class _Queue:
     self._files_in_progress: set[str] = set()
 
   def work(self) -> None:
-    """Computes trials until none is left, or until a command fails or is stopped."""
+    """Runs trials until none is left, or until a command fails or is stopped. Each worker thread calls it."""
     while (next_trial := self._take()) is not None:
       trial, commands = next_trial
       try:
@@ -130,7 +134,7 @@ class _Queue:
         self._release(commands)
 
   def _take(self) -> tuple[Trial, list[Command]] | None:
-    """Waits for a trial that can be computed, and reserves its missing files for the calling worker.
+    """Waits for a trial that can run, and reserves its missing files for the calling worker.
 
     Returns: the trial and its commands, or None if no trial is left or all work was stopped.
     """
@@ -138,7 +142,8 @@ class _Queue:
       while self._todo and not self._command_runner.stopped.is_set():
         for index, (_, commands) in enumerate(self._todo):
           if not self._files_in_progress.intersection(command.last_file for command in commands):
-            self._files_in_progress |= {c.last_file for c in commands if not files.exists(c.last_file)}
+            last_files = {command.last_file for command in commands}
+            self._files_in_progress |= {path for path in last_files if not files.exists(path)}
             return self._todo.pop(index)
         self._changed.wait()
     return None
@@ -151,7 +156,7 @@ class _Queue:
 
 
 class _CommandRunner:
-  """Runs commands in processes. SIGINT and SIGTERM are passed on to them, so that they save and stop."""
+  """Runs commands in processes. It forwards SIGINT and SIGTERM to them, so that they save their state and stop."""
 
   def __init__(self, directory: str, jobs: int) -> None:
     self.stopped = threading.Event()
@@ -167,20 +172,21 @@ class _CommandRunner:
 
   def __enter__(self) -> _CommandRunner:
     for number in (signal.SIGINT, signal.SIGTERM):
-      self._previous_handlers[number] = signal.signal(number, self._pass_on)
+      self._previous_handlers[number] = signal.signal(number, self._forward_signal)
     return self
 
-  def _pass_on(self, number: int, frame: FrameType | None) -> None:
+  def _forward_signal(self, number: int, frame: FrameType | None) -> None:
     del frame
     self._signal = number
-    self._stop(number)
+    self._send_to_all(number)
 
   def fail(self, error: Exception) -> None:
-    """Stops all commands because of an error. check() raises the first of these errors."""
+    """Stops all commands because of an error. check() then raises the first such error."""
     self._failure = self._failure or error
-    self._stop(signal.SIGTERM)
+    self._send_to_all(signal.SIGTERM)
 
-  def _stop(self, number: int) -> None:
+  def _send_to_all(self, number: int) -> None:
+    """Sends a signal to all running commands, and lets no further command start."""
     self.stopped.set()
     for process in list(self._running):
       process.send_signal(number)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.experiments import layers
-from albert.experiments.catalog import LAYERS, Experiment
+from albert.experiments.catalog import LAYERS, Experiment, Variant
 from albert.experiments.plan import Plan
 from albert.io import figures, files
 
+# Names of the files in the experiment's directory.
 TABLE, CSV, FIGURE = "table.md", "numbers.csv", "figure.png"
 # Score -> its title in tables and figures, in the order of the columns.
 TITLES = {
@@ -75,36 +76,43 @@ def format_table(experiment: Experiment, rows: Sequence[Mapping[str, Any]], *, s
   """
   our_scores = [score for score in TITLES if any(score in row["scores"] for row in rows)]
   paper_scores = [score for score in TITLES if any(score in variant.paper for variant in experiment.variants)]
-  num_seeds = len({row["seed"] for row in rows})
   has_speed = bool(experiment.speed_of)
-  header = ["variant", "parameters", *(["speed"] if has_speed else []), *(TITLES[score] for score in our_scores)]
-  header += [
-    f"paper: {name}"
-    for name in (["parameters", "speed"] if has_speed else []) + [TITLES[score] for score in paper_scores]
-  ]
+  our_columns = ["parameters", *(["speed"] if has_speed else []), *(TITLES[score] for score in our_scores)]
+  paper_columns = [*(["parameters", "speed"] if has_speed else []), *(TITLES[score] for score in paper_scores)]
+  header = ["variant", *our_columns, *(f"paper: {column}" for column in paper_columns)]
   lines = [header, ["---"] * len(header)]
   for variant in experiment.variants:
-    variant_rows = [row for row in rows if row["variant"] == variant.name]
-    if not variant_rows:
-      continue
-    line = [variant.name, _format_millions(variant_rows[0]["parameters"])]
-    if has_speed:
-      base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
-      line.append(f"{_median_speed(variant_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
-    line += [
-      _format_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]) for score in our_scores
-    ]
-    if has_speed:
-      line.append(_format_millions(variant.paper.get("parameters")))
-      line.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NO_VALUE)
-    line += [f"{variant.paper[score]:g}" if score in variant.paper else _NO_VALUE for score in paper_scores]
-    lines.append(line)
-  caption = (
-    f"Scale {scale}; {num_seeds} seed{'s' if num_seeds > 1 else ''}"
-    f"{', mean ± standard deviation' if num_seeds > 1 else ''}; percent. The paper's columns: {experiment.source}, "
-    "at its own scale."
-  )
+    if any(row["variant"] == variant.name for row in rows):
+      our_cells = _our_cells(experiment, variant, rows, our_scores)
+      lines.append([variant.name, *our_cells, *_paper_cells(experiment, variant, paper_scores)])
+  num_seeds = len({row["seed"] for row in rows})
+  seeds = f"{num_seeds} seeds, mean ± standard deviation" if num_seeds > 1 else f"{num_seeds} seed"
+  caption = f"Scale {scale}; {seeds}; percent. The paper's columns: {experiment.source}, at its own scale."
   return "\n".join([f"# {experiment.title}", "", caption, "", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+
+
+def _our_cells(
+  experiment: Experiment, variant: Variant, rows: Sequence[Mapping[str, Any]], scores: Sequence[str]
+) -> list[str]:
+  """Formats our results of a variant: parameters, the speed if the table has speeds, and the mean scores."""
+  variant_rows = [row for row in rows if row["variant"] == variant.name]
+  cells = [_format_millions(variant_rows[0]["parameters"])]
+  if experiment.speed_of:
+    base_speed = _median_speed([row for row in rows if row["variant"] == experiment.speed_of])
+    cells.append(f"{_median_speed(variant_rows) / base_speed:.1f}x" if base_speed else _NO_VALUE)
+  for score in scores:
+    cells.append(_format_mean([row["scores"][score] for row in variant_rows if score in row["scores"]]))
+  return cells
+
+
+def _paper_cells(experiment: Experiment, variant: Variant, scores: Sequence[str]) -> list[str]:
+  """Formats the paper's results of a variant: parameters and speed if the table has speeds, and the scores."""
+  cells = []
+  if experiment.speed_of:
+    cells.append(_format_millions(variant.paper.get("parameters")))
+    cells.append(f"{variant.paper['speedup']:g}x" if "speedup" in variant.paper else _NO_VALUE)
+  cells += [f"{variant.paper[score]:g}" if score in variant.paper else _NO_VALUE for score in scores]
+  return cells
 
 
 def _median_speed(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -117,7 +125,7 @@ def _format_millions(count: float | None) -> str:
 
 
 def _format_mean(values: Sequence[float]) -> str:
-  """Mean and standard deviation, or only the mean of a single value."""
+  """Formats the mean and the standard deviation of several values; of a single value only the value."""
   if not values:
     return _NO_VALUE
   mean = statistics.fmean(values)
@@ -126,7 +134,7 @@ def _format_mean(values: Sequence[float]) -> str:
 
 
 def _new_figure(num_panels: int) -> tuple[Any, Sequence[Any]]:
-  """A figure, and the axes of its panels from left to right."""
+  """Makes a figure. Returns it with the axes of its panels, from left to right."""
   figure = figures.new_figure(4.0 * num_panels, 3.6)
   return figure, figure.subplots(1, num_panels, squeeze=False)[0]
 
@@ -138,28 +146,33 @@ def _draw_score_figure(experiment: Experiment, rows: Sequence[Mapping[str, Any]]
     return None
   figure, panels = _new_figure(len(scores))
   for axes, score in zip(panels, scores, strict=True):
-    values = {
-      variant.name: [row["scores"][score] for row in rows if row["variant"] == variant.name and score in row["scores"]]
-      for variant in experiment.variants
-    }
-    shown = [variant for variant in experiment.variants if values[variant.name]]
-    means = [statistics.fmean(values[variant.name]) for variant in shown]
-    x_values = [float(n if variant.x is None else variant.x) for n, variant in enumerate(shown)]
-    if experiment.x:
-      axes.plot(x_values, means, linewidth=1.5)
-      axes.set_xscale("log", base=2)
-      axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
-      axes.set_xlabel(experiment.x)
-    else:
-      lowest = min(min(values[variant.name]) for variant in shown)
-      axes.bar(x_values, means, width=0.6, alpha=0.4)
-      axes.set_ylim(bottom=max(0.0, lowest - 5))
-      axes.set_xticks(x_values, [variant.name for variant in shown], rotation=40, ha="right", fontsize=8)
-    for x, variant in zip(x_values, shown, strict=True):
-      axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
+    values: dict[str, list[float]] = {}
+    for row in rows:
+      if score in row["scores"]:
+        values.setdefault(row["variant"], []).append(row["scores"][score])
+    _draw_panel(axes, experiment, values)
     axes.set_title(TITLES[score])
     axes.grid(alpha=0.3)
   return figures.png(figure)
+
+
+def _draw_panel(axes: Any, experiment: Experiment, values: Mapping[str, Sequence[float]]) -> None:
+  """Draws one score. `values` maps the name of a variant to the score with each seed."""
+  variants = [variant for variant in experiment.variants if variant.name in values]
+  means = [statistics.fmean(values[variant.name]) for variant in variants]
+  x_values = [float(index if variant.x is None else variant.x) for index, variant in enumerate(variants)]
+  if experiment.x:
+    axes.plot(x_values, means, linewidth=1.5)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
+    axes.set_xlabel(experiment.x)
+  else:
+    lowest = min(map(min, values.values()))
+    axes.bar(x_values, means, width=0.6, alpha=0.4)
+    axes.set_ylim(bottom=max(0.0, lowest - 5))
+    axes.set_xticks(x_values, [variant.name for variant in variants], rotation=40, ha="right", fontsize=8)
+  for x, variant in zip(x_values, variants, strict=True):
+    axes.plot([x] * len(values[variant.name]), values[variant.name], "k.", markersize=4)
 
 
 def _draw_layer_figure(plan: Plan) -> bytes:
