@@ -1,8 +1,9 @@
-"""The Estimator trains, evaluates and predicts with one task. Every script and notebook uses it."""
+"""The Estimator trains, evaluates, predicts and exports a model for one task. The scripts and the Python API use it."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -49,8 +50,8 @@ class Estimator:
 
   Args:
     task: what to learn and from which data, such as albert.tasks.Classification; or a Task, together with `config`.
-    config: all settings, for a Task. Its do_train, do_eval and do_predict say which files are checked here, and what
-      run() does; train(), evaluate() and predict() may be called in any case.
+    config: all settings, if `task` is a Task. Its do_train, do_eval and do_predict select the files that are checked
+      here, and what run() does. train(), evaluate() and predict() may be called in any case.
     init_checkpoint: the weights to start from: a directory of Google's or Hugging Face's weights, the output_dir of a
       run, or a file. The config of the model and the vocabulary are found beside them.
     output_dir: the directory for checkpoints, metrics and results. By default a temporary directory, which is deleted
@@ -58,8 +59,8 @@ class Estimator:
     model: the model, if there is no init_checkpoint: the name of a predefined model such as "albert_base", the path of
       an albert_config.json, or a ModelConfig.
     **settings: further settings, with the names of the flags of the scripts: num_train_epochs, train_batch_size,
-      learning_rate, max_seq_length, spm_model_file, from_scratch, seed, eval_every_steps and so on. A setting that is
-      left out has the value of the run in output_dir, of the task's recipe, or its default, in this order.
+      learning_rate, max_seq_length, spm_model_file, from_scratch, seed, eval_every_steps and so on. The value of a
+      setting that is left out comes from the run in output_dir, else from the task's recipe, else it is the default.
 
   Attributes:
     task: the task, with its data.
@@ -130,9 +131,9 @@ class Estimator:
     return cls(TaskOfRun(output_dir), output_dir=output_dir, **settings)
 
   def _set_up(self, config: RunConfig) -> None:
-    """Checks the files, and makes what trains and evaluates."""
+    """Checks the files, connects to the devices, and builds the model and the evaluator."""
     task = self.task
-    # Files are checked before the devices are set up, which may take minutes.
+    # Files are checked first, because connecting to the devices may take minutes.
     self._check_files(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
     self.plan = plan_run(config)
     self.config = self.plan.config
@@ -140,7 +141,7 @@ class Estimator:
     self._check_batches(train=config.do_train, evaluate=config.do_eval, predict=config.do_predict)
     check_memory(task.model_config, self.strategy, trains=config.do_train)
     self.cluster = Cluster(self.strategy)
-    # Every process writes metrics and predictions, but only the files of the chief are kept.
+    # Every process writes metrics and predictions. Processes that are not the chief write to a temporary directory.
     self._scratch_dir = None if self.cluster.is_chief else tempfile.TemporaryDirectory()
     self.results_dir = self._scratch_dir.name if self._scratch_dir else config.output_dir
     self.checkpoints = CheckpointManager(
@@ -159,12 +160,12 @@ class Estimator:
       self.evaluator = Evaluator(task, self.model, self.strategy, config.train.eval_batch_size)
 
   def _messages(self) -> contextlib.AbstractContextManager[None]:
-    """Makes error messages name arguments instead of flags, if the Estimator was not made by a command."""
+    """Returns a context in which errors name arguments instead of flags, unless a command made the Estimator."""
     return contextlib.nullcontext() if self._definition is None else python_messages()
 
   @contextlib.contextmanager
   def _running(self) -> Iterator[None]:
-    """Uses deterministic kernels, and reports the loss of another process or of the TPU as a RunError."""
+    """Within this context, kernels are deterministic, and the loss of a process or TPU is reported as a RunError."""
     with self.cluster.report_lost_processes(self._advice_after_loss), deterministic_ops():
       yield
 
@@ -241,9 +242,9 @@ class Estimator:
 
   @contextlib.contextmanager
   def _locked(self) -> Iterator[None]:
-    """Holds the lock of output_dir, so that no other run trains there. Only the chief takes the lock.
+    """Within this context, the chief holds the lock of output_dir, so that no other run trains there.
 
-    Every process must call it.
+    Every process must enter it.
     """
     lock = DirectoryLock(self.config.output_dir, "training")
     error: UserError | RunError | None = None
@@ -262,11 +263,12 @@ class Estimator:
       lock.release()
 
   def evaluate(self) -> dict[str, float]:
-    """Evaluates the newest or the best checkpoint, as select_checkpoint says; without one, init_checkpoint.
+    """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
 
-    It prints the metrics and writes them to eval_results.json, and the task may write more files, such as predictions.
+    It prints the metrics and writes them to eval_results.json. The task may write further files, such as predictions.
 
-    Returns: the metrics by name. With several evaluation sets, `SPLIT_` starts each name.
+    Returns: the metrics by name. With several evaluation sets, each name starts with that of the set:
+      `matched_accuracy`.
     Raises:
       UserError: there are no weights to evaluate, or they belong to other settings of the task.
       RunError: another process was lost.
@@ -284,14 +286,15 @@ class Estimator:
     return results
 
   def predict(self, data: TableData | None = None) -> list[Any]:
-    """Predicts with the newest or the best checkpoint, as select_checkpoint says; without one, with init_checkpoint.
+    """Predicts with the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
 
     Args:
       data: what to predict: a list of texts, of pairs or of dicts, a frame, a dict of columns, or the path of a file.
-        It needs no labels. Nothing is written. None predicts the task's test set, and also writes the predictions to
-        files in output_dir (see write_predictions).
-    Returns: an answer for each row or question, in order: a ClassAnswer, the number of a regression, a ChoiceAnswer, a
-      SpanAnswer, or for a pretrained model a list of the pieces for each [MASK] (see albert.tasks.answers).
+        It needs no labels. The predictions are only returned. If it is None, the task's test set is predicted, and the
+        predictions are also written to files in output_dir (see write_predictions).
+    Returns: an answer for each row or question, in order (see albert.tasks.answers): a ClassAnswer, a ChoiceAnswer, a
+      SpanAnswer, or the number of a regression. For a pretrained model it is a list with a dict for each [MASK]: the
+      most probable pieces -> their probabilities.
     Raises:
       UserError: there are no weights to predict with, or a row cannot be used; the message names row and column.
       RunError: another process was lost.
@@ -313,16 +316,16 @@ class Estimator:
   def write_predictions(self) -> list[str]:
     """Predicts the task's test set, and writes the predictions to files in output_dir.
 
-    Returns: the paths of the files that it wrote.
+    Returns: the paths of the files.
     Raises:
-      UserError: there are no weights to predict with, or a predictions file already exists that was not made from the
-        same input with the same weights.
+      UserError: there are no weights to predict with, or an existing predictions file was made from other input or with
+        other weights.
       RunError: another process was lost.
     """
     return self._predict(with_answers=False)[0]
 
   def _predict(self, *, with_answers: bool) -> tuple[list[str], list[Any]]:
-    """Writes the predictions of the test set. Returns the paths of the files, and the answers."""
+    """Writes the predictions of the test set. Returns the paths of the files, and the answers if they are wanted."""
     with self._messages(), self._running():
       self._check_files(predict=True)
       self._check_batches(predict=True)
@@ -335,14 +338,8 @@ class Estimator:
         sources.write(PredictionSource(checkpoint, step, weights_sha256, sources.inputs))
       elif predictions_file:
         predictions_file = files.join(self.results_dir, os.path.basename(predictions_file))
-      known: dict[Dataset, DatasetOutputs] = {}
-
-      def compute_outputs(data: Dataset) -> DatasetOutputs:
-        """Runs the model once for each dataset, which the files and the answers share."""
-        if data not in known:
-          known[data] = self._compute_outputs(data)
-        return known[data]
-
+      # The files and the answers share the outputs, so the model is run only once on each dataset.
+      compute_outputs = functools.cache(self._compute_outputs)
       paths = list(self.task.predict(self.model, compute_outputs, self.results_dir, predictions_file))
       answers = self.task.answers(self.model, compute_outputs) if with_answers else []
     for path in paths:
@@ -350,6 +347,7 @@ class Estimator:
     return paths, self._definition.convert_answers(answers) if self._definition else answers
 
   def _compute_outputs(self, data: Dataset) -> DatasetOutputs:
+    """Returns the outputs of the model for all examples of a dataset."""
     return self.evaluator.run(data)[1]
 
   def export(
@@ -359,7 +357,7 @@ class Estimator:
 
     Args:
       directory: the directory of the model, such as "models/kind". Each export is a new version in it.
-      form: in which the model is served (see docs/serving.md); "" for the form of the task.
+      form: what the exported model does, such as "embeddings" (see docs/serving.md); "" for the task of this Estimator.
       version: a version number that does not exist yet; 0 for the greatest existing version plus one.
       formats: further formats to write: "tflite", "onnx".
     Returns: the directory of the version, such as "models/kind/1".
@@ -375,7 +373,7 @@ class Estimator:
       return export_model(checkpoint, parent or ".", task=form, name=name, version=version, formats=tuple(formats))
 
   def _advice_after_loss(self) -> str:
-    """Says how to continue the run after another process or the TPU was lost."""
+    """Returns the end of an error message: how to continue the run after another process or the TPU was lost."""
     try:
       steps = self.checkpoints.steps()
     except (OSError, tf.errors.OpError):  # the file system of output_dir does not answer either

@@ -46,18 +46,18 @@ _PretrainingTaskT = TypeVar("_PretrainingTaskT", bound="PretrainingTask")
 
 
 class PretrainingTask(Task):
-  """Pretrains on masked tokens, and on the order of two segments or on next-sentence prediction.
+  """Pretrains a model: masked LM, and sentence order or next sentence.
 
   Args:
     model_config: the model.
     config: the shards and the objectives.
 
   Attributes:
-    max_seq_length: tokens of each sequence, S, as the shards were written.
-    max_predictions: masked tokens of each sequence, P, as the shards were written.
+    max_seq_length: S, number of tokens of each sequence in the shards.
+    max_predictions: P, number of masked tokens of each sequence in the shards, with padding.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
-    sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None without this objective.
-    masking: makes new masks in training; None if the masks in the shards are used.
+    sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
+    masking: makes new masks for each example in training; None if the masks in the shards are used.
 
   Raises:
     UserError: the shards cannot be read, or do not match the flags, the model or each other.
@@ -88,13 +88,13 @@ class PretrainingTask(Task):
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
   def _files(self, flag: str) -> dict[str, files.Stat]:
-    """Path -> size and time of each shard of a flag. Files are listed only once, because there may be thousands."""
+    """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
     if flag not in self._file_stats:
       self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
     return self._file_stats[flag]
 
   def _read_lengths(self, paths: Sequence[str]) -> Manifest | None:
-    """Reads max_seq_length and max_predictions from the first shard, and checks that flags and model fit all shards.
+    """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit all shards.
 
     Returns: the manifest beside the first shard, if there is one.
     """
@@ -158,6 +158,7 @@ class PretrainingTask(Task):
     )
 
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
+    """Checks that shards fit the model, the flags and other shards. Sets what the flags leave to the manifest."""
     config, where = self.config, files.join(directory, "manifest.json")
     if manifest.vocab_size != self.model_config.vocab_size:
       raise UserError(
@@ -302,7 +303,7 @@ class PretrainingTask(Task):
     return ForwardResult(sums, {})
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes the accuracies of always predicting the most frequent masked token, or the most frequent order."""
+    """Computes baselines: the accuracies of always predicting the most frequent masked token or sentence label."""
     del split, outputs
     return self._baselines
 
@@ -359,20 +360,19 @@ class PretrainingTask(Task):
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each line a list with a dict for each [MASK]: its most probable pieces -> their probabilities."""
     del run_model
-    return [
-      [
-        {row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in range(1, fill_mask.NUM_CANDIDATES + 1)}
-        for row in fill_mask.fill_line(model, self._tokenizer, line)
-      ]
-      for line in self._masked_lines
-    ]
+    ranks = range(1, fill_mask.NUM_CANDIDATES + 1)
+    answers: list[Any] = []
+    for line in self._masked_lines:
+      rows = fill_mask.fill_line(model, self._tokenizer, line)
+      answers.append([{row[f"piece_{rank}"]: row[f"probability_{rank}"] for rank in ranks} for row in rows])
+    return answers
 
   def filled_masks(self, model: keras.Model) -> Iterator[dict[str, Any]]:
     """Finds the five most probable pieces for each [MASK] in --predict_file.
 
     Args:
       model: the model, with its weights loaded.
-    Yields: line (from 1), mask (from 1), text, and piece_k and probability_k for k = 1 to 5.
+    Yields: a row of the predictions file for each [MASK] (see fill_mask.fill_line).
     """
     for line in self._masked_lines:
       yield from fill_mask.fill_line(model, self._tokenizer, line)

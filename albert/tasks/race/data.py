@@ -24,6 +24,7 @@ from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
 
 LEVELS = ("middle", "high")
+# The index of an answer that is not known.
 UNKNOWN = -1
 _BOM = b"\xef\xbb\xbf"
 # In the original's download, this file has the passages of a folder, one on each line.
@@ -62,10 +63,10 @@ class ChoiceQuestion:
   """A question with its options.
 
   Attributes:
-    id: the id. In RACE's folders it is made of level, file name and number of the question, such as
-      high19432.txt-0, or high/asc00000.txt-0 if the file's name is not a number.
+    id: the id. For RACE's folders it consists of the level, the file name and the number of the question:
+      high19432.txt-0, or high/asc00000.txt-0 if the name of the file is not a number.
     article: the article, which several questions may share.
-    text: the question. An option replaces "_" in it.
+    text: the question. It may contain "_", for which an option is inserted.
     options: the texts of two or more options.
     answer: index of the correct option, from 0; UNKNOWN (-1) if it is not known.
   """
@@ -78,7 +79,7 @@ class ChoiceQuestion:
 
 
 def level_of(question_id: str) -> str:
-  """Returns the level of a question of RACE's folders, "middle" or "high", from its id; "" for other questions."""
+  """Returns the level of a question of RACE, "middle" or "high", which its id tells; "" for other questions."""
   match = _find_level(question_id)
   return match[1] if match else ""
 
@@ -112,12 +113,13 @@ def find_passages(folder: str, flag: str) -> list[str]:
 def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
   """Reads all questions of the files, or of rows in memory, in order.
 
+  A file of RACE (*.txt) holds one passage as a JSON object, or one passage on each line (all.txt). Its answers are
+  letters. Any other file holds a question on each line, as a JSON object with the keys article, question, options and,
+  if they are known, answer (a letter, or the index of the option from 0) and id. Rows in memory have the same keys.
+
   Args:
-    paths: files of RACE or of JSON lines, or rows with the fields of JSON lines. A file of RACE (*.txt) is one passage
-      as a JSON object, or one passage on each line as in the original's all.txt; its answers are letters. A line of
-      JSON has article, question, options and, if they are known, answer (a letter, or the option's index from 0) and
-      id.
-    with_answers: whether the answers are needed, for training and evaluation. To predict, they are not read.
+    paths: files, or rows in memory.
+    with_answers: whether the answers are read and required, for training and evaluation.
   Raises:
     UserError: the text is not JSON, lacks a field, has fewer than two options or an answer that is not one of them, or
       an id occurs twice. The message names the file and the line or question.
@@ -137,9 +139,12 @@ def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[C
 
 
 def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
+  """Yields the location of each question, for error messages, and the question."""
   if isinstance(source, Rows):
     return _read_rows(source, with_answers)
-  return (_read_passages if source.endswith(".txt") else _read_json_lines)(source, with_answers)
+  if source.endswith(".txt"):
+    return _read_passages(source, with_answers)
+  return _read_json_lines(source, with_answers)
 
 
 def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
@@ -152,24 +157,28 @@ def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQues
 def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   for where, passage_id, passage in _parse_passages(path):
     texts, options = passage.questions, passage.options
-    answers = passage.answers if with_answers else [None] * len(texts)
-    if not isinstance(answers, list):
-      problem = (
-        "lacks 'answers'" if answers is msgspec.UNSET else f"'answers' must be a list, it is {format_value(answers)}"
-      )
-      raise UserError(f"{where} {problem}: {_REMEDY}")
+    answers = _answers_of_passage(where, passage) if with_answers else [None] * len(texts)
     if not len(texts) == len(options) == len(answers):
       raise UserError(
         f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
       )
-    for n, (text, choices, answer) in enumerate(zip(texts, options, answers, strict=True)):
+    for n, (text, options_of_question, answer) in enumerate(zip(texts, options, answers, strict=True)):
       location = f"{where}: question {n + 1}"
-      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, choices)
+      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, options_of_question)
       if with_answers:
         # A number is refused, because RACE does not say whether it would count from 0 or from 1.
         index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
         question = _set_answer(location, question, answer, index)
       yield location, question
+
+
+def _answers_of_passage(where: str, passage: _Passage) -> list[Any]:
+  """Returns the answers of a passage. Raises UserError if it has no list of answers."""
+  if passage.answers is msgspec.UNSET:
+    raise UserError(f"{where} lacks 'answers': {_REMEDY}")
+  if not isinstance(passage.answers, list):
+    raise UserError(f"{where} 'answers' must be a list, it is {format_value(passage.answers)}: {_REMEDY}")
+  return passage.answers
 
 
 class _Passage(msgspec.Struct):
@@ -193,18 +202,20 @@ class _JsonLine(msgspec.Struct):
 
 
 def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
-  """Yields (file and line, id, passage) for each passage of a .txt file."""
+  """Yields the location (file and line), the id and the content of each passage of a .txt file."""
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
   lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
   is_single_passage = _is_object(content)
-  if not is_single_passage and (len(lines) < 2 or not _is_object(lines[0][1])):
-    json_values.parse(path, content, dict[str, Any])  # raises, with the line and the column
   if is_single_passage and name != _ALL_PASSAGES:
     yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
-  for number, line in [(lines[0][0], content)] if is_single_passage else lines:
+  if is_single_passage:
+    lines = [(lines[0][0], content)]
+  elif len(lines) < 2 or not _is_object(lines[0][1]):
+    json_values.parse(path, content, dict[str, Any])  # raises an error that names the line and the column
+  for number, line in lines:
     where = f"{path}, line {number}"
     passage = json_values.parse(where, line.rstrip(), _Passage)
     line_id = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
@@ -221,7 +232,7 @@ def _is_object(content: bytes) -> bool:
 
 
 def _passage_id(folder: str, name: str) -> str:
-  """Returns the id as RACE spells it, high19432.txt. Other file names get a slash, so that level_of finds the level."""
+  """Returns the id as RACE spells it, such as high19432.txt. A slash precedes a file name that is not a number."""
   return f"{folder}/{name}" if folder in LEVELS and not _is_numbered(name) else f"{folder}{name}"
 
 
@@ -238,6 +249,7 @@ def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, Choic
 
 
 def _question_of_line(where: str, values: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
+  """Makes the question of a line of JSON or of a row in memory. `default_id` is its id if the line has none."""
   question_id = default_id if isinstance(values.id, msgspec.UnsetType) else values.id
   question = _make_question(where, question_id, values.article, values.question, values.options)
   if not with_answers:
