@@ -20,7 +20,8 @@ from albert.tokenization.tokenizer import PAD_ID, SEP_ID
 
 _SEQUENCE_LENGTHS = "sequence_lengths"
 _SEQUENCE_COUNTS = "sequence_counts"
-_LABEL, _TOKEN = "label/", "token/"  # prefixes of the names in a record
+# Prefixes of the names of labels and of token features in a record.
+_LABEL, _TOKEN = "label/", "token/"
 # Number of examples in one record. With more, records get too large; with fewer, reading gets slow.
 _EXAMPLES_PER_RECORD = 512
 
@@ -116,28 +117,38 @@ class TokenizedExamples:
       The labels: [B].
       example_index: int32 [B], the indices.
     """
-    # Indices into the concatenated arrays; 0 for padding, whose values are replaced afterwards.
-    option_numbers = np.arange(num_sequences or 1)
-    is_sequence = option_numbers < self.sequence_counts[indices][:, None]  # [B, K]
-    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + option_numbers, 0)
-    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)
-    mask = np.arange(length) < lengths[..., None]  # [B, K, S]
-    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
+    tokens, mask, is_sequence = self._find_tokens(indices, length, num_sequences or 1)
     input_ids = np.where(mask, self.input_ids[tokens], PAD_ID)
-    is_separator = input_ids == SEP_ID
-    num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
-    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: (num_separators_before > 0) & mask}
+    batch = {INPUT_IDS: input_ids, INPUT_MASK: mask, SEGMENT_IDS: _is_second_segment(input_ids) & mask}
     batch |= {name: np.where(mask, self.token_features[name][tokens], 0) for name in token_features}
     batch = {name: values.astype(np.int32) for name, values in batch.items()}
     if num_sequences is None:
-      batch = {name: values[:, 0] for name, values in batch.items()}
+      batch = {name: values[:, 0] for name, values in batch.items()}  # without the K axis
     else:
       batch[OPTION_MASK] = is_sequence.astype(np.float32)
     batch |= {name: values[indices] for name, values in self.labels.items()}
     return batch | {EXAMPLE_INDEX: indices.astype(np.int32)}
 
+  def _find_tokens(
+    self, indices: np.ndarray, length: int, num_sequences: int
+  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds the tokens of a batch in the concatenated arrays. See padded_batch for the arguments.
+
+    Returns:
+      tokens: int [B, K, S], the index of each token in input_ids; 0 for padding.
+      mask: bool [B, K, S], True for tokens and False for padding.
+      is_sequence: bool [B, K], True for sequences and False for padding.
+    """
+    sequence_numbers = np.arange(num_sequences)
+    is_sequence = sequence_numbers < self.sequence_counts[indices][:, None]
+    sequences = np.where(is_sequence, self.sequence_offsets[indices][:, None] + sequence_numbers, 0)  # [B, K]
+    lengths = np.where(is_sequence, self.sequence_lengths[sequences], 0)  # [B, K]
+    mask = np.arange(length) < lengths[..., None]
+    tokens = np.where(mask, self.token_offsets[sequences][..., None] + np.arange(length), 0)
+    return tokens, mask, is_sequence
+
   def to_records(self) -> Iterator[bytes]:
-    """Yields serialized tf.train.Example messages, each of which holds a block of consecutive examples."""
+    """Yields serialized tf.train.Example messages. Each of them holds several consecutive examples."""
     for start in range(0, self.num_examples, _EXAMPLES_PER_RECORD):
       end = min(start + _EXAMPLES_PER_RECORD, self.num_examples)
       sequences = slice(self.sequence_offsets[start], self.sequence_offsets[end])
@@ -155,17 +166,24 @@ class TokenizedExamples:
   @classmethod
   def from_record(cls, record: bytes) -> TokenizedExamples:
     """Reads the examples in a record that `to_records` made."""
-    values = {
-      name: array if array.dtype == np.float32 else array.astype(np.int32)
-      for name, array in records.decode_example(record).items()
-    }
+    values = records.decode_example(record)
+    for name, array in values.items():
+      if array.dtype != np.float32:
+        values[name] = array.astype(np.int32)  # a record stores integers as int64
     return cls(
-      values[INPUT_IDS],
-      values[_SEQUENCE_LENGTHS],
-      values[_SEQUENCE_COUNTS],
-      {name.removeprefix(_LABEL): array for name, array in values.items() if name.startswith(_LABEL)},
-      {name.removeprefix(_TOKEN): array for name, array in values.items() if name.startswith(_TOKEN)},
+      input_ids=values[INPUT_IDS],
+      sequence_lengths=values[_SEQUENCE_LENGTHS],
+      sequence_counts=values[_SEQUENCE_COUNTS],
+      labels={name.removeprefix(_LABEL): array for name, array in values.items() if name.startswith(_LABEL)},
+      token_features={name.removeprefix(_TOKEN): array for name, array in values.items() if name.startswith(_TOKEN)},
     )
+
+
+def _is_second_segment(input_ids: np.ndarray) -> np.ndarray:
+  """Returns which positions of sequences [..., S] are after the first [SEP], bool [..., S]."""
+  is_separator = input_ids == SEP_ID
+  num_separators_before = np.cumsum(is_separator, axis=-1) - is_separator
+  return num_separators_before > 0
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
