@@ -73,12 +73,13 @@ class Settings:
 
   def _check_alternatives(self) -> None:
     """Refuses two flags that express the same setting, such as --num_train_steps and --num_train_epochs."""
-    conflicts = [("model", "albert_config_file")] if {"model", "albert_config_file"} <= set(self.flags) else []
+    model_flags = ("model", "albert_config_file")
+    conflicts = [model_flags] if set(model_flags) <= set(self.flags) else []
     for config_class in (RunConfig, TrainConfig, OptimizerConfig, self.task_entry.config_class):
       fields, flags = option_fields(config_class), self._flags_of(config_class)
       # A flag with the value that stands for "not set", such as --num_train_epochs=0, conflicts with no other flag.
-      set_flags = {name for name, value in flags.items() if not is_unset(fields[name], value)}
-      conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= set_flags]
+      flags_with_value = {name for name, value in flags.items() if not is_unset(fields[name], value)}
+      conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= flags_with_value]
     for pair in conflicts:
       flag, alternative = (_format_flag(name, self.flags[name]) for name in pair)
       raise UserError(f"{flag} and {alternative} are both given: give one")
@@ -153,16 +154,12 @@ class Settings:
     flags = self._flags_of(config_class)
     if self.existing_run:
       recorded = self._recorded_values(self.existing_run, config_class, section)
-      # The flags whose value is not the one that the run recorded.
-      flags = {
-        name: value
-        for name, value in flags.items()
-        if name not in recorded or not _is_same_value(name, value, recorded[name])
-      }
-      # A task may replace the values of its own flags, such as "auto". So check_task_settings compares them later.
-      if section != "data":
-        for name in flags:
+      for name, value in list(flags.items()):
+        if name in recorded and _is_same_value(name, value, recorded[name]):
+          del flags[name]  # the run has this value already
+        elif section != "data":
           self._refuse_other_value(config_class, recorded, name)
+        # A task may replace values of its config, such as "auto". So check_task_settings compares this section later.
     return merge(config_class, self.inherited_values(config_class, section), flags)
 
   def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:

@@ -60,11 +60,12 @@ class RegisteredTask:
 
   @property
   def has_recipes(self) -> bool:
-    """Whether the task chooses a recipe by its flags."""
+    """Whether the task has a recipe even if --recipe is not given."""
     return self.recipe is not _no_recipe
 
 
-# The functions below import when they are called: importing a task imports TensorFlow, and its metrics scikit-learn.
+# The functions below import modules when they are called, because importing a task takes seconds: it imports TensorFlow
+# and scikit-learn.
 
 
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:

@@ -73,7 +73,9 @@ def check_static_shapes(spec: ElementSpec) -> None:
   Raises:
     UserError: the shape of a feature may differ from batch to batch.
   """
-  for name in features_of_varying_shape(spec):
+  varying_features = features_of_varying_shape(spec)
+  if varying_features:
+    name = varying_features[0]
     raise UserError(
       f"{name} has shape {spec[name].shape.as_list()}, which differs from batch to batch: a TPU needs batches of one "
       "shape; give --pad_to_max_length"

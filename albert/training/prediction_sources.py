@@ -123,8 +123,9 @@ class PredictionSources:
     Raises:
       UserError: one of the files exists.
     """
-    for path in filter(files.exists, self._paths):
-      raise UserError(f"{path} holds predictions made before this training: {_REMEDY}")
+    existing_paths = [path for path in self._paths if files.exists(path)]
+    if existing_paths:
+      raise UserError(f"{existing_paths[0]} holds predictions made before this training: {_REMEDY}")
 
   def write(self, source: PredictionSource) -> None:
     """Records the source of the files that the command is about to write.

@@ -63,7 +63,7 @@ class TrainingRun:
     self.checkpoints = checkpoints
     self.evaluator = evaluator
     self.results_dir = results_dir
-    self._plan = plan
+    self._run_plan = plan
 
   def train(self) -> int:
     """Trains from the newest checkpoint of output_dir on, or from the initial weights.
@@ -75,7 +75,7 @@ class TrainingRun:
     data = self.task.training_data()
     # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
     newest = self._latest_to_resume()
-    plan = claim_output_dir(self.task, self._plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
+    plan = claim_output_dir(self.task, self._run_plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
     schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
     with self.strategy.scope():
       trainer = Trainer(self.task, self.model, make_optimizer(plan.optimizer, schedule), plan, self.cluster)
@@ -214,6 +214,6 @@ class TrainingRun:
     is_compiled = plan.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
     log(
       f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
-      f"{self._plan.precision}, {'with' if is_compiled else 'without'} XLA, "
+      f"{self._run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
       f"{self.strategy.num_replicas_in_sync} replica(s)"
     )
