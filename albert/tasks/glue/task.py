@@ -80,6 +80,7 @@ class TextTask(FinetuningTask):
     return rows_of(data, "the data to predict", self._text_columns_of_test(), [id_column] if id_column else [])
 
   def _text_columns_of_test(self) -> Sequence[str]:
+    """The names of the text columns in the test set."""
     return next(iter(self.submissions.values())).test_file.texts
 
   def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
@@ -114,17 +115,22 @@ class TextTask(FinetuningTask):
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
-    config, spec = self.config, self.spec
+    spec = self.spec
     if split not in self._formats:
       # Only the diagnostic set AX lacks splits.
       raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
     flags = {TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")
     flag = flags.get(split, "eval_file")
-    flag_path = getattr(config, flag)
-    if flag_path:
-      if not files.exists(flag_path):
-        raise UserError(f"--{flag}={flag_path}: no such file")
-      return [flag_path]
+    path = getattr(self.config, flag)
+    if not path:
+      return [self._find_in_data_dir(split, flag)]
+    if not files.exists(path):
+      raise UserError(f"--{flag}={path}: no such file")
+    return [path]
+
+  def _find_in_data_dir(self, split: str, flag: str) -> str:
+    """Returns the path of a split's file in data_dir. `flag` is the flag that could name it instead, for errors."""
+    config, spec = self.config, self.spec
     if spec.name == CUSTOM:
       raise UserError(f"--{flag} is missing: the {split} set of a custom task")
     if not config.data_dir:
@@ -136,7 +142,7 @@ class TextTask(FinetuningTask):
         f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
         f"{files.join(config.data_dir, name)} exists: give the folder of {spec.name}, or --{flag}"
       )
-    return [path]
+    return path
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of each split. Raises UserError if there is no development set to evaluate on."""
