@@ -1,0 +1,291 @@
+"""The base class of the tasks on texts or pairs of texts. It reads their files and writes predictions."""
+
+from __future__ import annotations
+
+import abc
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from albert.config.model import ModelConfig
+from albert.data.dataset import Dataset
+from albert.data.examples import TokenizedExamples
+from albert.data.rows import DataSource, Rows, TableData, rows_of
+from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
+from albert.errors import UserError
+from albert.io import files
+from albert.models.classifier import ClassifierModel
+from albert.tasks import predictions
+from albert.tasks.answers import class_answers
+from albert.tasks.base import DatasetOutputs
+from albert.tasks.finetuning import DEV, TEST, TRAIN, FinetuningTask
+from albert.tasks.glue import evaluation as glue_evaluation
+from albert.tasks.glue.data import TextRows, find_file, read_rows
+from albert.tasks.glue.features import TextFeaturizer
+from albert.tasks.glue.labels import format_labels
+from albert.tasks.glue.ranking import RankingExamples
+from albert.tasks.glue.specs import CUSTOM, ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.predictions import Predictions
+
+_TextTaskT = TypeVar("_TextTaskT", bound="TextTask")
+
+
+class TextTask(FinetuningTask):
+  """The base class of classification, regression and ranking of texts. It reads the files and writes the results.
+
+  Args:
+    model_config: the model.
+    config: the task's settings, with the labels of the spec.
+    spec: the files, labels and metrics of the task.
+  """
+
+  name = "classifier"
+  config: ClassifierConfig
+
+  def __init__(self, model_config: ModelConfig, config: ClassifierConfig, spec: TaskSpec):
+    super().__init__(model_config, config)
+    self.spec = spec
+    self._set_splits()
+
+  def _set_splits(self) -> None:
+    """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
+    spec, config = self.spec, self.config
+    dev_formats: Mapping[str, FileFormat | None] = spec.dev
+    if config.eval_file:  # one file replaces all development sets; MNLI has two
+      dev_formats = {DEV: next(iter(spec.dev.values()), spec.train)}
+    self.submissions = _submissions(spec, config)
+    test_formats = {split: submission.test_file for split, submission in self.submissions.items()}
+    formats = {TRAIN: spec.train, **dev_formats, **test_formats}
+    self._formats = {split: file for split, file in formats.items() if file is not None}
+    self.evaluation_splits = [split for split in dev_formats if split in self._formats]
+    first_dev = next(iter(dev_formats), "")
+    self.best_metric = f"{first_dev}_{spec.metrics[0]}" if len(dev_formats) > 1 else spec.metrics[0]
+
+  def prediction_rows(self, data: TableData) -> Rows:
+    """Converts texts, or pairs of texts, to rows whose columns are called as in the task's test set."""
+    id_column = self.config.id_column
+    return rows_of(data, "the data to predict", self._text_columns_of_test(), [id_column] if id_column else [])
+
+  def _text_columns_of_test(self) -> Sequence[str]:
+    """The names of the text columns in the test set."""
+    return next(iter(self.submissions.values())).test_file.texts
+
+  def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
+    """Returns a copy of the task that has other data for a split. Rows to predict need no column of ids."""
+    task = super().with_data(split, source, cache=cache)
+    if not isinstance(source, Rows):
+      task._set_splits()
+    elif split == TEST:
+      id_column = self.config.id_column if self.config.id_column in source.columns else ""
+      file = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
+      task.submissions = {TEST: Submission("", file)}
+      task._formats = {**self._formats, TEST: file}
+    return task
+
+  def checkpoint_settings(self) -> dict[str, Any]:
+    """Adds the task's name, its formulation and its labels."""
+    return super().checkpoint_settings() | {
+      "task_name": self.spec.model_of or self.spec.name,
+      "formulation": self.config.formulation,
+      "labels": format_labels(self.spec.labels),
+    }
+
+  def head_settings(self) -> dict[str, Any]:
+    """Adds the labels and the formulation. A head may be reused for another task that has the same ones."""
+    settings = self.checkpoint_settings()
+    return super().head_settings() | {name: settings[name] for name in ("labels", "formulation")}
+
+  def feature_settings(self, split: str) -> dict[str, Any]:
+    """Returns the columns that are read from the file of a split."""
+    file = self._formats[split]
+    return {"texts": file.texts, "label": file.label, "id": file.id}
+
+  def data_files(self, split: str) -> Sequence[str]:
+    """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
+    spec = self.spec
+    if split not in self._formats:
+      # Only the diagnostic set AX lacks splits.
+      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
+    flags = {TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")
+    flag = flags.get(split, "eval_file")
+    path = getattr(self.config, flag)
+    if not path:
+      return [self._find_in_data_dir(split, flag)]
+    if not files.exists(path):
+      raise UserError(f"--{flag}={path}: no such file")
+    return [path]
+
+  def _find_in_data_dir(self, split: str, flag: str) -> str:
+    """Returns the path of a split's file in data_dir. `flag` is the flag that could name it instead, for errors."""
+    config, spec = self.config, self.spec
+    if spec.name == CUSTOM:
+      raise UserError(f"--{flag} is missing: the {split} set of a custom task")
+    if not config.data_dir:
+      raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
+    folder, name = self._folder(split), self._formats[split].name
+    path = find_file(config.data_dir, folder, name)
+    if path is None:
+      raise UserError(
+        f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
+        f"{files.join(config.data_dir, name)} exists: give the folder of {spec.name}, or --{flag}"
+      )
+    return path
+
+  def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Reads the files of each split. Raises UserError if there is no development set to evaluate on."""
+    if evaluate and not self.evaluation_splits:
+      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    super().check_inputs(train=train, evaluate=evaluate, predict=predict)
+
+  def evaluation_data(self) -> dict[str, Dataset]:
+    """Returns split -> development set. Raises UserError if the task has none."""
+    self.check_inputs(train=False, evaluate=True, predict=False)
+    return super().evaluation_data()
+
+  def prediction_splits(self) -> Sequence[str]:
+    """Returns the test sets, without an optional one whose file does not exist."""
+    return [
+      split for split, submission in self.submissions.items() if not submission.is_optional or self._has_files(split)
+    ]
+
+  def _folder(self, split: str) -> str:
+    """The folder of a split's file in data_dir."""
+    submission = self.submissions.get(split)
+    return (submission.folder if submission else "") or self.spec.folder
+
+  def _read_rows(self, split: str) -> TextRows:
+    """Reads the file of a split, and prints a warning if damaged lines were skipped."""
+    path = self.sources(split)[0]
+    rows, damaged_lines = read_rows(path, self._formats[split], self.spec)
+    if damaged_lines:
+      print(
+        f"warning: {path}: {len(damaged_lines)} lines have another number of columns and are skipped; the first one is "
+        f"line {damaged_lines[0]}",
+        file=sys.stderr,
+      )
+    return rows
+
+  def raw_examples(self, split: str) -> Sequence[Any]:
+    """Reads the rows of a split. Each of them is an example."""
+    return self._read_rows(split)
+
+  def cached_rows(self, split: str) -> TextRows:
+    """Returns the rows of a split, which are read only once."""
+    examples = self.cached_raw_examples(split)
+    assert isinstance(examples, TextRows | RankingExamples)
+    return examples.rows if isinstance(examples, RankingExamples) else examples
+
+  def featurizer(self, split: str) -> Callable[[Any], TokenizedExamples]:
+    """Returns the function that tokenizes rows."""
+    del split
+    return self._text_featurizer()
+
+  def _text_featurizer(self) -> TextFeaturizer:
+    config = self.config
+    return TextFeaturizer(self.tokenizer_config, config.max_seq_length)
+
+  def build_model(self) -> keras.Model:
+    """Makes a ClassifierModel."""
+    model = ClassifierModel(self.model_config, self.num_logits())
+    ids = tf.zeros([1, 2], tf.int32)
+    model({INPUT_IDS: ids, INPUT_MASK: ids, SEGMENT_IDS: ids})
+    return model
+
+  def num_logits(self) -> int:
+    """Returns the number of logits of each sequence: one for each class."""
+    return len(self.spec.labels)
+
+  @abc.abstractmethod
+  def scores(self, outputs: DatasetOutputs) -> np.ndarray:
+    """Converts the outputs of forward to Predictions.scores."""
+
+  def predictions(self, split: str, outputs: DatasetOutputs) -> Predictions:
+    """Makes the predictions for a split.
+
+    Args:
+      split: the name of the split.
+      outputs: the outputs of forward, for all examples of the split or for some.
+    Returns: the predictions, with labels if the file has them.
+    """
+    rows, indices = self.cached_rows(split), outputs["example_index"]
+    has_labels = bool(self._formats[split].label)
+    return Predictions(
+      ids=[rows.ids[i] for i in indices],
+      label_names=self.spec.labels,
+      scores=self.scores(outputs),
+      labels=rows.labels[indices] if has_labels else None,
+    )
+
+  def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
+    """Computes the task's metrics (see compute_metrics)."""
+    return glue_evaluation.compute_metrics(self.spec, self.predictions(split, outputs))
+
+  def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
+    """Writes predictions, mistakes, and a confusion matrix or a scatter plot."""
+    result, rows = self.predictions(split, outputs), self.cached_rows(split)
+    indices, names = outputs["example_index"], self._formats[split].texts
+    texts = [(names[0], [rows.first[i] for i in indices])]
+    if rows.second is not None:
+      texts.append((names[1], [rows.second[i] for i in indices]))
+    predictions.write_predictions(directory, split, result)
+    predictions.write_mistakes(directory, split, result, texts)
+    predictions.draw_predictions(directory, split, result)
+
+  def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
+    """Returns for each test set the path of its predictions, then that of its submission if it has one."""
+    paths: list[str] = []
+    splits = self.prediction_splits()
+    if predictions_file and len(splits) > 1:
+      raise UserError(
+        f"--predictions_file={predictions_file} names one file, and {self.spec.name} has the test sets "
+        f"{', '.join(splits)}: leave it out, or name the one to predict as --predict_file"
+      )
+    for split in splits:
+      paths.append(predictions_file or predictions.predictions_path(directory, split))
+      submission_name = self.submissions[split].name
+      if submission_name and predictions_file:
+        paths.append(predictions.companion_path(predictions_file, "submission"))
+      elif submission_name:
+        paths.append(files.join(directory, submission_name))
+    return paths
+
+  def predict(
+    self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs], directory: str, predictions_file: str = ""
+  ) -> Sequence[str]:
+    """Writes the predictions of the test sets, and the files to submit to gluebenchmark.com."""
+    del model
+    paths = self.prediction_files(directory, predictions_file)
+    remaining_paths = iter(paths)
+    for split in self.prediction_splits():
+      submission = self.submissions[split]
+      result = self.predictions(split, run_model(self.data(split)))
+      predictions.write_predictions(directory, split, result, next(remaining_paths))
+      if submission.name:
+        glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining_paths))
+    return paths
+
+  def _has_files(self, split: str) -> bool:
+    return find_file(self.config.data_dir, self._folder(split), self._formats[split].name) is not None
+
+  def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
+    """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
+    del model
+    results = [self.predictions(split, run_model(self.data(split))) for split in self.prediction_splits()]
+    return [answer for result in results for answer in class_answers(result)]
+
+
+def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
+  """Returns the test sets to predict, by split. --predict_file replaces all test sets of the task.
+
+  A file for gluebenchmark.com is then written only if the task has a single test set: otherwise it is not known which
+  of them --predict_file is.
+  """
+  if not config.predict_file:
+    return spec.submissions
+  first = next(iter(spec.submissions.values()))
+  submission_name = first.name if len(spec.submissions) == 1 else ""
+  return {TEST: Submission(submission_name, first.test_file)}
