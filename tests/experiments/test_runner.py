@@ -20,7 +20,7 @@ from albert.config.model import ModelConfig
 from albert.errors import RunError, Stopped, UserError
 from albert.experiments import catalog, layers, runner, tables
 from albert.experiments.catalog import Experiment, Variant
-from albert.experiments.plan import Command, FinetuningTask, Inputs, Plan, ScoreSource, Trial
+from albert.experiments.plan import Command, DownstreamTask, Inputs, Plan, ScoreSource, Trial
 from albert.experiments.scales import SCALES
 from albert.runs.directory_lock import DirectoryLock
 
@@ -206,7 +206,7 @@ def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
 
 def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
   tasks = {
-    "sst2": FinetuningTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
+    "sst2": DownstreamTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
   }
   trials = {trial.variant.name: trial for trial in _make_plan(tmp_path, "sentence_loss", tasks=tasks).trials()}
   assert {name: sorted(trial.scores) for name, trial in trials.items()} == {
