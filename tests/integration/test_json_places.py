@@ -26,7 +26,7 @@ from albert.data import feature_cache, shards, tables
 from albert.data.manifest import Manifest
 from albert.errors import UserError
 from albert.experiments import catalog, layers
-from albert.experiments.runner import _Rows
+from albert.experiments.runner import _ResultRows
 from albert.export import checkpoint
 from albert.io import json_values
 from albert.io.files import read_json
@@ -321,7 +321,7 @@ PLACES = {
   "results of experiments": Place(
     "results.jsonl",
     ROW,
-    lambda d: _Rows(types.SimpleNamespace(directory=str(d))),  # type: ignore[arg-type]
+    lambda d: _ResultRows(types.SimpleNamespace(directory=str(d))),  # type: ignore[arg-type]
     nan=True,
     wrap=lambda data: data.replace(b"\n", b" ") + b"\n",
   ),
