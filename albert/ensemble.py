@@ -118,15 +118,15 @@ def define_flags() -> None:
 
 def main() -> None:
   """Runs the command: averages the runs, writes the files and prints the metrics."""
-  values = flags.FLAGS
+  flag_values = flags.FLAGS
   for name in ("inputs", "output_dir"):
-    if not getattr(values, name):
+    if not getattr(flag_values, name):
       raise UserError(f"--{name} is missing (--help explains it)")
-  run_dirs = _expand_inputs(values.inputs)
-  metrics = ensemble_runs(run_dirs, values.output_dir)
+  run_dirs = _expand_inputs(flag_values.inputs)
+  metrics = ensemble_runs(run_dirs, flag_values.output_dir)
   for name, value in metrics.items():
     print(f"{name} = {value:.6g}")
-  print(f"{len(run_dirs)} runs; wrote {values.output_dir}")
+  print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")
 
 
 def run_command() -> None:

@@ -267,8 +267,7 @@ class Estimator:
 
     It prints the metrics and writes them to eval_results.json. The task may write further files, such as predictions.
 
-    Returns: the metrics by name. With several evaluation sets, each name starts with that of the set:
-      `matched_accuracy`.
+    Returns: the metrics by name. With several evaluation sets, the name of the set comes first: `matched_accuracy`.
     Raises:
       UserError: there are no weights to evaluate, or they belong to other settings of the task.
       RunError: another process was lost.

@@ -82,7 +82,8 @@ def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) ->
   if not config.do_predict:
     return
   task.check_inputs(train=True, evaluate=True, predict=True)
-  for seed_config in (_config_of_seed(config, seed) for seed in seeds):
+  for seed in seeds:
+    seed_config = _config_of_seed(config, seed)
     sources = prediction_sources_of(task, seed_config)
     if _is_finished(seed_config) and not sources.are_complete() and not _saved_steps(task, seed_config):
       raise UserError(

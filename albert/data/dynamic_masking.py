@@ -88,7 +88,7 @@ class DynamicMasking:
     """Does the same as `mask` for a batch of tensors in a tf.data pipeline. It runs on the host's CPU.
 
     Args: see `mask`.
-    Returns: all features, of which those that `mask` returns are replaced.
+    Returns: all features. Those that `mask` returns are replaced.
     """
 
     def mask_arrays(example_numbers: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:

@@ -22,8 +22,8 @@ _P_MASK_OR_RANDOM = 0.9
 # one of all fitting starts is chosen. Changing these numbers changes the spans drawn, not their distribution.
 _CANDIDATES_PER_ROUND = 2
 _MAX_TRIES = 4
-# Random numbers of a row in each round, used or not: one to draw n, one for each candidate start, and one to choose
-# among all fitting starts.
+# Number of random numbers that are drawn for a row in each round, whether they are used or not: one to draw n, one for
+# each candidate start, and one to choose among all fitting starts.
 _DRAWS_PER_ROUND = _CANDIDATES_PER_ROUND + 2
 # Keys of the two sub-streams of a row's stream.
 _SPAN_STREAM, _REPLACEMENT_STREAM = 0, 1
@@ -212,7 +212,7 @@ def _choose_among_all_spans(
 class _SpanSelection:
   """The state of `select_spans`: the spans selected so far, and the progress of each row.
 
-  The methods take R different rows, for each of which at most one span is added per round.
+  Each method works on R different rows. In each round, a row gets at most one span.
 
   Attributes:
     room: int64 [B], number of tokens that may still be selected.

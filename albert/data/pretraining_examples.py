@@ -144,7 +144,8 @@ def sentence_order_pair(
   if max_tokens is not None and max_tokens < 2:
     raise UserError(f"max_tokens is {max_tokens}: give at least 2, one for each segment")
   label = SWAPPED if rng.random() < 0.5 else IN_ORDER
-  pair = [[int(i) for i in segment] for segment in ((second, first) if label == SWAPPED else (first, second))]
+  segments = (second, first) if label == SWAPPED else (first, second)
+  pair = [[int(i) for i in segment] for segment in segments]
   while max_tokens is not None and len(pair[0]) + len(pair[1]) > max_tokens:
     longer = pair[0] if len(pair[0]) > len(pair[1]) else pair[1]
     longer.pop(0 if rng.random() < 0.5 else -1)

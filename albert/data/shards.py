@@ -193,7 +193,7 @@ def _read_manifests(paths: Sequence[str], globs: str) -> tuple[dict[str, ShardIn
 
   Returns:
     entries: path -> its entry in a manifest, for the paths that a manifest lists.
-    is_gzip: path -> whether the file is compressed, for those of these paths whose manifest records it.
+    is_gzip: path -> whether the file is compressed, for the files in `entries` whose manifest records it.
   """
   entries: dict[str, ShardInfo] = {}
   is_gzip: dict[str, bool] = {}

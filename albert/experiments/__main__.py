@@ -84,16 +84,16 @@ def define_flags() -> None:
 
 def _make_tasks() -> dict[str, DownstreamTask]:
   """Returns the tasks to fine-tune on, by name: those whose data the flags give."""
-  values = flags.FLAGS
+  flag_values = flags.FLAGS
   tasks: dict[str, DownstreamTask] = {}
-  if values.glue_dir:
-    tasks |= dict(_make_glue_task(name, values.glue_dir) for name in values.glue_tasks)
+  if flag_values.glue_dir:
+    tasks |= dict(_make_glue_task(name, flag_values.glue_dir) for name in flag_values.glue_tasks)
   for version in ("squad_v1", "squad_v2"):
-    paths = values[version].value
+    paths = flag_values[version].value
     if paths:
       tasks[version] = _make_squad_task(version, paths)
-  if values.race_dir:
-    tasks["race"] = DownstreamTask("run_race", {"data_dir": values.race_dir}, {"race": ("accuracy", 100.0)})
+  if flag_values.race_dir:
+    tasks["race"] = DownstreamTask("run_race", {"data_dir": flag_values.race_dir}, {"race": ("accuracy", 100.0)})
   return tasks
 
 
@@ -118,28 +118,28 @@ def _make_squad_task(version: str, paths: str) -> DownstreamTask:
 
 def _make_plan(experiment: catalog.Experiment, scale: Scale) -> Plan:
   """Makes the plan of an experiment with the inputs that the flags give."""
-  values = flags.FLAGS
+  flag_values = flags.FLAGS
   vocab_size = scale.vocab_size
   question_flags = {}
-  squad_files = values.squad_v2 or values.squad_v1
+  squad_files = flag_values.squad_v2 or flag_values.squad_v1
   if squad_files:
     question_flags["squad_file"] = squad_files.split(",")[-1]  # the dev file
-  if values.race_dir:
-    question_flags["race_file"] = files.join(values.race_dir, "dev")
-  if values.spm_model_file:
+  if flag_values.race_dir:
+    question_flags["race_file"] = files.join(flag_values.race_dir, "dev")
+  if flag_values.spm_model_file:
     from albert.tokenization.tokenizer import Tokenizer
 
-    vocab_size = Tokenizer(values.spm_model_file).vocab_size
+    vocab_size = Tokenizer(flag_values.spm_model_file).vocab_size
   inputs = Inputs(
-    output_dir=os.path.abspath(values.output_dir),
-    corpus=values.corpus,
-    additional_corpus=values.additional_corpus,
-    heldout_corpus=values.heldout_corpus,
+    output_dir=os.path.abspath(flag_values.output_dir),
+    corpus=flag_values.corpus,
+    additional_corpus=flag_values.additional_corpus,
+    heldout_corpus=flag_values.heldout_corpus,
     question_flags=question_flags,
-    spm_model_file=values.spm_model_file,
+    spm_model_file=flag_values.spm_model_file,
     tasks=_make_tasks(),
     vocab_size=vocab_size,
-    num_seeds=values.num_seeds or scale.num_seeds,
+    num_seeds=flag_values.num_seeds or scale.num_seeds,
   )
   return Plan(experiment, scale, inputs)
 
@@ -179,25 +179,25 @@ def describe(plan: Plan, flops_per_second: float) -> str:
 
 def main() -> None:
   """Lists the experiments, prints their plans, or runs them."""
-  values = flags.FLAGS
-  if values.list:
+  flag_values = flags.FLAGS
+  if flag_values.list:
     for name in catalog.names():
       experiment = catalog.load(name)
       print(f"{name}\t{len(experiment.variants)} variants\t{experiment.title} ({experiment.source})")
     return
-  if not values.run or not values.output_dir:
+  if not flag_values.run or not flag_values.output_dir:
     raise UserError("give --list, or --run=NAME and --output_dir")
-  if files.is_remote(values.output_dir):
-    raise UserError(f"--output_dir={values.output_dir}: give a local directory, because the log is appended to")
-  scale = SCALES[values.scale]
-  plans = [_make_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in values.run]
-  if values.dry_run:
-    flops_per_second = values.gflops * 1e9 if values.gflops else costs.training_flops_per_second()
+  if files.is_remote(flag_values.output_dir):
+    raise UserError(f"--output_dir={flag_values.output_dir}: give a local directory, because the log is appended to")
+  scale = SCALES[flag_values.scale]
+  plans = [_make_plan(catalog.load(name, reduced=scale.is_reduced), scale) for name in flag_values.run]
+  if flag_values.dry_run:
+    flops_per_second = flag_values.gflops * 1e9 if flag_values.gflops else costs.training_flops_per_second()
     print("\n\n".join(describe(plan, flops_per_second) for plan in plans))
     return
   for plan in plans:
-    rows = runner.run_plan(plan, values.jobs)
-    print(tables.write(plan, rows, scale=values.scale), end="")
+    rows = runner.run_plan(plan, flag_values.jobs)
+    print(tables.write(plan, rows, scale=flag_values.scale), end="")
     print(f"wrote {files.join(plan.directory, tables.TABLE)}", file=sys.stderr)
 
 

@@ -87,8 +87,8 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
 
 def main() -> None:
   """Measures the distances and writes them to --output_file as JSON."""
-  values = flags.FLAGS
-  files.write_json(values.output_file, measure(values.checkpoint, values.input_file))
+  flag_values = flags.FLAGS
+  files.write_json(flag_values.output_file, measure(flag_values.checkpoint, flag_values.input_file))
 
 
 if __name__ == "__main__":

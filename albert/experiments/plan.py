@@ -318,8 +318,7 @@ class Plan:
   def _shard_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of data preparation.
 
-    The held-out text becomes one shard without duplicates (dupe_factor 1), with a seed that differs from that of the
-    training shards.
+    The held-out text becomes one shard without duplicates (dupe_factor 1), with another seed than the training shards.
     """
     heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
@@ -366,7 +365,10 @@ def _command_line(module: str, **flags: Any) -> tuple[str, ...]:
   """Returns the words of `python -m module --flag=value ...`. True is written --flag, and False --noflag."""
   words = [sys.executable, "-m", module]
   for name, value in flags.items():
-    words.append(f"--{'' if value else 'no'}{name}" if isinstance(value, bool) else f"--{name}={value}")
+    if isinstance(value, bool):
+      words.append(f"--{name}" if value else f"--no{name}")
+    else:
+      words.append(f"--{name}={value}")
   return tuple(words)
 
 

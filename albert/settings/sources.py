@@ -26,7 +26,9 @@ from albert.tasks import registry
 
 def _format_flag(name: str, value: Any) -> str:
   """A flag with its value, as it is written on the command line."""
-  return f"--{'' if value else 'no'}{name}" if isinstance(value, bool) else f"--{name}={value}"
+  if isinstance(value, bool):
+    return f"--{name}" if value else f"--no{name}"
+  return f"--{name}={value}"
 
 
 class Settings:
@@ -98,7 +100,7 @@ class Settings:
   # Recipes:
 
   def _find_recipe(self) -> Recipe:
-    """Reads the recipe that --recipe names, or else that of the existing run, or else the default of the task."""
+    """Reads the recipe: the one that --recipe names, else the one of the existing run, else the task's default."""
     name = self.flags.get("recipe")
     if name is not None:
       recipe = read_recipe(name, self.task_name)
@@ -163,7 +165,7 @@ class Settings:
     return merge(config_class, self.inherited_values(config_class, section), flags)
 
   def inherited_values(self, config_class: type[Config], section: str = "") -> dict[str, Any]:
-    """The values without the flags: those of the run, and those of the recipe for fields that the run lacks.
+    """The values that apply without flags: the run's values, and the recipe's values for fields that the run lacks.
 
     Args, Returns, Raises: see `values`.
     """
@@ -193,7 +195,7 @@ class Settings:
     if name not in recorded or not _must_equal_run(config_class, name):
       return
     if name == "init_checkpoint" and self.does_training:
-      return  # the Estimator compares the content of the weights with that of the run, instead of the path
+      return  # the Estimator compares the content of the weights instead of their path
     # If the run was given --num_train_epochs and the flag is --num_train_steps, the message names the run's epochs.
     alternative = alternatives(config_class).get(name, "")
     recorded_name = alternative if recorded.get(alternative) else name
@@ -220,8 +222,8 @@ class Settings:
     values = self.values(RunConfig) | {"recipe": self.recipe.name}
     train = self.values(TrainConfig, "train")
     if self.existing_run and not self.does_training:
-      # To evaluate or predict, the weights are those of the run's checkpoints. If these were deleted, that must be an
-      # error: the weights that training started from must not be evaluated instead.
+      # The command uses a checkpoint of the run. If all of them were deleted, it must fail. It must not use the weights
+      # that training started from.
       values |= {"init_checkpoint": "", "from_scratch": False}
     if self.existing_run and self.existing_run.seed is not None:
       train.setdefault("seed", self.existing_run.seed)
@@ -235,9 +237,9 @@ class Settings:
     """The config of the model.
 
     If output_dir holds a run, it is the config of that run. Otherwise it comes from the first of these sources:
-    --albert_config_file or --model, the config file beside --init_checkpoint, the recipe. The recipe's dropout and
-    initializer (the fields in REGULARIZATION) replace those of the first three, because they belong to the training.
-    Flags such as --num_hidden_layers replace single fields last.
+    --albert_config_file or --model, the config file beside --init_checkpoint, the recipe. If the recipe gives values for
+    dropout or the initializer (the fields in REGULARIZATION), these are used in any case, because they belong to the
+    training. Flags such as --num_hidden_layers replace single fields last.
 
     Args:
       weights_config_file: path of the config file beside --init_checkpoint, if there is one.

@@ -37,7 +37,8 @@ class TaskDefinition(abc.ABC):
 
   Attributes:
     task_name: the name of the task in albert.tasks.registry.TASKS.
-    default_settings: the settings of a new run that the Estimator is not given. They replace those of the recipe.
+    default_settings: for a new run, the values of settings that the Estimator is not given. They replace values of the
+      recipe.
     file_fields: split ("train", "dev" or "test") -> the field of the task's config that names its file.
     settings: field of the task's config -> its value, for the fields that the definition sets.
     rows: split -> its rows, if they are in memory.

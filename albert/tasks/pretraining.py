@@ -198,7 +198,7 @@ class PretrainingTask(Task):
     return settings | self.checkpoint_settings()
 
   def vocabulary(self) -> VocabularyId | None:
-    """Returns the vocabulary of --spm_model_file, or else that of the shards' manifest; None if both are missing."""
+    """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
     if self.config.spm_model_file:
       return VocabularyId(self._tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
     if not self._vocab_sha256:

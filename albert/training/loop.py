@@ -41,7 +41,7 @@ class Trainer:
 
   Args:
     task: computes the losses and metrics.
-    model: a built model with `named_weights()`, all of which are trained.
+    model: a built model with a method `named_weights()`. All of these weights are trained.
     optimizer: an optimizer of albert.optimizers.factory.make_optimizer.
     plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
     cluster: the processes that train together; by default those of the plan's strategy.

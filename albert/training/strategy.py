@@ -29,7 +29,7 @@ def make_strategy(config: TrainConfig) -> tf.distribute.Strategy:
   all GPUs if there are several, otherwise one device. `mirrored` without a GPU uses all logical CPU devices.
 
   Args:
-    config: the training settings, of which distribution_strategy and tpu are used.
+    config: the training settings. Only distribution_strategy and tpu are used.
   Raises:
     UserError: there is no such device.
     RunError: the other processes cannot be reached.

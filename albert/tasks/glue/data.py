@@ -95,7 +95,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
 
 
 def _custom_labels(config: ClassifierConfig) -> tuple[str, ...]:
-  """The labels of a custom task: those of --labels, or else those in its training file; () for a regression."""
+  """Returns the labels of a custom task, from --labels or else from its training file; () for a regression."""
   labels = parse_labels(config.labels)
   if labels or config.regression:
     return labels

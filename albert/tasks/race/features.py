@@ -62,11 +62,10 @@ class RaceFeaturizer:
     article_ids = dict(zip(different_articles, _split(*tokenizer.encode_batch_flat(different_articles)), strict=True))
     texts = [with_option(question.text, option) for question in questions for option in question.options]
     remaining_texts = iter(_split(*tokenizer.encode_batch_flat(texts)))
-    sequences = [
-      self._make_sequence(article_ids[question.article], next(remaining_texts))
-      for question in questions
-      for _ in question.options
-    ]
+    sequences: list[np.ndarray] = []
+    for question in questions:
+      article = article_ids[question.article]
+      sequences += [self._make_sequence(article, next(remaining_texts)) for _ in question.options]
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
       input_ids=np.concatenate(sequences),

@@ -174,7 +174,7 @@ class SquadTask(FinetuningTask):
     return self._latest[1]
 
   def evaluation_metrics(self, split: str, outputs: DatasetOutputs) -> dict[str, float]:
-    """Computes the official scores in percent, and those of simple baselines."""
+    """Computes the official scores and the scores of simple baselines, in percent."""
     questions = self.cached_raw_examples(split)
     if self._baselines is None:
       self._baselines = squad_evaluation.baselines(questions, version_2=self.config.version_2_with_negative)
