@@ -237,7 +237,7 @@ class Settings:
     """The config of the model.
 
     If output_dir holds a run, it is the config of that run. Otherwise it comes from the first of these sources:
-    --albert_config_file or --model, the config file beside --init_checkpoint, the recipe. If the recipe gives values for
+    --albert_config_file or --model, the config file beside --init_checkpoint, the recipe. If the recipe has values for
     dropout or the initializer (the fields in REGULARIZATION), these are used in any case, because they belong to the
     training. Flags such as --num_hidden_layers replace single fields last.
 
