@@ -56,7 +56,7 @@ def _run_with_lock(plan: Plan, jobs: int) -> list[dict[str, Any]]:
   missing = [trial for trial in trials if trial.digest not in rows.by_digest]
   print(f"{plan.experiment.name}: {len(trials) - len(missing)} of {len(trials)} trials are done", flush=True)
   with _CommandRunner(plan.directory, jobs) as command_runner:
-    queue = _Queue(plan.preparation_commands(), missing, command_runner, rows)
+    queue = _TrialQueue(plan.preparation_commands(), missing, command_runner, rows)
     with ThreadPoolExecutor(jobs) as workers:
       for _ in range(jobs):
         workers.submit(queue.work)
@@ -101,7 +101,7 @@ class _ResultRows:
     print(f"{trial.variant.name}, seed {trial.seed}: {scores}", flush=True)
 
 
-class _Queue:
+class _TrialQueue:
   """The trials that no worker has started yet. Workers are threads.
 
   Trials may share commands, and no command may run twice at the same time. So a worker takes the first trial that needs
@@ -141,8 +141,8 @@ class _Queue:
     with self._changed:
       while self._todo and not self._command_runner.stopped.is_set():
         for index, (_, commands) in enumerate(self._todo):
-          if not self._files_in_progress.intersection(command.last_file for command in commands):
-            last_files = {command.last_file for command in commands}
+          last_files = {command.last_file for command in commands}
+          if last_files.isdisjoint(self._files_in_progress):
             self._files_in_progress |= {path for path in last_files if not files.exists(path)}
             return self._todo.pop(index)
         self._changed.wait()
