@@ -51,6 +51,7 @@ setup(
       "albert-create-pretraining-data = data_prep.commands:create_pretraining_data",
       "albert-question-texts = data_prep.commands:question_texts",
       "albert-sample-corpus = data_prep.commands:sample_corpus",
+      "albert-split-text = data_prep.commands:split_text",
       "albert-train-vocab = data_prep.commands:train_vocab",
     ],
   },
@@ -67,6 +68,7 @@ setup(
     "scikit-learn>=1.3",
     "scipy>=1.11",
     "sentencepiece>=0.2",
+    "sentencex>=1.0",
     # tensorboard, and in the tfa profile tensorflow-text, import pkg_resources, which setuptools 82 dropped.
     "setuptools<81",
     # 2.15.1 and 2.20 are tested; docs/design/001-stack.md says why there are two.
@@ -92,6 +94,11 @@ setup(
       "tensorflow-tpu==2.20.0",
     ],
     "beam": ["apache-beam>=2.70,<3"],
+    # Readers of data_prep.
+    "zstd": ["zstandard>=0.22"],
+    "parquet": ["pyarrow>=15"],
+    "datasets": ["pyarrow>=15"],
+    "wikipedia": ["mwparserfromhell>=0.6.5"],
     "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
@@ -99,6 +106,17 @@ setup(
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     # The documentation site, beside what the definitions of the flags import.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
-    "dev": ["hypothesis", "import-linter>=2", "mypy", "packaging", "pytest>=8", "pytest-xdist", "ruff"],
+    "dev": [
+      "hypothesis",
+      "import-linter>=2",
+      "mwparserfromhell>=0.6.5",
+      "mypy",
+      "packaging",
+      "pyarrow>=15",
+      "pytest>=8",
+      "pytest-xdist",
+      "ruff",
+      "zstandard>=0.22",
+    ],
   },
 )

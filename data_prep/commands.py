@@ -12,4 +12,5 @@ from albert.startup import run_command_of
 create_pretraining_data = partial(run_command_of, "data_prep.create_pretraining_data")
 question_texts = partial(run_command_of, "data_prep.question_texts")
 sample_corpus = partial(run_command_of, "data_prep.sample_corpus")
+split_text = partial(run_command_of, "data_prep.split_text")
 train_vocab = partial(run_command_of, "data_prep.train_vocab")

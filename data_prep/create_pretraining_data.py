@@ -1,8 +1,8 @@
-"""Turns plain text into TFRecord shards for pretraining.
+"""Turns text into TFRecord shards for pretraining.
 
-The text has one sentence on each line, and a blank line after each document. The shards depend only on the text, the
-vocabulary and the settings, and not on the number of processes. If the command was stopped, run it again: it continues
-where it stopped.
+By default the text has one sentence on each line, and a blank line after each document. Other forms, such as plain text
+with paragraphs and JSON lines, are converted first. The shards depend only on the text, the vocabulary and the
+settings, and not on the number of processes. If the command was stopped, run it again: it continues where it stopped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ if __name__ == "__main__":
   startup.begin()
 
 import contextlib
+import dataclasses
+import functools
 import resource
 import sys
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 
@@ -27,16 +29,20 @@ from albert.config.ranges import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
-from albert.io.globs import expand_globs
 from albert.io.workers import Workers
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import text_checks
+from data_prep.conversion import report
+from data_prep.conversion.convert import RunTasks, convert_inputs, remedies
+from data_prep.readers import formats
+from data_prep.readers.reading_flags import define_flags, settings_from_flags
+from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import local as local_runner
 from data_prep.runners import unit_spills
 from data_prep.runners.base import Runner, make_manifest
 from data_prep.runners.job import Job
-from data_prep.runners.workspace import Workspace, resume
+from data_prep.runners.workspace import UnusableTextError, Workspace, resume
 from data_prep.settings import PreparationSettings
 
 FLAGS = flags.FLAGS
@@ -72,27 +78,56 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
 
 
 def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace) -> Manifest:
-  if warning := text_checks.check_inputs(job.inputs, tokenizer):
-    print(warning, file=sys.stderr, flush=True)
+  direct = [path for path in job.inputs if formats.is_read_directly(path, job.reading)]
+  _print_warnings(text_checks.check_inputs(direct, tokenizer))
+  formats.check_inputs(sorted({*job.inputs} - {*direct}), job.reading)
   files.makedirs(job.output_dir)
   with Workers(job.num_processes, unit_spills.start_worker, (job.settings, job.spm_model_file)) as workers:
     manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
+    job, reading = _convert(job, runner, tokenizer, workspace, workers)
     prepared = runner.make_shards(job, workspace, tokenizer, workers)
-  manifest = make_manifest(workspace.shard_settings(prepared.input_files), tokenizer, prepared)
+  settings = workspace.shard_settings(workspace.input_entries(prepared.input_files))
+  manifest = make_manifest(settings, tokenizer, prepared, reading)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
+
+
+def _convert(
+  job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: Workers
+) -> tuple[Job, dict[str, Any] | None]:
+  """Converts the input files of other forms to text.
+
+  Returns:
+    The job with the text in place of these files, and what was read and left out; None if there are no such files.
+  """
+  if job.is_read_directly:
+    return job, None
+  run_tasks = cast("RunTasks", functools.partial(runner.run_tasks, workspace, workers))
+  converted = convert_inputs(job.inputs, job.reading, workspace.path, run_tasks)
+  workspace.input_entries = converted.input_entries
+  print(report.format_table(converted.report))
+  forms = {formats.format_of(path, job.reading) for path in job.inputs}
+  _print_warnings("\n".join(report.warnings(converted.report, remedies(job.reading, forms))))
+  if not converted.paths:
+    raise UnusableTextError("--input_file: the input holds no text: look at the table above, and check --text_format")
+  new_paths = [path for path in converted.paths if path not in job.inputs]
+  _print_warnings(text_checks.check_inputs(new_paths, tokenizer))
+  return dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings()), converted.report.to_dict()
+
+
+def _print_warnings(warnings: str | None) -> None:
+  if warnings:
+    print(warnings, file=sys.stderr, flush=True)
 
 
 # ---- command line --------------------------------------------------------------------------------------
 
 
 def _define_flags() -> None:
-  command_flags.define(
-    "str", "input_file", None, "text files in UTF-8, .txt or .txt.gz: comma-separated globs", required=True
-  )
+  define_flags()
   command_flags.define("str", "output_dir", None, "directory to write the shards and manifest.json to", required=True)
   command_flags.define(
     "str", "spm_model_file", None, "SentencePiece model with ALBERT's control symbols", required=True
@@ -118,7 +153,8 @@ def _job_from_flags() -> Job:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
   return Job(
-    inputs=tuple(expand_globs(FLAGS.input_file)),
+    inputs=tuple(formats.find_inputs(FLAGS.input_file)),
+    reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
     settings=PreparationSettings(**values(PreparationSettings)),

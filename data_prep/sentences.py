@@ -1,30 +1,79 @@
-"""Splits paragraphs of English prose into sentences."""
+"""Splits paragraphs into sentences, with the library sentencex (rules and abbreviations for many languages).
+
+benchmarks/results/sentences_2026-11-23.md compares it with other libraries.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
-# The space between two sentences, unless the word before it is an abbreviation.
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])")
-_ABBREVIATION = re.compile(
-  r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|al|fig|figs|eq|eqs|sec|no|vol|pp|p|ch|approx|resp|incl|ref|refs|ed|eds"
-  r"|dr|mr|mrs|prof|inc|st|w\.r\.t|[A-Z])\.$",
-  re.I,
-)
+import sentencex
+
+from albert.errors import UserError
+
+ENGLISH = "en"
+# An apostrophe within a word is no quotation mark.
+_QUOTATION_MARK = re.compile(r"[\"“”„«»‹›]|(?<!\w)['‘’‚]|['’](?!\w)")
+# A quotation mark beside the white space between two sentences, or in it. The pattern ends at the next sentence.
+_MARK_AT_BOUNDARY = re.compile(r"[\"“”„«»‹›'‘’‚]\s*.?\Z", re.DOTALL)
+_BEFORE = 8
+_FIRST_CHARACTER = re.compile(r"[^\s\"“”„«»‹›'‘’‚(\[–—-]")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9]+)*")
+
+
+def check_language(language: str) -> None:
+  """Checks that a language is given as a code.
+
+  Raises:
+    UserError: it is not.
+  """
+  if not _LANGUAGE.fullmatch(language):
+    raise UserError(f"--language={language}: give an ISO 639 code, such as en, de or fr")
+
+
+def _starts_in_lower_case(text: str, position: int) -> bool:
+  """Whether the first word after a position, after quotation marks and brackets, starts with a lower-case letter."""
+  match = _FIRST_CHARACTER.search(text, position)
+  return match is not None and match[0].islower()
+
+
+class SentenceSplitter:
+  """Splits paragraphs of one language into sentences.
+
+  sentencex keeps a quotation together, however many sentences it has, so a speech in a novel would be a single
+  sentence. The paragraph is therefore split once more with spaces in place of its quotation marks. A boundary that is
+  found only then counts if there is no quotation mark at it: it is inside a quotation. A sentence does not start with
+  a lower-case letter, unless the paragraph has no capitals.
+
+  Args:
+    language: ISO 639 code. A language that sentencex does not know is split by the rules of a related one, or of
+      English.
+  """
+
+  def __init__(self, language: str = ENGLISH):
+    self._language = language
+
+  def split(self, paragraph: str) -> Iterator[str]:
+    """Yields the sentences of a paragraph, without white space around them."""
+    ends = self._find_ends(paragraph)
+    if _QUOTATION_MARK.search(paragraph):
+      inside = self._find_ends(_QUOTATION_MARK.sub(" ", paragraph))
+      ends |= {end for end in inside if not _MARK_AT_BOUNDARY.search(paragraph, max(0, end - _BEFORE), end + 1)}
+    if paragraph != paragraph.lower():  # "Who is it?" he asked. Text without capitals is left to sentencex.
+      ends = {end for end in ends if not _starts_in_lower_case(paragraph, end)}
+    start = 0
+    for end in sorted(ends):
+      if sentence := paragraph[start:end].strip():
+        yield sentence
+      start = end
+
+  def _find_ends(self, text: str) -> set[int]:
+    """Returns the position after each sentence and the white space that follows it."""
+    return set(itertools.accumulate(map(len, sentencex.segment(self._language, text))))
 
 
 def split_sentences(paragraph: str) -> Iterator[str]:
-  """Splits a paragraph of English prose into sentences.
-
-  A full stop after a common abbreviation or an initial does not end a sentence.
-  """
-  start = 0
-  for match in _SENTENCE_END.finditer(paragraph):
-    sentence = paragraph[start : match.start()]
-    if _ABBREVIATION.search(sentence):
-      continue
-    yield paragraph[start : match.end()].strip()
-    start = match.end()
-  if rest := paragraph[start:].strip():
-    yield rest
+  """Yields the sentences of a paragraph of English prose."""
+  return SentenceSplitter().split(paragraph)

@@ -100,7 +100,7 @@ def check_head(path: str, head: bytes) -> None:
       its lines end with CR only. The message gives the format and the remedy.
   """
   head = head[:HEAD_BYTES]
-  _check_format(path, head)
+  check_format(path, head)
   num_lone_cr = len(_LONE_CR.findall(head))
   if num_lone_cr and num_lone_cr >= 2 * head.count(b"\n"):  # a few CRs inside lines are white space
     raise UserError(
@@ -139,13 +139,22 @@ def check_is_gzip(path: str, first_bytes: bytes) -> None:
     UserError: it is not. The message gives the format, if it is a known one.
   """
   if not first_bytes.startswith(_GZIP_MAGIC):
-    _check_format(path, first_bytes)
+    check_format(path, first_bytes)
     raise UserError(
       f"{path}: not GZIP data, though its name ends in .gz: rename it without .gz, or compress it with gzip"
     )
 
 
-def _check_format(path: str, head: bytes) -> None:
+def check_format(path: str, head: bytes) -> None:
+  """Checks that a file is not compressed, an archive, a document, a table, or UTF-16.
+
+  Args:
+    path: the file, for the error message.
+    head: its first bytes, as for `check_head`.
+
+  Raises:
+    UserError: it is one of these. The message gives the format and the remedy.
+  """
   for pattern, name, remedy in _KNOWN_FORMATS:
     if pattern.match(head):
       raise UserError(f"{path}: {name}, not plain text: {remedy}")

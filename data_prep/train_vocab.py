@@ -30,16 +30,20 @@ from albert.config import command_flags
 from albert.config.ranges import INT64_MAX, Range
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
 from albert.io.progress import Progress
 from albert.runs.directory_lock import DirectoryLock
 from albert.tokenization.normalization import normalize_text
 from albert.tokenization.tokenizer import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID
 from data_prep import text_checks
+from data_prep.conversion.sentences_of_files import read_sentences
+from data_prep.readers import formats
+from data_prep.readers.reading_flags import define_flags, settings_from_flags
+from data_prep.readers.settings import ReadingSettings
 from data_prep.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 
+_READ_LINES = ReadingSettings()
 # SentencePiece skips longer lines. The lines of `cut_line` stay far shorter even if normalization lengthens them.
 _MAX_LINE_BYTES = 1 << 20
 # SentencePiece marks <unk> with this character, and skips lines that contain it.
@@ -190,16 +194,24 @@ def format_vocab_file(model: bytes) -> str:
   return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
 
 
-def read_lines(paths: Sequence[str]) -> Iterator[str]:
-  """Yields the lines of all files that are not blank, and shows a progress bar."""
+def read_lines(paths: Sequence[str], reading: ReadingSettings = _READ_LINES) -> Iterator[str]:
+  """Yields the lines of all files that are not blank, and shows a progress bar.
+
+  Args:
+    paths: the files.
+    reading: how documents and sentences are found in them; by default each line is a sentence.
+  """
   with Progress(sum(map(files.size, paths)), "B", "reading text") as progress:
     for path in paths:
-      yield from (line for _, line in open_text_lines(path, progress.update) if line.strip())
+      if formats.is_read_directly(path, reading):
+        yield from (line for _, line in open_text_lines(path, progress.update) if line.strip())
+      else:
+        yield from read_sentences(path, reading, progress.update)
 
 
 def _define_flags() -> None:
   define = command_flags.define
-  define("str", "input_file", None, "text files in UTF-8, .txt or .txt.gz: comma-separated globs", required=True)
+  define_flags()
   define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to")
   define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)
@@ -252,21 +264,24 @@ def _make_output_prefix() -> str:
 
 
 def main() -> None:
-  paths = expand_globs(FLAGS.input_file)
-  text_checks.check_inputs(paths)
+  reading = settings_from_flags()
+  paths = formats.find_inputs(FLAGS.input_file)
+  direct = [path for path in paths if formats.is_read_directly(path, reading)]
+  text_checks.check_inputs(direct)
+  formats.check_inputs(sorted({*paths} - {*direct}), reading)
   prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
   with DirectoryLock(folder or ".", f"training {name}.model", f".{name}.lock") as lock:
-    _train(paths, prefix, lock)
+    _train(paths, reading, prefix, lock)
 
 
-def _train(paths: Sequence[str], prefix: str, lock: DirectoryLock) -> None:
+def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
   num_lines = 0
 
   def lines() -> Iterator[str]:
     nonlocal num_lines
-    for line in read_lines(paths):
+    for line in read_lines(paths, reading):
       num_lines += 1
       yield line
 

@@ -81,6 +81,7 @@ class Manifest:
     num_cut_documents: number of documents that were cut into several ones, because they were too long for one unit of
       work.
     num_unknown_tokens: how many of num_tokens are <unk>; None in manifests of earlier versions.
+    reading: what was read and left out when input files of other forms were converted to text; None if none were.
     label_counts: label of the sentence prediction ("0" or "1") -> number of examples.
     shards: the files, in the order of their numbers.
   """
@@ -94,6 +95,7 @@ class Manifest:
   num_dropped_documents: json_values.Count = 0
   num_cut_documents: json_values.Count = 0
   num_unknown_tokens: json_values.Count | None = None
+  reading: dict[str, Any] | None = None
   label_counts: dict[str, json_values.Count] = dataclasses.field(default_factory=dict)
   shards: tuple[ShardInfo, ...] = ()
 
@@ -140,6 +142,8 @@ class Manifest:
     """Writes manifest.json to a directory, atomically."""
     values = dataclasses.asdict(self)
     shards = values.pop("shards")
+    if self.reading is None:
+      del values["reading"]
     values["num_examples"] = self.num_examples
     values["shards"] = list(shards)
     values[_CHECKSUM] = checksum_of(values)

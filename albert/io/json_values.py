@@ -243,6 +243,7 @@ def _non_finite_reason(text: str) -> str:
 _STRICT = _make_decoder(_raise, lambda text: _raise(_non_finite_reason(text)))
 _LENIENT = _make_decoder(_raise, lambda text: None)
 _TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
+_RAW_OBJECT, _TEXT = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(str | None)
 # The decoders of the second pass, which mark refused values so that their paths can be found:
 _MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_non_finite_reason(text)))
 _LENIENT_MARKING = _make_decoder(_RefusedValue, lambda text: None)
@@ -385,3 +386,16 @@ def parse_object(source: str, line: bytes) -> dict[str, Any]:
     UserError: see `parse`.
   """
   return parse(source, line, dict[str, Any], "give an object a line", keep_surrogates=True)
+
+
+def read_text_field(line: bytes, field: str) -> str | None:
+  """Returns the text in a field of a JSON object; None for null. Other values cost little.
+
+  Raises a KeyError with the names of the fields if the field is missing, and a ValueError for other faults.
+  """
+  try:
+    if field in (values := _RAW_OBJECT.decode(line)):
+      return _TEXT.decode(values[field])
+  except (msgspec.DecodeError, RecursionError) as error:
+    raise ValueError(str(error)) from None
+  raise KeyError(*values)

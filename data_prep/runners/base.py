@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError
@@ -33,16 +33,35 @@ class PreparedShards(NamedTuple):
   input_files: list[dict[str, Any]]
 
 
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class RunTasks(Protocol):
+  """Calls a function for each of some arguments. See `data_prep.conversion.convert.RunTasks`."""
+
+  def __call__(
+    self,
+    workspace: Workspace,
+    workers: Workers,
+    function: Callable[[Argument], Result],
+    arguments: Sequence[Argument],
+    schema: type[Result],
+  ) -> Iterable[tuple[Argument, Result]]: ...
+
+
 class Runner(NamedTuple):
   """A way to carry out a job.
 
   Attributes:
     make_shards: writes the shards of a job.
     hash_inputs: returns the name, size and SHA-256 of each input file as it is now, in order.
+    run_tasks: calls a function for each of some arguments.
   """
 
   make_shards: Callable[[Job, Workspace, Tokenizer, Workers], PreparedShards]
   hash_inputs: Callable[[Job, Workspace, Workers], list[dict[str, Any]]]
+  run_tasks: RunTasks
 
 
 def check_counts(counts: Counts, num_examples: int, settings: PreparationSettings) -> None:
@@ -108,13 +127,16 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
   return ""
 
 
-def make_manifest(settings: dict[str, Any], tokenizer: Tokenizer, prepared: PreparedShards) -> Manifest:
+def make_manifest(
+  settings: dict[str, Any], tokenizer: Tokenizer, prepared: PreparedShards, reading: dict[str, Any] | None
+) -> Manifest:
   """Makes the manifest of finished shards.
 
   Args:
     settings: everything that the shards depend on, see `Workspace.shard_settings`.
     tokenizer: the tokenizer of the job.
     prepared: the runner's result.
+    reading: what was read and left out when the input files were converted; None if they were not.
   """
   counts = prepared.counts
   return Manifest(
@@ -127,6 +149,7 @@ def make_manifest(settings: dict[str, Any], tokenizer: Tokenizer, prepared: Prep
     num_dropped_documents=counts.dropped,
     num_cut_documents=counts.cut,
     num_unknown_tokens=counts.unknown,
+    reading=reading,
     label_counts={str(label): number for label, number in enumerate(prepared.labels)},
     shards=tuple(prepared.infos),
   )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -22,13 +23,13 @@ import msgspec
 
 from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
-from albert.io import files
+from albert.io import files, json_values
 from albert.io.workers import Workers
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, segments, units
 from data_prep.documents import Counts
 from data_prep.runners import beam_flags
-from data_prep.runners.base import PreparedShards, Runner, check_shards
+from data_prep.runners.base import Argument, PreparedShards, Result, Runner, check_shards
 from data_prep.runners.beam_steps import (
   RECORDS,
   SUMMARY,
@@ -48,6 +49,7 @@ from data_prep.units import TextUnit
 # The last step of a pipeline writes its result to one of these files.
 _RESULT_FILE = "beam-result.json"
 _HASHES_FILE = ".input-hashes.json"
+_TASKS_FILE = "beam-tasks.json"
 # Approximate bytes of the instances in one key range. A machine sorts a key range in memory.
 _KEY_RANGE_BYTES = 32 << 20
 # Approximate bytes of packed instances (uint16 words) for a byte of text, at 4.4 characters a token.
@@ -149,6 +151,12 @@ class _ShardsResult(msgspec.Struct):
   inputs: list[dict[str, Any]]
 
 
+class _TaskResults(msgspec.Struct):
+  """The contents of the file that the pipeline of `run_tasks` writes."""
+
+  results: list[dict[str, Any]]
+
+
 class _HashesResult(msgspec.Struct):
   """The contents of the file that the pipeline of `hash_inputs` writes."""
 
@@ -247,6 +255,51 @@ def hash_inputs(
   return result.inputs
 
 
+def run_tasks(
+  workspace: Workspace,
+  workers: Workers,
+  function: Callable[[Argument], Result],
+  arguments: Sequence[Argument],
+  schema: type[Result],
+  *,
+  flags: tuple[str, ...] = (),
+) -> list[tuple[Argument, Result]]:
+  """Calls a function for each argument on Beam's workers.
+
+  Args:
+    workspace: the job's workspace, open.
+    workers: not used.
+    function: a function of a module.
+    arguments: its arguments.
+    schema: the type of its results.
+    flags: Beam's own flags.
+  """
+  del workers
+  if not arguments:
+    return []
+  result_file = workspace.file_path(_TASKS_FILE)
+  pipeline = beam_flags.make_pipeline(flags)
+
+  def write_result(results: list[tuple[int, Any]]) -> None:
+    files.write_json(result_file, {"results": [result for _, result in sorted(results, key=lambda item: item[0])]})
+
+  _ = (
+    pipeline
+    | "Tasks" >> beam.Create(list(enumerate(arguments)))
+    | "Spread" >> beam.Reshuffle()
+    | "Run" >> beam.MapTuple(lambda index, argument: (index, msgspec.to_builtins(function(argument))))
+    | "List" >> beam.combiners.ToList()
+    | "Write result" >> beam.Map(write_result)
+  )
+  results = _run_pipeline(pipeline, result_file, _TaskResults).results
+  if len(results) != len(arguments):
+    raise RunError(
+      f"the runner lost or repeated work: {len(results)} results of {len(arguments)} tasks: run the same command again"
+    )
+  values = [json_values.convert(result_file, result, schema) for result in results]
+  return list(zip(arguments, values, strict=True))
+
+
 def make_runner(flags: tuple[str, ...] = ()) -> Runner:
   """Makes the runner that carries out jobs with Apache Beam.
 
@@ -257,4 +310,8 @@ def make_runner(flags: tuple[str, ...] = ()) -> Runner:
     UserError: the flags are wrong.
   """
   beam_flags.make_pipeline(flags)  # checks the flags before any text is read
-  return Runner(functools.partial(make_shards, flags=flags), functools.partial(hash_inputs, flags=flags))
+  return Runner(
+    functools.partial(make_shards, flags=flags),
+    functools.partial(hash_inputs, flags=flags),
+    functools.partial(run_tasks, flags=flags),
+  )

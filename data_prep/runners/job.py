@@ -6,6 +6,8 @@ import dataclasses
 
 from albert.config.base import Config, option
 from albert.config.ranges import MAX_PROCESSES
+from data_prep.readers import formats
+from data_prep.readers.settings import ReadingSettings
 from data_prep.settings import PreparationSettings
 
 # The kind of data set, which is in manifest.json and in the names of the shards.
@@ -23,6 +25,7 @@ class Job(Config):
     output_dir: the directory for the shards and manifest.json.
     spm_model_file: the SentencePiece model.
     settings: the settings that the examples depend on.
+    reading: how documents and sentences are found in the input files.
     num_shards: number of TFRecord files.
     num_processes: number of local processes.
     compress: whether the shards are GZIP files.
@@ -32,11 +35,17 @@ class Job(Config):
   output_dir: str
   spm_model_file: str
   settings: PreparationSettings
+  reading: ReadingSettings = dataclasses.field(default_factory=ReadingSettings)
   num_shards: int = option(16, "number of TFRecord files to write", minimum=1, maximum=_MAX_SHARDS)
   num_processes: int = option(
     1, "number of local processes; the output does not depend on it", minimum=1, maximum=MAX_PROCESSES
   )
   compress: bool = option(False, "write the shards as GZIP files")
+
+  @property
+  def is_read_directly(self) -> bool:
+    """Whether no input file is converted: all have a sentence on each line and blank lines between documents."""
+    return all(formats.is_read_directly(path, self.reading) for path in self.inputs)
 
   def shard_name(self, index: int) -> str:
     """Returns the file name of shard number `index`, from 0."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from albert.data.manifest import ShardInfo
@@ -22,7 +22,7 @@ from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, packing, segments
 from data_prep.documents import Counts
 from data_prep.runners import unit_spills
-from data_prep.runners.base import PreparedShards, Runner, check_counts
+from data_prep.runners.base import Argument, PreparedShards, Result, Runner, check_counts
 from data_prep.runners.job import Job
 from data_prep.runners.unit_spills import UnitOutcome, UnitTask
 from data_prep.runners.workspace import SPILL_ENDING, Workspace
@@ -241,4 +241,16 @@ def hash_inputs(job: Job, workspace: Workspace, workers: Workers) -> list[dict[s
   return [entries[path] for path in job.inputs]
 
 
-RUNNER = Runner(make_shards, hash_inputs)
+def run_tasks(
+  workspace: Workspace,
+  workers: Workers,
+  function: Callable[[Argument], Result],
+  arguments: Sequence[Argument],
+  schema: type[Result],
+) -> Iterable[tuple[Argument, Result]]:
+  """Calls a function for each argument in processes of this machine."""
+  del workspace, schema
+  return workers.map(function, arguments)
+
+
+RUNNER = Runner(make_shards, hash_inputs, run_tasks)

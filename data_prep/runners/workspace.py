@@ -73,6 +73,8 @@ class Workspace:
 
   Attributes:
     path: the hidden directory.
+    input_entries: returns the manifest's entries of the input files, given those of the text files that the examples
+      are made from. They differ if input files are converted.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -85,6 +87,7 @@ class Workspace:
     self.path = files.join(job.output_dir, f"{_WORK_PREFIX}{_digest(self._spill_settings)[:16]}")
     self._lock: DirectoryLock | None = None
     self._is_open = False
+    self.input_entries: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]] = lambda entries: entries
 
   def shard_settings(self, input_files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
@@ -94,11 +97,18 @@ class Workspace:
     """
     values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
+    if not self._job.is_read_directly:
+      values["reading"] = self._job.reading.to_dict()
+      del values["reading"]["skip_bad_records"]  # it changes no examples
     return {**values, "input_files": [dict(entry) for entry in input_files]}
 
   def shard_digest(self, input_files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a hash of `shard_settings`, in hex."""
-    return _digest(self.shard_settings(input_files))
+    """Returns a hash of `shard_settings`, in hex.
+
+    Args:
+      input_files: entries of the text files that the examples are made from.
+    """
+    return _digest(self.shard_settings(self.input_entries(input_files)))
 
   def _initial_settings(self) -> dict[str, Any]:
     """Returns the contents of settings.json: the settings that are known before the input is read."""
@@ -244,7 +254,7 @@ class Workspace:
     if not self._is_open:
       return
     names = files.listdir(self.path)
-    has_finished_files = any(name.endswith(SPILL_ENDING) or name.startswith(_SHARD_PREFIX) for name in names)
+    has_finished_files = any(name.endswith(SPILL_ENDING) or name.startswith((_SHARD_PREFIX, "text-")) for name in names)
     if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()
     else:

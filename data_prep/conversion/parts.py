@@ -1,0 +1,197 @@
+"""Converts one unit of the input to one text file, the unit's part of the text. Processes work on units independently.
+
+A part is written together with a record (a JSON file): the hashes of what it was made from and of its text, and what
+was left out. A later command keeps a part whose record still fits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import tempfile
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from albert.errors import UserError
+from albert.io import files, json_values
+from data_prep.conversion.report import BAD_RECORD, ReadingReport
+from data_prep.conversion.sentences_of_files import sentence_lines, too_many_bad_records
+from data_prep.readers import formats
+from data_prep.readers.records import NO_TEXT, BadRecord, BadRecordError, DroppedRecord, Piece, SourceDocument
+from data_prep.readers.settings import ReadingSettings
+from data_prep.sentences import SentenceSplitter
+
+# A part up to this size is held in memory until it is written.
+_MEMORY_BYTES = 32 << 20
+
+
+class SourcePiece(NamedTuple):
+  """A piece of an input file, and the hash of the file.
+
+  Attributes:
+    ordinal: index of the file in the sorted list of input files.
+    piece: the piece.
+    sha256: SHA-256 of the whole file, in hex.
+  """
+
+  ordinal: int
+  piece: Piece
+  sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PartTask:
+  """A part of the text to write.
+
+  Attributes:
+    pieces: what it is made from.
+    settings: how the pieces are read.
+    path: the text file.
+  """
+
+  pieces: tuple[SourcePiece, ...]
+  settings: ReadingSettings
+  path: str
+
+  @property
+  def num_bytes(self) -> int:
+    """Number of bytes of the input files that it is made from."""
+    return sum(source.piece.num_bytes for source in self.pieces)
+
+  @property
+  def record_path(self) -> str:
+    """The file for the part's `PartRecord`. It is hidden, so that it is not read as text."""
+    directory, slash, name = self.path.rpartition("/")
+    return f"{directory}{slash}.{name}.json"
+
+  @property
+  def sources_digest(self) -> str:
+    """A hash of everything that the text depends on, in hex."""
+    # The number of allowed bad records changes no text.
+    settings = dataclasses.replace(self.settings, skip_bad_records=0)
+    sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
+    return hashlib.sha256(repr((settings, sources)).encode()).hexdigest()
+
+
+class PartRecord(msgspec.Struct):
+  """The contents of the file beside a part.
+
+  Attributes:
+    sources: `PartTask.sources_digest`.
+    num_bytes: size of the text file.
+    sha256: SHA-256 of the text file, in hex.
+    report: what was read and left out.
+  """
+
+  sources: str
+  num_bytes: json_values.Count
+  sha256: str
+  report: ReadingReport
+
+
+def load_record(task: PartTask) -> PartRecord | None:
+  """Returns the record of a part that an earlier command has written. None if it is missing, damaged or outdated."""
+  path = task.record_path
+  if not files.exists(path) or not files.exists(task.path):
+    return None
+  try:
+    record = files.read_json(path, PartRecord)
+  except UserError:
+    return None
+  is_valid = record.sources == task.sources_digest and record.num_bytes == files.size(task.path)
+  return record if is_valid and record.report.num_bad <= task.settings.skip_bad_records else None
+
+
+class _PartWriter:
+  """Writes documents as text, and counts them."""
+
+  def __init__(self, file: BinaryIO, settings: ReadingSettings):
+    self.report = ReadingReport()
+    self._file, self._settings = file, settings
+    self._splitter = SentenceSplitter(settings.language)
+
+  def add(self, piece: Piece, document: SourceDocument) -> None:
+    """Writes a document. If it turns out to be damaged or empty, nothing of it remains."""
+    begin = self._file.tell()
+    splits = self._settings.splits_sentences(piece.text_format)
+    num_sentences = num_chars = 0
+    try:
+      for line in sentence_lines(document, self._splitter if splits else None):
+        self._file.write(line.encode("utf-8") + b"\n")
+        num_sentences += 1
+        num_chars += len(line)
+    except BadRecordError as error:
+      self._forget_from(begin)
+      self.drop_bad(piece, error.place, error.reason)
+      return
+    if not num_sentences:
+      self.report.drop(NO_TEXT, f"{piece.path}, {document.place()}", "", 0)
+      return
+    self._file.write(b"\n")
+    for kind, number in document.left_out.items():
+      self.report.left_out[kind] = self.report.left_out.get(kind, 0) + number
+    self.report.documents += 1
+    self.report.sentences += num_sentences
+    self.report.characters += num_chars
+
+  def _forget_from(self, begin: int) -> None:
+    self._file.seek(begin)
+    self._file.truncate()
+
+  def drop_bad(self, piece: Piece, place: str, reason: str) -> None:
+    """Counts a bad record.
+
+    Raises:
+      UserError: there are more than --skip_bad_records.
+    """
+    source = f"{piece.path}, {place}"
+    self.report.drop(BAD_RECORD, source, reason, 0)
+    if self.report.num_bad > self._settings.skip_bad_records:
+      raise too_many_bad_records(f"{source}: {reason}", self._settings.skip_bad_records)
+
+
+def write_part(task: PartTask) -> PartRecord:
+  """Reads the pieces of a part and writes its text and its record.
+
+  Raises:
+    UserError: bad input.
+  """
+  with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as file:
+    writer = _PartWriter(file, task.settings)  # type: ignore[arg-type]
+    for source in task.pieces:
+      with files.errors_naming(source.piece.path, "read"):
+        _read_piece(source.piece, task.settings, writer)
+    file.seek(0)
+    num_bytes, sha256 = _save(file, task.path)  # type: ignore[arg-type]
+  record = PartRecord(task.sources_digest, num_bytes, sha256, writer.report)
+  files.write_json(task.record_path, dict(msgspec.to_builtins(record)))
+  return record
+
+
+def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) -> None:
+  for record in formats.reader_of(piece.text_format).read(piece, settings):
+    if isinstance(record, SourceDocument):
+      writer.add(piece, record)
+    elif isinstance(record, BadRecord):
+      writer.drop_bad(piece, record.place(), record.reason)
+    elif isinstance(record, DroppedRecord):
+      writer.report.drop(record.reason, f"{piece.path}, {record.place()}", record.text, len(record.text))
+
+
+def _save(file: BinaryIO, path: str) -> tuple[int, str]:
+  """Writes a file atomically. Returns its size and its SHA-256 in hex."""
+  staging = files.staging_path(path)
+  try:
+    with files.open_file(staging, "wb") as target:
+      shutil.copyfileobj(file, target, 1 << 20)
+      num_bytes = file.tell()
+    file.seek(0)
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+      digest.update(block)
+    files.replace(staging, path)
+  finally:
+    files.discard(staging)
+  return num_bytes, digest.hexdigest()

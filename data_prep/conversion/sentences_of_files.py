@@ -1,0 +1,72 @@
+"""The sentences of documents, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from albert.errors import UserError
+from albert.io import files
+from data_prep.readers import formats
+from data_prep.readers.records import BadRecord, BadRecordError, SourceDocument
+from data_prep.readers.settings import ReadingSettings
+from data_prep.sentences import SentenceSplitter
+from data_prep.text_files import cut_line
+
+_READ_BYTES = 64 << 20
+
+
+def sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) -> Iterator[str]:
+  """Yields the sentences of a document, one on each line. Long ones are cut (`text_files.cut_line`).
+
+  Args:
+    document: the document.
+    splitter: splits paragraphs into sentences; None if each of its paragraphs is a sentence.
+
+  Raises:
+    BadRecordError: the document is damaged.
+  """
+  for paragraph in document.paragraphs:
+    if splitter is None:
+      yield from cut_line(paragraph.strip())
+    else:
+      for sentence in splitter.split(paragraph):
+        yield from cut_line(" ".join(sentence.split()))
+
+
+def too_many_bad_records(example: str, allowed: int) -> UserError:
+  """Returns the error for more bad records than --skip_bad_records allows."""
+  if allowed:
+    return UserError(f"{example} (one bad record more than --skip_bad_records={allowed})")
+  return UserError(f"{example} (or leave such records out with --skip_bad_records)")
+
+
+def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int], None]) -> Iterator[str]:
+  """Reads a file from beginning to end, and yields its sentences.
+
+  Args:
+    path: the file.
+    settings: how it is read. A damaged document is left out if skip_bad_records allows it; sentences before the damage
+      are kept.
+    on_read: called from time to time with the number of bytes read since the last call.
+
+  Raises:
+    UserError: bad input.
+  """
+  text_format = formats.format_of(path, settings)
+  reader = formats.reader_of(text_format)
+  splitter = SentenceSplitter(settings.language) if settings.splits_sentences(text_format) else None
+  num_bad = 0
+  for piece in reader.plan(path, settings, _READ_BYTES):
+    for record in reader.read(piece, settings):
+      place, reason = "", ""
+      if isinstance(record, SourceDocument):
+        try:
+          yield from sentence_lines(record, splitter)
+        except BadRecordError as error:
+          place, reason = error.place, error.reason
+      elif isinstance(record, BadRecord):
+        place, reason = record.place(), record.reason
+      num_bad += bool(reason)
+      if num_bad > settings.skip_bad_records:
+        raise too_many_bad_records(f"{path}, {place}: {reason}", settings.skip_bad_records)
+    on_read(min(piece.num_bytes, files.size(path)))

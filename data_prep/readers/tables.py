@@ -1,0 +1,209 @@
+"""Reads tables with a column of text: Parquet files, and the Arrow files in which Hugging Face datasets are saved."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from albert.errors import UserError
+from albert.io import files
+from data_prep.readers import lines
+from data_prep.readers.records import NO_TEXT, BadRecord, DroppedRecord, Piece, Reader, Record, SourceDocument
+from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
+
+_INSTALL = "pip install 'pyarrow>=15'"
+# Rows that are in memory at a time.
+_BATCH_ROWS = 64
+_FILE_MAGIC = b"ARROW1"
+
+
+def _import_pyarrow(path: str) -> Any:
+  try:
+    import pyarrow
+    import pyarrow.ipc
+    import pyarrow.parquet
+  except ImportError as error:
+    raise UserError(f"{path}: reading Parquet and Arrow files needs pyarrow ({error}): {_INSTALL}") from error
+  return pyarrow
+
+
+def _open(path: str, pyarrow: Any) -> Any:
+  """Opens a file for pyarrow. A local file is mapped into memory, so that skipped parts of it are not read."""
+  if not files.is_remote(path):
+    files.check_is_regular(path)
+    return pyarrow.memory_map(path)
+  return pyarrow.PythonFile(io.BufferedReader(_RemoteFile(path)), mode="r")
+
+
+class _RemoteFile(io.RawIOBase):
+  """A remote file with the methods that pyarrow needs."""
+
+  def __init__(self, path: str):
+    self._file, self._size = files.open_file(path), files.size(path)
+
+  def readable(self) -> bool:
+    return True
+
+  def seekable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._size}[whence]
+    self._file.seek(base + offset)
+    return base + offset
+
+  def tell(self) -> int:
+    return self._file.tell()
+
+
+def _damage_error(path: str, error: Exception) -> UserError:
+  return UserError(f"{path}: cannot be read ({' '.join(str(error).split())}): write the file again, or leave it out")
+
+
+def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
+  """Checks that a table has the column of text."""
+  if field not in schema.names:
+    raise UserError(f"{path}: no column {field!r} (its columns: {', '.join(schema.names)}): give --text_field")
+  kind = schema.field(field).type
+  if pyarrow.types.is_dictionary(kind):
+    kind = kind.value_type
+  if "string" not in str(kind):
+    raise UserError(f"{path}: the column {field!r} is not text, but {kind}: give --text_field")
+
+
+def _read_rows(batches: Iterator[Any], first_row: int, settings: ReadingSettings, form: str) -> Iterator[Record]:
+  """Yields the documents of record batches. Rows are numbered from 1."""
+  joins_lines = settings.joins_lines(form)
+  row = first_row
+  for batch in batches:
+    for start in range(0, batch.num_rows, _BATCH_ROWS):
+      column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
+      for value in column:
+        row += 1
+        yield _to_record(value, _place(row), joins_lines=joins_lines)
+
+
+def _place(row: int) -> Callable[[], str]:
+  return lambda: f"row {row}"
+
+
+def _to_record(value: Any, place: Callable[[], str], *, joins_lines: bool) -> Record:
+  try:
+    text = value.as_py()
+  except UnicodeDecodeError as error:
+    return BadRecord(place, f"not UTF-8 text ({error.reason}): correct or remove the row")
+  if text is None:
+    return DroppedRecord(place, NO_TEXT, "")
+  return SourceDocument(place, lines.paragraphs_of(iter(text.split("\n")), joins_lines=joins_lines))
+
+
+# ---- Parquet -------------------------------------------------------------------------------------------
+
+
+def _open_parquet(path: str, settings: ReadingSettings) -> Any:
+  pyarrow = _import_pyarrow(path)
+  try:
+    file = pyarrow.parquet.ParquetFile(_open(path, pyarrow))
+  except (pyarrow.ArrowException, OSError) as error:
+    raise _damage_error(path, error) from error
+  _check_column(path, file.schema_arrow, settings.text_field, pyarrow)
+  return file
+
+
+def _check_parquet(path: str, settings: ReadingSettings) -> None:
+  _open_parquet(path, settings).close()
+
+
+def _plan_parquet(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
+  """Cuts a Parquet file at row groups."""
+  with _open_parquet(path, settings) as file:
+    metadata = file.metadata
+    columns = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    column = columns.index(settings.text_field)
+    sizes = [metadata.row_group(n).column(column).total_compressed_size for n in range(metadata.num_row_groups)]
+  yield from _group(path, PARQUET, sizes, unit_bytes)
+
+
+def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
+  with _open_parquet(piece.path, settings) as file:
+    first_row = sum(file.metadata.row_group(n).num_rows for n in range(piece.start))
+    row_groups = list(range(piece.start, piece.end))
+    batches = file.iter_batches(_BATCH_ROWS, row_groups, columns=[settings.text_field])
+    yield from _read_rows(_checked(piece.path, batches), first_row, settings, PARQUET)
+
+
+def _group(path: str, form: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
+  """Yields pieces of consecutive row groups or record batches of about `unit_bytes`."""
+  start, num_bytes = 0, 0
+  for index, size in enumerate(sizes):
+    if index > start and num_bytes + size > unit_bytes:
+      yield Piece(path, form, start, index, num_bytes)
+      start, num_bytes = index, 0
+    num_bytes += size
+  if start < len(sizes):
+    yield Piece(path, form, start, len(sizes), num_bytes)
+
+
+def _checked(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+  """Yields batches. Damage is a UserError that names the file."""
+  pyarrow = _import_pyarrow(path)
+  iterator = iter(batches)
+  while True:
+    try:
+      batch = next(iterator)
+    except StopIteration:
+      return
+    except (pyarrow.ArrowException, OSError) as error:
+      raise _damage_error(path, error) from error
+    yield batch
+
+
+# ---- saved datasets ------------------------------------------------------------------------------------
+
+
+def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
+  """Yields the schema of an Arrow file, and then its record batches."""
+  pyarrow = _import_pyarrow(path)
+  try:
+    source = _open(path, pyarrow)
+    is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    source.seek(0)
+    reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+  except (pyarrow.ArrowException, OSError) as error:
+    raise _damage_error(path, error) from error
+  _check_column(path, reader.schema, settings.text_field, pyarrow)
+  batches = (reader.get_batch(index) for index in range(reader.num_record_batches)) if is_file else iter(reader)
+  return _checked(path, batches)
+
+
+def _check_arrow(path: str, settings: ReadingSettings) -> None:
+  _open_arrow(path, settings)
+
+
+def _plan_arrow(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
+  """Cuts an Arrow file at record batches. A remote file is a single piece, since batches cannot be skipped there."""
+  if files.is_remote(path):
+    yield lines.whole_file(path, DATASETS)
+  else:
+    yield from _group(path, DATASETS, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
+
+
+def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
+  first_row = 0
+  for index, batch in enumerate(_open_arrow(piece.path, settings)):
+    if index >= piece.end:
+      return
+    if index >= piece.start:
+      yield from _read_rows(iter([batch]), first_row, settings, DATASETS)
+    first_row += batch.num_rows
+
+
+PARQUET_READER = cast("Reader", SimpleNamespace(check=_check_parquet, plan=_plan_parquet, read=_read_parquet))
+DATASETS_READER = cast("Reader", SimpleNamespace(check=_check_arrow, plan=_plan_arrow, read=_read_arrow))

@@ -1,0 +1,177 @@
+"""Extracts the paragraphs of an article from wikitext, with mwparserfromhell.
+
+Tables, lists, headings, references, images, categories and most templates are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from albert.errors import UserError
+
+_INSTALL = "pip install 'mwparserfromhell>=0.6.5'"
+# Tags whose contents are not text.
+_SKIPPED_TAGS = frozenset(
+  {
+  "ref", "references", "gallery", "math", "chem", "ce", "code", "syntaxhighlight", "source", "pre", "timeline", "score",
+  "imagemap", "mapframe", "graph", "templatestyles", "hiero", "inputbox", "section", "indicator",
+  }
+)  # fmt: skip
+_LIST_TAGS = frozenset(("li", "dd", "dt"))
+# Templates that stand for a part of a sentence -> the index of the parameter that is the text. A negative number counts
+# from the last one.
+_TEXT_TEMPLATES: Mapping[str, int] = {
+  "lang": 1, "langx": 1, "transl": -1, "transliteration": -1, "nowrap": 0, "nobr": 0, "small": 0, "abbr": 0,
+  "em": 0, "strong": 0, "sic": 0, "as of": 0,
+}  # fmt: skip
+_MEASURES = frozenset(("convert", "cvt"))
+# A line that begins with this character is an entry of a list, or a heading.
+_MARK = "\x02"
+_QUOTES = re.compile(r"'{2,}")
+_MAGIC_WORD = re.compile(r"__[A-Z]+__")
+_INTERLANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)?:")
+# What remains of tables and templates that are not closed.
+_REMAINS = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
+_EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
+_BEGIN_OF_PARENTHESES = re.compile(r"\(\s*[;,:]\s*")
+_SPACES = re.compile(r"[ \t\xa0]+")
+_SPACE_BEFORE = re.compile(r" (?=[,.;:!?)](?:\s|$))")
+
+
+class Article(NamedTuple):
+  """The text of an article.
+
+  Attributes:
+    paragraphs: its paragraphs.
+    left_out: kind -> number of parts that were left out.
+  """
+
+  paragraphs: list[str]
+  left_out: dict[str, int]
+
+
+def _import_parser(path: str) -> Any:
+  try:
+    import mwparserfromhell
+  except ImportError as error:
+    raise UserError(f"{path}: reading a dump of Wikipedia needs mwparserfromhell ({error}): {_INSTALL}") from error
+  return mwparserfromhell
+
+
+def check_library(path: str) -> None:
+  """Checks that mwparserfromhell is installed.
+
+  Raises:
+    UserError: it is not.
+  """
+  _import_parser(path)
+
+
+def parse(text: str, namespaces: frozenset[str]) -> Article:
+  """Extracts the paragraphs of an article.
+
+  Args:
+    text: its wikitext.
+    namespaces: names of the wiki's namespaces in lower case, such as "file" and "category".
+
+  Raises:
+    ValueError: the parser fails.
+  """
+  module = _import_parser("wikitext")
+  try:
+    code = module.parse(text.replace(_MARK, " "), skip_style_tags=True)
+  except module.parser.ParserError as error:
+    raise ValueError(str(error)) from error
+  extraction = _Extraction(module.nodes, namespaces)
+  plain = _MAGIC_WORD.sub("", _QUOTES.sub("", "".join(extraction.texts(code))))
+  paragraphs = []
+  for line in plain.split("\n"):
+    stripped = line.strip()
+    if stripped.startswith(_MARK) or _REMAINS.match(stripped):
+      continue
+    if cleaned := _clean(stripped):
+      paragraphs.append(cleaned)
+  return Article(paragraphs, extraction.left_out)
+
+
+def _clean(line: str) -> str:
+  """Removes what templates and links have left of a line, such as empty parentheses."""
+  line = _BEGIN_OF_PARENTHESES.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
+  line = _SPACE_BEFORE.sub("", _SPACES.sub(" ", line)).strip()
+  return line if any(character.isalnum() for character in line) else ""
+
+
+class _Extraction:
+  """Walks through the nodes of an article.
+
+  Attributes:
+    left_out: kind -> number of parts that were left out.
+  """
+
+  def __init__(self, nodes: Any, namespaces: frozenset[str]):
+    self.left_out: dict[str, int] = {}
+    self._namespaces = namespaces
+    self._methods: dict[type, Callable[[Any], Iterator[str]]] = {
+      nodes.Text: lambda node: iter((node.value,)),
+      nodes.Wikilink: self._link,
+      nodes.ExternalLink: lambda node: iter(()) if node.title is None else self.texts(node.title),
+      nodes.Tag: self._tag,
+      nodes.Template: self._template,
+      nodes.HTMLEntity: lambda node: iter((node.normalize(),)),
+      nodes.Heading: self._heading,
+    }
+
+  def texts(self, code: Any) -> Iterator[str]:
+    """Yields the text of some wikitext, in parts."""
+    for node in code.nodes:
+      method = self._methods.get(type(node))
+      if method is not None:
+        yield from method(node)
+
+  def _skip(self, kind: str) -> Iterator[str]:
+    self.left_out[kind] = self.left_out.get(kind, 0) + 1
+    return iter(())
+
+  def _link(self, node: Any) -> Iterator[str]:
+    target = str(node.title).strip()
+    prefix = target.partition(":")[0].strip().lower().replace("_", " ")
+    is_plain = ":" not in target or target.startswith(":")
+    if not is_plain and (prefix in self._namespaces or _INTERLANGUAGE.match(target)):
+      yield from self._skip("images and categories")
+    elif node.text is None:
+      yield target.lstrip(":").partition("#")[0] or target
+    else:
+      yield from self.texts(node.text)
+
+  def _tag(self, node: Any) -> Iterator[str]:
+    name = str(node.tag).strip().lower()
+    if name in _LIST_TAGS and node.wiki_markup:
+      yield from self._skip("entries of lists")
+      yield _MARK
+    elif name == "table":
+      yield from self._skip("tables")
+    elif name in _SKIPPED_TAGS:
+      yield from self._skip("references, formulas and code")
+    elif name in ("br", "hr"):
+      yield " "
+    elif name in ("ul", "ol", "dl"):
+      yield from self._skip("entries of lists")
+    elif node.contents is not None:
+      yield from self.texts(node.contents)
+
+  def _heading(self, node: Any) -> Iterator[str]:
+    del node
+    yield from self._skip("headings")
+    yield _MARK
+
+  def _template(self, node: Any) -> Iterator[str]:
+    name = str(node.name).strip().lower().replace("_", " ")
+    values = [parameter.value for parameter in node.params if not parameter.showkey]
+    if name in _MEASURES and len(values) >= 2:
+      yield f"{str(values[0]).strip()} {str(values[1]).strip()}"
+    elif name in _TEXT_TEMPLATES and -len(values) <= _TEXT_TEMPLATES[name] < len(values):
+      yield from self.texts(values[_TEXT_TEMPLATES[name]])
+    else:
+      yield from self._skip("templates")

@@ -1,0 +1,113 @@
+"""Converts text of any form to plain text with one sentence on each line and a blank line after each document.
+
+The other commands read this form as it is, and they convert other forms in the same way, so this step is optional. It
+shows what they read. The files depend only on the input and the settings, and not on the number of processes.
+"""
+
+from __future__ import annotations
+
+# Before the other imports, so that Ctrl-C during slow imports prints one line, not a traceback.
+if __name__ == "__main__":
+  from albert import startup
+
+  startup.begin()
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from absl import flags
+
+from albert import app
+from albert.config import command_flags
+from albert.config.ranges import MAX_PROCESSES, Range, default_processes
+from albert.errors import Interrupted, Stopped, UserError
+from albert.io import files
+from albert.io.workers import Workers
+from albert.runs.directory_lock import DirectoryLock
+from data_prep.conversion import report
+from data_prep.conversion.convert import ConvertedText, convert_inputs, remedies
+from data_prep.readers import formats
+from data_prep.readers.reading_flags import define_flags, settings_from_flags
+from data_prep.readers.settings import SPLIT, ReadingSettings
+
+FLAGS = flags.FLAGS
+
+_REPORT_FILE = "reading.json"
+
+
+def split_files(
+  inputs: Sequence[str], settings: ReadingSettings, output_dir: str, num_processes: int = 1
+) -> ConvertedText:
+  """Writes the text of all input files to output_dir, as files text-*.txt. Finished files of an earlier call are kept.
+
+  Args:
+    inputs: the input files, sorted.
+    settings: how they are read.
+    output_dir: the directory to write to.
+    num_processes: number of local processes.
+
+  Returns:
+    The text files, and what was read and left out.
+
+  Raises:
+    UserError: bad input.
+    RunError: the disk or the system failed.
+  """
+  formats.check_inputs(list(inputs), settings)
+  files.makedirs(output_dir)
+  with (
+    DirectoryLock(output_dir, "splitting text"),
+    files.errors_naming(output_dir, "use"),
+    Workers(num_processes, _start_worker) as workers,
+  ):
+
+    def run_tasks(
+      function: Callable[[Any], Any], arguments: Sequence[Any], schema: type[Any]
+    ) -> Iterable[tuple[Any, Any]]:
+      del schema
+      return workers.map(function, arguments)
+
+    return convert_inputs(inputs, settings, output_dir, run_tasks, convert_all=True)
+
+
+def _start_worker() -> None:
+  """Nothing: the functions that the workers run need no preparation."""
+
+
+def _define_flags() -> None:
+  define_flags(sentences=SPLIT)
+  command_flags.define("str", "output_dir", None, f"directory to write text-*.txt and {_REPORT_FILE} to", required=True)
+  processes = "number of local processes; the output does not depend on it"
+  command_flags.define("int", "num_processes", default_processes(), processes, allowed=Range(1, MAX_PROCESSES))
+
+
+def main() -> None:
+  settings = settings_from_flags()
+  inputs = formats.find_inputs(FLAGS.input_file)
+  try:
+    converted = split_files(inputs, settings, FLAGS.output_dir, FLAGS.num_processes)
+  except Interrupted as stop:
+    raise Stopped("stopped: run the same command again to continue", stop.signal_number) from stop
+  print(report.format_table(converted.report))
+  forms = {formats.format_of(path, settings) for path in inputs}
+  for warning in report.warnings(converted.report, remedies(settings, forms)):
+    print(warning, file=sys.stderr)
+  if not converted.paths:
+    raise UserError("--input_file: the input holds no text: look at the table above, and check --text_format")
+  files.write_json(
+    files.join(FLAGS.output_dir, _REPORT_FILE),
+    {"settings": dataclasses.asdict(settings), "input_files": converted.entries, **converted.report.to_dict()},
+  )
+  print(f"{FLAGS.output_dir}: {len(converted.paths)} text files, and {_REPORT_FILE}")
+
+
+def run_command() -> None:
+  """Runs the command: albert-split-text, or python -m data_prep.split_text."""
+  _define_flags()
+  app.run(main)
+
+
+if __name__ == "__main__":
+  run_command()

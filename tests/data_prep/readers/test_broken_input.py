@@ -1,0 +1,182 @@
+"""Damaged input is reported with its file and line or row, or it is left out, counted and listed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.conversion import report
+from data_prep.create_pretraining_data import prepare
+from data_prep.readers import formats
+from data_prep.readers.settings import ReadingSettings
+from data_prep.split_text import split_files
+from data_prep.train_vocab import read_lines
+from tests.data_prep.runners.jobs import make_job
+
+GOOD = b'{"text": "A good line. Another one."}\n'
+BAD_LINES = {
+  b'{"text": "not closed\n': r"line 3: not a JSON object with a text 'text' \(.*malformed.*correct or remove the line",
+  b'["text"]\n': "line 3: not a JSON object",
+  b'{"body": "x"}\n': r"line 3: no field 'text' \(its fields: body\): give --text_field",
+  b"{}\n": r"line 3: no field 'text' \(its fields: none\)",
+  b'{"text": 7}\n': "line 3: not a JSON object with a text 'text' .*Expected",
+  b'{"text": "\xff"}\n': "line 3: not UTF-8 text .byte 0xff.*iconv",
+  b'{"text": "\\ud800"}\n': "line 3: not a JSON object with a text",
+  b'{"text": "a"} {"text": "b"}\n': "line 3: not a JSON object with a text",
+  b'{"text": ' + b"[" * 100_000 + b"\n": "line 3: not a JSON object with a text",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: repr(line[:12]))
+def test_a_bad_line_of_json_lines(tmp_path: Path, line: bytes) -> None:
+  path = tmp_path / "a.jsonl"
+  path.write_bytes(GOOD + b"\n" + line + GOOD)
+  for read in (
+    lambda settings: split_files([str(path)], settings, str(tmp_path / "out")),
+    lambda settings: list(read_lines([str(path)], settings)),
+  ):
+    with pytest.raises(UserError, match=BAD_LINES[line]) as caught:
+      read(ReadingSettings())
+    assert str(caught.value).startswith(f"{path}, line 3: ")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("(or leave such records out with --skip_bad_records)")
+    read(ReadingSettings(skip_bad_records=1))
+  converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
+  assert converted.report.documents == 2
+  (dropped,) = converted.report.dropped.items()
+  assert (dropped[0], dropped[1].documents) == (report.BAD_RECORD, 1)
+  assert re.search(BAD_LINES[line], dropped[1].examples[0])
+
+
+def test_lines_are_numbered_in_later_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 1000)
+  path = tmp_path / "a.jsonl"
+  path.write_bytes(GOOD * 200 + b"bad\n" + GOOD * 200)
+  with pytest.raises(UserError, match=f"{path}, line 201: not a JSON object"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+
+
+def test_one_bad_record_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The limit holds for all files together. A later command with a greater limit keeps what is done."""
+  paths = [tmp_path / f"{number}.jsonl" for number in range(4)]
+  for path in paths:
+    path.write_bytes(GOOD + b"bad\n" + GOOD)
+  inputs = list(map(str, paths))
+  monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 60)
+  with pytest.raises(UserError, match=r"line 2: not a JSON.*\(one bad record more than --skip_bad_records=3\)"):
+    split_files(inputs, ReadingSettings(skip_bad_records=3), str(tmp_path / "out"))
+  converted = split_files(inputs, ReadingSettings(skip_bad_records=4), str(tmp_path / "out"))
+  assert converted.report.documents == 8
+  assert [example.split(": ")[0] for example in converted.report.dropped[report.BAD_RECORD].examples] == [
+    f"{path}, line 2" for path in paths
+  ]
+
+
+@pytest.mark.parametrize("document", ["file", "blank_line"])
+def test_text_that_is_not_utf8(tmp_path: Path, document: str) -> None:
+  (tmp_path / "a.txt").write_bytes(b"Good one. And two.\n\nA bad \xff line.\nMore.\n\nThe end. Really.\n")
+  (tmp_path / "b.txt").write_bytes(b"Another file. With text.\n")
+  inputs = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+  settings = ReadingSettings(document=document, sentences="split")
+  with pytest.raises(UserError, match=r"a\.txt, line 3: not UTF-8 text \(byte 0xff.*with iconv"):
+    split_files(inputs, settings, str(tmp_path / "out"))
+  settings = ReadingSettings(document=document, sentences="split", skip_bad_records=1)
+  converted = split_files(inputs, settings, str(tmp_path / "out"))
+  text = "".join(Path(path).read_text() for path in converted.paths)
+  rest = "" if document == "file" else "Good one.\nAnd two.\n\nThe end.\nReally.\n\n"
+  assert text == rest + "Another file.\nWith text.\n\n"
+  assert converted.report.num_bad == 1
+
+
+@pytest.mark.parametrize(
+  ("name", "name_of_format"), [("a.txt.bz2", "bzip2"), ("a.jsonl.gz", "GZIP"), ("a.jsonl.zst", "Zst")]
+)
+def test_incomplete_compressed_files(tmp_path: Path, name: str, name_of_format: str) -> None:
+  if name.endswith(".zst"):
+    compress = pytest.importorskip("zstandard").compress
+  else:
+    compress = bz2.compress if name.endswith(".bz2") else gzip.compress
+  path = tmp_path / name
+  path.write_bytes(compress(b"".join(GOOD.replace(b"good", str(n).encode()) for n in range(9000)))[:-20])
+  with pytest.raises(UserError, match=f"{name}: the {name_of_format}.* file is damaged or incomplete"):
+    split_files([str(path)], ReadingSettings(sentences="split", skip_bad_records=9), str(tmp_path / "out"))
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  path = tmp_path / "a.jsonl"
+  path.write_bytes(GOOD)
+  write_part = formats.reader_of("jsonl").read
+
+  def read_and_change(piece: object, settings: object) -> object:
+    yield from write_part(piece, settings)  # type: ignore[arg-type]
+    path.write_bytes(GOOD.replace(b"good", b"fine"))
+
+  monkeypatch.setattr("data_prep.readers.json_lines.read", read_and_change)
+  with pytest.raises(UserError, match=r"a\.jsonl changed while it was being read"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+  ("name", "data", "message"),
+  [
+    ("a.json", b'[{"text": "a"}]', "a JSON array, not JSON lines: .*jq -c"),
+    ("a.jsonl", b"A sentence.", "begins with 'A sentence.', not with a JSON object: give --text_format"),
+    ("a.jsonl", gzip.compress(GOOD), "GZIP data"),
+    ("a.txt.bz2", b"A sentence.", r"bzip2 file is damaged or incomplete"),
+  ],
+)
+def test_another_form_than_the_name_says(tmp_path: Path, spm_model: str, name: str, data: bytes, message: str) -> None:
+  path = tmp_path / name
+  path.write_bytes(data)
+  with pytest.raises(UserError, match=message):
+    prepare(make_job(str(path), spm_model, tmp_path / "out"))
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  for module, name, install in (
+    ("zstandard", "a.txt.zst", "zstandard"),
+    ("pyarrow", "a.parquet", "pyarrow"),
+    ("pyarrow", "a.arrow", "pyarrow"),
+    ("mwparserfromhell", "a.xml", "mwparserfromhell"),
+  ):
+    monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UserError, match=rf"{name}: reading .* needs {install} \(.*\): pip install '{install}>="):
+      formats.check_inputs([str(tmp_path / name)], ReadingSettings())
+
+
+def test_inputs_of_a_directory(tmp_path: Path) -> None:
+  (tmp_path / "a" / "b").mkdir(parents=True)
+  for name in ("a/1.txt", "a/b/2.jsonl", "a/.hidden", "a/reading.json"):
+    (tmp_path / name).write_text("x")
+  assert formats.find_inputs(f"{tmp_path}/a") == [f"{tmp_path}/a/1.txt", f"{tmp_path}/a/b/2.jsonl"]
+  assert formats.find_inputs(f"{tmp_path}/a/*.txt") == [f"{tmp_path}/a/1.txt"]
+  (tmp_path / "a" / "dataset_dict.json").write_text("{}")
+  with pytest.raises(UserError, match="holds several splits of a dataset"):
+    formats.find_inputs(f"{tmp_path}/a")
+  (tmp_path / "empty").mkdir()
+  with pytest.raises(UserError, match="empty has no files"):
+    formats.find_inputs(f"{tmp_path}/empty")
+
+
+def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  (tmp_path / "a.jsonl").write_bytes(GOOD + b'{"text": null}\n' * 9)
+  converted = split_files([str(tmp_path / "a.jsonl")], ReadingSettings(), str(tmp_path / "out"))
+  few, lost = report.warnings(converted.report, {"few sentences": "REMEDY 1", "much dropped": "REMEDY 2"})
+  assert "2.0 sentences on average" in few
+  assert few.endswith("REMEDY 1")
+  assert "most of the text is left out (9 no text): REMEDY 2" in lost
+  assert report.format_table(converted.report).splitlines() == [
+    "text               documents  sentences  characters",
+    "kept                       1          2          24",
+    "left out: no text          9                      0",
+    f"no text, for example {tmp_path}/a.jsonl, line 2",
+  ]
+  assert not report.warnings(report.ReadingReport(documents=3, sentences=30), {})

@@ -1,0 +1,63 @@
+"""Paragraphs become sentences, also in quotations and in other languages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.sentences import SentenceSplitter, check_language, split_sentences
+
+SAMPLES = Path(__file__).parents[2] / "benchmarks" / "sentence_samples"
+
+
+@pytest.mark.parametrize(
+  "sentences",
+  [
+    ["The Rev. Septimus Harding was a clergyman.", "He lived in Barchester."],
+    ['"Who is it?" said Mr. Bold.', "He went."],
+    ['"I do not care!', 'You have given me something to think of."', "This was true."],
+    ["'They are very nice,' she answered; 'but they are all alike.", "They say the same things.'"],
+    ['"Where have you been?" he asked, and sat down.', '"At the mill."'],
+    ["It's the dogs' dinner.", "Don't touch it!"],
+    ["No capitals here."],
+    ["the text has no capitals.", "nor has this sentence."],
+  ],
+)
+def test_english(sentences: list[str]) -> None:
+  assert list(split_sentences("  ".join(sentences))) == sentences
+
+
+def test_nothing_is_lost() -> None:
+  text = ' "A!" (b) \t„C? D“ … e.g. x.\u00a0Y  '
+  assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+  assert list(split_sentences(" \t ")) == []
+
+
+@pytest.mark.parametrize(("language", "least"), [("en", 0.96), ("de", 0.93), ("fr", 0.90)])
+def test_quality_on_marked_samples(language: str, least: float) -> None:
+  """F1 of the boundaries between sentences; benchmarks/bench_sentences.py compares it with other libraries."""
+  splitter = SentenceSplitter(language)
+  found = wrong = missed = 0
+  for block in (SAMPLES / f"{language}.txt").read_text(encoding="utf-8").strip().split("\n\n"):
+    sentences = block.splitlines()
+    expected, actual = _boundaries(sentences), _boundaries(splitter.split(" ".join(sentences)))
+    found += len(expected & actual)
+    wrong += len(actual - expected)
+    missed += len(expected - actual)
+  assert 2 * found / (2 * found + wrong + missed) > least
+
+
+def _boundaries(sentences: Iterable[str]) -> set[int]:
+  ends, position = set(), 0
+  for sentence in sentences:
+    position += len("".join(sentence.split()))
+    ends.add(position)
+  return ends - {position}
+
+
+def test_a_language_is_a_code() -> None:
+  with pytest.raises(UserError, match="--language=English: give an ISO 639 code"):
+    check_language("English")
