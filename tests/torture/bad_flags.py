@@ -2,196 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import random
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from absl import flags
-
-from albert.cli import script_flags
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
+from tests.torture.flag_values import (
+  ACCEPTED_VALUES,
+  REFUSED_VALUES,
+  Command,
+  Flag,
+  value_of_wrong_type,
+  value_out_of_range,
+)
 from tests.torture.workplace import Workplace
-
-TASKS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
-         "run_race.py": "race"}  # fmt: skip
-MODULES = {
-  "albert.convert": "define_flags",
-  "albert.ensemble": "define_flags",
-  "albert.experiments": "define_flags",
-  "albert.export": "define_flags",
-  "albert.predict": "define_flags",
-  "albert.report": "define_flags",
-  "data_prep.create_pretraining_data": "_define_flags",
-  "data_prep.question_texts": "_define_flags",
-  "data_prep.sample_corpus": "_define_flags",
-  "data_prep.train_vocab": "_define_flags",
-}
-# Flags whose integers may be larger than 32 bits.
-_LARGE = {"random_seed", "version"}
-_NEGATIVE = {"random_seed"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Flag:
-  """A flag of a command: kind is int, float, bool, enum, list or text."""
-
-  name: str
-  kind: str
-  choices: Sequence[str] = ()
-  required: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """A command: its words up to the first flag, and its flags."""
-
-  words: tuple[str, ...]
-  flags: tuple[Flag, ...]
-
-  @property
-  def name(self) -> str:
-    return self.words[-1] if self.words[0] != "-m" else self.words[1]
-
-  def of_kind(self, *kinds: str) -> list[Flag]:
-    return [flag for flag in self.flags if flag.kind in kinds]
-
-
-def commands() -> list[Command]:
-  """All commands, with the flags that they define."""
-  found = [
-    Command((script,), _defined(lambda task=task: script_flags.define_flags(task))) for script, task in TASKS.items()
-  ]
-  for module, define in MODULES.items():
-    is_package = not module.startswith("data_prep.") and module != "albert.ensemble"
-    source = importlib.import_module(f"{module}.__main__" if is_package else module)
-    found.append(Command(("-m", module), _defined(getattr(source, define))))
-  return found
-
-
-def _defined(define: Callable[[], Any]) -> tuple[Flag, ...]:
-  """The flags that a function defines, without aliases; they are removed again."""
-  own, sys.argv[0] = sys.argv[0], "command of the campaign"
-  try:
-    define()
-    made = list(flags.FLAGS.flags_by_module_dict().get(sys.argv[0], []))
-    for flag in made:
-      delattr(flags.FLAGS, flag.name)
-  finally:
-    sys.argv[0] = own
-  return tuple(_flag(flag) for flag in made if not (flag.help or "").startswith("Alias for --"))
-
-
-def _flag(flag: Any) -> Flag:
-  parser, choices = flag.parser, getattr(flag.parser, "enum_values", None)
-  if choices:
-    kind = "enum"
-  elif flag.boolean:
-    kind = "bool"
-  elif isinstance(parser, flags.ListParser):
-    kind = "list"
-  else:
-    kinds = {flags.IntegerParser: "int", flags.FloatParser: "float"}
-    kind = next((name for known, name in kinds.items() if isinstance(parser, known)), "text")
-  return Flag(flag.name, kind, tuple(choices or ()), any("None" in v.message for v in flag.validators))
-
-
-# ---- one value -------------------------------------------------------------------------------------------
-
-
-def _wrong_type(flag: Flag, rng: random.Random) -> str:
-  number = f"{rng.choice('123456789')}{rng.randrange(10 ** rng.randrange(1, 6))}"
-  wrong: dict[str, Sequence[str]] = {
-    "int": ["", " ", f"{number}.5", f"{number}e2", "nan", "inf", "many", f"{number},{number}", f"--{number}", "0b1",
-            "9" * rng.randrange(4301, 9000), f"{number}k", "None", "½"],
-    "float": ["", "\t", "many", "1,5", f"{number}%", "0x1p", "e5", "1e", "--1", "None", "1/2"],
-    "bool": ["", "2", "maybe", "nope", "-1", "truee", "None"],
-    "enum": ["", " ", "None", *(f"{choice} " for choice in flag.choices), *(choice.upper() for choice in flag.choices),
-             *(choice[:-1] for choice in flag.choices), ",".join(flag.choices) + ","],
-    "text": [" ", "\t", " \n ", "\u00a0", "caf\udce9", "\udcff", "a\udc80/b"],
-  }  # fmt: skip
-  return rng.choice([value for value in wrong[flag.kind] if value not in flag.choices])
-
-
-def _out_of_range(flag: Flag, rng: random.Random) -> str:
-  if flag.kind == "float":
-    signs = "" if rng.random() < 0.5 else "-"
-    digits = f"{rng.uniform(1, 9):.3f}"
-    return rng.choice([f"{signs}nan", f"{signs}inf", "Infinity", f"{signs}{digits}e{rng.randrange(39, 308)}",
-                       f"{digits}e999", "1e308", "NaN", "1" + "0" * 400])  # fmt: skip
-  beyond = [2**64, 2**80 + rng.randrange(1000), 10 ** rng.randrange(25, 400)]
-  if flag.name not in _LARGE:
-    beyond += [2**31, 2**31 + rng.randrange(1000), 2**32 - 1, 2**32, 2**63 - 1, 2**63]
-  below = [-(2**63) - rng.randrange(1, 99), -(2**80)]
-  if flag.name not in _NEGATIVE:
-    below += [-1, -rng.randrange(2, 1000), -(2**31) - 1, -(2**31)]
-  return str(rng.choice(beyond if rng.random() < 0.5 else below))
-
-
-# What each flag may not be, written down apart from the ranges that the flags declare.
-_RANGES: dict[str, Sequence[str]] = {
-  "learning_rate": ["0", "-0.0", "-1e-5", "1e-400", "1e-60", "0.0"],
-  "epsilon": ["0", "-1e-6", "1e-310", "-0"],
-  "beta_1": ["1", "1.0000001", "-0.1", "0.99999999999", "2e5"],
-  "beta_2": ["1", "1.5", "-1e-9", "0.999999999999"],
-  "decay_power": ["0", "-1"],
-  "weight_decay": ["-0.01", "-1e-30"],
-  "clip_norm": ["-1", "-1e-5"],
-  "end_learning_rate": ["-1e-5"],
-  "warmup_proportion": ["1", "-0.1", "1.01"],
-  "layerwise_learning_rate_decay": ["0", "-0.5"],
-  "num_train_epochs": ["-1", "-0.5"],
-  "hidden_dropout_prob": ["1", "-0.1", "0.99999999999999"],
-  "attention_probs_dropout_prob": ["1", "7", "-1e-3"],
-  "classifier_dropout_prob": ["1", "1e9", "-1"],
-  "initializer_range": ["0", "-0.02", "1e-50"],
-  "train_batch_size": ["0", "2000000"],
-  "eval_batch_size": ["0", "2147483647"],
-  "num_train_steps": ["0"],
-  "gradient_accumulation_steps": ["0"],
-  "save_checkpoints_steps": ["0"],
-  "keep_checkpoints": ["0"],
-  "log_every_steps": ["0"],
-  "steps_per_loop": ["0"],
-  "num_runs": ["0"],
-  "vocab_size": ["0", "4"],
-  "hidden_size": ["0"],
-  "num_attention_heads": ["0"],
-  "type_vocab_size": ["0"],
-  "max_position_embeddings": ["0"],
-  "doc_stride": ["0"],
-  "max_query_length": ["0"],
-  "max_answer_length": ["0"],
-  "n_best_size": ["0"],
-  "start_n_top": ["0"],
-  "max_qa_length": ["0"],
-  "num_processes": ["1000000", "1025"],
-  "jobs": ["0", "100000"],
-  "num_seeds": ["0"],
-  "gflops": ["0", "-1"],
-  "top_k": ["0"],
-  "batch_size": ["0", "2000000"],
-  "masked_lm_prob": ["1.5", "-0.1", "1.0000002"],
-  "short_seq_prob": ["1.5", "-0.1"],
-  "dupe_factor": ["0", "2000000000"],
-  "num_shards": ["0", "100000", "2147483647"],
-  "max_seq_length": ["7", "-8"],
-  "heldout_fraction": ["0", "1", "-0.0", "0.99999999999"],
-  "max_megabytes": ["0", "-3"],
-  "character_coverage": ["0", "0.5", "1.0001", "1.5", "-1"],
-  "num_threads": ["0", "1025", "1000000"],
-  "input_sentence_size": ["0"],
-}
-# A value of the table that is in the range of this command's flag of the same name.
-_IN_RANGE = {("run_pretraining.py", "max_seq_length", "7"), *((script, "vocab_size", "4") for script in TASKS)}
-_IN_RANGE |= {("albert.export", "max_seq_length", "x")}
 
 
 def _refused(command: Command, flag: Flag, value: str, group: str) -> Attempt:
+  """Makes an attempt with one flag, whose value must be refused."""
   word = f"--{flag.name}={value}"
   expected = Expected(BAD, (f"--{flag.name}",), leaves_nothing=True)
   words = (*command.words, "--output_dir=out", word) if flag.name != "output_dir" else (*command.words, word)
@@ -202,23 +31,24 @@ def _refused(command: Command, flag: Flag, value: str, group: str) -> Attempt:
 
 
 def types(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
-  """Values of another type than the flag's."""
+  """Yields attempts with values of another type than the flag's."""
   for index in range(number):
     command = all_commands[index % len(all_commands)]
     flag = rng.choice(command.of_kind("int", "float", "bool", "enum", "text"))
-    yield _refused(command, flag, _wrong_type(flag, rng), "flags: types")
+    yield _refused(command, flag, value_of_wrong_type(flag, rng), "flags: types")
 
 
 def ranges(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
-  """Not-a-number, infinity, overflow, and values just out of the range."""
+  """Yields attempts with NaN, infinity, numbers that overflow, and values just out of the flag's range."""
   with_numbers = [command for command in all_commands if command.of_kind("int", "float")]
   for index in range(number):
     command = with_numbers[index % len(with_numbers)]
     flag = rng.choice(command.of_kind("int", "float"))
-    value = _out_of_range(flag, rng)
-    special = [v for v in _RANGES.get(flag.name, ()) if (command.name, flag.name, v) not in _IN_RANGE]
-    if special and rng.random() < 0.5:
-      value = rng.choice(special)
+    value = value_out_of_range(flag, rng)
+    candidates = REFUSED_VALUES.get(flag.name, ())
+    refused = [candidate for candidate in candidates if (command.name, flag.name, candidate) not in ACCEPTED_VALUES]
+    if refused and rng.random() < 0.5:
+      value = rng.choice(refused)
     yield _refused(command, flag, value, "flags: ranges")
 
 
@@ -226,12 +56,12 @@ def ranges(all_commands: Sequence[Command], rng: random.Random, number: int) -> 
 
 
 def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) -> Iterator[Attempt]:
-  """Misspelled names of flags, for which the nearest one is suggested, and stray words."""
+  """Yields attempts with stray words and with misspelled flags, for which the error suggests the nearest name."""
   for _ in range(number):
     command = rng.choice(all_commands)
     flag = rng.choice([flag for flag in command.flags if len(flag.name) >= 9])
-    place = rng.randrange(2, len(flag.name) - 1)
-    name = flag.name[:place] + rng.choice(["", "x", flag.name[place] * 2]) + flag.name[place + 1 :]
+    position = rng.randrange(2, len(flag.name) - 1)
+    name = flag.name[:position] + rng.choice(["", "x", flag.name[position] * 2]) + flag.name[position + 1 :]
     if name == flag.name or any(known.name == name for known in command.flags):
       name += "x"
     expected = Expected(BAD, (f"'{name}'", "Did you mean", flag.name), leaves_nothing=True)
@@ -247,7 +77,8 @@ def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) ->
 
 
 def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Attempt]:
-  """Each flag that a command cannot do without: left out, and empty."""
+  """Yields attempts in which a flag that the command needs is left out or empty."""
+  # Command -> (flag, the other words of the command).
   needed = {
     "run_pretraining.py": [("output_dir", []), ("input_file", ["--do_train", "--output_dir=out"])],
     "run_classifier.py": [("output_dir", []), ("task_name", ["--output_dir=out"])],
@@ -275,18 +106,18 @@ def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Atte
     "data_prep.train_vocab": [("input_file", ["--output_dir=out"]), ("output_dir", [f"--input_file={places.corpus}"])],
   }  # fmt: skip
   for command in all_commands:
-    for name, others in needed.get(command.name, []):
+    for name, other_words in needed.get(command.name, []):
       flag = next(flag for flag in command.flags if flag.name == name)
-      for given in ([], [f"--{name}="]) if flag.kind != "enum" else ([],):
-        words = [*command.words, *others, *given]
+      for empty_flag in ([], [f"--{name}="]) if flag.kind != "enum" else ([],):
+        words = [*command.words, *other_words, *empty_flag]
         yield Attempt(
-          "flags: missing", f"{command.name} without --{name} {given}", lambda directory, words=words: words,
+          "flags: missing", f"{command.name} without --{name} {empty_flag}", lambda directory, words=words: words,
           Expected(BAD, (f"--{name}",), leaves_nothing=True),
         )  # fmt: skip
 
 
 def flag_files(rng: random.Random) -> Iterator[Attempt]:
-  """Flag files: absent, of bytes, naming bad flags; and one that is valid."""
+  """Yields attempts with flag files that are missing, are not text, or hold bad flags, and with one that is valid."""
 
   def attempt(name: str, content: bytes | None, *names: str) -> Attempt:
     def prepare(directory: Path) -> list[str]:
@@ -319,7 +150,7 @@ def flag_files(rng: random.Random) -> Iterator[Attempt]:
 
 
 def combinations(places: Workplace) -> Iterator[Attempt]:
-  """Flags that do not fit each other, and unusual ones that do."""
+  """Yields attempts with flags that do not fit together, and with unusual ones that do."""
   custom = ["--task_name=custom"]
   for script, given, names in (
     ("run_squad.py", ["--do_train", "--from_scratch", "--init_checkpoint=x"], ("--from_scratch", "--init_checkpoint")),
@@ -353,7 +184,7 @@ def combinations(places: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", [*custom, "--text_columns=a", '--labels={"a":1}'], ("--labels",)),
   ):  # fmt: skip
     yield _run(places, script, given, names)
-  # These are valid: the command gets as far as it can without something to do.
+  # These are valid: the only error is that there is nothing to do.
   for script, given in (
     ("run_squad.py", ["--learning_rate=3.4e38", "--seed=0x10", "--clip_norm=-0.0", "--num_train_epochs=1e-400"]),
     ("run_squad.py", ["--epsilon=1.2e-38", "--beta_1=0", "--warmup_proportion=0.99", "--nodo_lower_case"]),
@@ -363,7 +194,7 @@ def combinations(places: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", ["--seed=1", "--seed=2"]),
   ):  # fmt: skip
     yield _run(places, script, given, ("nothing to do",))
-  yield from _of_data_preparation(places)
+  yield from _combinations_of_modules(places)
 
 
 def _run(places: Workplace, script: str, given: Sequence[str], names: Sequence[str]) -> Attempt:
@@ -381,7 +212,8 @@ def _run(places: Workplace, script: str, given: Sequence[str], names: Sequence[s
   return Attempt("flags: combinations", f"{script} {' '.join(given)[:100]}", prepare, Expected(BAD, names))
 
 
-def _of_data_preparation(places: Workplace) -> Iterator[Attempt]:
+def _combinations_of_modules(places: Workplace) -> Iterator[Attempt]:
+  """Yields attempts with flags of the commands `python -m ...`."""
   preparation, training = "data_prep.create_pretraining_data", "data_prep.train_vocab"
   experiment = ["--run=sentence_loss", "--output_dir=out", "--dry_run"]
   exported = [f"--checkpoint={places.pretrained}", f"--spm_model_file={places.vocabulary}", "--output_dir=out"]

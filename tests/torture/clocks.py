@@ -50,7 +50,7 @@ def heartbeat(context: Context) -> str | None:
     mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _no_flock),
     mock.patch.multiple(
       directory_lock, RENEWAL_SECONDS=0.05, SETTLE_SECONDS=0.1, _POLL_SECONDS=0.1, STALE_SECONDS=1.0,
-      _has_ended=lambda content: False,
+      _owner_has_ended=lambda content: False,
     ),
   ):  # fmt: skip
     with directory_lock.DirectoryLock(directory, "training") as lock, mock.patch.object(time, "time", return_value=0.0):

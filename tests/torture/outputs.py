@@ -26,7 +26,7 @@ def leftovers(directory: Path) -> list[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _tensors(prefix: str, mtime_ns: int) -> dict[str, bytes]:
+def read_tensors(prefix: str, mtime_ns: int) -> dict[str, bytes]:
   import tensorflow as tf
 
   reader = tf.train.load_checkpoint(prefix)
@@ -36,7 +36,7 @@ def _tensors(prefix: str, mtime_ns: int) -> dict[str, bytes]:
 def tensors_of(run: Path) -> dict[str, dict[str, bytes]]:
   """Of each checkpoint of a run: the bytes of its tensors by name."""
   found = sorted((run / "checkpoints").glob("step-*"))
-  return {path.name: _tensors(str(path / "weights"), path.stat().st_mtime_ns) for path in found}
+  return {path.name: read_tensors(str(path / "weights"), path.stat().st_mtime_ns) for path in found}
 
 
 def log_lines(path: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.torture import bad_arrays, bad_flags, bad_json, bad_texts
+from tests.torture import bad_arrays, bad_flags, bad_json, bad_texts, flag_values
 from tests.torture.attempts import Attempt, case_of, numbered
 from tests.torture.campaign import Case, Context
 
@@ -16,7 +16,7 @@ def cases(context: Context) -> Iterator[Case]:
 
 
 def _attempts(context: Context) -> Iterator[Attempt]:
-  places, commands = context.places, bad_flags.commands()
+  places, commands = context.places, flag_values.commands()
   yield from bad_flags.types(commands, context.rng("types"), context.count(70))
   yield from bad_flags.ranges(commands, context.rng("ranges"), context.count(90))
   yield from bad_flags.unknown(commands, context.rng("unknown"), context.count(15))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
 import io
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,186 +21,21 @@ from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
 from albert.tasks.squad import predictions as squad_predictions
 from tests.torture.campaign import Case, Context
+from tests.torture.served_forms import BATCH_SIZE, ServedForm, keras_lock, make_requests
 from tests.torture.texts import as_read, random_texts
-from tests.torture.workplace import Finished
 
-if TYPE_CHECKING:
-  from tests.export.pipelines import Run
-
+# Number of texts in the full campaign.
 _TEXTS = 1000
-_BATCH = 50
-# Numbers of both routes differ by no more; scores above 1 in relation to them.
-_TOLERANCE = 2e-4
-# Answers in words that may differ where two candidates have the same score.
-_MOST_TIES = 0.01
-# Texts of more bytes are cut to these, except for the forms that are asked the large ones, too.
-_LONGEST = 20_000
-_ASKED_LARGE = ("classifier", "pair")
-_SQUAD = ("squad_v1", "squad_v2")
-# TensorFlow's and Keras's global state is not made for two threads.
-_making = threading.Lock()
-
-Request = dict[str, Any]
-
-
-# ---- what is asked ---------------------------------------------------------------------------------------
-
-
-def _requests(form: str, texts: Sequence[bytes], context: Context) -> list[Request]:
-  """A request for each text, of bytes; the other fields are other texts."""
-  rng = context.rng("requests", form)
-  if form not in _ASKED_LARGE:
-    texts = [text[:_LONGEST] for text in texts]
-  others = rng.sample(texts, len(texts))
-  if form in ("classifier", "embeddings"):
-    return [{"text": text} for text in texts]
-  if form == "fill_mask":
-    places = [rng.randrange(min(len(text), 60) + 1) for text in texts]
-    return [{"text": text[:n] + b"[MASK]" + text[n:]} for text, n in zip(texts, places, strict=True)]
-  if form in ("sentence_order", "regression", "pair"):
-    return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
-  if form in _SQUAD:
-    ends = (b"", b" the river", " 東 \u200bletter\x01".encode())
-    return [{"question": q, "context": c + rng.choice(ends)} for q, c in zip(others, texts, strict=True)]
-  return [
-    {
-      "article": text,
-      "question": other + rng.choice((b"", b" _ ", b"___")),
-      "options": [option or b"." for option in rng.sample(texts, min(3, len(texts)))],
-    }
-    for text, other in zip(texts, others, strict=True)
-  ]
-
-
-def _as_texts(request: Request) -> Request:
-  return {k: [as_read(t) for t in v] if isinstance(v, list) else as_read(v) for k, v in request.items()}
-
-
-def _difference(row: Request, found: dict[str, Any], expected: dict[str, Any]) -> str | None:
-  """How an answer differs from that of the other route, in numbers; and a span that is none."""
-  for name, wanted in expected.items():
-    if isinstance(wanted, str):
-      continue
-    value = found[name]
-    numbers = np.atleast_1d(np.array(list(value.values()) if isinstance(value, dict) else value, np.float64))
-    wanted = np.atleast_1d(np.array(wanted, np.float64))[tuple(slice(n) for n in numbers.shape)]  # noqa: PLW2901
-    if name == "option" or not numbers.size:  # a tie may go either way; all masks were cut off
-      continue
-    if numbers.shape != wanted.shape:
-      return f"{name} has the shape {numbers.shape} instead of {wanted.shape}"
-    if np.any(np.abs(numbers - wanted) > _TOLERANCE * np.maximum(1.0, np.abs(wanted))):
-      return f"{name} is {numbers.ravel()[:4]}, by the other route {wanted.ravel()[:4]}"
-  if "best_text" in found and row["context"][found["start"] : found["end"]] != found["best_text"]:
-    return f"best_text {found['best_text'][:40]!r} is not what the context has at start and end"
-  return None
 
 
 # ---- forms -----------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class _Form:
-  """One export and what both routes answer; made by `prepare`, which a case runs before those of its texts."""
-
-  name: str
-  requests: list[Request]
-  context: Context
-  ready: threading.Event = dataclasses.field(default_factory=threading.Event)
-  served: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-  expected: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-  predicted: Finished | None = None
-  model: Any = None
-
-  @functools.cached_property
-  def texts(self) -> list[Request]:
-    return [_as_texts(request) for request in self.requests]
-
-  def prepare(self) -> str | None:
-    try:
-      return self._prepare()
-    finally:
-      self.ready.set()
-
-  def _prepare(self) -> str | None:
-    from tests.export.pipelines import FORMS, PAIR, write_run
-
-    directory, places = self.context.directory / self.name, self.context.places
-    form = PAIR if self.name == "pair" else FORMS[self.name]
-    with _making:
-      run = write_run(directory / "run", form, str(places.vocabulary))
-    task = [f"--task={self.name}"] if form.task == "pretraining" else []
-    finished = places.run(places.export(run.directory, directory / "models", f"--name={self.name}", *task))
-    if wrong := finished.wrong():
-      return wrong
-    lines = directory / "requests.jsonl"
-    lines.write_text("".join(json.dumps({"n": n, **r}) + "\n" for n, r in enumerate(self.texts)), encoding="utf-8")
-    command = ["-m", "albert.predict", f"--model={directory / 'models' / self.name}", f"--input_file={lines}"]
-    predicting = places.start(command)
-    self._answer(directory / "models" / self.name, run)
-    self.predicted = predicting.finish()
-    return self.predicted.wrong()
-
-  def _answer(self, directory: Path, run: Run) -> None:
-    from albert.predict.exported_model import ExportedModel
-    from albert.predict.requests import PredictRequest
-
-    with _making:
-      self.model = ExportedModel(str(directory))
-    for start in range(0, len(self.requests), _BATCH):
-      rows = self.requests[start : start + _BATCH]
-      self.served += self.model.answer([PredictRequest(start + n + 1, row) for n, row in enumerate(rows)])
-      with _making:
-        answers = run.answer(self.texts[start : start + _BATCH])
-      self.expected += [{name: value[n] for name, value in answers.items()} for n in range(len(rows))]
-
-  def check(self, number: int) -> str | None:
-    """The served model's answer to a text against the second route's."""
-    self.ready.wait()
-    if number >= len(self.expected):
-      return "its form was not prepared"
-    return _difference(self.texts[number], self.served[number], self.expected[number])
-
-  def check_words(self) -> str | None:
-    """Answers in words: they may differ where scores are equal, which is rare."""
-    self.ready.wait()
-    rows = list(zip(self.served, self.expected, strict=True))
-    different = [
-      (found[name], wanted)
-      for found, expected in rows
-      for name, wanted in expected.items()
-      if isinstance(wanted, str) and found[name] != wanted
-    ]
-    return None if len(different) <= _MOST_TIES * len(rows) + 1 else f"{len(different)} differ: {different[:2]}"
-
-  def check_alone(self, number: int) -> str | None:
-    """A text alone against the same text in a batch of mixed ones."""
-    from albert.predict.requests import PredictRequest
-
-    self.ready.wait()
-    (found,) = self.model.answer([PredictRequest(1, self.requests[number])])
-    numbers = {k: v for k, v in self.served[number].items() if not isinstance(v, str | list) or k == "probabilities"}
-    numbers = {k: list(v.values()) if isinstance(v, dict) else v for k, v in numbers.items()}
-    return _difference(self.texts[number], found, {k: v for k, v in numbers.items() if k not in ("start", "end")})
-
-  def check_line(self, number: int) -> str | None:
-    """albert.predict's answer to a line: in order, one for each line, and that of the second route."""
-    self.ready.wait()
-    if self.predicted is None:
-      return "its form was not prepared"
-    lines = self.predicted.stdout.splitlines()
-    if len(lines) != len(self.requests):
-      return f"{len(lines)} lines of answers for {len(self.requests)} lines"
-    found = json.loads(lines[number])
-    if found["n"] != number:
-      return f"line {number + 1} is the answer to line {found['n'] + 1}"
-    return _difference(self.texts[number], found, self.expected[number])
 
 
 def _forms(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
   from albert.export.registry import FORMS
 
   names = [*FORMS, "pair"]
-  forms = [_Form(name, _requests(name, texts, context), context) for name in names]
+  forms = [ServedForm(name, make_requests(name, texts, context), context) for name in names]
   for form in forms:
     yield Case("forms exported and asked", form.name, form.prepare)
   for form in forms:
@@ -224,11 +58,11 @@ def _tokenizers(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
 
     from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 
-    with _making:
+    with keras_lock:
       tokenizer = OffsetGraphTokenizer(str(context.places.vocabulary))
     rows: list[list[Any]] = []
-    for start in range(0, len(texts), _BATCH):
-      batch = tf.constant(texts[start : start + _BATCH])
+    for start in range(0, len(texts), BATCH_SIZE):
+      batch = tf.constant(texts[start : start + BATCH_SIZE])
       columns = [tokenizer.tokenize(batch), *tokenizer.tokenize_with_offsets(batch)]
       rows += map(list, zip(*(values.to_list() for values in columns), strict=True))
     return rows

@@ -1,0 +1,124 @@
+"""The commands that write to a failing disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import sentencepiece
+
+from tests.torture.workplace import Workplace
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """A command that writes to a disk.
+
+  Attributes:
+    name: its name in the table.
+    make_argv: returns the command, for the directory of the disk.
+    num_cases: number of cases of each kind in the full campaign.
+    num_failures: how often the disk fails in a case, each time later.
+    replaced: files that the command replaces. They exist before the command starts.
+    input_directory: returns a directory that the command reads through albert.io.files; None if reading is not tested.
+    prints: whether standard output goes to a file on the disk.
+    has_workers: whether the command starts worker processes. System calls for writing are then not made to fail, since
+      the pipes to the workers would fail, too.
+  """
+
+  name: str
+  make_argv: Callable[[Path], list[str]]
+  num_cases: int
+  num_failures: int
+  replaced: tuple[str, ...] = ()
+  input_directory: Callable[[], Path] | None = None
+  prints: bool = False
+  has_workers: bool = False
+
+
+class CommandInputs:
+  """The files that the commands read, and the commands that read them."""
+
+  def __init__(self, places: Workplace):
+    self.places = places
+    self._lock = threading.RLock()
+
+  @functools.cached_property
+  def other_run(self) -> Path:
+    """A second run of the classifier, for an ensemble."""
+    return self.places._made("disks-classified", lambda output: self.places.classifier(output, "--seed=7"))
+
+  @functools.cached_property
+  def questions(self) -> Path:
+    """Lines for albert.predict: pairs of sentences."""
+    path = self.places.directory / "disks-pairs.tsv"
+    sentences = [line for line in self.places.corpus.read_text(encoding="utf-8").splitlines() if line]
+    pairs = zip(sentences[::2], sentences[1::2], strict=False)
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    return path
+
+  def ensemble(self, disk: Path) -> list[str]:
+    with self._lock:
+      runs = f"{self.places.classified},{self.other_run}"
+    return ["-m", "albert.ensemble", f"--input_directory={runs}", f"--output_dir={disk}/both"]
+
+  def report(self, disk: Path) -> list[str]:
+    return ["-m", "albert.report", str(self.places.classified), f"--output_file={disk}/report.html"]
+
+  def question_texts(self, disk: Path) -> list[str]:
+    squad, race = self.places.squad_train, self.places.race / "dev"
+    module = "data_prep.question_texts"
+    return ["-m", module, f"--squad_file={squad}", f"--race_file={race}", f"--output_file={disk}/text.txt"]
+
+  def sample_corpus(self, disk: Path) -> list[str]:
+    package = Path(sentencepiece.__file__).parents[1] / "absl"
+    module = "data_prep.sample_corpus"
+    return ["-m", module, f"--packages_dir={package}", "--num_processes=1", f"--output_dir={disk}"]
+
+  def predict(self, disk: Path) -> list[str]:
+    del disk
+    model = self.places.exported_classifier
+    with self._lock:
+      questions = self.questions
+    return ["-m", "albert.predict", f"--model={model}", f"--input_file={questions}", "--format=tsv"]
+
+  def cached(self, make: Callable[..., list[str]]) -> Callable[[Path], list[str]]:
+    return lambda disk: make(disk / "run", f"--cache_dir={disk}/cache")
+
+  def pretraining(self, disk: Path) -> list[str]:
+    return self.places.pretraining(disk / "run", "--num_train_steps=6", "--max_eval_steps=2")
+
+
+def all_commands(places: Workplace) -> list[Command]:
+  """Returns the commands, except albert.predict."""
+  inputs = CommandInputs(places)
+  weights = lambda: places.pretrained  # noqa: E731
+  return [
+    Command("pretraining", inputs.pretraining, 1, 3, input_directory=lambda: places.shards),
+    Command("classifier", inputs.cached(places.classifier), 1, 3, input_directory=lambda: places.glue),
+    Command("SQuAD", inputs.cached(places.squad), 1, 3),
+    Command("RACE", inputs.cached(places.race_run), 1, 3),
+    Command(
+      "export", lambda disk: places.export(places.classified, disk), 1, 2, input_directory=lambda: places.classified
+    ),
+    Command("conversion", lambda disk: places.convert(places.pretrained, disk / "hf"), 5, 1, input_directory=weights),
+    Command("conversion to TF1", lambda disk: places.convert(places.pretrained, disk / "tf1", "--format=tf1"), 5, 1),
+    Command("ensemble", inputs.ensemble, 5, 1, input_directory=lambda: places.classified),
+    Command("report", inputs.report, 5, 1, ("report.html",), input_directory=lambda: places.classified),
+    Command(
+      "data preparation", lambda disk: places.data_prep(disk / "shards"), 5, 1, input_directory=lambda: places.corpus
+    ),
+    Command(
+      "vocabulary",
+      places.train_vocab,
+      5,
+      1,
+      ("spiece.model", "spiece.vocab"),
+      input_directory=lambda: places.corpus,
+    ),
+    Command("sample of a corpus", inputs.sample_corpus, 5, 1, ("train.txt", "heldout.txt"), has_workers=True),
+    Command("text of questions", inputs.question_texts, 5, 1, ("text.txt",), input_directory=lambda: places.race),
+  ]

@@ -1,0 +1,120 @@
+"""Ways to damage a file."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def _empty(path: Path, rng: random.Random) -> None:
+  path.write_bytes(b"")
+
+
+def _halve(path: Path, rng: random.Random) -> None:
+  data = path.read_bytes()
+  path.write_bytes(data[: len(data) // 2])
+
+
+def _flip_a_bit(path: Path, rng: random.Random) -> None:
+  data = bytearray(path.read_bytes())
+  bit = rng.randrange(8 * len(data))
+  data[bit // 8] ^= 1 << bit % 8
+  path.write_bytes(bytes(data))
+
+
+def _delete(path: Path, rng: random.Random) -> None:
+  path.unlink()
+
+
+def _replace_by_directory(path: Path, rng: random.Random) -> None:
+  path.unlink()
+  path.mkdir()
+
+
+def _replace_by_pipe(path: Path, rng: random.Random) -> None:
+  path.unlink()
+  os.mkfifo(path)
+
+
+def _link_to_nothing(path: Path, rng: random.Random) -> None:
+  path.unlink()
+  path.symlink_to("gone")
+
+
+def _link_to_itself(path: Path, rng: random.Random) -> None:
+  path.unlink()
+  path.symlink_to(path.name)
+
+
+def _make_unreadable(path: Path, rng: random.Random) -> None:
+  refuse([str(path)])
+
+
+def _edit(path: Path, rng: random.Random) -> None:
+  """Removes or changes a field of a JSON object; of another file, drops, doubles or changes a line."""
+  data = path.read_bytes()
+  try:
+    values = json.loads(data)
+  except ValueError:
+    lines = data.split(b"\n")
+    index = rng.randrange(len(lines))
+    change = rng.choice(("drop", "double", "change"))
+    lines[index : index + 1] = {"drop": [], "double": [lines[index]] * 2, "change": [b"x" + lines[index]]}[change]
+    path.write_bytes(b"\n".join(lines))
+    return
+  fields = [(values, key) for key in values]  # (object, key)
+  for inner in values.values():
+    if isinstance(inner, dict):
+      fields += [(inner, key) for key in inner]
+  json_object, key = rng.choice(fields)
+  if rng.random() < 0.3:
+    del json_object[key]
+  else:
+    json_object[key] = rng.choice([None, [], {}, -1, 10**30, "x", True, 0.5, {"a": 1}])
+  path.write_text(json.dumps(values))
+
+
+# Name of the damage -> a function that damages the file at a path.
+DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
+  "emptied": _empty,
+  "halved": _halve,
+  "a bit flipped": _flip_a_bit,
+  "deleted": _delete,
+  "a directory in its place": _replace_by_directory,
+  "a pipe in its place": _replace_by_pipe,
+  "a dangling link in its place": _link_to_nothing,
+  "a link to itself in its place": _link_to_itself,
+  "unreadable": _make_unreadable,
+  "edited": _edit,
+}
+
+
+# The files that this process cannot open, see `refuse`.
+refused_paths: set[str] = set()
+
+
+# The functions that `refuse` has replaced.
+_originals: dict[str, Any] = {}
+
+
+def refuse(paths: Sequence[str]) -> None:
+  """Makes this process unable to open files, as if the user had no right to. (root may open any file.)"""
+  if not _originals:  # the first call replaces the functions that open files
+    _originals.update(os_open=os.open, open=builtins.open)
+
+    def guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+      def opened(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(path, str | os.PathLike) and os.path.abspath(path) in refused_paths:
+          raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return original(path, *args, **kwargs)
+
+      return opened
+
+    os.open, builtins.open = guarded(os.open), guarded(builtins.open)  # type: ignore[assignment]
+  refused_paths.update(map(os.path.abspath, paths))

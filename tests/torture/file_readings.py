@@ -1,0 +1,155 @@
+"""Reads the files of checkpoints, shards, features, runs, weights and exported models, as commands read them.
+
+Each function takes a directory, and returns the messages about damaged files and a result to compare; or it raises an
+error. The result is None if a message says that the files cannot be used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+# A function that reads a directory and returns messages and a result, see above.
+Reading = Callable[[Path], tuple[list[str], Any]]
+
+
+def read_checkpoint(run: Path) -> tuple[list[str], Any]:
+  """Reads the checkpoint that a resumed run starts from. The result is its step and a hash of its tensors."""
+  import tensorflow as tf
+
+  from albert.weights.checkpoints import CheckpointManager
+  from tests.synthetic import TINY_MODEL
+
+  manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
+  newest, skipped = manager.latest_to_resume(start_over=False)
+  assert newest is not None
+  reader = tf.train.load_checkpoint(newest.prefix)
+  tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
+  return skipped, (newest.step, hashlib.sha256(repr(tensors).encode()).hexdigest())
+
+
+def older_checkpoints(run: Path) -> list[Any]:
+  """Returns the results that `read_checkpoint` may have if the newest checkpoint is damaged."""
+  import tensorflow as tf
+
+  second = sorted(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))[-2]
+  reader = tf.train.load_checkpoint(str(run / "checkpoints" / f"step-{second}" / "weights"))
+  tensors = {name: reader.get_tensor(name).tobytes() for name in sorted(reader.get_variable_to_shape_map())}
+  return [(second, hashlib.sha256(repr(tensors).encode()).hexdigest())]
+
+
+def read_best(run: Path) -> tuple[list[str], Any]:
+  """Finds the checkpoint that is evaluated with --select_checkpoint=best. A message names each better one."""
+  from albert.weights.checkpoints import CheckpointManager
+  from tests.synthetic import TINY_MODEL
+
+  manager = CheckpointManager(str(run / "checkpoints"), keep=5, model_config=TINY_MODEL)
+  best, skipped = manager.best_or_latest()
+  assert best is not None
+  return skipped, best.path.replace(str(run), "")
+
+
+def read_shards(directory: Path) -> tuple[list[str], Any]:
+  """Reads all batches of shards. The result is the hash of the data that a resumed run compares, and of the batches."""
+  import tensorflow as tf
+
+  from albert.data import pipeline
+  from albert.data.schema import pretraining_features
+  from albert.data.shards import count_and_hash_shards, stat_shards
+  from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
+
+  pattern = f"{directory}/*.tfrecord"
+  stats = stat_shards(pattern, flag="--input_file")
+  shards = count_and_hash_shards(list(stats), stats=stats, globs=pattern, cache_dir=str(directory / "cache"))
+  features = pretraining_features(SEQ_LENGTH, PREDICTIONS, VOCAB_SIZE, 2)
+  digest = hashlib.sha256()
+  try:
+    for batch in pipeline.evaluation_batches(shards, features, batch_size=8).as_numpy_iterator():
+      for name in sorted(batch):
+        digest.update(batch[name].tobytes())
+  except tf.errors.OpError:
+    pipeline.explain_failure(shards, features)
+    raise
+  return [], (shards.content.sha256, digest.hexdigest())
+
+
+def read_shards_without_manifest(expected: tuple[str, str], directory: Path) -> tuple[list[str], Any]:
+  """Reads shards without a manifest like `read_shards`. A resumed run refuses them if the hash of the data differs.
+
+  Args:
+    expected: the result for the undamaged shards.
+    directory: the directory of the shards.
+  """
+  lines, (content, batches) = read_shards(directory)
+  return (lines, (content, batches)) if content == expected[0] else (["a resumed run refuses the shards"], None)
+
+
+def _featurize(raw: Sequence[int]) -> Any:
+  import numpy as np
+
+  from albert.data.examples import TokenizedExamples
+
+  ids = np.array([token for value in raw for token in (2, value % 50 + 5, 3)], np.int32)
+  ones = np.ones(len(raw), np.int32)
+  return TokenizedExamples(ids, 3 * ones, ones, {"label_ids": np.array(raw, np.int32) % 2})
+
+
+def read_features(directory: Path) -> tuple[list[str], Any]:
+  """Reads features twice: if the cache is damaged, the first call makes it again."""
+  from albert.data.feature_cache import make_examples
+
+  first, again = (
+    make_examples(range(700), _featurize, name="toy", key={"a": 1}, cache_dir=str(directory), num_processes=1)
+    for _ in range(2)
+  )
+  parts = (first.input_ids, first.labels["label_ids"], again.input_ids, again.labels["label_ids"])
+  return [], [part.tobytes() for part in parts]
+
+
+def read_weights(directory: Path) -> tuple[list[str], Any]:
+  """Reads all weights of a directory, as --init_checkpoint does. The result is their hash, and the model's config."""
+  from albert.weights.files import open_weights
+
+  weights = open_weights(str(directory))
+  config = weights.config()
+  if config is None:  # a command that needs it reports an error
+    return ["there is no config.json"], None
+  values = {name: weights.read(name).tobytes() for name in sorted(weights.names)}
+  return [], (hashlib.sha256(repr(values).encode()).hexdigest(), config)
+
+
+def read_exported(directory: Path) -> tuple[list[str], Any]:
+  """Reads what albert.predict checks before it loads an exported model. The result is the description."""
+  from albert.export import file_hashes
+  from albert.export.formats import DESCRIPTION
+  from albert.predict.exported_model import read_description
+
+  path = str(directory / DESCRIPTION)
+  values = read_description(path)
+  file_hashes.check_hashes(str(directory), path, values, "export it again")
+  return [], values
+
+
+def read_vocabulary(run: Path) -> tuple[list[str], Any]:
+  """Reads the vocabulary of a run, as a later command does: it compares it with the hash in config.json."""
+  from albert.tokenization.tokenizer import Tokenizer
+  from albert.weights.files import open_weights
+
+  weights = open_weights(str(run))
+  vocabulary = weights.vocabulary
+  if vocabulary is None:
+    return [f"there is no {Path('spiece.model')}"], None
+  tokenizer = Tokenizer(vocabulary)
+  weights.check_vocabulary(tokenizer.sha256, f"--spm_model_file={vocabulary}")
+  return [], tokenizer.encode("the captain sold 1,234 letters")
+
+
+def read_logs(run: Path) -> tuple[list[str], Any]:
+  """Reads the logs of a run, as the report and a resumed run do. The values in a log cannot be checked."""
+  from albert.runs import log_lines, output_files
+
+  for name in (output_files.METRICS, output_files.EVALUATIONS):
+    log_lines.read(str(run / name))
+  return [], True

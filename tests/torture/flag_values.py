@@ -1,0 +1,209 @@
+"""The flags of every command, and values that they must refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import random
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import flags
+
+from albert.cli import script_flags
+
+TASKS = {"run_pretraining.py": "pretraining", "run_classifier.py": "classifier", "run_squad.py": "squad",
+         "run_race.py": "race"}  # fmt: skip
+
+
+MODULES = {
+  "albert.convert": "define_flags",
+  "albert.ensemble": "define_flags",
+  "albert.experiments": "define_flags",
+  "albert.export": "define_flags",
+  "albert.predict": "define_flags",
+  "albert.report": "define_flags",
+  "data_prep.create_pretraining_data": "_define_flags",
+  "data_prep.question_texts": "_define_flags",
+  "data_prep.sample_corpus": "_define_flags",
+  "data_prep.train_vocab": "_define_flags",
+}
+
+
+# Flags whose integers may be larger than 32 bits.
+_LARGE = {"random_seed", "version"}
+
+
+_NEGATIVE = {"random_seed"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """A flag of a command.
+
+  Attributes:
+    name: its name, without dashes.
+    kind: int, float, bool, enum, list or text.
+    choices: the values of an enum.
+    required: whether the command cannot run without it.
+  """
+
+  name: str
+  kind: str
+  choices: Sequence[str] = ()
+  required: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """A command.
+
+  Attributes:
+    words: what stands after `python`, up to the first flag.
+    flags: its flags.
+  """
+
+  words: tuple[str, ...]
+  flags: tuple[Flag, ...]
+
+  @property
+  def name(self) -> str:
+    return self.words[-1] if self.words[0] != "-m" else self.words[1]
+
+  def of_kind(self, *kinds: str) -> list[Flag]:
+    return [flag for flag in self.flags if flag.kind in kinds]
+
+
+def commands() -> list[Command]:
+  """Returns all commands, with the flags that they define."""
+  all_commands = [
+    Command((script,), _defined_flags(lambda task=task: script_flags.define_flags(task)))
+    for script, task in TASKS.items()
+  ]
+  for module, define in MODULES.items():
+    is_package = not module.startswith("data_prep.") and module != "albert.ensemble"
+    source = importlib.import_module(f"{module}.__main__" if is_package else module)
+    all_commands.append(Command(("-m", module), _defined_flags(getattr(source, define))))
+  return all_commands
+
+
+def _defined_flags(define: Callable[[], Any]) -> tuple[Flag, ...]:
+  """Returns the flags that a function defines, without aliases. They are then removed from absl's flags."""
+  program, sys.argv[0] = sys.argv[0], "command of the campaign"  # flags are registered under this name
+  try:
+    define()
+    absl_flags = list(flags.FLAGS.flags_by_module_dict().get(sys.argv[0], []))
+    for flag in absl_flags:
+      delattr(flags.FLAGS, flag.name)
+  finally:
+    sys.argv[0] = program
+  return tuple(_convert_flag(flag) for flag in absl_flags if not (flag.help or "").startswith("Alias for --"))
+
+
+def _convert_flag(flag: Any) -> Flag:
+  parser, choices = flag.parser, getattr(flag.parser, "enum_values", None)
+  if choices:
+    kind = "enum"
+  elif flag.boolean:
+    kind = "bool"
+  elif isinstance(parser, flags.ListParser):
+    kind = "list"
+  else:
+    kinds = {flags.IntegerParser: "int", flags.FloatParser: "float"}
+    kind = next((name for known, name in kinds.items() if isinstance(parser, known)), "text")
+  return Flag(flag.name, kind, tuple(choices or ()), any("None" in v.message for v in flag.validators))
+
+
+def value_of_wrong_type(flag: Flag, rng: random.Random) -> str:
+  """Returns a value of another type than the flag's."""
+  number = f"{rng.choice('123456789')}{rng.randrange(10 ** rng.randrange(1, 6))}"
+  wrong: dict[str, Sequence[str]] = {
+    "int": ["", " ", f"{number}.5", f"{number}e2", "nan", "inf", "many", f"{number},{number}", f"--{number}", "0b1",
+            "9" * rng.randrange(4301, 9000), f"{number}k", "None", "½"],
+    "float": ["", "\t", "many", "1,5", f"{number}%", "0x1p", "e5", "1e", "--1", "None", "1/2"],
+    "bool": ["", "2", "maybe", "nope", "-1", "truee", "None"],
+    "enum": ["", " ", "None", *(f"{choice} " for choice in flag.choices), *(choice.upper() for choice in flag.choices),
+             *(choice[:-1] for choice in flag.choices), ",".join(flag.choices) + ","],
+    "text": [" ", "\t", " \n ", "\u00a0", "caf\udce9", "\udcff", "a\udc80/b"],
+  }  # fmt: skip
+  return rng.choice([value for value in wrong[flag.kind] if value not in flag.choices])
+
+
+def value_out_of_range(flag: Flag, rng: random.Random) -> str:
+  """Returns a number that no flag of this type accepts: not finite, too large or too small."""
+  if flag.kind == "float":
+    signs = "" if rng.random() < 0.5 else "-"
+    digits = f"{rng.uniform(1, 9):.3f}"
+    return rng.choice([f"{signs}nan", f"{signs}inf", "Infinity", f"{signs}{digits}e{rng.randrange(39, 308)}",
+                       f"{digits}e999", "1e308", "NaN", "1" + "0" * 400])  # fmt: skip
+  beyond = [2**64, 2**80 + rng.randrange(1000), 10 ** rng.randrange(25, 400)]
+  if flag.name not in _LARGE:
+    beyond += [2**31, 2**31 + rng.randrange(1000), 2**32 - 1, 2**32, 2**63 - 1, 2**63]
+  below = [-(2**63) - rng.randrange(1, 99), -(2**80)]
+  if flag.name not in _NEGATIVE:
+    below += [-1, -rng.randrange(2, 1000), -(2**31) - 1, -(2**31)]
+  return str(rng.choice(beyond if rng.random() < 0.5 else below))
+
+
+# Flag -> values that it must refuse. They are listed here independently of the ranges that the flags declare.
+REFUSED_VALUES: dict[str, Sequence[str]] = {
+  "learning_rate": ["0", "-0.0", "-1e-5", "1e-400", "1e-60", "0.0"],
+  "epsilon": ["0", "-1e-6", "1e-310", "-0"],
+  "beta_1": ["1", "1.0000001", "-0.1", "0.99999999999", "2e5"],
+  "beta_2": ["1", "1.5", "-1e-9", "0.999999999999"],
+  "decay_power": ["0", "-1"],
+  "weight_decay": ["-0.01", "-1e-30"],
+  "clip_norm": ["-1", "-1e-5"],
+  "end_learning_rate": ["-1e-5"],
+  "warmup_proportion": ["1", "-0.1", "1.01"],
+  "layerwise_learning_rate_decay": ["0", "-0.5"],
+  "num_train_epochs": ["-1", "-0.5"],
+  "hidden_dropout_prob": ["1", "-0.1", "0.99999999999999"],
+  "attention_probs_dropout_prob": ["1", "7", "-1e-3"],
+  "classifier_dropout_prob": ["1", "1e9", "-1"],
+  "initializer_range": ["0", "-0.02", "1e-50"],
+  "train_batch_size": ["0", "2000000"],
+  "eval_batch_size": ["0", "2147483647"],
+  "num_train_steps": ["0"],
+  "gradient_accumulation_steps": ["0"],
+  "save_checkpoints_steps": ["0"],
+  "keep_checkpoints": ["0"],
+  "log_every_steps": ["0"],
+  "steps_per_loop": ["0"],
+  "num_runs": ["0"],
+  "vocab_size": ["0", "4"],
+  "hidden_size": ["0"],
+  "num_attention_heads": ["0"],
+  "type_vocab_size": ["0"],
+  "max_position_embeddings": ["0"],
+  "doc_stride": ["0"],
+  "max_query_length": ["0"],
+  "max_answer_length": ["0"],
+  "n_best_size": ["0"],
+  "start_n_top": ["0"],
+  "max_qa_length": ["0"],
+  "num_processes": ["1000000", "1025"],
+  "jobs": ["0", "100000"],
+  "num_seeds": ["0"],
+  "gflops": ["0", "-1"],
+  "top_k": ["0"],
+  "batch_size": ["0", "2000000"],
+  "masked_lm_prob": ["1.5", "-0.1", "1.0000002"],
+  "short_seq_prob": ["1.5", "-0.1"],
+  "dupe_factor": ["0", "2000000000"],
+  "num_shards": ["0", "100000", "2147483647"],
+  "max_seq_length": ["7", "-8"],
+  "heldout_fraction": ["0", "1", "-0.0", "0.99999999999"],
+  "max_megabytes": ["0", "-3"],
+  "character_coverage": ["0", "0.5", "1.0001", "1.5", "-1"],
+  "num_threads": ["0", "1025", "1000000"],
+  "input_sentence_size": ["0"],
+}
+
+
+# (command, flag, value) for values of REFUSED_VALUES that the flag of this command accepts.
+ACCEPTED_VALUES = {("run_pretraining.py", "max_seq_length", "7"), *((script, "vocab_size", "4") for script in TASKS)}
+
+
+ACCEPTED_VALUES |= {("albert.export", "max_seq_length", "x")}
