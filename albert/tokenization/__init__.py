@@ -2,6 +2,7 @@
 
 - config: TokenizerConfig, the settings of a tokenizer.
 - tokenizer: Tokenizer (normalization, SentencePiece, comma rule) and load_tokenizer, which caches tokenizers.
+- comma_rule: a comma after a digit is a token of its own.
 - packing: ids of texts joined to the sequences that the encoder reads.
 - pieces: [CLS], [SEP] and the other control symbols, and which pieces start a word.
 - offsets: OffsetTokenizer, which also gives the character offsets of tokens.

@@ -7,14 +7,27 @@ equally probable, rounding errors decide between them, and not every release of 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from albert.io.protobuf import decode_fields, encode_bytes_field
 
+# Field numbers of ModelProto, of its pieces, and of its trainer_spec.
+_PIECES, _TRAINER_SPEC = 1, 2
+_PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
+_MODEL_TYPE = 3
 _NORMAL, _USER_DEFINED = 1, 4  # ModelProto.SentencePiece.Type
-_UNIGRAM = b"\x01"  # TrainerSpec.ModelType
+_UNIGRAM = b"\x01"  # TrainerSpec.ModelType, and its default
 _SCORE_UNIT = 2.0**-13
 # Multiples of _SCORE_UNIT up to this value are exact in float32, which has 24 significant bits.
 LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
+
+
+class _Piece(NamedTuple):
+  """A piece of the vocabulary: its text in UTF-8, its score, and its type."""
+
+  text: bytes
+  score: float
+  piece_type: int
 
 
 def with_exact_scores(model: bytes) -> bytes:
@@ -37,25 +50,40 @@ def with_exact_scores(model: bytes) -> bytes:
   Raises:
     IndexError, ValueError, struct.error: the model is damaged.
   """
-  pieces: list[tuple[bytes, float, int]] = []
+  pieces: list[_Piece] = []
   other_fields = b""
-  for number, value, encoded in decode_fields(model):
-    if number == 2 and {field.number: field.value for field in decode_fields(value)}.get(3, _UNIGRAM) != _UNIGRAM:
-      return model  # number 2 is ModelProto.trainer_spec, its number 3 model_type
-    if number != 1:  # ModelProto.pieces
-      other_fields += encoded
+  for field in decode_fields(model):
+    if field.number == _PIECES:
+      pieces.append(_decode_piece(field.value))
       continue
-    fields = {field.number: field.value for field in decode_fields(value)}
-    (score,) = struct.unpack("<f", fields.get(2, bytes(4)))
-    pieces.append((fields.get(1, b""), score, fields.get(3, b"\x01")[0]))
-  normal_scores = [score for _, score, piece_type in pieces if piece_type == _NORMAL] or [0.0]
+    if field.number == _TRAINER_SPEC and _fields_by_number(field.value).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
+      return model
+    other_fields += field.encoded
+  normal_scores = [piece.score for piece in pieces if piece.piece_type == _NORMAL] or [0.0]
   lowest, highest = min(normal_scores), max(normal_scores)
-
-  def encode_piece(piece: bytes, score: float, piece_type: int) -> bytes:
+  encoded_pieces = []
+  for text, score, piece_type in pieces:
     if piece_type == _USER_DEFINED:
-      score, piece_type = max(lowest, len(piece.decode("utf-8")) * highest - 0.1), _NORMAL
-    rounded = round(score / _SCORE_UNIT) * _SCORE_UNIT
-    # Field 1 is the piece, 2 (key 0x15) the score, 3 (key 0x18) the type.
-    return encode_bytes_field(1, encode_bytes_field(1, piece) + struct.pack("<BfBB", 0x15, rounded, 0x18, piece_type))
+      computed_score = max(lowest, len(text.decode("utf-8")) * highest - 0.1)  # as SentencePiece computes it
+      encoded_pieces.append(_encode_with_exact_score(_Piece(text, computed_score, _NORMAL)))
+    else:
+      encoded_pieces.append(_encode_with_exact_score(_Piece(text, score, piece_type)))
+  return b"".join(encoded_pieces) + other_fields
 
-  return b"".join(encode_piece(*piece) for piece in pieces) + other_fields
+
+def _fields_by_number(message: bytes) -> dict[int, bytes]:
+  return {field.number: field.value for field in decode_fields(message)}
+
+
+def _decode_piece(message: bytes) -> _Piece:
+  fields = _fields_by_number(message)
+  (score,) = struct.unpack("<f", fields.get(_PIECE_SCORE, bytes(4)))
+  return _Piece(fields.get(_PIECE_TEXT, b""), score, fields.get(_PIECE_TYPE, bytes([_NORMAL]))[0])
+
+
+def _encode_with_exact_score(piece: _Piece) -> bytes:
+  """Returns the field of ModelProto that holds a piece with its score rounded."""
+  rounded = round(piece.score / _SCORE_UNIT) * _SCORE_UNIT
+  # 0x15 and 0x18 are the keys of the score (a float) and of the type (a varint).
+  score_and_type = struct.pack("<BfBB", 0x15, rounded, 0x18, piece.piece_type)
+  return encode_bytes_field(_PIECES, encode_bytes_field(_PIECE_TEXT, piece.text) + score_and_type)

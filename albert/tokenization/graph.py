@@ -1,9 +1,10 @@
 """The tokenizer as TensorFlow ops, for SavedModels that take text. It gives the same ids as `Tokenizer`.
 
-Of tensorflow-text, only the SentencePiece ops are used, which TensorFlow Serving includes. Normalization uses string
-ops of TensorFlow and tables made from Python's Unicode data, not TensorFlow's own normalization ops, whose Unicode
-version depends on the TensorFlow release. So both tokenizers treat every character alike. (The only exceptions are
-noncharacters such as U+FDE0, which are not valid in text: TensorFlow 2.20 keeps them, 2.15 replaces them by U+FFFD.)
+Only the SentencePiece ops are from tensorflow-text. TensorFlow Serving includes them, but not the other ops of
+tensorflow-text. Normalization uses TensorFlow's string ops and tables made from Python's Unicode data. TensorFlow's own
+normalization ops are not used, because their Unicode version depends on the TensorFlow release. So both tokenizers
+treat every character alike. (The only exceptions are noncharacters such as U+FDE0, which are not valid in text:
+TensorFlow 2.20 keeps them, 2.15 replaces them by U+FFFD.)
 
 Legend: B texts, T tokens of a text (ragged), C characters of all texts.
 """
@@ -107,9 +108,11 @@ class Replacements:
       int32 [B, (number of new values)].
     """
     flat = values.flat_values
+    # The pool holds the targets, and then the values themselves. Each value becomes a range of the pool: the targets of
+    # its sequence, or the value itself.
+    pool = tf.concat([tf.constant(self.targets), flat], axis=0)
     own_position = tf.size(self.targets) + tf.range(tf.size(flat))
     starts = tf.where(rows == 0, own_position, tf.gather(tf.constant(self.starts), rows))
-    pool = tf.concat([tf.constant(self.targets), flat], axis=0)
     indices = tf.ragged.range(starts, starts + tf.gather(tf.constant(self.lengths), rows))
     splits = tf.gather(indices.row_splits, values.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.gather(pool, indices.flat_values), splits, validate=False)
@@ -117,7 +120,11 @@ class Replacements:
 
 @functools.cache
 def _decompositions() -> tuple[CodePointTable, Replacements]:
-  """Returns the decompositions of all characters (see normalization.decompose) and, for each code point, its row."""
+  """Returns the decompositions of all characters (see normalization.decompose).
+
+  Returns:
+    The index of each code point's decomposition in the replacements (0 if it has none), and the replacements.
+  """
   rows: dict[str, int] = {}
   items: list[tuple[int, int]] = []
   for code_point in CODE_POINTS_WITH_PROPERTIES:
@@ -163,7 +170,8 @@ def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
   delta_of, class_of = _cases()
   flat = code_points.flat_values  # [C]
   classes = class_of(flat)
-  # Case-ignorable characters are left out, so that the neighbours of a Σ are the characters that matter.
+  # A Σ is at the end of a word if a cased character is before it and none after it. Case-ignorable characters do not
+  # count, so they are left out here.
   positions = tf.reshape(tf.where(classes != _CASE_IGNORABLE), [-1])
   rows = tf.gather(code_points.value_rowids(), positions)
   is_cased = tf.gather(classes, positions) == _CASED
@@ -180,30 +188,37 @@ def _lower(code_points: tf.RaggedTensor) -> tf.RaggedTensor:
 
 @functools.lru_cache(maxsize=4)
 def _unknown_characters(model: bytes) -> CodePointTable:
-  """Returns 1 for characters of which a run of any length becomes one <unk>, whatever text is around it.
+  """Finds the characters of which a sequence of any length becomes one <unk>, whatever text is around it.
 
   Such a character is in no piece, the model's normalization does not change it, and Unicode composes it with no other
   character. A model that writes unknown characters as bytes has no such characters.
 
   Args:
     model: a serialized SentencePiece model.
+
+  Returns:
+    A table with 1 for these characters.
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   table = np.ones(_NUM_CODE_POINTS, np.int32)
   size = processor.get_piece_size()
   if any(processor.is_byte(i) for i in range(size)):
     return CodePointTable.from_array(np.zeros_like(table))
-  known = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
+  # Characters in pieces:
+  others = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
+  # Characters that Unicode composes with others; unicodedata does not list the compositions of Hangul letters:
+  others.update(range(0x1100, 0x1200))
   for code_point in CODE_POINTS_WITH_PROPERTIES:
     parts = unicodedata.decomposition(chr(code_point)).split()
     if len(parts) > 1 and not parts[0].startswith("<"):
-      known.update(int(part, 16) for part in parts)
-  known.update(range(0x1100, 0x1200))  # Hangul letters, whose compositions unicodedata does not list
-  before, after = processor.normalize("a b a").split("b")  # the text around b, with the model's spaces
-  between = [f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES]
-  written = zip(CODE_POINTS_WITH_PROPERTIES, processor.normalize(between), strict=True)
-  known.update(c for c, text in written if text != f"{before}{chr(c)}{after}")
-  table[list(known)] = 0
+      others.update(int(part, 16) for part in parts)
+  # Characters that the model's normalization changes:
+  before, after = processor.normalize("a b a").split("b")
+  normalized = processor.normalize([f"a {chr(c)} a" for c in CODE_POINTS_WITH_PROPERTIES])
+  for code_point, text in zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True):
+    if text != f"{before}{chr(code_point)}{after}":
+      others.add(code_point)
+  table[list(others)] = 0
   return CodePointTable.from_array(table)
 
 

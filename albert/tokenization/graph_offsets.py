@@ -83,33 +83,33 @@ class _Origins(NamedTuple):
 
 @functools.cache
 def _num_decomposed() -> CodePointTable:
-  """Returns, for each code point, the number of characters that it decomposes to, minus 1."""
+  """Returns a table of the number of characters that each code point decomposes to, minus 1."""
   counts = ((c, len(decompose(c)) - 1) for c in CODE_POINTS_WITH_PROPERTIES)
   return CodePointTable.from_items((c, count) for c, count in counts if count)
 
 
 @functools.cache
 def _white_space() -> CodePointTable:
-  """Returns 1 for whitespace characters."""
+  """Returns a table with 1 for whitespace characters."""
   return CodePointTable.from_items((c, 1) for c in range(0x10000) if chr(c).isspace())
 
 
 @functools.lru_cache(maxsize=1)
 def _unwritten(model: bytes) -> CodePointTable:
-  """Returns which characters SentencePiece's normalization does not write.
+  """Finds the characters that SentencePiece's normalization does not write.
 
   Args:
     model: a serialized SentencePiece model.
 
   Returns:
-    _SPACE for characters that it replaces by a space (▁, and for most models also zero-width characters such as
-    U+200B), _DROPPED for characters that it drops (control characters), 0 for all others.
+    A table with _SPACE for characters that it replaces by a space (▁, and for most models also zero-width characters
+    such as U+200B), _DROPPED for characters that it drops (control characters), 0 for all others.
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  between = [f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES]
-  kinds = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
-  written = zip(CODE_POINTS_WITH_PROPERTIES, processor.normalize(between), strict=True)
-  return CodePointTable.from_items((c, kinds[text]) for c, text in written if text in kinds)
+  value_of = {processor.normalize("a a"): _SPACE, processor.normalize("aa"): _DROPPED}
+  normalized = processor.normalize([f"a{chr(c)}a" for c in CODE_POINTS_WITH_PROPERTIES])
+  written = zip(CODE_POINTS_WITH_PROPERTIES, normalized, strict=True)
+  return CodePointTable.from_items((c, value_of[text]) for c, text in written if text in value_of)
 
 
 class OffsetGraphTokenizer(GraphTokenizer):
@@ -132,10 +132,11 @@ class OffsetGraphTokenizer(GraphTokenizer):
     self._unwritten = _unwritten(tokenizer.exact_model)
     lengths = [len(piece) - piece.count(WORD_START) for piece in tokenizer.pieces]
     lengths[UNK_ID] = 1  # at least
-    self._has_characters = np.array(lengths) > 0
-    splits = [[lengths[i] for i in ids] for ids in tokenizer.comma_splits.values()]
-    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(row[:-1])] for row in splits])
-    self._comma_lengths = Replacements.from_rows(splits)
+    self._min_lengths = (np.array(lengths) > 0).astype(np.int32)
+    # For each piece that the comma rule replaces: the lengths of the new tokens, and where each starts in the piece.
+    split_lengths = [[lengths[i] for i in ids] for ids in tokenizer.comma_splits.values()]
+    self._comma_lengths = Replacements.from_rows(split_lengths)
+    self._comma_starts = Replacements.from_rows([[0, *itertools.accumulate(row[:-1])] for row in split_lengths])
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """Converts texts, string [B], to ids with their offsets, like `OffsetTokenizer.encode_with_offsets`."""
@@ -144,36 +145,61 @@ class OffsetGraphTokenizer(GraphTokenizer):
     words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]
     # Ids and byte offsets in the word, [W, (T)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
+    # The byte offsets are converted to indices of written characters.
     word_bytes = tf.cumsum(tf.strings.length(words.flat_values), exclusive=True)  # [W], bytes before each word
     word_of = ids.value_rowids()
     code_points = tf.boolean_mask(shortened.flat_values, shortened.flat_values != ord(" "))
     character_bytes = tf.boolean_mask(_first_bytes(code_points), self._unwritten(code_points) == 0)
-    is_written = (normalized.flat_values != ord(" ")) & (self._unwritten(normalized.flat_values) == 0)
-    kept = tf.reshape(tf.where(tf.boolean_mask(is_kept, is_written)), [-1])
-    # For each written character of the shortened texts, its index among all written characters; at the end, N.
-    character_of = tf.concat([tf.cast(kept, tf.int32), [tf.reduce_sum(tf.cast(is_written, tf.int32))]], axis=0)
-    origins = self._origins(texts)
+    character_of = self._written_indices(normalized.flat_values, is_kept)
 
     def to_characters(byte_offsets: tf.RaggedTensor) -> tf.Tensor:
-      """Converts byte offsets in words to indices of written characters."""
       byte_positions = tf.gather(word_bytes, word_of) + tf.cast(byte_offsets.flat_values, tf.int32)
       return tf.gather(character_of, tf.searchsorted(character_bytes, byte_positions))
 
     starts = to_characters(byte_starts)
     # If SentencePiece writes several characters for one, tokens may split them. Each token then gets the whole one.
-    min_lengths = tf.gather(tf.constant(self._has_characters.astype(np.int32)), ids.flat_values)
+    min_lengths = tf.gather(tf.constant(self._min_lengths), ids.flat_values)
     lengths = tf.maximum(to_characters(byte_ends) - starts, min_lengths)
     splits = tf.gather(ids.row_splits, words.row_splits)
-    ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)
+    ids = tf.RaggedTensor.from_row_splits(ids.flat_values, splits, validate=False)  # [B, (T)]
+    ids, starts, lengths = self._apply_comma_rule(ids, starts, lengths)
+    starts, ends = self._origins(texts).of_tokens(starts, lengths, ids.value_rowids())
+    return RaggedTokensWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
+
+  def _written_indices(self, normalized: tf.Tensor, is_kept: tf.Tensor) -> tf.Tensor:
+    """Finds the written characters that remain in the shortened texts.
+
+    Args:
+      normalized: int32 [characters], the characters of all normalized texts.
+      is_kept: bool [characters], which of them remain in the shortened texts.
+
+    Returns:
+      int32 [remaining characters + 1], the index of each among all written characters; at the end N.
+    """
+    is_written = (normalized != ord(" ")) & (self._unwritten(normalized) == 0)
+    indices = tf.reshape(tf.where(tf.boolean_mask(is_kept, is_written)), [-1])
+    num_written = tf.reduce_sum(tf.cast(is_written, tf.int32))
+    return tf.concat([tf.cast(indices, tf.int32), [num_written]], axis=0)
+
+  def _apply_comma_rule(
+    self, ids: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor
+  ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Applies the comma rule to tokens.
+
+    Args:
+      ids: int32 [B, (T)].
+      starts: int32 [T], index of each token's first written character.
+      lengths: int32 [T], number of written characters of each token.
+
+    Returns:
+      The new ids, starts and lengths.
+    """
     rows = tf.gather(tf.constant(self._comma_row), ids.flat_values)
-    num_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), rows)  # that the comma rule makes of each
-    starts_in_piece = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), rows)
-    starts = tf.repeat(starts, num_tokens) + starts_in_piece.flat_values
-    lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
-    ids = self._comma_replacements(ids, rows)
-    return RaggedTokensWithOffsets(
-      ids, *map(ids.with_flat_values, origins.of_tokens(starts, lengths, ids.value_rowids()))
-    )
+    num_new_tokens = tf.gather(tf.constant(self._comma_replacements.lengths), rows)  # for each token
+    starts_in_token = self._comma_starts(ids.with_flat_values(tf.zeros_like(ids.flat_values)), rows)
+    new_starts = tf.repeat(starts, num_new_tokens) + starts_in_token.flat_values
+    new_lengths = self._comma_lengths(ids.with_flat_values(lengths), rows).flat_values
+    return self._comma_replacements(ids, rows), new_starts, new_lengths
 
   def _origins(self, texts: tf.Tensor) -> _Origins:
     """Computes the origins of the written characters of texts, string [B]."""
@@ -182,6 +208,7 @@ class OffsetGraphTokenizer(GraphTokenizer):
     code_points = ragged.flat_values  # [C]
     rows = tf.cast(ragged.value_rowids(), tf.int32)
     positions = tf.range(tf.size(code_points)) - tf.gather(tf.cast(ragged.row_starts(), tf.int32), rows)
+    # The words of the texts, and the word of each character.
     is_in_word = tf.logical_not(_white_space()(code_points) > 0)
     same_row = rows[1:] == rows[:-1]
     begins_word = is_in_word & tf.logical_not(_previous_flag(is_in_word, same_row))
@@ -189,11 +216,12 @@ class OffsetGraphTokenizer(GraphTokenizer):
     word_starts = tf.boolean_mask(positions, begins_word)  # [W]
     word_ends = tf.boolean_mask(positions, ends_word) + 1
     words = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
+    # How many written characters and how many spaces each character becomes.
     counts = tf.where(is_in_word, self._counts(code_points, same_row), 0)
     parts = self._unwritten(decompose_all(tf.boolean_mask(code_points, counts > 0)))
     owners = tf.repeat(tf.range(tf.size(counts)), counts)
     counts, spaces = (
-      tf.math.unsorted_segment_sum(tf.cast(parts == kind, tf.int32), owners, tf.size(counts)) for kind in (0, _SPACE)
+      tf.math.unsorted_segment_sum(tf.cast(parts == value, tf.int32), owners, tf.size(counts)) for value in (0, _SPACE)
     )
     # A dropped character counts as part of the character before it in its word. At the edges of a word, dropped
     # characters and characters that are replaced by a space count as part of the nearest written character.

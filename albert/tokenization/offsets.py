@@ -1,11 +1,12 @@
 """Tokenization with offsets: each token comes with the range of characters that it stands for in the original text.
 
-Three maps are composed:
-1. from the original text to the normalized text. `normalize_text` treats each word and each character on its own, so
-   this map is computed here.
-2. from the normalized text to the text that SentencePiece makes of it by its own normalization. SentencePiece reports
-   these offsets.
-3. from that text to tokens, which are its consecutive parts, apart from the ▁ that SentencePiece writes for a space.
+A text is changed three times, and its offsets are followed through each step:
+1. `normalize_text` makes the normalized text. It treats each word and each character on its own, so this module can
+   compute where each character comes from.
+2. SentencePiece applies its own normalization, and reports where each character comes from. The result is called the
+   written characters.
+3. SentencePiece cuts the written characters into tokens. A token is a range of them; the ▁ that SentencePiece writes
+   for a space is not counted.
 
 SentencePiece drops control characters and replaces zero-width characters by a space, so these characters are in no
 token. At the edge of a word (words are separated by whitespace) they count as part of the word's first or last token,
@@ -23,8 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from albert.errors import UserError
+from albert.tokenization.comma_rule import ends_in_digit_comma
 from albert.tokenization.normalization import decompose
-from albert.tokenization.tokenizer import WORD_START, Tokenizer, ends_in_digit_comma
+from albert.tokenization.tokenizer import WORD_START, Tokenizer
 
 _find_words = re.compile(r"\S+").finditer
 _QUOTES = ("``", "''")
@@ -75,12 +77,13 @@ class OffsetTokenizer(Tokenizer):
     if len(char_starts) != len(normalized):
       raise AssertionError(f"{len(normalized)} normalized characters, but {len(char_starts)} offsets")
     ids: list[int] = []
-    lengths: list[int] = []
+    lengths: list[int] = []  # the number of characters, without spaces, that each token stands for
     part_starts, parts = self._parts_with_starts(normalized)
     encoded = self._processor.encode(parts, out_type=int, num_threads=1)
     surfaces = self._processor.encode(parts, out_type=str, num_threads=1)
     for i, surface in zip(itertools.chain(*encoded), itertools.chain(*surfaces), strict=True):
-      if i in self.comma_splits if self._has_comma_piece else ends_in_digit_comma(surface):
+      is_split = i in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
+      if is_split:
         split_ids, split_lengths = self._split(surface)
         ids += split_ids
         lengths += split_lengths
@@ -98,6 +101,7 @@ class OffsetTokenizer(Tokenizer):
         f"{len(written_starts)}, so the offsets of tokens in the text are unknown: give a vocabulary trained by "
         "data_prep/train_vocab.py"
       )
+    # The range in `text` of each written character, and then of each token: from its first character to its last one.
     starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
     # A token of space after the last character starts where that character ends.
     starts = np.append(starts, ends[-1:] if len(ends) else 0)[bounds[:-1]]
@@ -117,8 +121,9 @@ class OffsetTokenizer(Tokenizer):
     return starts, parts
 
   def _split_with_lengths(self, surface: str) -> tuple[list[int], list[int]]:
-    """Applies the comma rule. Returns ids, and the number of characters (without ▁) that each stands for."""
-    return self._split_comma(surface), [len(s) - s.count(WORD_START) for s in self._comma_surfaces(surface)]
+    """Applies the comma rule. Returns the ids, and the number of characters (without ▁) that each stands for."""
+    surfaces = self._comma_rule.split_surfaces(surface)
+    return self._comma_rule.split_ids(surface), [len(s) - s.count(WORD_START) for s in surfaces]
 
   def _written_characters(self, part_starts: list[int], parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the origin of each character, except spaces, that SentencePiece's own normalization writes.

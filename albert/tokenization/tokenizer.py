@@ -21,9 +21,10 @@ import sentencepiece
 from albert.errors import UserError
 from albert.io import files
 from albert.io.json_values import format_value
+from albert.tokenization.comma_rule import CommaRule
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.exact_scores import LARGEST_EXACT_SUM, with_exact_scores
-from albert.tokenization.normalization import has_newer_characters, normalize_text
+from albert.tokenization.normalization import normalize_text
 from albert.tokenization.packing import pack_pair, pack_single, padded
 from albert.tokenization.pieces import (
   CLS_ID,
@@ -46,31 +47,24 @@ __all__ = [
   "UNK_ID",
   "WORD_START",
   "Tokenizer",
-  "ends_in_digit_comma",
   "load_tokenizer",
 ]
 
 TokenizerType = TypeVar("TokenizerType", bound="Tokenizer")
 
 
-def ends_in_digit_comma(piece: str) -> bool:
-  """Returns whether the comma rule applies to a piece: it ends in a digit and a comma."""
-  return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() and not has_newer_characters(piece[-2])
-
-
 class Tokenizer:
   """ALBERT's tokenizer: `normalize_text`, a SentencePiece unigram model, then the comma rule.
 
-  Comma rule: a piece of at least two characters that ends in a digit and "," is encoded again without the comma, which
-  becomes a token of its own. For example, "1999," becomes `▁1999` `,`.
+  The comma rule makes a comma after a digit a token of its own: "1999," becomes `▁1999` `,`.
 
   Text never yields control symbols: "[CLS]" in a text does not become id 2.
 
   A word has the same ids wherever it stands in a text, and the same ids in a TensorFlow graph
-  (`albert/tokenization/graph.py`). Plain SentencePiece does not guarantee this: it adds log probabilities along the
-  text in float32, and in a long text the rounding error decides between segmentations of almost equal score. This class
-  therefore rounds the scores of the model so that sums are exact while they are small (`with_exact_scores`), and
-  encodes a long text in parts. It cuts texts at spaces, which no piece contains.
+  (`albert/tokenization/graph.py`). Plain SentencePiece does not guarantee this. It adds the log probabilities of a
+  text's pieces in float32, and in a long text the rounding error decides between segmentations of almost equal score.
+  This class therefore rounds the scores of the model, so that sums over short texts are exact (`with_exact_scores`),
+  and encodes a long text in parts. The parts are cut at spaces, which no piece contains.
 
   Pickling stores the config only; unpickling opens the model file again.
 
@@ -116,14 +110,11 @@ class Tokenizer:
       self.vocab_size = int(self._processor.get_piece_size())
       self.pieces: list[str] = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
     except (ValueError, IndexError, OverflowError, struct.error) as error:  # damage that SentencePiece accepts
-      raise _no_model(model_file) from error
+      raise _not_a_model_error(model_file) from error
     self._check_special_pieces()
     self.words_are_independent = WORD_START in self.pieces and not any(WORD_START in piece[1:] for piece in self.pieces)
-    # If "," is a piece, no <unk> contains a comma, and the ids alone tell where the comma rule applies.
-    self._has_comma_piece = self._processor.piece_to_id(",") != UNK_ID
-    candidates = [i for i, piece in enumerate(self.pieces) if ends_in_digit_comma(piece) and not self.is_special[i]]
-    self.comma_splits: dict[int, list[int]] = {i: self._split_comma(self.pieces[i]) for i in candidates}
-    self._comma_ids = frozenset(self.comma_splits)
+    self._comma_rule = CommaRule(self._processor, self.pieces, self.is_special)
+    self.comma_splits = self._comma_rule.splits
     scores = [self._processor.get_score(i) for i in range(self.vocab_size)]
     # The score of <unk> is the lowest score minus 10. A part has at most one token for each character and one for the ▁
     # that SentencePiece puts before it, so the sum of its scores is exact.
@@ -237,14 +228,14 @@ class Tokenizer:
     return padded(*pack_pair(first, second, max_length))
 
   def encode_texts_flat(self, texts: Iterable[str], name: str = "texts") -> tuple[np.ndarray, np.ndarray]:
-    """Checks that texts are a list of strings, then does what `encode_batch_flat` does.
+    """Converts texts to ids, like `encode_batch_flat`, after checking that they are a list of strings.
 
     Args:
-      texts: what a user gave.
-      name: its name, for the error.
+      texts: the texts, as the user gave them.
+      name: the name of this argument in errors.
 
     Raises:
-      UserError: it is a single string, or one of the texts is no string.
+      UserError: `texts` is a single string, or one of the texts is no string.
     """
     return self.encode_batch_flat(_checked_texts(texts, name))
 
@@ -263,13 +254,9 @@ class Tokenizer:
         parts += self._split_into_parts(text)
       ends.append(len(parts))
     encoded = self._encode_parts(parts)
-    if len(ends) == len(parts):
+    if len(ends) == len(parts):  # each text is one part
       return encoded
-    starts = [0, *ends]
-    return [
-      encoded[start] if end == start + 1 else list(itertools.chain.from_iterable(encoded[start:end]))
-      for start, end in itertools.pairwise(starts)
-    ]
+    return [list(itertools.chain.from_iterable(encoded[start:end])) for start, end in itertools.pairwise([0, *ends])]
 
   def encode_batch_flat(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     """Converts texts to ids, like `encode_batch`, but returns arrays.
@@ -322,38 +309,14 @@ class Tokenizer:
     """Converts normalized texts, or parts of them, to ids and applies the comma rule."""
     # One thread, because data preparation already runs one process on every core.
     batch: list[list[int]] = self._processor.encode(parts, out_type=int, num_threads=1)
-    if not self._has_comma_piece:
-      surfaces = self._processor.encode(parts, out_type=str, num_threads=1)
-      return [self._split_by_surface(*pair) for pair in zip(batch, surfaces, strict=True)]
-    has_no_comma_split = self._comma_ids.isdisjoint
-    for index, ids in enumerate(batch):
-      if not has_no_comma_split(ids):
-        batch[index] = [new for old in ids for new in self.comma_splits.get(old, (old,))]
-    return batch
-
-  def _split_by_surface(self, ids: list[int], surfaces: list[str]) -> list[int]:
-    """Applies the comma rule if "," is not a piece: then an <unk> may stand for text that ends in digit and comma."""
-    split = (self._split_comma(s) if ends_in_digit_comma(s) else [i] for i, s in zip(ids, surfaces, strict=True))
-    return list(itertools.chain.from_iterable(split))
-
-  def _split_comma(self, piece: str) -> list[int]:
-    """Returns the ids that replace a piece (or the text of an <unk>) to which the comma rule applies."""
-    ids = [int(self._processor.piece_to_id(surface)) for surface in self._comma_surfaces(piece)]
-    return [UNK_ID if self.is_special[i] else i for i in ids]
-
-  def _comma_surfaces(self, piece: str) -> list[str]:
-    """Returns the pieces that replace a piece (or the text of an <unk>) by the comma rule; the last one is ","."""
-    surfaces: list[str] = self._processor.encode(piece[:-1].replace(WORD_START, ""), out_type=str)
-    if not piece.startswith(WORD_START) and surfaces[0].startswith(WORD_START):
-      surfaces[:1] = [surfaces[0][1:]] if len(surfaces[0]) > 1 else []
-    return [*surfaces, ","]
+    return self._comma_rule.apply(batch, parts)
 
 
 def _checked_texts(texts: Iterable[str], name: str) -> list[str]:
   """Returns the texts as a list.
 
   Raises:
-    UserError: it is a single string, or one of the texts is no string.
+    UserError: `texts` is a single string, or one of the texts is no string.
   """
   if isinstance(texts, str | bytes):
     raise UserError(f"{name} is the single text {format_value(texts)}: give a list of texts")
@@ -393,11 +356,11 @@ def _load_processor(model_file: str, model: bytes) -> sentencepiece.SentencePiec
   try:
     loaded = bool(model) and processor.LoadFromSerializedProto(model)
   except (RuntimeError, ValueError) as error:
-    raise _no_model(model_file) from error
+    raise _not_a_model_error(model_file) from error
   if not loaded:
-    raise _no_model(model_file)
+    raise _not_a_model_error(model_file)
   return processor
 
 
-def _no_model(model_file: str) -> UserError:
+def _not_a_model_error(model_file: str) -> UserError:
   return UserError(f"{model_file}: not a SentencePiece model: give the .model file that data_prep/train_vocab.py wrote")

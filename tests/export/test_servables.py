@@ -25,7 +25,7 @@ from tests.convert.files_of_weights import huggingface_tensors, without_pooler, 
 from tests.export.pipelines import FORMS, Run, make_race_examples, make_squad_examples, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.golden.make_tiny_albert import random_weights
-from tests.tokenization.test_tokenizer import random_texts
+from tests.tokenization.reference import random_texts
 
 TOLERANCE = 1e-5
 _served_cache: dict[str, Served] = {}

@@ -19,7 +19,7 @@ from albert.tokenization.graph import GraphTokenizer
 from albert.tokenization.graph_packing import pack_pair, pack_single
 from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 from tests.conftest import SaveModel, english_like_documents
-from tests.tokenization.test_tokenizer import TEXTS, random_texts
+from tests.tokenization.reference import TEXTS, random_texts
 
 # The ops that tensorflow-text 2.12 and TensorFlow Serving have: two ops of SentencePiece, and core ops.
 ALLOWED_OPS = frozenset({

@@ -17,8 +17,8 @@ from albert.errors import UserError
 from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 from albert.tokenization.offsets import OffsetTokenizer
 from tests.conftest import SaveModel, english_like_documents
+from tests.tokenization.reference import TEXTS, random_texts
 from tests.tokenization.test_offsets import PLAIN, UNUSUAL, WORDS
-from tests.tokenization.test_tokenizer import TEXTS, random_texts
 
 HAND_MADE = (
   "The\u00a0 \tcat ", "in 1999, 1999", "a1999,b",

@@ -1,0 +1,350 @@
+"""The JSON files that the code reads: for each a valid content, and a function that reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import struct
+import types
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert import ensemble
+from albert.config.model import load_model_config
+from albert.config.recipes import read_recipe
+from albert.data import feature_cache, shards, tables
+from albert.data.manifest import Manifest
+from albert.errors import UserError
+from albert.experiments import catalog, layers
+from albert.experiments.runner import _ResultRows
+from albert.export import checkpoint
+from albert.io.files import read_json
+from albert.io.records import RecordWriter
+from albert.predict.exported_model import read_description
+from albert.predict.requests import JSON, RequestParser
+from albert.report import records
+from albert.runs import log_lines, output_files, run_directory
+from albert.runs.directory_lock import _parse_owner
+from albert.settings.sources import Settings
+from albert.tasks.glue.labels import parse_labels
+from albert.tasks.race import data as race_data
+from albert.tasks.squad import data as squad_data
+from albert.tasks.squad import predictions as squad_predictions
+from albert.tokenization.vocabulary_files import find_tokenizer_config
+from albert.training import cluster
+from albert.training.prediction_sources import PredictionSources
+from albert.weights.checkpoint_damage import find_damage
+from albert.weights.checkpoints import CheckpointManager
+from albert.weights.files import open_weights
+from data_prep.runners.job import Job
+from data_prep.runners.workspace import Workspace
+from data_prep.settings import PreparationSettings
+from data_prep.sorting.spills import _MAGIC, Spill
+from data_prep.text_checks import check_head
+from tests.integration.json_contents import (
+  CHECKPOINT_FILES,
+  CHOICE,
+  DESCRIPTION,
+  EMPTY_SHA256,
+  EXPERIMENT,
+  FILE_ENTRY,
+  MANIFEST,
+  NBEST,
+  PASSAGE,
+  ROW,
+  RUN,
+  RUNS,
+  SQUAD,
+)
+from tests.synthetic import TINY_MODEL
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonFile:
+  """A file, or another source, from which the code reads JSON.
+
+  Attributes:
+    path: its path in a directory.
+    valid: a valid content.
+    read: the function that reads it; its argument is the directory. For a damaged file it raises a UserError, unless
+      `damage` is given.
+    name_in_error: the text with which an error names the file; "" for its path.
+    damage: for files whose damage is not an error: what `read` returns for a damaged file. If it is a text, `read`
+      returns a text that contains it.
+    other_files: path in the directory -> content, of other files that `read` needs.
+    reads_nan: whether NaN is read as null.
+    wrap: makes the bytes of the file from those of the JSON.
+    valid_faults: the names of those BAD contents that are valid here.
+  """
+
+  path: str
+  valid: Any
+  read: Callable[[Path], Any]
+  name_in_error: str = ""
+  damage: Any = dataclasses.field(default=...)
+  other_files: dict[str, str] = dataclasses.field(default_factory=dict)
+  reads_nan: bool = False
+  wrap: Callable[[bytes], bytes] = bytes
+  valid_faults: tuple[str, ...] = ()
+
+
+def _footer(data: bytes) -> bytes:
+  return data + struct.pack("<QQ", len(data), zlib.crc32(data)) + _MAGIC
+
+
+def _read_cached_features(directory: Path) -> None:
+  footer = (directory / "footer").read_bytes()
+  with RecordWriter(str(directory / "x.tfrecord")) as writer:
+    writer.write(feature_cache._FOOTER + footer)
+  try:
+    feature_cache._read(str(directory / "x.tfrecord"))
+  except UserError as error:
+    if "records are missing" not in str(error):
+      raise
+
+
+def _read_settings(directory: Path) -> None:
+  settings = Settings("race", {"output_dir": str(directory)})
+  settings.run_config()
+  settings.model_config()
+  settings.data_config()
+
+
+def _settings_of_several_runs(directory: Path) -> None:
+  try:
+    Settings("race", {"output_dir": str(directory), "do_eval": True})
+  except UserError as error:
+    if not str(error).endswith("/run-1"):
+      raise
+
+
+def _read_environment(directory: Path) -> None:
+  text = (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(os.environ, "TF_CONFIG", text)
+    cluster.process_addresses()
+
+
+def _read_labels(directory: Path) -> None:
+  parse_labels((directory / "value").read_bytes().decode("utf-8", "surrogateescape"))
+
+
+def _read_request(directory: Path) -> None:
+  fields = [{"name": "text", "meaning": "m", "is_list": False}]
+  RequestParser(fields, JSON, "requests").parse(2, (directory / "value").read_bytes())
+
+
+def _read_safetensors(directory: Path) -> None:
+  try:
+    open_weights(str(directory))
+  except UserError as error:
+    if "which is missing" not in str(error):
+      raise
+
+
+def _workspace(directory: Path) -> Workspace:
+  job = Job(inputs=("a.txt",), output_dir=str(directory), spm_model_file="m", settings=PreparationSettings())
+  workspace = Workspace(job, "ab")
+  workspace.path = str(directory)
+  return workspace
+
+
+def _read_head(directory: Path) -> str:
+  try:
+    check_head(str(directory / "a.txt"), (directory / "a.txt").read_bytes())
+  except UserError as error:
+    return str(error)
+  return str(directory / "a.txt")
+
+
+def _questions(module: types.ModuleType, **options: Any) -> Callable[[Path], Any]:
+  return lambda directory: module.read_questions([str(next(directory.iterdir()))], **options)
+
+
+# Name, for the names of the tests -> the file.
+JSON_FILES = {
+  "recipe": JsonFile(
+    "r.json",
+    {"task": "race", "model": {"hidden_size": 12}, "optimizer": {}, "train": {"seed": 1}, "data": {}},
+    lambda d: read_recipe(str(d / "r.json"), "race"),
+  ),
+  "model config": JsonFile(
+    "c.json", {"hidden_size": 12, "gap_size": 0, "hidden_act": "gelu"}, lambda d: load_model_config(str(d / "c.json"))
+  ),
+  "Hugging Face config": JsonFile(
+    "config.json",
+    {"model_type": "albert", "hidden_act": "gelu_new", "hidden_size": 64, "layer_norm_eps": 1e-12},
+    lambda d: load_model_config(str(d / "config.json")),
+  ),
+  "config of a run, for a command": JsonFile(
+    "config.json",
+    RUN,
+    _read_settings,
+    other_files={"eval_results.json": "{}"},
+  ),
+  "config of a run, for an ensemble": JsonFile("config.json", RUN, lambda d: ensemble._read_config(str(d))),
+  "config of a run, for an export": JsonFile(
+    "run/config.json", RUN, lambda d: checkpoint._run_settings_and_metrics(str(d / "run" / "checkpoints" / "step-1"), 1)
+  ),
+  "config of a run, for its vocabulary": JsonFile(
+    "config.json", RUN, lambda d: find_tokenizer_config(str(d)), other_files={"spiece.model": ""}
+  ),
+  "Hugging Face tokenizer config": JsonFile(
+    "tokenizer_config.json",
+    {"do_lower_case": True, "keep_accents": False},
+    lambda d: find_tokenizer_config(str(d)),
+    other_files={"spiece.model": ""},
+  ),
+  "config of a run, for a report": JsonFile(
+    "config.json", RUN, lambda d: records.read_runs([str(d)], num_examples=1), reads_nan=True
+  ),
+  "environment of a run": JsonFile(
+    "environment.json",
+    {"cpus": 2},
+    lambda d: records.read_runs([str(d)], num_examples=1),
+    other_files={"config.json": "{}"},
+    reads_nan=True,
+  ),
+  "several runs, for a command": JsonFile(
+    "runs.json",
+    RUNS,
+    _settings_of_several_runs,
+  ),
+  "several runs": JsonFile("runs.json", RUNS, lambda d: output_files.read_runs(str(d / "runs.json")), reads_nan=True),
+  "results": JsonFile(
+    "r.json",
+    {"step": 3, "loss": 0.5, "f1": None},
+    lambda d: output_files.read_results(str(d / "r.json")),
+    reads_nan=True,
+  ),
+  "best checkpoint": JsonFile(
+    "best.json",
+    {"step": 3, "metric": "f1", "value": 0.5},
+    lambda d: CheckpointManager(str(d), keep=1, model_config=TINY_MODEL).best(),
+    reads_nan=True,
+  ),
+  "manifest of a checkpoint": JsonFile(
+    "step-1/manifest.json",
+    {"step": 1, "files": dict.fromkeys(CHECKPOINT_FILES, FILE_ENTRY)},
+    lambda d: find_damage(str(d / "step-1")),
+    damage="manifest.json is damaged",
+    other_files={f"step-1/{name}": "12345" for name in CHECKPOINT_FILES},
+  ),
+  "manifest of shards": JsonFile("manifest.json", MANIFEST, lambda d: Manifest.load(str(d))),
+  "index of safetensors": JsonFile(
+    "model.safetensors.index.json", {"weight_map": {"a": "one.safetensors"}}, _read_safetensors
+  ),
+  "sources of predictions": JsonFile(
+    "prediction_sources.json",
+    {"p.tsv": {"checkpoint": "c", "step": 3, "weights_sha256": "ab", "inputs": {"a": "cd"}}},
+    lambda d: PredictionSources(str(d), [str(d / "p.tsv")], {"a": "cd"}).are_complete(),
+    other_files={"p.tsv": ""},
+  ),
+  "training data": JsonFile(
+    "t.json",
+    {"files": [{"name": "a", "sha256": "ab", "num_examples": 3}]},
+    lambda d: run_directory._read_content(str(d / "t.json")),
+    damage=None,
+  ),
+  "metrics": JsonFile(
+    "m.jsonl",
+    {"step": 3, "loss": 0.5},
+    lambda d: log_lines.read(str(d / "m.jsonl")),
+    reads_nan=True,
+    wrap=lambda data: data.replace(b"\n", b" ") + b"\n",
+  ),
+  "results of experiments": JsonFile(
+    "results.jsonl",
+    ROW,
+    lambda d: _ResultRows(types.SimpleNamespace(directory=str(d))),  # type: ignore[arg-type]
+    reads_nan=True,
+    wrap=lambda data: data.replace(b"\n", b" ") + b"\n",
+  ),
+  "distances of layers": JsonFile(
+    "layers.json", {"l2": [1.0], "degrees": [2.0]}, lambda d: read_json(str(d / "layers.json"), layers.Distances)
+  ),
+  "experiment": JsonFile("e.json", EXPERIMENT, lambda d: catalog.load(str(d / "e.json"), reduced=True)),
+  "feature cache": JsonFile(
+    "footer", {"num_examples": 3, "sha256": "ab"}, _read_cached_features, name_in_error="its end"
+  ),
+  "lock": JsonFile(
+    "lock", {"pid": 3, "host": "h", "token": "t"}, lambda d: _parse_owner((d / "lock").read_bytes()), damage=None
+  ),
+  "TF_CONFIG": JsonFile(
+    "value",
+    {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}},
+    _read_environment,
+    name_in_error="TF_CONFIG",
+    wrap=lambda data: data.replace(b"\0", b""),
+    valid_faults=("empty",),
+  ),
+  "labels": JsonFile(
+    "value",
+    "a",
+    _read_labels,
+    name_in_error="--labels",
+    wrap=lambda data: b'["x", ' + data + b"]",
+    valid_faults=("number", "text"),
+  ),
+  "SQuAD": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=True)),
+  "SQuAD without answers": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=False)),
+  "RACE, a passage": JsonFile("7.txt", PASSAGE, _questions(race_data, with_answers=True)),
+  "RACE, all passages": JsonFile("all.txt", PASSAGE, _questions(race_data, with_answers=True)),
+  "RACE, JSON lines": JsonFile(
+    "r.jsonl", CHOICE, _questions(race_data, with_answers=True), wrap=lambda data: data.strip() or b"[]"
+  ),
+  "table": JsonFile(
+    "t.jsonl",
+    {"id": 3, "text": "a"},
+    lambda d: tables.read_table(str(d / "t.jsonl"), ["id", "text"]),
+    wrap=lambda data: data.strip() or b"[]",
+  ),
+  "request": JsonFile(
+    "value",
+    {"text": "a", "n": 3},
+    _read_request,
+    name_in_error="requests, line 2",
+    wrap=lambda data: data.strip() or b"[]",
+  ),
+  "exported model": JsonFile("d.json", DESCRIPTION, lambda d: read_description(str(d / "d.json"))),
+  "n-best answers": JsonFile(
+    "nbest_predictions.json",
+    NBEST,
+    lambda d: squad_predictions.read(str(d), ""),
+    other_files={"null_odds.json": '{"q": 1}'},
+  ),
+  "null odds": JsonFile(
+    "null_odds.json",
+    {"q": 1.5},
+    lambda d: squad_predictions.read(str(d), ""),
+    other_files={"nbest_predictions.json": json.dumps(NBEST)},
+  ),
+  "hashes of shards": JsonFile(
+    "h.json", {"x": [1, 2, 3, 4, "ab", True, "cd"]}, lambda d: shards._read_cache(str(d / "h.json")), damage={}
+  ),
+  "settings of data preparation": JsonFile(
+    "settings.json",
+    {"workspace_version": 2, "input_files": [{"file": "a"}], "ngram": 3},
+    lambda d: _workspace(d)._read_settings(str(d)),
+  ),
+  "record of a shard": JsonFile(
+    "shard-00000.json",
+    {"content": "c", "file": "pretraining-00000-of-00016.tfrecord", "examples": 1, "bytes": 0, "sha256": EMPTY_SHA256},
+    lambda d: _workspace(d).find_finished_shard(0, "c"),
+    damage=None,
+    other_files={"pretraining-00000-of-00016.tfrecord": ""},
+  ),
+  "spill": JsonFile(
+    "x.spill",
+    {"runs": [[1, 0, 9, 1, 1]], "records": [0, 2, 7], "summary": {}},
+    lambda d: Spill.load(str(d / "x.spill")),
+    damage=None,
+    wrap=_footer,
+  ),
+  "text that may be JSON": JsonFile("a.txt", {"text": "a"}, _read_head, damage="a.txt"),
+}

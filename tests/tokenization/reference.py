@@ -1,0 +1,62 @@
+"""Texts to tokenize, and a slow tokenizer to compare with."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+
+import sentencepiece
+
+from albert.tokenization.tokenizer import (
+  UNK_ID,
+)
+
+TEXTS = [
+  "",
+  " \t\n ",
+  "The captain sold the garden in the year 1999, for 2,500 dollars, and then went home.",
+  "  many   spaces\tand\ttabs \n newline\x1c\x85\u2003\u3000end ",
+  "naïve café résumé Ångström ﬁne ﬀ ½ ² Ⅷ ﷺ",
+  "[CLS] literal [SEP] markers [MASK] <pad> <unk> <s>",
+  "``Hello,'' she said -- ''goodbye''",
+  "9, 19, 99, 1999, 9,9,9,9, x9, ,9 ,, 9,, 7,",
+  "９９， ٣, ٣٤, ²,",
+  "ΣΊΣΥΦΟΣ ΑΣ. ΑΣ͏Β Σ",
+  "İstanbul Straße ǅ ﬃ",
+  "한국어 日本語が 中文，标点。 ภาษาไทย हिन्दी עִבְרִית العَرَبِيَّة",
+  "👩‍👩‍👧 🇫🇷 zero\u200bwidth\u200djoin\ufeff soft\xadhyphen",
+  "a literal \u2581 and \ufffd and \x00 and \x7f",
+]
+
+
+def reference_normalize(text: str, do_lower_case: bool) -> str:
+  """Normalizes in four plain steps: joins words, decomposes (NFKD), drops combining characters, lower-cases."""
+  text = unicodedata.normalize("NFKD", " ".join(text.strip().split()))
+  text = "".join(character for character in text if unicodedata.combining(character) == 0)
+  return text.lower() if do_lower_case else text
+
+
+def reference_encode(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
+  """Applies the comma rule to pieces as strings, like the original ALBERT. Text never yields control symbols."""
+  pieces: list[str] = []
+  for piece in processor.encode(text, out_type=str):
+    if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+      again = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
+      if piece[0] != "▁" and again[0][0] == "▁":
+        again = again[1:] if again[0] == "▁" else [again[0][1:], *again[1:]]
+      pieces += [*again, ","]
+    else:
+      pieces.append(piece)
+  ids = [processor.piece_to_id(piece) for piece in pieces]
+  return [UNK_ID if processor.is_control(i) else i for i in ids]
+
+
+def random_texts(count: int, seed: int) -> list[str]:
+  """Returns strings of letters, digits, commas, spaces and any code points of Unicode's first three planes."""
+  rng = random.Random(seed)
+  common = "abcdefghijklmnopqrstuvwxyz ABC 0123456789,,,,.'-  \u0301\u0327\u2019Σσéß"
+  texts = []
+  for _ in range(count):
+    rare = (rng.choice([rng.randrange(0x20, 0x800), rng.randrange(0xE000, 0x30000)]) for _ in range(3))
+    texts.append("".join(rng.choices([*common, *map(chr, rare)], k=rng.randrange(1, 60))))
+  return texts

@@ -1,0 +1,53 @@
+"""Variables get the tensors of a checkpoint; tensors that do not fit are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert.errors import UserError
+from albert.weights.checkpoint_files import restore
+from tests.weights.small_checkpoints import tensors
+
+
+def test_saved_tensors_are_restored(manager):
+  manager.save(4, tensors(4))
+  newest, skipped = manager.latest()
+  assert newest is not None
+  assert (newest.step, skipped) == (4, [])
+  variables = {"a/kernel": tf.Variable(tf.zeros([3, 5])), "b": tf.Variable(tf.zeros([7]))}
+  restore(newest, variables)
+  np.testing.assert_array_equal(variables["a/kernel"], np.full([3, 5], 4.0))
+  np.testing.assert_array_equal(variables["b"], np.arange(7) + 4.0)
+
+
+@pytest.mark.parametrize(
+  ("variables", "message"),
+  [
+    ({"c": tf.zeros([2])}, "has no c"),
+    ({"b": tf.zeros([8])}, r"b has shape \[7\], the model needs \[8\]"),
+  ],
+)
+def test_other_weights_are_refused(manager, variables, message):
+  manager.save(1, tensors(1))
+  newest, _ = manager.latest()
+  with pytest.raises(UserError, match=message):
+    restore(newest, {name: tf.Variable(value) for name, value in variables.items()})
+
+
+@pytest.mark.parametrize(
+  ("saved", "message"),
+  [
+    (np.ones([2], np.int32), "b holds int32 values, the model needs float32"),
+    (np.ones([2], np.complex64), "b holds complex64 values"),
+    (np.array(["1", "2"]), "b holds string values"),
+    (np.array([1, np.nan], np.float32), "b holds values that are not finite"),
+    (np.array([np.inf, 1], np.float32), "b holds values that are not finite"),
+  ],
+)
+def test_values_that_no_run_saves_are_refused(manager, saved, message):
+  manager.save(1, {"b": saved})
+  newest, _ = manager.latest()
+  with pytest.raises(UserError, match=message):
+    restore(newest, {"b": tf.Variable(tf.zeros([2]))})
