@@ -85,8 +85,8 @@ setup(
       "tensorflow-text==2.15.0",
       "tf-keras==2.15.1",
     ],
-    # tensorflow-tpu takes tensorflow's place; constraints/tpu.txt says how to install the two apart.
-    # jax has the compile-only client of benchmarks/tpu_aot.py, and wants Python 3.11.
+    # tensorflow-tpu replaces tensorflow; constraints/tpu.txt says how to install it. benchmarks/tpu_aot.py compiles
+    # with jax, which needs Python 3.11.
     "tpu": [
       "jax>=0.7,<0.8; python_version >= '3.11'",
       "jaxlib>=0.7,<0.8; python_version >= '3.11'",
@@ -102,9 +102,9 @@ setup(
     "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
-    # What is compared with, in results and in speed.
+    # The libraries that results and speed are compared with.
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
-    # The documentation site, beside what the definitions of the flags import.
+    # The tools that build the documentation site.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
     "dev": [
       "hypothesis",

@@ -76,7 +76,7 @@ def _compute_losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np
 
 
 def _measure_task(name: str) -> None:
-  """Measures a task and prints its row of the table. The keys of the dicts are whether batches have the full length."""
+  """Measures a task and prints its row of the table. Keys of dicts: whether batches are padded to the full length."""
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   tasks = {is_full: _make_task(name, pad_to_max_length=is_full) for is_full in (False, True)}
   config = TrainConfig(train_batch_size=FLAGS.batch_size, gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)

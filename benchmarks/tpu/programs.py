@@ -104,7 +104,7 @@ def _finetuning(
 
 
 def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
-  """The shapes of batches follow from the settings, so no shards are needed."""
+  """Makes the task and the data of pretraining. The shapes of batches follow from the settings, without shards."""
   del directory
   predictions = PreparationSettings(max_seq_length=length).max_predictions_per_seq
   task = PretrainingTask(model, PretrainingConfig(max_seq_length=length, max_predictions_per_seq=predictions))

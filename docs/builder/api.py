@@ -1,4 +1,4 @@
-"""The page of the Python API: an entry for each public name of `albert`, filled by mkdocstrings with its docstring."""
+"""The page of the Python API: an entry for each public name of `albert`. mkdocstrings adds the docstring."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def public_names(package: str = "albert") -> Iterator[str]:
-  """The names that a package offers: those that its __init__.py imports for type checkers.
+  """Yields the public names of a package: those that its __init__.py imports for type checkers.
 
   Args:
-    package: the package. Names of a package that it offers are listed as `package.other.name`.
+    package: the package. If one of its public names is a package itself, the names in that package are listed instead,
+      such as albert.optimizers.LAMB.
   """
   path = ROOT.joinpath(*package.split("."), "__init__.py")
   for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

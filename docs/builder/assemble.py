@@ -2,7 +2,7 @@
 
 The documents of docs/ are copied. Documents elsewhere in the repository (the changelog, measurements), and files that a
 document links to, become pages, so that every link of a document works in the site too. A line
-`<!-- generated: NAME -->` of a document is replaced by what GENERATED makes.
+`<!-- generated: NAME -->` of a document is replaced by the Markdown that GENERATED makes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from docs.builder import api, commands, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Documents outside docs/ that have a place in the navigation.
+# Documents outside docs/ that are in the navigation.
 _DOCUMENTS = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 # Folders outside docs/ whose documents are pages -> their folder in the site.
 _FOLDERS = {"benchmarks/results": "measurements"}
@@ -39,43 +39,49 @@ _CODE_OR_LINK = re.compile(
 
 @dataclasses.dataclass
 class Site:
-  """The pages that have been written, and those that are still to be.
+  """Writes the pages of the site.
 
   Attributes:
     output: the folder of the sources.
-    places: path in the repository -> path in the site, of every file that the site has.
+    site_paths: path in the repository -> path in the site, of every file that the site has.
     problems: a line for each link that leads nowhere, and for each document that the navigation lacks.
   """
 
   output: Path
-  places: dict[str, str] = dataclasses.field(default_factory=dict)
+  site_paths: dict[str, str] = dataclasses.field(default_factory=dict)
   problems: list[str] = dataclasses.field(default_factory=list)
 
   def add_documents(self) -> None:
-    """Copies docs/ and the documents that have a place in the navigation."""
+    """Copies docs/ and the documents that are in the navigation."""
     for path in _tracked("docs", *_DOCUMENTS, *_FOLDERS):
-      place = _place(path)
-      if place and PurePosixPath(path).suffix in {".md", *_COPIED}:
-        self.places[path] = place
-    for path, place in list(self.places.items()):
+      site_path = _site_path(path)
+      if site_path and PurePosixPath(path).suffix in {".md", *_COPIED}:
+        self.site_paths[path] = site_path
+    for path, site_path in list(self.site_paths.items()):
       if path.endswith(".md"):
-        self.write(place, fill(self.with_site_links(path, _read(path))))
+        self.write(site_path, fill_generated(self.with_site_links(path, _read(path))))
       else:
-        target = self.output / place
+        target = self.output / site_path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, target)
 
   def check_navigation(self) -> None:
     """Compares the documents with the navigation of mkdocs.yml."""
     listed = set(re.findall(r"^ +- .*?([\w./-]+\.md)$", _read("mkdocs.yml"), re.MULTILINE))
-    documents = {place for path, place in self.places.items() if path.endswith(".md") and not _is_only_linked(place)}
-    self.problems += [f"mkdocs.yml: the navigation lacks {place}" for place in sorted(documents - listed)]
-    missing = listed - {*self.places.values()}
-    self.problems += [f"mkdocs.yml: the navigation has {place}, which does not exist" for place in sorted(missing)]
+    documents = {
+      site_path
+      for path, site_path in self.site_paths.items()
+      if path.endswith(".md") and not _is_only_linked(site_path)
+    }
+    self.problems += [f"mkdocs.yml: the navigation lacks {site_path}" for site_path in sorted(documents - listed)]
+    missing = listed - set(self.site_paths.values())
+    self.problems += [
+      f"mkdocs.yml: the navigation has {site_path}, which does not exist" for site_path in sorted(missing)
+    ]
 
-  def write(self, place: str, text: str) -> None:
+  def write(self, site_path: str, text: str) -> None:
     """Writes a page."""
-    target = self.output / place
+    target = self.output / site_path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
 
@@ -86,9 +92,9 @@ class Site:
       path: the document, relative to the root of the repository.
       text: its Markdown.
     """
-    page = self.places[path]
+    page = self.site_paths[path]
 
-    def replaced(match: re.Match[str]) -> str:
+    def with_site_link(match: re.Match[str]) -> str:
       link = match["link"]
       if not link or re.match(r"[a-z]+:|#", link):
         return match[0]
@@ -97,48 +103,48 @@ class Site:
       if not (ROOT / in_repository).exists():
         self.problems.append(f"{path}: a link leads to {link}, which does not exist")
         return match[0]
-      relative = posixpath.relpath(self.place_of(in_repository), posixpath.dirname(page) or ".")
+      relative = posixpath.relpath(self.site_path_of(in_repository), posixpath.dirname(page) or ".")
       return f"]({relative}{hash_mark}{anchor})"
 
-    return _CODE_OR_LINK.sub(replaced, text)
+    return _CODE_OR_LINK.sub(with_site_link, text)
 
-  def place_of(self, path: str) -> str:
-    """The page of a file or folder of the repository; makes one for a file that has none."""
-    if path not in self.places:
+  def site_path_of(self, path: str) -> str:
+    """Returns the page of a file or folder of the repository, and makes the page if there is none."""
+    if path not in self.site_paths:
       is_folder = (ROOT / path).is_dir()
       folder = _FOLDERS.get(path, f"source/{path}")
-      self.places[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
+      self.site_paths[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
       text = self._folder_page(path) if is_folder else _source_page(path)
-      self.write(self.places[path], text)
-    return self.places[path]
+      self.write(self.site_paths[path], text)
+    return self.site_paths[path]
 
   def _folder_page(self, path: str) -> str:
-    page = self.places[path]
+    page = self.site_paths[path]
     lines = [f"# {path}", ""]
     for file in _tracked(path):
-      if file in self.places or PurePosixPath(file).suffix in {".txt", ".json", ".jsonl", ".py"}:
-        link = posixpath.relpath(self.place_of(file), posixpath.dirname(page))
+      if file in self.site_paths or PurePosixPath(file).suffix in {".txt", ".json", ".jsonl", ".py"}:
+        link = posixpath.relpath(self.site_path_of(file), posixpath.dirname(page))
         lines.append(f"- [{PurePosixPath(file).relative_to(path)}]({link})")
     return "\n".join(lines) + "\n"
 
 
-def _is_only_linked(place: str) -> bool:
-  """Whether a page is reached by links of other pages and is not in the navigation."""
-  is_measurement = place.startswith("measurements/") and place != "measurements/index.md"
-  return is_measurement or (place.startswith("results/") and place != "results/index.md")
+def _is_only_linked(site_path: str) -> bool:
+  """Whether a page is reached only by links of other pages, and need not be in the navigation."""
+  is_measurement = site_path.startswith("measurements/") and site_path != "measurements/index.md"
+  return is_measurement or (site_path.startswith("results/") and site_path != "results/index.md")
 
 
-def _place(path: str) -> str:
+def _site_path(path: str) -> str:
   """Returns the path of a document's page in the site; "" for a file that has no page."""
-  for folder, place in _FOLDERS.items():
+  for folder, site_folder in _FOLDERS.items():
     if path.startswith(f"{folder}/"):
-      return f"{place}/{path.removeprefix(f'{folder}/')}"
+      return f"{site_folder}/{path.removeprefix(f'{folder}/')}"
   if path in _DOCUMENTS:
     return _DOCUMENTS[path]
-  inside = path.removeprefix("docs/")
-  if inside == path or (inside.startswith("builder/") and not inside.endswith(".css")):
+  path_in_docs = path.removeprefix("docs/")
+  if path_in_docs == path or (path_in_docs.startswith("builder/") and not path_in_docs.endswith(".css")):
     return ""
-  folder, name = posixpath.split(inside)
+  folder, name = posixpath.split(path_in_docs)
   return posixpath.join(folder, "index.md" if name == "README.md" else name)
 
 
@@ -157,14 +163,14 @@ def _read(path: str) -> str:
 
 
 def _tracked(*paths: str) -> list[str]:
-  """The files below these paths that git does not ignore, or without git all of them, relative to the root."""
+  """Lists the files below paths that git does not ignore (without git: all files), relative to the root."""
   listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
   try:
     output = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    found = [path for path in output.split("\0") if path]
+    listed = [path for path in output.split("\0") if path]
   except (OSError, subprocess.CalledProcessError):
-    found = [file.relative_to(ROOT).as_posix() for path in paths for file in _files(ROOT / path)]
-  return sorted(path for path in set(found) if (ROOT / path).is_file())
+    listed = [file.relative_to(ROOT).as_posix() for path in paths for file in _files(ROOT / path)]
+  return sorted(path for path in set(listed) if (ROOT / path).is_file())
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -174,7 +180,7 @@ def _files(path: Path) -> Iterator[Path]:
     yield from (file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
 
 
-def fill(text: str) -> str:
+def fill_generated(text: str) -> str:
   """Replaces the lines `<!-- generated: NAME -->` of a document.
 
   Raises:
@@ -196,7 +202,7 @@ def _all_commands() -> list[commands.Command]:
   return commands.read_commands(commands.targets())
 
 
-# What a document may ask for -> the function that makes its Markdown.
+# Name in `<!-- generated: NAME -->` -> the function that makes the Markdown.
 GENERATED: dict[str, Callable[[], str]] = {
   "api": api.reference,
   "commands": _list_of_commands,

@@ -112,8 +112,9 @@ def _flag_lines(flag: dict[str, str]) -> list[str]:
   if choices:
     details.append(f"Values: {', '.join(f'`{choice}`' for choice in choices)}.")
   if flag["default"]:
-    in_words = re.match(r"(the|that|from|one per) ", flag["default"])
-    details.append(f"Default: {flag['default'] if in_words else '`' + flag['default'] + '`'}.")
+    is_in_words = re.match(r"(the|that|from|one per) ", flag["default"])
+    default = flag["default"] if is_in_words else f"`{flag['default']}`"
+    details.append(f"Default: {default}.")
   text = markdown_text(text[:1].upper() + text[1:])
   text += "" if text.endswith((".", "?")) else "."
   return [f"`{shown}`{{ #{name} }}", f":   {' '.join([text, *details])}", ""]
@@ -129,4 +130,4 @@ def _escaped(text: str) -> str:
   text = re.sub(r"([\\*_\[\]{}$^~])", r"\\\1", html.escape(text, quote=False)).replace("`", "\\`")
   # "--name=value" and "dir/file.json" are code; within code nothing is escaped.
   code = r"--[a-z](?:[\w=.:/|-]|\\_)*\w"
-  return re.sub(code, lambda match: f"`{match[0].replace(chr(92), '')}`", text)
+  return re.sub(code, lambda match: "`" + match[0].replace("\\", "") + "`", text)

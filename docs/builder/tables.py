@@ -37,10 +37,12 @@ def models_table() -> str:
 
 
 def _pretraining_heads(config: ModelConfig) -> int:
-  shapes = [heads(config)[name].shapes for name in ("masked_lm", "sentence")]
-  return sum(
-    num_parameters({name: tuple(map(int, filter(None, shape))) for name, shape in all_.items()}) for all_ in shapes
-  )
+  """The number of parameters of both heads. The shapes of these heads have no open lengths (None)."""
+  total = 0
+  for head in ("masked_lm", "sentence"):
+    shapes = heads(config)[head].shapes
+    total += num_parameters({name: tuple(size for size in shape if size) for name, shape in shapes.items()})
+  return total
 
 
 def recipes() -> str:
@@ -52,7 +54,7 @@ def recipes() -> str:
     rows = []
     for section, values in sections.items():
       if isinstance(values, dict):
-        rows += [(f"`{key}`", f"`{_shown(value)}`") for key, value in values.items()]
+        rows += [(f"`{key}`", f"`{_format_value(value)}`") for key, value in values.items()]
       elif section == "model":
         rows.append(("`model`", f"`{values}`"))
     script = f"run_{sections['task']}.py"
@@ -60,7 +62,7 @@ def recipes() -> str:
   return "\n".join(parts)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
   return json.dumps(value) if isinstance(value, bool) else str(value)
 
 

@@ -50,7 +50,7 @@ def test_link_that_leads_nowhere_is_a_problem(site: Site, text: str) -> None:
 
 
 def test_document_outside_the_navigation_is_a_problem(site: Site) -> None:
-  site.places["docs/new.md"] = "new.md"
+  site.site_paths["docs/new.md"] = "new.md"
   site.check_navigation()
   assert "mkdocs.yml: the navigation lacks new.md" in site.problems
   assert "mkdocs.yml: the navigation has index.md, which does not exist" in site.problems
