@@ -32,12 +32,12 @@ _CHUNK_SIZE = 1024
 # Worker processes are started only if a single one would need longer: starting them takes a second or two.
 _MAX_SECONDS_OF_ONE_PROCESS = 3.0
 
-Raw = TypeVar("Raw")
+_RawT = TypeVar("_RawT")
 
 
 def make_examples(
-  raw: Sequence[Raw],
-  featurize: Callable[[Sequence[Raw]], TokenizedExamples],
+  raw: Sequence[_RawT],
+  featurize: Callable[[Sequence[_RawT]], TokenizedExamples],
   *,
   name: str,
   key: Mapping[str, Any],
@@ -47,7 +47,7 @@ def make_examples(
   """Makes tokenized examples, or reads them from the cache.
 
   Args:
-    raw: the raw examples.
+    raw: the raw examples: what a task reads from its files, such as questions.
     featurize: makes the TokenizedExamples of a chunk of `raw`. It must be picklable, and importing its module must not
       import TensorFlow.
     name: prefix of the name of the cache file, and name of the data in the progress line.
@@ -129,18 +129,20 @@ def _warn(line: str) -> None:
 
 
 def _make_in_chunks(
-  raw: Sequence[Raw], featurize: Callable[[Sequence[Raw]], TokenizedExamples], num_processes: int, name: str
+  raw: Sequence[_RawT], featurize: Callable[[Sequence[_RawT]], TokenizedExamples], num_processes: int, name: str
 ) -> TokenizedExamples:
   """Tokenizes all raw examples, in worker processes if one process would need too long."""
+  # Each chunk is a pair: the index of its first raw example, and its raw examples.
   chunks = [(start, raw[start : start + _CHUNK_SIZE]) for start in range(0, len(raw), _CHUNK_SIZE)]
   examples_by_start: dict[int, TokenizedExamples] = {}
   with Progress(len(raw), " examples", f"features of {name}") as progress:
     # The first chunk is timed: a question about an article takes a hundred times longer than a sentence of CoLA.
     start_time = time.monotonic()
     examples_by_start[0] = featurize(chunks[0][1])
-    remaining_seconds = (time.monotonic() - start_time) * (len(chunks) - 1)
+    remaining_chunks = len(chunks) - 1
+    remaining_seconds = (time.monotonic() - start_time) * remaining_chunks
     progress.update(len(chunks[0][1]))
-    num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, len(chunks) - 1)
+    num_processes = 1 if remaining_seconds < _MAX_SECONDS_OF_ONE_PROCESS else min(num_processes, remaining_chunks)
     with Workers(num_processes, _set_featurize, (featurize,)) as workers:
       for (start, chunk), examples in workers.map(_featurize_chunk, chunks[1:]):
         examples_by_start[start] = examples
@@ -148,7 +150,7 @@ def _make_in_chunks(
   return concatenate([examples_by_start[start] for start, _ in chunks])
 
 
-# The state of a worker process: the function that makes examples, which is sent to it once.
+# The state of a worker process: the function that makes examples. It is sent to the process only once.
 _state: dict[str, Callable[[Any], TokenizedExamples]] = {}
 
 

@@ -38,8 +38,9 @@ _TaskT = TypeVar("_TaskT", bound="FinetuningTask")
 class FinetuningTask(Task):
   """A task whose tokenized examples are held in memory.
 
-  A subclass defines the files of each split, how they are read and tokenized, the model, the losses and metrics, and
-  the files of predictions. docs/add_a_task.md lists its methods.
+  The files of a split (the training, development or test set) are read to raw examples, such as questions. These are
+  tokenized to TokenizedExamples, from which batches are made. A subclass defines the files, how they are read and
+  tokenized, the model, the losses and metrics, and the files of predictions. docs/add_a_task.md lists its methods.
 
   Args:
     model_config: the model.
@@ -88,6 +89,7 @@ class FinetuningTask(Task):
       )
     self.new_weights = self.head_weights
     self.reinitialized_weights = self.head_weights if config.fresh_head else ()
+    # For each split: its rows if they are in memory, and what was read and made so far.
     self._rows: dict[str, Rows] = {}
     self._raw: dict[str, Sequence[Any]] = {}
     self._examples: dict[str, TokenizedExamples] = {}
@@ -102,7 +104,7 @@ class FinetuningTask(Task):
 
   @abc.abstractmethod
   def raw_examples(self, split: str) -> Sequence[Any]:
-    """Reads the sources of a split. `cached_raw_examples` calls this once and keeps the result."""
+    """Reads the raw examples of a split. `cached_raw_examples` calls this once and keeps the result."""
 
   @abc.abstractmethod
   def featurizer(self, split: str) -> Callable[[Sequence[Any]], TokenizedExamples]:
@@ -152,6 +154,7 @@ class FinetuningTask(Task):
   def with_data(self: _TaskT, split: str, source: DataSource, *, cache: bool = True) -> _TaskT:
     """Returns a copy of the task that has other data for a split."""
     task = copy.copy(self)
+    # The copy has what was read and made for the other splits.
     for name in ("_rows", "_raw", "_examples", "_datasets", "_content"):
       setattr(task, name, {key: value for key, value in getattr(self, name).items() if key != split})
     if isinstance(source, Rows):
