@@ -1,8 +1,8 @@
 """Masked-LM targets: selects n-grams of whole words and replaces their tokens (ALBERT, section 4.1).
 
-All functions are pure: they take and return arrays, and random numbers come from keys that are arguments. A batch is B
-rows (sequences) of different lengths. Their tokens are concatenated to T tokens; row b consists of the tokens from
-row_splits[b] to row_splits[b + 1] - 1. The result of a row depends only on that row and its key.
+All functions are pure: they take and return arrays, and random numbers are computed from keys that are arguments. A
+batch is B rows (sequences) of different lengths. Their tokens are concatenated to T tokens. Row b consists of the
+tokens row_splits[b] to row_splits[b + 1] - 1. The result for a row depends only on that row and its key.
 
 Legend: T tokens, B rows, R some of the rows, W words, C candidate starts of a span, N spans, M masked tokens.
 """
@@ -18,8 +18,8 @@ from albert.data import random_streams
 # A masked token becomes [MASK] with probability 0.8, a random token with 0.1, and stays with 0.1 (BERT, section 3.1).
 _P_MASK = 0.8
 _P_MASK_OR_RANDOM = 0.9
-# To place a span, _CANDIDATES_PER_ROUND random starts are tried in each of _MAX_TRIES rounds. If no tried start fits,
-# one of all fitting starts is chosen. Changing these numbers changes the spans drawn, not their distribution.
+# To place a span, _CANDIDATES_PER_ROUND random starts are tried in each of _MAX_TRIES rounds. If none of them fits, one
+# of all fitting starts is chosen. With other numbers, other spans are drawn, but with the same distribution.
 _CANDIDATES_PER_ROUND = 2
 _MAX_TRIES = 4
 # Number of random numbers that are drawn for a row in each round, whether they are used or not: one to draw n, one for
@@ -37,7 +37,7 @@ class MaskedSpans:
     rows: the row of each span.
     starts, ends: the span consists of the tokens starts to ends - 1 (indices into T).
     num_words: number of words in the span.
-    drawn_words: the n that was drawn. num_words is smaller if n words had more tokens than the budget had left, or if
+    drawn_words: the n that was drawn. num_words is smaller if the budget had not enough tokens left for n words, or if
       no span of n words was possible in the row.
   """
 
@@ -136,8 +136,9 @@ class _Words:
       max_tokens: largest number of tokens in the span. A span with more tokens is shortened by whole words.
 
     Returns:
-      int64 of the broadcast shape: the number of words; 0 if no span can start at the word, because it would leave its
-      run or contain a covered word, or because even its first word has more than max_tokens tokens.
+      int64 of the broadcast shape: the number of words. It is 0 if no span can start at the word: because the span
+      would leave its run, because it would contain a covered word, or because its first word has more than max_tokens
+      tokens.
     """
     start, run = self.start[first_words], self.run[first_words]
     num_words = np.zeros(first_words.shape, np.int64)
@@ -332,8 +333,8 @@ def replace_tokens(
   Args:
     ids: int [T].
     positions: int [M], indices into T of the masked tokens.
-    columns: int [M], index of each masked token within its row. The token in column c uses the numbers 2c and 2c + 1 of
-      its row's random stream.
+    columns: int [M], index of each masked token within its row. For the token in column c, the random numbers 2c and
+      2c + 1 of its row's stream are used.
     keys: uint64 [M], key of the random stream of each masked token's row.
     mask_id: id of [MASK].
     random_ids: the ids that random tokens are drawn from, uniformly.

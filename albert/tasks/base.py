@@ -84,7 +84,7 @@ class Task(abc.ABC):
       zero.
     predicts_in_batches: whether predict runs the model on batches of --eval_batch_size.
     predictions_extension: the extension of a predictions file.
-    needs_initial_weights: whether training without --init_checkpoint is refused unless --from_scratch is given.
+    needs_initial_weights: whether training needs --init_checkpoint, or --from_scratch for random weights.
   """
 
   name: str

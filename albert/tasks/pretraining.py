@@ -79,7 +79,7 @@ class PretrainingTask(Task):
     self.sentence_prediction = config.sentence_prediction
     manifest = None
     if config.input_file or config.eval_input_file:
-      manifest = self._read_lengths(list(self._files("input_file" if config.input_file else "eval_input_file")))
+      manifest = self._read_shard_settings(list(self._files("input_file" if config.input_file else "eval_input_file")))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.masking = self._make_masking(manifest if config.input_file else None)
@@ -93,7 +93,7 @@ class PretrainingTask(Task):
       self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
     return self._file_stats[flag]
 
-  def _read_lengths(self, paths: Sequence[str]) -> Manifest | None:
+  def _read_shard_settings(self, paths: Sequence[str]) -> Manifest | None:
     """Sets max_seq_length and max_predictions to those of the first shard. Checks that flags and model fit all shards.
 
     Returns: the manifest beside the first shard, if there is one.

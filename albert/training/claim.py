@@ -43,8 +43,8 @@ def claim_output_dir(
   )
   run_directory.claim_directory(
     directory,
-    _settings_that_affect_training(task, plan.config, train, plan.precision),
-    {
+    training_settings=_settings_that_affect_training(task, plan.config, train, plan.precision),
+    recorded_sections={
       **weights_settings,
       "train": train.to_dict() | {"precision": plan.precision},
       "data": task.all_settings(),
