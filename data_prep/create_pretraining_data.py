@@ -114,7 +114,7 @@ def _convert(
   if not converted.paths:
     raise UnusableTextError("--input_file: the input holds no text: look at the table above, and check --text_format")
   new_paths = [path for path in converted.paths if path not in job.inputs]
-  _print_warnings(text_checks.check_inputs(new_paths, tokenizer))
+  _print_warnings(text_checks.check_inputs(new_paths, tokenizer, warns_of_documents=False))
   return dataclasses.replace(job, inputs=tuple(converted.paths), reading=ReadingSettings()), converted.report.to_dict()
 
 

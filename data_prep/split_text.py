@@ -27,7 +27,7 @@ from albert.io import files
 from albert.io.workers import Workers
 from albert.runs.directory_lock import DirectoryLock
 from data_prep.conversion import report
-from data_prep.conversion.convert import ConvertedText, convert_inputs, remedies
+from data_prep.conversion.convert import ConvertedText, convert_inputs, remedies, remove_working_files
 from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import SPLIT, ReadingSettings
@@ -62,6 +62,7 @@ def split_files(
     files.errors_naming(output_dir, "use"),
     Workers(num_processes, _start_worker) as workers,
   ):
+    files.remove_leftovers(output_dir)
 
     def run_tasks(
       function: Callable[[Any], Any], arguments: Sequence[Any], schema: type[Any]
@@ -69,7 +70,9 @@ def split_files(
       del schema
       return workers.map(function, arguments)
 
-    return convert_inputs(inputs, settings, output_dir, run_tasks, convert_all=True)
+    converted = convert_inputs(inputs, settings, output_dir, run_tasks, convert_all=True)
+    remove_working_files(output_dir)
+    return converted
 
 
 def _start_worker() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tokenization.tokenizer import UNK_ID, Tokenizer
+from data_prep.document_checks import direct_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
@@ -38,15 +39,19 @@ _KNOWN_FORMATS = tuple(
   (re.compile(pattern, re.DOTALL), name, remedy)
   for pattern, name, remedy in (
     (rb"\x1f\x8b\x08", "GZIP data", "give it a name that ends in .gz"),
-    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "unpack it with bunzip2"),
+    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bzip2 data", "give it a name that ends in .bz2, or unpack it with bunzip2"),
     (rb"\xfd7zXZ\x00", "xz data", "unpack it with unxz"),
-    (rb"\x28\xb5\x2f\xfd", "Zstandard data", "unpack it with unzstd"),
+    (rb"\x28\xb5\x2f\xfd", "Zstandard data", "give it a name that ends in .zst, or unpack it with unzstd"),
     (rb"\x04\x22\x4d\x18", "LZ4 data", "unpack it with unlz4"),
     (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", "unpack it with unzip (save a document or an e-book as plain text)"),
     (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with 7z x"),
     (rb".{257}ustar[\x00 ]", "a tar archive", "unpack it with tar -xf"),
-    (rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]", "a Parquet file", "write its column of text to a .txt file"),
-    (rb"ARROW1\x00\x00", "an Arrow file", "write its column of text to a .txt file"),
+    (
+      rb"PAR1[\x00-\x08\x0e-\x1f\x7f-\xff]",
+      "a Parquet file",
+      "give --text_format=parquet, or write its column of text to a .txt file",
+    ),
+    (rb"ARROW1\x00\x00", "an Arrow file", "give --text_format=datasets, or write its column of text to a .txt file"),
     (rb"%PDF-\d\.\d", "a PDF file", "extract the text with pdftotext"),
     (rb"\{\\rtf\d", "an RTF file", "save it as plain text"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"),
@@ -63,15 +68,19 @@ _LONE_CR = re.compile(rb"\r(?![\r\n]|\Z)")
 _EXPECTED_FORMAT = "a sentence on each line and a blank line after each document"
 
 
-def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> str | None:
+def check_inputs(
+  paths: Sequence[str], tokenizer: Tokenizer | None = None, *, warns_of_documents: bool = True
+) -> str | None:
   """Checks the beginning of every local file, and of some remote files.
 
   Args:
     paths: text files, .txt or .txt.gz.
     tokenizer: if given, <unk> is counted in a sample of the text.
+    warns_of_documents: whether documents and lines that are probably not documents and sentences give a warning, too.
 
   Returns:
-    A warning if more than 1% of the sample's tokens are <unk>, else None.
+    Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
+    parts of sentences. None if there are none, or without a tokenizer.
 
   Raises:
     UserError: a file is not plain text, see `check_head`.
@@ -79,13 +88,17 @@ def check_inputs(paths: Sequence[str], tokenizer: Tokenizer | None = None) -> st
   remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
   checked_paths = [path for path in paths if path in remote_paths or not files.is_remote(path)]
   sampled_paths = set(_select_evenly(checked_paths, _SAMPLE_FILES))
-  sample_lines: list[str] = []
+  samples: list[list[str]] = []
   for path in checked_paths:
     head = _read_head(path)
     check_head(path, head)
     if tokenizer is not None and path in sampled_paths:
-      sample_lines += head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines()
-  return None if tokenizer is None else _sample_warning(sample_lines, tokenizer)
+      samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines())
+  if tokenizer is None:
+    return None
+  unknown = _sample_warning([line for lines in samples for line in lines], tokenizer)
+  found = [*([unknown] if unknown else []), *(direct_warnings(samples) if warns_of_documents else [])]
+  return "\n".join(found) or None
 
 
 def check_head(path: str, head: bytes) -> None:
@@ -113,17 +126,19 @@ def check_head(path: str, head: bytes) -> None:
   line = f"line {line_number}, begins with {body.split(chr(10), 1)[0][:_MAX_SHOWN_LINE_LENGTH]!r}"
   if _WIKIEXTRACTOR.match(body):
     raise UserError(
-      f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: make such lines blank, "
-      "for example with " + _shell_command(path, "sed -E 's|^</?doc.*||'")
+      f"{path}, {line}: a line that wikiextractor writes around a document, not a sentence: give "
+      "--text_format=wikiextractor, or make such lines blank, for example with "
+      + _shell_command(path, "sed -E 's|^</?doc.*||'")
     )
   if _MARKUP.match(body):
     raise UserError(
-      f"{path}, {line}: XML or HTML, not plain text: extract the text, {_EXPECTED_FORMAT} (from a dump of Wikipedia "
-      "with wikiextractor)"
+      f"{path}, {line}: XML or HTML, not plain text: give --text_format=wikipedia for a dump of Wikipedia, or extract "
+      f"the text, {_EXPECTED_FORMAT} (from a dump with wikiextractor)"
     )
   if key := _find_json_key(body, is_cut=len(head) == HEAD_BYTES):
     raise UserError(
-      f"{path}, {line}: JSON, not plain text: extract the text, {_EXPECTED_FORMAT}, for example with "
+      f"{path}, {line}: JSON, not plain text: give --text_format=jsonl if each line is an object, or extract the text, "
+      f"{_EXPECTED_FORMAT}, for example with "
       + _shell_command(path, f"jq -r '{'.[] | ' if body[0] == '[' else ''}.{key}, \"\"'")
     )
 

@@ -9,7 +9,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.io.progress import Progress
 from data_prep import input_hashes
-from data_prep.conversion import parts, report
+from data_prep.conversion import duplicates, parts, report
+from data_prep.conversion.duplicates import CopyResult, CopyTask
 from data_prep.conversion.parts import PartRecord, PartTask, SourcePiece
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
 from data_prep.readers import formats
@@ -101,7 +102,10 @@ def plan(
     if group:
       name = f"text-{group[0].ordinal:08d}-{group[0].piece.start:015d}.txt"
       path = files.join(directory, name)
-      slots.append(_Slot(None, path, PartTask(tuple(group), settings, path)))
+      # With --drop_duplicates the parts are copied to this path later, without the duplicates.
+      part_path = files.join(directory, f".{name}") if settings.drop_duplicates else path
+      number = sum(slot.task is not None for slot in slots)
+      slots.append(_Slot(None, path, PartTask(tuple(group), settings, part_path, number)))
       group.clear()
 
   for ordinal, (path, entry) in enumerate(zip(inputs, entries, strict=True)):
@@ -156,9 +160,10 @@ def convert_inputs(
   _check_unchanged({path: hashes[path] for path in sorted(changed_paths)}, run_tasks)
   total = report.add_reports(records[task.path].report for task in tasks)
   _check_bad_records(total, settings)
-  _remove_others(directory, {path for task in tasks for path in (task.path, task.record_path)})
-  # A part without documents would be an empty file, which no reader accepts.
-  kept = [slot for slot in slots if slot.task is None or records[slot.path].num_bytes]
+  _remove_others(directory, {path for task in tasks for path in (task.path, task.record_path, task.hashes_path)})
+  if settings.drop_duplicates:
+    total = _drop_duplicates(slots, total, directory, run_tasks)
+  kept = [slot for slot in slots if slot.task is None or _has_text(slot.path)]
   return ConvertedText([slot.path for slot in kept], total, [slot.ordinal for slot in kept], entries)
 
 
@@ -182,6 +187,43 @@ def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, run_tasks
       if num_bad > settings.skip_bad_records:
         _check_bad_records(report.add_reports(item.report for item in records.values()), settings)
   return records
+
+
+def _has_text(path: str) -> bool:
+  """Whether a part has documents. If not, its file is removed, since no command accepts an empty file."""
+  if not files.exists(path):
+    return False
+  if not files.size(path):
+    files.remove(path)
+    return False
+  return True
+
+
+def _drop_duplicates(
+  slots: Sequence[_Slot], total: ReadingReport, directory: str, run_tasks: RunTasks
+) -> ReadingReport:
+  """Copies the parts without duplicates. Returns the report with them."""
+  numbered = [(slot.path, slot.task) for slot in slots if slot.task is not None]
+  found = duplicates.find_duplicates([task.hashes_path for _, task in numbered], directory)
+  copies = [
+    CopyTask(task.path, path, tuple(found[task.number].tolist()) if task.number in found else ())
+    for path, task in numbered
+  ]
+  results = {copy.path: result for copy, result in run_tasks(duplicates.copy_part, copies, CopyResult)}
+  dropped = report.add_reports(results[path].report for path, _ in numbered)
+  total = report.add_reports([total, dropped])
+  total.sentences -= sum(result.sentences for result in results.values())
+  for entry in dropped.dropped.values():
+    total.documents -= entry.documents
+    total.characters -= entry.characters
+  return total
+
+
+def remove_working_files(directory: str) -> None:
+  """Removes the copies of the text that a command with --drop_duplicates needs to continue after it was stopped."""
+  for name in files.listdir(directory):
+    if name.startswith(".text-") and name.endswith((".txt", ".hashes")):
+      files.remove(files.join(directory, name))
 
 
 def _check_bad_records(total: ReadingReport, settings: ReadingSettings) -> None:

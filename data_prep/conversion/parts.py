@@ -16,12 +16,14 @@ import msgspec
 
 from albert.errors import UserError
 from albert.io import files, json_values
+from data_prep.conversion.duplicates import DocumentHashes
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
 from data_prep.conversion.sentences_of_files import sentence_lines, too_many_bad_records
 from data_prep.readers import formats
 from data_prep.readers.records import NO_TEXT, BadRecord, BadRecordError, DroppedRecord, Piece, SourceDocument
 from data_prep.readers.settings import ReadingSettings
 from data_prep.sentences import SentenceSplitter
+from data_prep.sorting.spills import Spill
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
@@ -49,11 +51,13 @@ class PartTask:
     pieces: what it is made from.
     settings: how the pieces are read.
     path: the text file.
+    number: the number of the part, from 0.
   """
 
   pieces: tuple[SourcePiece, ...]
   settings: ReadingSettings
   path: str
+  number: int
 
   @property
   def num_bytes(self) -> int:
@@ -63,8 +67,16 @@ class PartTask:
   @property
   def record_path(self) -> str:
     """The file for the part's `PartRecord`. It is hidden, so that it is not read as text."""
+    return self._hidden_path(".json")
+
+  @property
+  def hashes_path(self) -> str:
+    """The file for the hashes of the part's documents, with --drop_duplicates."""
+    return self._hidden_path(".hashes")
+
+  def _hidden_path(self, ending: str) -> str:
     directory, slash, name = self.path.rpartition("/")
-    return f"{directory}{slash}.{name}.json"
+    return f"{directory}{slash}.{name.removeprefix('.')}{ending}"
 
   @property
   def sources_digest(self) -> str:
@@ -72,7 +84,9 @@ class PartTask:
     # The number of allowed bad records changes no text.
     settings = dataclasses.replace(self.settings, skip_bad_records=0)
     sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
-    return hashlib.sha256(repr((settings, sources)).encode()).hexdigest()
+    # The hashes of documents are stored with the number of their part.
+    number = self.number if settings.drop_duplicates else None
+    return hashlib.sha256(repr((settings, sources, number)).encode()).hexdigest()
 
 
 class PartRecord(msgspec.Struct):
@@ -94,13 +108,16 @@ class PartRecord(msgspec.Struct):
 def load_record(task: PartTask) -> PartRecord | None:
   """Returns the record of a part that an earlier command has written. None if it is missing, damaged or outdated."""
   path = task.record_path
-  if not files.exists(path) or not files.exists(task.path):
+  if not files.exists(path):
     return None
   try:
     record = files.read_json(path, PartRecord)
   except UserError:
     return None
-  is_valid = record.sources == task.sources_digest and record.num_bytes == files.size(task.path)
+  num_bytes = files.size(task.path) if files.exists(task.path) else 0  # a part without documents has no file
+  is_valid = record.sources == task.sources_digest and record.num_bytes == num_bytes
+  if task.settings.drop_duplicates and Spill.load(task.hashes_path) is None:
+    return None
   return record if is_valid and record.report.num_bad <= task.settings.skip_bad_records else None
 
 
@@ -109,6 +126,7 @@ class _PartWriter:
 
   def __init__(self, file: BinaryIO, settings: ReadingSettings):
     self.report = ReadingReport()
+    self.hashes = DocumentHashes()
     self._file, self._settings = file, settings
     self._splitter = SentenceSplitter(settings.language)
 
@@ -119,17 +137,21 @@ class _PartWriter:
     num_sentences = num_chars = 0
     try:
       for line in sentence_lines(document, self._splitter if splits else None):
-        self._file.write(line.encode("utf-8") + b"\n")
+        encoded = line.encode("utf-8") + b"\n"
+        self._file.write(encoded)
+        self.hashes.add_line(encoded)
         num_sentences += 1
         num_chars += len(line)
     except BadRecordError as error:
       self._forget_from(begin)
+      self.hashes.end_document(is_kept=False)
       self.drop_bad(piece, error.place, error.reason)
       return
     if not num_sentences:
       self.report.drop(NO_TEXT, f"{piece.path}, {document.place()}", "", 0)
       return
     self._file.write(b"\n")
+    self.hashes.end_document(is_kept=True)
     for kind, number in document.left_out.items():
       self.report.left_out[kind] = self.report.left_out.get(kind, 0) + number
     self.report.documents += 1
@@ -165,6 +187,8 @@ def write_part(task: PartTask) -> PartRecord:
         _read_piece(source.piece, task.settings, writer)
     file.seek(0)
     num_bytes, sha256 = _save(file, task.path)  # type: ignore[arg-type]
+  if task.settings.drop_duplicates:
+    writer.hashes.save(task.hashes_path, task.number)
   record = PartRecord(task.sources_digest, num_bytes, sha256, writer.report)
   files.write_json(task.record_path, dict(msgspec.to_builtins(record)))
   return record

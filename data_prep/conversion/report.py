@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from albert.io import json_values
+from data_prep.document_checks import few_sentences_warning
 
 BAD_RECORD = "bad record"
 # So many examples of each reason are kept, each with the beginning of the text.
@@ -15,8 +16,6 @@ MAX_EXAMPLES = 3
 # Bad records are listed up to this number.
 MAX_BAD_RECORDS = 100
 _MAX_EXAMPLE_CHARS = 80
-# There is a warning if documents have at most this many sentences on average.
-_FEW_SENTENCES = 2.5
 _MANY_DROPPED = 0.5
 # Documents that a form leaves out by design; they do not count as lost text.
 _EXPECTED_REASONS = frozenset({"redirect", "not an article"})
@@ -122,10 +121,10 @@ def warnings(report: ReadingReport, remedies: Mapping[str, str]) -> list[str]:
     report: what was read.
     remedies: the remedies for "few sentences" and for "much dropped".
   """
-  found = []
-  if is_few_sentences(report.sentences, report.documents):
-    mean = report.sentences / report.documents
-    found.append(few_sentences_warning(mean, f"{report.documents:,} documents", remedies["few sentences"]))
+  few = few_sentences_warning(
+    report.sentences, report.documents, f"{report.documents:,} documents", remedies["few sentences"]
+  )
+  found = [few] if few else []
   lost = {reason: entry for reason, entry in report.dropped.items() if reason not in _EXPECTED_REASONS}
   num_lost = sum(entry.documents for entry in lost.values())
   lost_chars = sum(entry.characters for entry in lost.values())
@@ -134,16 +133,3 @@ def warnings(report: ReadingReport, remedies: Mapping[str, str]) -> list[str]:
     reasons = ", ".join(f"{entry.documents:,} {reason}" for reason, entry in sorted(lost.items()))
     found.append(f"warning: most of the text is left out ({reasons}): {remedies['much dropped']}")
   return found
-
-
-def is_few_sentences(num_sentences: int, num_documents: int) -> bool:
-  """Whether documents have so few sentences on average that they are probably paragraphs."""
-  return num_documents > 0 and num_sentences <= _FEW_SENTENCES * num_documents
-
-
-def few_sentences_warning(mean: float, source: str, remedy: str) -> str:
-  """Returns the warning for documents with few sentences on average."""
-  return (
-    f"warning: documents have {mean:.1f} sentences on average ({source}): masked LM and sentence order need longer "
-    f"ones: {remedy}"
-  )

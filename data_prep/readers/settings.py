@@ -63,6 +63,9 @@ class ReadingSettings(Config):
     choices=(AUTO, LINE, BLANK_LINE),
   )
   language: str = option("en", "language of the text, for --sentences=split: an ISO 639 code, such as en, de or fr")
+  drop_duplicates: bool = option(
+    False, "leave out documents whose sentences are exactly those of an earlier document, in this or another file"
+  )
   skip_bad_records: int = option(
     0,
     "greatest number of damaged documents (such as a line that is not JSON) that are left out, counted and listed; "
@@ -94,4 +97,6 @@ class ReadingSettings(Config):
   @property
   def reads_lines(self) -> bool:
     """Whether plain text is read as it is: a sentence on each line, and a blank line after each document."""
-    return self.document == BLANK_LINE and not self.splits_sentences(TEXT) and not self.skip_bad_records
+    return self.document == BLANK_LINE and not (
+      self.splits_sentences(TEXT) or self.skip_bad_records or self.drop_duplicates
+    )

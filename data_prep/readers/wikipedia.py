@@ -184,7 +184,7 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
   try:
     element = ElementTree.fromstring(page)
   except ElementTree.ParseError as error:
-    return BadRecord(place, f"not XML ({error}): download the dump again, or leave the page out")
+    return BadRecord(place, f"not XML ({error}, counted from <page>): download the dump again, or leave the page out")
   if element.findtext("ns", _MAIN_NAMESPACE) != _MAIN_NAMESPACE:
     return DroppedRecord(place, "not an article", "")
   if element.find("redirect") is not None:

@@ -179,4 +179,5 @@ def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[
     "left out: no text          9                      0",
     f"no text, for example {tmp_path}/a.jsonl, line 2",
   ]
-  assert not report.warnings(report.ReadingReport(documents=3, sentences=30), {})
+  remedies = {"few sentences": "", "much dropped": ""}
+  assert not report.warnings(report.ReadingReport(documents=3, sentences=30), remedies)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from albert.errors import RunError
-from albert.io import records
+from albert.io import files, records
 from albert.tokenization.tokenizer import MASK_ID
 from data_prep.conversion import convert, parts
 from data_prep.create_pretraining_data import prepare
@@ -119,6 +122,40 @@ def test_a_stopped_command_keeps_its_parts(
   assert again.report == complete.report
   texts = [b"".join(Path(path).read_bytes() for path in result.paths) for result in (complete, again)]
   assert texts[0] == texts[1]
+
+
+@pytest.mark.usefixtures("parts_of")
+def test_a_killed_process_keeps_its_parts(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  """The process is killed while it writes the third part."""
+  form = FORMS["JSON lines of paragraphs"]
+  inputs = list(map(str, form.write(DOCUMENTS, tmp_path)))
+  settings = dataclasses.replace(form.settings, drop_duplicates=True)
+  complete = split_files(inputs, settings, str(tmp_path / "complete"))
+  out = tmp_path / "out"
+  pid = os.fork()
+  if not pid:
+    written: list[str] = []
+
+    def die_in_the_third_part(source: str, target: str) -> None:
+      written.append(target)
+      if len(written) == 8:  # each part is a text file, its hashes and its record
+        os.kill(os.getpid(), signal.SIGKILL)
+      os.replace(source, target)
+
+    monkeypatch.setattr(files, "replace", die_in_the_third_part)
+    try:
+      split_files(inputs, settings, str(out))
+    finally:
+      os._exit(1)
+  assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+  assert any(files.is_staging_name(path.name) for path in out.iterdir())
+  capsys.readouterr()
+  again = split_files(inputs, settings, str(out))
+  assert capsys.readouterr().out.startswith("kept 2 of ")
+  assert again.report == complete.report
+  assert contents(out) == contents(tmp_path / "complete")
 
 
 @pytest.mark.usefixtures("parts_of")

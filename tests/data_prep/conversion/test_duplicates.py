@@ -1,0 +1,93 @@
+"""--drop_duplicates leaves out exact copies of documents, with bounded memory, for any number of processes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from data_prep.conversion import convert, duplicates
+from data_prep.conversion.duplicates import DocumentHashes, find_duplicates
+from data_prep.create_pretraining_data import prepare
+from data_prep.readers.settings import ReadingSettings
+from data_prep.split_text import split_files
+from tests.data_prep.readers.forms import DOCUMENTS, as_text
+from tests.data_prep.runners.jobs import contents, make_job
+
+SETTINGS = ReadingSettings(drop_duplicates=True)
+
+
+def without_duplicates(documents: list[list[str]]) -> list[list[str]]:
+  return [list(lines) for lines in dict.fromkeys(map(tuple, documents))]
+
+
+@pytest.fixture
+def documents() -> list[list[str]]:
+  """DOCUMENTS with copies of some of them, and documents that differ from others in one character."""
+  rng = random.Random(5)
+  found = [*DOCUMENTS, *rng.choices(DOCUMENTS[:20], k=30), *([f"{line} " for line in lines] for lines in DOCUMENTS[:3])]
+  found += [[*lines[:-1], lines[-1].replace(".", "!")] for lines in DOCUMENTS[:5]]
+  rng.shuffle(found)
+  return found
+
+
+@pytest.mark.parametrize("max_open_runs", [400, 2])
+def test_the_first_copy_is_kept(
+  tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch, max_open_runs: int
+) -> None:
+  monkeypatch.setattr(convert, "PART_BYTES", 3000)
+  monkeypatch.setattr(duplicates, "max_open_runs", lambda: max_open_runs)
+  middle = len(documents) // 2
+  (tmp_path / "a.txt").write_text(as_text(documents[:middle]))
+  rows = [json.dumps({"text": "\n".join(document)}) for document in documents[middle:]]
+  (tmp_path / "b.jsonl").write_text("\n".join(rows))
+  inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
+  settings = ReadingSettings(drop_duplicates=True, sentences="lines")
+  converted = split_files(inputs, settings, str(tmp_path / "out"))
+  stripped = [[line.strip() for line in document] for document in documents]
+  expected = without_duplicates(stripped)
+  assert "".join(Path(path).read_text() for path in converted.paths) == as_text(expected)
+  assert len(expected) < len(documents) - 30
+  report = converted.report
+  assert report.documents == len(expected)
+  assert report.sentences == sum(map(len, expected))
+  assert report.characters == sum(len(line) for document in expected for line in document)
+  assert report.dropped["duplicate"].documents == len(documents) - len(expected)
+  assert len(report.dropped["duplicate"].examples) == 3
+  names = sorted(path.name for path in (tmp_path / "out").iterdir() if not path.name.endswith(".json"))
+  assert [name for name in names if name != ".lock"] == [Path(path).name for path in converted.paths]
+  if max_open_runs == 400:
+    by_two = split_files(inputs, settings, str(tmp_path / "by_two"), 2)
+    assert by_two.report == report
+    assert [Path(path).read_bytes() for path in by_two.paths] == [Path(path).read_bytes() for path in converted.paths]
+
+
+def test_shards_are_those_of_the_text_without_duplicates(
+  tmp_path: Path, documents: list[list[str]], spm_model: str
+) -> None:
+  documents = [[line.strip() for line in document] for document in documents]
+  (tmp_path / "a.txt").write_text(as_text(documents))
+  (tmp_path / "b.txt").write_text(as_text(without_duplicates(documents)))
+  manifest = prepare(make_job(str(tmp_path / "a.txt"), spm_model, tmp_path / "a", reading=SETTINGS))
+  prepare(make_job(str(tmp_path / "b.txt"), spm_model, tmp_path / "b"))
+  found, expected = (contents(tmp_path / name) for name in "ab")
+  assert found.keys() == expected.keys()
+  assert all(found[name] == expected[name] for name in found if name != "manifest.json")
+  assert manifest.reading is not None
+  assert manifest.reading["dropped"]["duplicate"]["documents"] == len(documents) - manifest.num_documents
+  assert manifest.settings["reading"]["drop_duplicates"]
+
+
+def test_all_128_bits_are_compared(tmp_path: Path) -> None:
+  """Two documents whose hashes agree in the first 64 bits are different."""
+  hashes = DocumentHashes()
+  hashes._digests = [b"A" * 8 + b"B" * 8, b"A" * 8 + b"C" * 8, b"A" * 8 + b"B" * 8, b"D" * 16]
+  hashes.save(str(tmp_path / "0"), 0)
+  hashes._digests = [b"A" * 8 + b"C" * 8, b"E" * 16]
+  hashes.save(str(tmp_path / "1"), 1)
+  DocumentHashes().save(str(tmp_path / "2"), 2)
+  found = find_duplicates([str(tmp_path / str(number)) for number in range(3)], str(tmp_path))
+  assert {part: numbers.tolist() for part, numbers in found.items()} == {0: [2], 1: [0]}
+  assert find_duplicates([str(tmp_path / "2")], str(tmp_path)) == {}

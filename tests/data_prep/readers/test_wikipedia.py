@@ -1,0 +1,119 @@
+"""Dumps of Wikipedia: what is left out, wikitext by hand, and damage."""
+
+from __future__ import annotations
+
+import bz2
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.readers import wikipedia, wikitext
+from data_prep.readers.settings import ReadingSettings
+from data_prep.split_text import split_files
+from tests.data_prep.readers import wikipedia_dump as dump
+from tests.data_prep.readers.forms import DOCUMENTS, as_text
+
+pytest.importorskip("mwparserfromhell")
+NAMESPACES = frozenset({"file", "category", "special"})
+
+
+@pytest.mark.parametrize(
+  ("text", "paragraphs"),
+  [
+    ("'''Bold''' and ''italic'' text.", ["Bold and italic text."]),
+    ("A [[link]], a [[page|named link]] and a [[page#part|part]]s.", ["A link, a named link and a parts."]),
+    ("[[Star Trek: First Contact]] is a film.", ["Star Trek: First Contact is a film."]),
+    ("See [[:Category:Things]] for [[:fr:Une chose|more]].", ["See Category:Things for more."]),
+    ("[http://example.org A site] and http://example.org.", ["A site and."]),
+    ("Born (''née'' {{lang|fr|Dupont}}; {{IPA|x}}) in 1900.", ["Born (née Dupont;) in 1900."]),
+    ("He ({{IPA|x}}, {{circa}}) ran {{convert|5|km|mi}} a day.", ["He ran 5 km a day."]),
+    ("Five {{nowrap|10 m}} &amp; six&nbsp;feet &ndash; long.", ["Five 10 m & six feet – long."]),
+    ("One<ref>A note.</ref> two.<ref name=x /><br/>Three.", ["One two. Three."]),
+    ("First.\n\nSecond\nthird.", ["First.", "Second", "third."]),
+    ("== Heading ==\nText.\n* entry\n*# entry '''two'''\n: quoted\nMore.", ["Text.", "More."]),
+    ("{| class=x\n| a\n{| \n| inner\n|}\n|}\nAfter.", ["After."]),
+    ("Before.\n{| never closed\n|-\n| cell\n! head", ["Before."]),
+    ("{{never closed\n| a = b\nText.", ["Text."]),
+    ("[[File:A.jpg|thumb|x [[y]] z.]]Text.[[Category:C]]", ["Text."]),
+    ("[[special:Search|search]] here.", ["here."]),
+    ("A <math>x^2</math> and <nowiki>[[no link]]</nowiki>.", ["A and [[no link]]."]),
+    ("<blockquote>Said he.</blockquote><!-- no -->__TOC__", ["Said he."]),
+    ("{{a|{{b|{{c}}}}}}\n'''", []),
+  ],
+)
+def test_wikitext_by_hand(text: str, paragraphs: list[str]) -> None:
+  assert wikitext.parse(text, NAMESPACES).paragraphs == paragraphs
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+  path = tmp_path / "pages-articles.xml"
+  path.write_bytes(dump.dump(DOCUMENTS[:9]))
+  report = split_files([str(path)], ReadingSettings(), str(tmp_path / "out")).report
+  assert report.documents == 9
+  assert {reason: entry.documents for reason, entry in report.dropped.items()} == {"redirect": 3, "not an article": 4}
+  assert report.dropped["redirect"].examples[0] == f"{path}, page 'Redirect 0'"
+  assert report.left_out["tables"] == 9
+  assert report.left_out["headings"] == 18
+  assert report.left_out["images and categories"] == 27
+  assert report.left_out["entries of lists"] >= 45
+
+
+def test_an_article_without_sentences_is_left_out(tmp_path: Path) -> None:
+  path = tmp_path / "a.xml"
+  pages = dump.page("Empty", "{{delete}}\n* [[a]]", 1) + dump.page("Full", "Some text. And more.", 2)
+  path.write_text(dump.HEADER + pages + dump.FOOTER)
+  converted = split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  assert Path(converted.paths[0]).read_text() == "Some text.\nAnd more.\n\n"
+  assert converted.report.dropped["no text"].examples == [f"{path}, page 'Empty'"]
+
+
+def test_a_page_that_is_not_xml(tmp_path: Path) -> None:
+  path = tmp_path / "a.xml"
+  bad = dump.page("Bad", "A & B.", 1).replace("A &amp; B.", "A & B.")
+  path.write_text(dump.HEADER + dump.page("One", "Some text.", 1) + bad + dump.page("Two", "More.", 2) + dump.FOOTER)
+  with pytest.raises(UserError, match=r"a\.xml, page 'Bad': not XML \(.*line 17.*download the dump again"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+  converted = split_files([str(path)], ReadingSettings(skip_bad_records=1), str(tmp_path / "out"))
+  assert Path(converted.paths[0]).read_text() == "Some text.\n\nMore.\n\n"
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 20, 2000])
+def test_an_incomplete_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+  monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", part_bytes)
+  path = tmp_path / "dump.xml.bz2"
+  data = dump.multistream(DOCUMENTS)
+  path.write_bytes(data[: len(data) * 2 // 3])
+  with pytest.raises(
+    UserError, match=r"dump\.xml\.bz2: the bzip2 (file is damaged or|stream at byte \d+ is) incomplete"
+  ):
+    split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
+  damaged = bytearray(data)
+  damaged[len(data) // 2] ^= 0xFF
+  path.write_bytes(damaged)
+  with pytest.raises(UserError, match=r"dump\.xml\.bz2: the bzip2 .*(is damaged|damaged or incomplete)"):
+    split_files([str(path)], ReadingSettings(skip_bad_records=99), str(tmp_path / "out"))
+
+
+def test_an_xml_file_that_is_no_dump(tmp_path: Path) -> None:
+  path = tmp_path / "a.xml.bz2"
+  path.write_bytes(bz2.compress(b"<html></html>"))
+  with pytest.raises(UserError, match="begins with '<html></html>', not with <mediawiki"):
+    split_files([str(path)], ReadingSettings(), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("unit_bytes", [100, 1000, 4096, 10_000_000])
+@pytest.mark.parametrize("write", [dump.dump, dump.multistream, dump.cut_anywhere])
+def test_pieces_of_any_size_hold_each_page_once(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object, unit_bytes: int
+) -> None:
+  """Blocks that are read may end anywhere, also within <page>."""
+  monkeypatch.setattr(wikipedia, "_READ_BYTES", 97)
+  documents = DOCUMENTS[:12]
+  path = tmp_path / ("a.xml" if write is dump.dump else "a.xml.bz2")
+  path.write_bytes(write(documents))  # type: ignore[operator]
+  pieces = list(wikipedia.plan(str(path), ReadingSettings(), unit_bytes))
+  places = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
+  titles = [page.split("<title>")[1].split("</title>")[0] for page in dump.pages(documents)]
+  assert places == [f"page {title!r}" for title in titles]
+  assert as_text(documents)

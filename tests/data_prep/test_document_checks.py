@@ -1,0 +1,58 @@
+"""Text that is not what it is taken for gives a warning with the remedy before any shard is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.create_pretraining_data import prepare
+from data_prep.document_checks import direct_warnings
+from data_prep.readers.settings import ReadingSettings
+from data_prep.settings import PreparationSettings
+from tests.conftest import english_like_documents
+from tests.data_prep.readers.forms import as_text
+from tests.data_prep.runners.jobs import make_job
+
+WRAPPED = """The captain sold the river, because
+nobody had watched the teacher. The train
+was late, and so was the painter.
+""".splitlines()
+
+
+def test_good_text_gives_no_warning() -> None:
+  lines = as_text(english_like_documents(50, seed=1)).splitlines()
+  assert direct_warnings([lines, lines]) == []
+  assert direct_warnings([[line.lower() for line in lines]]) == []
+  assert direct_warnings([["漢字。"] * 9 + [""]] * 9) == []
+  assert direct_warnings([]) == []
+
+
+def test_paragraphs_that_are_taken_for_documents() -> None:
+  lines = as_text([["A paragraph. It has some sentences."]] * 30).splitlines()
+  (warning,) = direct_warnings([lines])
+  assert warning.startswith("warning: documents have 1.0 sentences on average (a sample of the text)")
+  assert warning.endswith("give --document=file; if each line is a paragraph, give --sentences=split")
+
+
+def test_wrapped_lines_that_are_taken_for_sentences() -> None:
+  (warning,) = direct_warnings([[*WRAPPED, ""] * 30])
+  assert warning.startswith("warning: 67% of the lines begin with a lower-case letter")
+  assert "--document=file, or --sentences=split --paragraph=blank_line" in warning
+
+
+def test_the_warning_is_printed_and_the_remedy_works(
+  tmp_path: Path, spm_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+  text = tmp_path / "novel.txt"
+  text.write_text("\n".join([*WRAPPED, ""] * 30))
+  settings = PreparationSettings(max_seq_length=32, dupe_factor=1)
+  manifest = prepare(make_job(str(text), spm_model, tmp_path / "wrong", settings=settings))
+  assert manifest.num_documents == 30
+  assert "warning: 67% of the lines" in capsys.readouterr().err
+  reading = ReadingSettings(document="file")
+  manifest = prepare(make_job(str(text), spm_model, tmp_path / "right", settings=settings, reading=reading))
+  assert manifest.num_documents == 1
+  assert manifest.reading is not None
+  assert manifest.reading["sentences"] == 60
+  assert "warning" not in capsys.readouterr().err
