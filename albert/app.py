@@ -59,7 +59,7 @@ def _parse_flags(
   Args:
     argv: the program's name and its arguments.
     words_after_dashes, operands: see `run`; the words are written into these lists.
-    show_help: prints the help; called with whether --helpfull is given.
+    show_help: prints the help. Its argument is True for --helpfull.
   Returns:
     The program's name and the arguments that are not flags.
   """
@@ -95,6 +95,7 @@ def _print_help(
   main: Callable[[], None], help_page: Callable[[], HelpPage] | None, description: str | None, is_full: bool
 ) -> None:
   """Prints the help of the command; with `is_full`, also the flags that libraries define."""
+  # A script that gives a description shares its `main` with other scripts, so the module of `main` is not its own.
   module = sys.modules["__main__" if description is not None else main.__module__]
   page = help_page() if help_page else HelpPage(command_help.flags_of_module(sys.argv[0]))
   if is_full:
@@ -125,7 +126,6 @@ def run(
   Raises:
     SystemExit: always, with the exit code.
   """
-
   logging.set_verbosity(logging.WARNING)  # hides informational messages of libraries
   parse = functools.partial(
     _parse_flags,

@@ -75,7 +75,7 @@ def named_as_called(text: str, title: str, module_name: str) -> str:
 
   Args:
     text: paragraphs, whose examples begin with `python SCRIPT.py` or `python -m MODULE`.
-    title: the name that the command was called by, see `program`.
+    title: the name that the command was called by, see `program_name`.
     module_name: the command's module, such as albert.export; "__main__" if Python was started with it.
   """
   own_name = rf"python (run_\w+\.py|-m {re.escape(module_name)}(?![\w.]))"

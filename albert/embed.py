@@ -30,16 +30,16 @@ def encode(
 ) -> np.ndarray:
   """Computes an embedding of each text.
 
-  The numbers are those of the exported form `embeddings`, up to the rounding of float32.
+  An exported model of the form `embeddings` gives the same numbers, up to the rounding of float32.
 
   Args:
-    texts: N texts, in any order of length. Batches consist of texts of similar length.
+    texts: N texts. They are computed in batches of texts of similar length.
     encoder: where the weights are, see Encoder.from_pretrained; or an Encoder, which is not read from disk again.
     tokenizer: the tokenizer of the weights; None for the one beside them. An Encoder needs it.
     pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
       the pooler at [CLS], which the sentence heads read.
-    max_length: largest number of tokens of a text, [CLS] and [SEP] included; the rest is cut off. None for as many as
-      the encoder has positions.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for the
+      encoder's number of positions.
     batch_size: B, texts that are computed at a time.
 
   Returns:
@@ -75,11 +75,11 @@ def encode(
   ids, lengths = pack_single(tokenizer.encode_texts_flat(texts), max_length or config.max_position_embeddings)
   embeddings = np.zeros([len(lengths), config.hidden_size], np.float32)
   starts = np.cumsum(lengths) - lengths
-  order = np.argsort(-lengths, kind="stable")  # the longest first: a batch that is too large fails at once
-  for first in range(0, len(order), batch_size):
-    rows = order[first : first + batch_size]
-    batch = padded(np.concatenate([ids[starts[row] :][: lengths[row]] for row in rows]), lengths[rows])
-    embeddings[rows] = _embed(encoder, batch, pooling)
+  longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
+  for first in range(0, len(longest_first), batch_size):
+    rows = longest_first[first : first + batch_size]
+    batch_ids = np.concatenate([ids[starts[row] : starts[row] + lengths[row]] for row in rows])
+    embeddings[rows] = _embed(encoder, padded(batch_ids, lengths[rows]), pooling)
   return embeddings
 
 

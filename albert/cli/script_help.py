@@ -1,7 +1,7 @@
-"""--help of the run_* scripts: the flags, grouped by purpose.
+"""The text of --help of the run_* scripts: the flags, grouped by purpose.
 
-Each flag is shown with the default that the command would use. It depends on the other flags on the command line, which
-may choose a recipe, a model, or a run in output_dir.
+Each flag is shown with the default that the command would use. This default depends on the other flags on the command
+line, which may choose a recipe, a model, or a run in output_dir.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def _describe_defaults(settings: Settings) -> str:
 
 
 def _config_flags(settings: Settings, config_class: type[Config], section: str) -> Iterator[FlagHelp]:
-  """The help of the flags that are fields of a config; `section` is its section in recipes (see Settings.values)."""
+  """Yields the help of the flags that are fields of a config. `section` is the config's section in recipes."""
   try:
     inherited = settings.inherited_values(config_class, section)
   except UserError:
     inherited = {}  # a file is damaged; the command without --help reports it
   if config_class is RunConfig:
     inherited["recipe"] = settings.recipe.name
-  names_in_recipes = set()  # of which the defaults are not known
+  names_in_recipes = set()  # fields whose defaults are not known, because they depend on the recipe
   if _recipe_is_undecided(settings):
     recipes = [read_recipe(name, settings.task_name).sections for name in _recipe_names(settings.task_name)]
     names_in_recipes = {name for recipe in recipes for name in recipe.get(section, {})} - {"task_name"}

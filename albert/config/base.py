@@ -57,9 +57,9 @@ def option(
     evaluation_may_differ: whether a command that only evaluates or predicts may use another value than the run did.
     per_command: True if later commands on the run's output_dir do not reuse the value, because it depends on the
       machine or on the command.
-    instead_of: another field that expresses the same setting in another way, such as epochs instead of steps. A
-      source that gives one of the two removes the other from the sources it overrides. A command line that gives both
-      is an error.
+    instead_of: another field that expresses the same setting in another way, such as epochs instead of steps. If a
+      flag, a run or a recipe gives one of the two, then the other one is dropped from the sources that it overrides. A
+      command line that gives both is an error.
     resets: fields whose value in the run or in the recipe is dropped if a flag gives this field another value.
     group: the heading of --help under which the flag is listed; "" for the heading of the field's config class.
   """
@@ -233,11 +233,11 @@ def merge(cls: type[Config], *sources: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in source.items():
       if name not in fields or is_unset(fields[name], value):
         continue
-      overridden = [alternative_of[name]] if name in alternative_of else []
+      dropped_names = [alternative_of[name]] if name in alternative_of else []
       if name in merged and merged[name] != value:
-        overridden += fields[name].metadata["resets"]
-      for other_name in overridden:
-        if other_name not in source:
-          merged.pop(other_name, None)
+        dropped_names += fields[name].metadata["resets"]
+      for dropped_name in dropped_names:
+        if dropped_name not in source:
+          merged.pop(dropped_name, None)
     merged |= source
   return merged

@@ -41,7 +41,7 @@ def select_form(
   precision: str = "float32",
   top_k: int = 5,
 ) -> SelectedForm:
-  """Selects the form called `name`, or the only form that fits the checkpoint.
+  """Selects the form called `name`, or without a name the only form that fits the checkpoint.
 
   Args:
     checkpoint: the checkpoint to export.

@@ -90,9 +90,9 @@ class ServedModel(tf.Module, abc.ABC):
   summary: str = ""
   # Description of each answer, by name, in the order of the model card.
   answers: ClassVar[Mapping[str, str]] = {}
-  # The rows of an answer may have different numbers of entries and are then padded to the same number. This names what
-  # gives the number of real entries in each row: an answer that holds it, or a list field of the request with as many
-  # entries. "" if answers are not padded.
+  # The rows of an answer may have different numbers of entries. Then they are padded, and counted_by says where a
+  # client finds the number of real entries in each row. It is the name of an answer that holds this number, or of a
+  # list field of the request that has as many entries. "" if answers are not padded.
   counted_by: ClassVar[str] = ""
   # The fields of a request, in the order of the columns of a tab-separated file.
   fields: Sequence[RequestField]
@@ -164,7 +164,7 @@ class ServedModel(tf.Module, abc.ABC):
     """Computes the answers that are numbers.
 
     Args:
-      tokens: ids whose padding normalize_padding has set to zero.
+      tokens: ids with normalized padding, see normalize_padding.
       layout: how the tokens are arranged in the computation. None stands for PaddedLayout, which computes padding, too,
         but uses only ops that TFLite and ONNX have; the batch must then have at least one row.
     Returns: float32 or int32 [B, ...] by name.

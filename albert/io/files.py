@@ -278,10 +278,10 @@ def remove_leftovers(directory: str) -> None:
     match = local_files.STAGING_NAME.match(name)
     if match:
       path = join(directory, name)
-      key, pid = match["key"], int(match["pid"])
-      is_of_another_host = key != processes.host_key()
+      host_key, pid = match["key"], int(match["pid"])
+      is_of_another_host = host_key != processes.host_key()
       try:
-        if processes.has_ended(key, pid) or (is_of_another_host and _is_abandoned(path)):
+        if processes.has_ended(host_key, pid) or (is_of_another_host and _is_abandoned(path)):
           remove_tree(path) if is_dir(path) else remove(path)
       except Exception:  # another process removed it, or it belongs to another user; a leftover does no harm
         continue

@@ -78,8 +78,10 @@ def _find_local(pattern: str) -> list[str]:
   before, after = "/".join(parts[:index]), "/".join(parts[index + 1 :]) or "*"
   # Without a directory before it, the pattern is "/**" or "**", which begins in the current directory.
   roots = glob.glob(f"{before}/") if before else ["/" if index else ""]
-  directories = itertools.chain.from_iterable(map(_visible_directories, roots))
-  return list({path for directory in directories for path in _find_local(os.path.join(glob.escape(directory), after))})
+  paths: set[str] = set()
+  for directory in itertools.chain.from_iterable(map(_visible_directories, roots)):
+    paths.update(_find_local(os.path.join(glob.escape(directory), after)))
+  return list(paths)
 
 
 def _visible_directories(root: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -38,8 +39,10 @@ class _LineReader:
 
   def _read(self) -> None:
     try:
-      number = 0
-      while line := self._next_line(number := number + 1):
+      for line_number in itertools.count(1):
+        line = self._next_line(line_number)
+        if not line:
+          break
         with self._changed:
           self._changed.wait_for(lambda: len(self._lines) < self._max_lines and self._num_bytes < _MAX_AHEAD_BYTES)
           self._lines.append(line)
@@ -51,14 +54,15 @@ class _LineReader:
       self._is_at_end = True
       self._changed.notify_all()
 
-  def _next_line(self, number: int) -> bytes:
-    if not isinstance(self._file, io.IOBase):  # a remote file, whose readline has no limit
+  def _next_line(self, line_number: int) -> bytes:
+    """Reads a line with its line end; b"" at the end of the file."""
+    if not isinstance(self._file, io.IOBase):  # a remote file, whose readline accepts no limit
       return self._file.readline()
     line: bytes = self._file.readline(MAX_LINE_BYTES + 2)
     if len(line.rstrip(b"\r\n")) > MAX_LINE_BYTES:
       raise UserError(
-        f"{self._source}, line {number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts on "
-        "lines of their own"
+        f"{self._source}, line {line_number}: has more than {MAX_LINE_BYTES >> 20} MiB: give a shorter text, or texts "
+        "on lines of their own"
       )
     return line
 

@@ -21,7 +21,7 @@ AnyConfig = ModelConfig | str | Mapping[str, Any]
 
 
 def as_config(config: AnyConfig) -> ModelConfig:
-  """Converts what a model was constructed with to a config.
+  """Converts the argument `config` of a model's constructor to a ModelConfig.
 
   Args:
     config: a ModelConfig, a name such as "albert_base", or a dictionary of the fields of a ModelConfig.
@@ -47,7 +47,7 @@ def refuse_other_keras(values: Any, name: str) -> None:
 
   Args:
     values: tensors, optimizers or losses, in any nested structure.
-    name: of the layer or model that they were given to, for the error.
+    name: name of the layer or model that they were given to, for the error.
 
   Raises:
     UserError: one of them is an object of the package `keras`, which tf.keras usually is too.
@@ -66,7 +66,7 @@ def check_inputs(inputs: Any, names: Sequence[str], name: str) -> None:
   Args:
     inputs: what it was called with.
     names: the keys that it needs.
-    name: of the layer or model, for the error.
+    name: name of the layer or model, for the error.
 
   Raises:
     UserError: the inputs are of Keras 3, no dictionary, or a key is missing.
@@ -79,7 +79,7 @@ def check_inputs(inputs: Any, names: Sequence[str], name: str) -> None:
 
 
 def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
-  """Makes the weights of a layer within another one. Does nothing if it has them.
+  """Makes the weights of a layer that is a part of another one. Does nothing if they exist.
 
   Args:
     layer: the layer. Its name becomes a part of the names of the weights, as if it had been called.

@@ -61,15 +61,15 @@ class ClassifierModel(EncoderModel):
     cls, pretrained: Pretrained, arguments: dict[str, Any], *, new_heads: bool
   ) -> dict[str, Any]:
     """Adds the number of classes of the weights' classifier, if it is not given."""
-    found = None if new_heads else num_classes_of(pretrained)
-    if found is None and "num_classes" not in arguments:
+    saved_num_classes = None if new_heads else num_classes_of(pretrained)
+    if saved_num_classes is None and "num_classes" not in arguments:
       raise UserError(f"weights={pretrained.file.path}: has no classifier to take over: give num_classes")
-    if found is not None and arguments.get("num_classes", found) != found:
+    if saved_num_classes is not None and arguments.get("num_classes", saved_num_classes) != saved_num_classes:
       raise UserError(
-        f"weights={pretrained.file.path}: its classifier has {found} classes, not {arguments['num_classes']}: give "
-        "new_heads=True to initialize the head anew"
+        f"weights={pretrained.file.path}: its classifier has {saved_num_classes} classes, not "
+        f"{arguments['num_classes']}: give new_heads=True to initialize the head anew"
       )
-    return {"num_classes": found, **arguments}
+    return {"num_classes": saved_num_classes, **arguments}
 
   def build_heads(self) -> None:
     """Makes the weights of the head."""

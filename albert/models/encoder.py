@@ -89,12 +89,12 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     **kwargs: further arguments of keras.layers.Layer: trainable, dtype.
 
   Raises:
-    UserError: there is no model of this name.
+    UserError: `config` is a name, and there is no model of this name.
 
   Attributes:
     recompute_grad: gradient checkpointing. Only each block's input is stored; the rest is recomputed in the backward
-      pass. It takes less memory and a third more arithmetic, and the numbers are the same. Set it before the training
-      step is traced.
+      pass. It takes less memory and a third more arithmetic, and the results are the same. Set it before the training
+      step is traced by tf.function.
   """
 
   def __init__(self, config: AnyConfig, name: str = "bert", **kwargs: Any):
@@ -107,7 +107,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     if config.embedding_size != config.hidden_size:
       name_of_projection = "embedding_hidden_mapping_in"
       self.projection = layers.dense(config.hidden_size, config.initializer_range, name_of_projection, policy)
-    # One list each, ordered by group, then by inner block: Keras does not save the layers in lists of lists.
+    # Flat lists, ordered by group and then by inner block, because Keras does not save layers in lists of lists.
     inner = range(config.inner_group_num)
     self.attention_layers = [
       SelfAttention(config, f"attention_{g}_{i}", policy) for g in range(config.num_attention_groups) for i in inner
@@ -226,23 +226,46 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       seed = layers.new_seed()  # one for the whole call: recomputed blocks must draw the same masks again
     embedding_output = self.embeddings(input_ids, segment_ids, training=training, seed=seed)
     x = embedding_output if self.projection is None else self.projection(embedding_output)
-    bias = attention_bias(inputs["input_mask"])
+    if positions is not None:  # the pooler reads [CLS], so its position 0 is added as the first one
+      positions = tf.concat([tf.zeros_like(input_ids[:, :1]), tf.cast(positions, input_ids.dtype)], axis=1)
+    hidden_states = self._run_layers(x, attention_bias(inputs["input_mask"]), training, seed, positions)
+    pooled_output = self.pooler(hidden_states[-1][:, 0])
+    if positions is not None:
+      hidden_states[-1] = hidden_states[-1][:, 1:]
+    return EncoderOutput(embedding_output, hidden_states, pooled_output)
+
+  def _run_layers(
+    self,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    training: bool | None,
+    seed: tf.Tensor | None,
+    positions: tf.Tensor | None,
+  ) -> list[tf.Tensor]:
+    """Computes the L layers.
+
+    Args:
+      x: the projected embeddings [B, S, H].
+      bias: float32 [B, 1, 1, S], see `attention_bias`.
+      training, seed: see `call`.
+      positions: int [B, M], the tokens that the last block is computed for; None for all tokens.
+
+    Returns:
+      x and the output of each layer.
+    """
+    config = self.config
     hidden_states = [x]
     checkpointing = GradientCheckpointing() if self.recompute_grad else None
-    last = config.num_hidden_layers * config.inner_group_num
-    if positions is not None:
-      positions = tf.concat([tf.zeros_like(input_ids[:, :1]), tf.cast(positions, input_ids.dtype)], axis=1)
+    num_blocks = config.num_hidden_layers * config.inner_group_num
     for layer, blocks in enumerate(self._blocks()):
       for inner, (attention, feed_forward) in enumerate(blocks):
-        block = layer * config.inner_group_num + inner + 1
-        block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block)
-        block_positions = positions if block == last else None
-        run_block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
-        x = checkpointing.run(run_block, x) if checkpointing else run_block(x)
+        block_number = layer * config.inner_group_num + inner + 1
+        block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block_number)
+        block_positions = positions if block_number == num_blocks else None
+        block = _Block(attention, feed_forward, bias, training, block_seed, block_positions)
+        x = checkpointing.run(block, x) if checkpointing else block(x)
       hidden_states.append(x)
-    if positions is not None:
-      hidden_states[-1] = x[:, 1:]
-    return EncoderOutput(embedding_output, hidden_states, self.pooler(x[:, 0]))
+    return hidden_states
 
   def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables. Makes them if there are none yet.

@@ -11,9 +11,9 @@ import tensorflow as tf
 class GradientCheckpointing:
   """Runs the blocks of one forward pass. Only each block's input is stored for the backward pass.
 
-  TensorFlow's own tf.recompute_grad does not save memory on TPUs. It delays the second computation with a boolean that
-  is compared with itself; the TPU compiler simplifies this, sees that both computations are equal, and stores the
-  results of the first one. Here the second computation depends on the gradient that flows back into the block.
+  A block is computed twice: in the forward pass, and again in the backward pass. A compiler must not merge the two
+  computations, or it stores the results of the first one. TensorFlow's own tf.recompute_grad cannot prevent this on
+  TPUs. Here the second computation depends on the gradient that flows back into the block, so it cannot begin earlier.
 
   The gradients of weights that several blocks share are summed during the backward pass, one block after the other.
   TensorFlow would store the gradients of all L layers and sum them at the end, which takes L times the memory of the
@@ -53,7 +53,11 @@ class GradientCheckpointing:
         wrt_x, *wrt_variables = tape.gradient(y, [delayed_x, *variables], output_gradients=upstream)
         if not variables:
           return wrt_x
-        return wrt_x, [self._accumulate(*pair, block, wrt_x) for pair in zip(variables, wrt_variables, strict=True)]
+        sums = [
+          self._accumulate(variable, wrt_variable, block, wrt_x)
+          for variable, wrt_variable in zip(variables, wrt_variables, strict=True)
+        ]
+        return wrt_x, sums
 
       return y, gradient
 
@@ -62,10 +66,16 @@ class GradientCheckpointing:
   def _accumulate(
     self, variable: tf.Variable, gradient: tf.Tensor, block: object, wrt_x: tf.Tensor
   ) -> tf.Tensor | None:
-    """Adds a block's gradient of a variable to the sum.
+    """Adds a block's gradient of a variable to the sum over the blocks.
+
+    Args:
+      variable: the variable.
+      gradient: its gradient in this block.
+      block: identifies the block.
+      wrt_x: the gradient of the block's input. The addition waits for it.
 
     Returns:
-      The sum over all blocks if `block` is the first one, which the backward pass reaches last; None otherwise.
+      The sum if `block` is the first one that uses the variable: the backward pass reaches it last. Otherwise None.
     """
     key = variable.ref()
     if key in self._sums:
@@ -79,6 +89,6 @@ class GradientCheckpointing:
 
 
 def _zero_from(x: tf.Tensor) -> tf.Tensor:
-  """A scalar 0 (NaN if the first element of x is NaN) that can only be computed after x."""
+  """Returns a scalar 0 that can only be computed after x. It is NaN if the first element of x is NaN."""
   first = tf.reduce_max(tf.reshape(x, [-1])[:1])  # -inf if x has no elements
   return tf.minimum(tf.abs(tf.cast(first, tf.float32)), 0.0)

@@ -76,7 +76,7 @@ def dropout(x: tf.Tensor, rate: float, *, site: int, training: bool | None, seed
   Args:
     x: floating-point tensor of any shape.
     rate: fraction of the elements that is set to 0; the others are scaled by 1 / (1 - rate).
-    site: number that gives each of the dropouts that share a seed its own mask.
+    site: number of this dropout among those that share the seed. Each number gives another mask.
     training: whether dropout is applied; None counts as False.
     seed: int32 or int64 [2]; None draws a new seed (see `new_seed`).
 

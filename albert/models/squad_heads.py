@@ -193,6 +193,8 @@ class SquadV2Head(keras.layers.Layer):
     policy = self.dtype_policy
     self.config = config
     size, stddev = config.hidden_size, config.initializer_range
+    # The start logit reads a token. The end logit reads a token and the start token. The null logit reads the expected
+    # start state and [CLS]. The names are those of XLNet's layers.
     self.start = _logit(stddev, "start_logits")
     self.end_0 = PairDense(size, stddev, "end_dense_0", policy)
     self.end_norm = layers.LayerNorm("end_LayerNorm", policy)
@@ -246,6 +248,7 @@ class SquadV2Head(keras.layers.Layer):
     return _masked(self.end_1(hidden)[..., 0], mask)
 
   def _beams(self, x: tf.Tensor, mask: tf.Tensor, start_logits: tf.Tensor, num_starts: int, num_ends: int) -> Beams:
+    """Finds the most probable starts, and for each of them the most probable ends."""
     start_log_probs, start_positions = _top(start_logits, num_starts)
     ends = [_top(self._end_logits(x, mask, start_positions[:, k]), num_ends) for k in range(num_starts)]
     end_log_probs, end_positions = (tf.stack(values, axis=1) for values in zip(*ends, strict=True))
@@ -254,6 +257,7 @@ class SquadV2Head(keras.layers.Layer):
   def _null_logits(
     self, x: tf.Tensor, start_logits: tf.Tensor, training: bool | None, seed: tf.Tensor | None
   ) -> tf.Tensor:
+    """Scores that the question has no answer, float32 [B], from [CLS] and the mean state of the start."""
     probabilities = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
     hidden = self.null_0(expected_start, x[:, 0])
@@ -274,9 +278,15 @@ class SquadV2Head(keras.layers.Layer):
 
 
 def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """logits [B, S] -> the `count` largest log probabilities [B, count] and their positions int32 [B, count].
+  """Finds the most probable positions.
 
-  If S < count, the surplus entries point to the last position, where no answer can be.
+  Args:
+    logits: [B, S].
+    count: number of positions to find.
+
+  Returns:
+    The `count` largest log probabilities, [B, count], and their positions, int32 [B, count]. If S < count, the surplus
+    entries point to the last position, where no answer can be.
   """
   padded = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=-_MASKED)
   values, positions = tf.math.top_k(padded, count)

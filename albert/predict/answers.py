@@ -45,25 +45,13 @@ def answer_batches(
   Raises:
     UserError: a line is not a valid request. The answers to the lines before it are yielded first.
   """
-  line_number = 0
-  for lines in _merge_until_format_is_known(
-    parser, read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
-  ):
-    requests: list[PredictRequest] = []
-    error: UserError | None = None
-    for line in lines:
-      line_number += 1
-      try:
-        if line_number == 1:
-          check_first_line(parser.source, line)
-        request = parser.parse(line_number, line.rstrip(b"\r\n"))
-      except UserError as line_error:
-        error = line_error
-        break
-      if request is not None:
-        requests.append(request)
+  num_lines = 0
+  arrived = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
+  for lines in _merge_until_format_is_known(parser, arrived):
+    requests, error = _parse_lines(parser, lines, num_lines + 1)
+    num_lines += len(lines)
     sorted_indices = sorted(range(len(requests)), key=lambda index: requests[index].num_bytes)
-    answers: dict[int, dict[str, Any]] = {}
+    answers: dict[int, dict[str, Any]] = {}  # index of a request -> its answer
     for indices in _cut_into_batches(sorted_indices, requests, batch_size):
       answers |= zip(indices, model.answer([requests[index] for index in indices]), strict=True)
     yield [{**request.extra_fields, **answers[index]} for index, request in enumerate(requests)]
@@ -71,6 +59,27 @@ def answer_batches(
       progress.update(sum(map(len, lines)))
     if error:  # raised only now, so that the lines before it are answered
       raise error
+
+
+def _parse_lines(
+  parser: RequestParser, lines: Sequence[bytes], first_line_number: int
+) -> tuple[list[PredictRequest], UserError | None]:
+  """Parses lines up to the first one that is not valid.
+
+  Returns:
+    The requests, without those of blank lines, and the error of the invalid line; None if all lines are valid.
+  """
+  requests: list[PredictRequest] = []
+  for line_number, line in enumerate(lines, start=first_line_number):
+    try:
+      if line_number == 1:
+        check_first_line(parser.source, line)
+      request = parser.parse(line_number, line.rstrip(b"\r\n"))
+    except UserError as error:
+      return requests, error
+    if request is not None:
+      requests.append(request)
+  return requests, None
 
 
 def _cut_into_batches(

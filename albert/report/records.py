@@ -132,35 +132,36 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
   """
   if not directories:
     raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
-  paths: list[str] = []
-  group_paths: list[str] = []
-  summaries: list[SeedSummary] = []
-  seen_paths: set[str] = set()
+  paths: list[str] = []  # of the runs
+  summaries: dict[str, SeedSummary] = {}  # path of a directory with several seeds -> its summary
   for directory in directories:
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
     if not files.is_dir(path):
       raise UserError(f"{directory}: no such directory: give the --output_dir of a run")
-    run_paths = [path]
     summary_file = files.join(path, output_files.RUNS)
     if files.exists(summary_file):
-      summary = files.read_json(
-        summary_file, SeedSummary, "make it again with the command of these runs", nan_is_null=True
-      )
-      group_paths.append(path)
-      summaries.append(summary)
-      run_paths = [files.join(path, f"run-{seed}") for seed in summary.seeds]
-    for run_path in run_paths:
-      if not any(files.exists(files.join(run_path, name)) for name in _RUN_FILES):
-        raise UserError(f"{run_path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
-      real_path = run_path if files.is_remote(run_path) else os.path.realpath(run_path)
-      if real_path in seen_paths:
-        raise UserError(f"{run_path} is given twice: give each run once")
-      seen_paths.add(real_path)
-      paths.append(run_path)
-  names = _shortest_unique_names([*paths, *group_paths])
+      remedy = "make it again with the command of these runs"
+      summaries[path] = files.read_json(summary_file, SeedSummary, remedy, nan_is_null=True)
+      paths += [files.join(path, f"run-{seed}") for seed in summaries[path].seeds]
+    else:
+      paths.append(path)
+  _check_run_paths(paths)
+  names = _shortest_unique_names([*paths, *summaries])
   run_names, group_names = names[: len(paths)], names[len(paths) :]
   runs = [_read_run(path, name, num_examples) for path, name in zip(paths, run_names, strict=True)]
-  return runs, [SeedGroup(name, summary) for name, summary in zip(group_names, summaries, strict=True)]
+  return runs, [SeedGroup(name, summary) for name, summary in zip(group_names, summaries.values(), strict=True)]
+
+
+def _check_run_paths(paths: Sequence[str]) -> None:
+  """Raises UserError if a directory holds no run, or is given twice."""
+  real_paths: set[str] = set()
+  for path in paths:
+    if not any(files.exists(files.join(path, name)) for name in _RUN_FILES):
+      raise UserError(f"{path}: holds no run (none of {', '.join(_RUN_FILES)}): give the --output_dir of a run")
+    real_path = path if files.is_remote(path) else os.path.realpath(path)
+    if real_path in real_paths:
+      raise UserError(f"{path} is given twice: give each run once")
+    real_paths.add(real_path)
 
 
 def _shortest_unique_names(paths: Sequence[str]) -> list[str]:

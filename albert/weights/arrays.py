@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import math
 import re
 import zipfile
@@ -234,8 +233,11 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
     if part not in names:
       raise UserError(f"{flag}={directory}: {INDEX} lists {part}, which is missing; download it, too")
     part_arrays = open_safetensors(files.join(directory, part), flag)
-    misplaced = (name for name in part_arrays if weight_map.get(name, part) != part)
-    for name in itertools.chain(arrays.keys() & part_arrays.keys(), misplaced):
+    duplicates = arrays.keys() & part_arrays.keys()
+    misplaced = [name for name in part_arrays if weight_map.get(name, part) != part]
+    wrong = [*duplicates, *misplaced]
+    if wrong:
+      name = wrong[0]
       raise UserError(f"{flag}={directory}: {name} is in {part}, and {INDEX} lists it in {weight_map.get(name)}")
     arrays |= part_arrays
   missing = sorted(weight_map.keys() - arrays.keys())
@@ -270,8 +272,9 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   check_is_file(path, flag)
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   try:
-    # The library checks sizes and offsets. But it accepts two entries with the same name, and cannot read bfloat16 into
-    # NumPy. Therefore the header is also read here. The library opens local files only; a remote one is read at once.
+    # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16
+    # into NumPy. Therefore the header is also read here. The library opens only local files; all bytes of a remote file
+    # are read now.
     local_file = None if files.is_remote(path) else safe_open(path, framework="np")
     with files.open_file(path) as file:
       remote_tensors = dict(deserialize(file.read())) if local_file is None else {}

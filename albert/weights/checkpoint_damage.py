@@ -40,7 +40,7 @@ def find_damage(path: str, step: int | None = None) -> str | None:
     A description of the damage; None if the checkpoint is undamaged.
   Raises:
     UserError, RunError: a file exists but cannot be read, because of its permissions or of a disk error. This is not
-      returned as damage, because the checkpoint may be undamaged, and the user must decide whether to use an older one.
+      returned as damage: the checkpoint may be undamaged, and the user decides whether to use an older one.
   """
   if not files.exists(path):
     return "it is missing"

@@ -103,7 +103,7 @@ class CheckpointManager:
     # verified. Hashing is slow, so `prune` hashes each checkpoint at most once.
     self._damage: dict[int, str | None] = {}
     self._read_errors: dict[int, str] = {}  # step -> error, for checkpoints that could not be read
-    self._warned_steps: set[int] = set()  # damaged checkpoints that a warning has named
+    self._warned_steps: set[int] = set()  # steps of damaged checkpoints that a warning has named
 
   def path(self, step: int) -> str:
     """The directory of the checkpoint of a step."""
@@ -333,12 +333,14 @@ class CheckpointManager:
     return self._damage[step] if step in self._damage else self._verify(step)
 
   def _damage_or_error(self, step: int) -> tuple[str | None, bool]:
-    """Like `_damage_of`, but returns the error of an unreadable checkpoint, which must not end the training.
+    """Like `_damage_of`, but if the checkpoint cannot be read, it returns the error instead of raising it.
+
+    During training, an old checkpoint that cannot be read must not end the run.
 
     Returns:
       problem: the damage, or the error of reading; None if there is neither.
-      is_damage: False for an error of reading, after which the checkpoint may be undamaged. This process does not try
-        to read it again.
+      is_damage: False if `problem` is an error of reading. Then the checkpoint may be undamaged. This process does not
+        try to read it again.
     """
     if step not in self._read_errors:
       try:

@@ -120,10 +120,10 @@ class WeightFile:
     return find_vocabulary(self.directory)
 
   def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
-    """Refuses a vocabulary that differs from that of the weights, if the latter is known.
+    """Refuses a vocabulary that differs from that of the weights.
 
-    It is known if a vocabulary lies beside the weights, or if their run recorded its hash. The size is not compared
-    instead of the hash, because another vocabulary of the same size assigns the embeddings to other pieces.
+    The vocabulary of the weights is known if it lies beside them, or if their run recorded its hash. Otherwise nothing
+    is checked. To compare sizes is not enough: another vocabulary of the same size has other pieces.
 
     Args:
       sha256: SHA-256 of the SentencePiece model that is to be used.
@@ -133,7 +133,8 @@ class WeightFile:
       UserError: the vocabularies differ.
     """
     run = output_files.read_config(self.run_file) if self.run_file else {}
-    source, expected = self.vocabulary or self.run_file, run.get("data", {}).get("vocab_sha256")
+    source = self.vocabulary or self.run_file
+    expected = run.get("data", {}).get("vocab_sha256")
     if not expected and self.vocabulary:
       expected = file_sha256(self.vocabulary)
     if expected and expected != sha256:
@@ -200,6 +201,19 @@ def _refuse_damaged(directory: str, flag_and_path: str) -> None:
     raise UserError(f"{flag_and_path}: {damage}; give another checkpoint")
 
 
+def _find_newest_undamaged(directory: str, flag_and_path: str) -> str | None:
+  """Finds the newest undamaged step-N directory in a directory; None if there is none. Warns of damaged ones."""
+  names = files.listdir(directory) if files.is_dir(directory) else []
+  matches = [match for match in map(output_files.STEP_DIRECTORY.match, names) if match]
+  for match in sorted(matches, key=lambda match: int(match[1]), reverse=True):
+    checkpoint = files.join(directory, match.string)
+    damage = checkpoint_damage.find_damage(checkpoint)
+    if damage is None:
+      return checkpoint
+    log(f"warning: {flag_and_path}: skipped {checkpoint}: {damage}")
+  return None
+
+
 def find_prefix(path: str, *, flag: str = FLAG) -> str:
   """Finds a TensorFlow checkpoint.
 
@@ -223,13 +237,9 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
     _refuse_damaged(path, f"{flag}={path}")
     return files.join(path, checkpoint_damage.PREFIX)
   for directory in (path, files.join(path, output_files.CHECKPOINTS)):
-    names = files.listdir(directory) if files.is_dir(directory) else []
-    matches = filter(None, map(output_files.STEP_DIRECTORY.match, names))
-    for name in (match.string for match in sorted(matches, key=lambda match: int(match[1]), reverse=True)):
-      damage = checkpoint_damage.find_damage(files.join(directory, name))
-      if damage is None:
-        return files.join(directory, name, checkpoint_damage.PREFIX)
-      log(f"warning: {flag}={path}: skipped {files.join(directory, name)}: {damage}")
+    newest = _find_newest_undamaged(directory, f"{flag}={path}")
+    if newest is not None:
+      return files.join(newest, checkpoint_damage.PREFIX)
   indexes = sorted(name for name in (files.listdir(path) if files.is_dir(path) else []) if name.endswith(".index"))
   if len(indexes) == 1:
     return files.join(path, indexes[0].removesuffix(".index"))
@@ -278,7 +288,7 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
   Returns:
     Name in the original -> entry. A weight that the original does not have keeps its name.
   """
-  # Name in a class with a head, where weights of the encoder have the prefix "albert." -> name in the file.
+  # Name with the prefix "albert." for weights of the encoder -> name in the file. Classes without a head leave it out.
   sources = {f"albert.{name}" if _lacks_prefix(name) else name: name for name in weights}
   if len(sources) < len(weights):
     duplicate = next(name for name in weights if f"albert.{name}" in weights)
@@ -304,7 +314,7 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
 
 
 def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the pooler if all its weights are zero, which marks one that was never trained (`unused` in warm_start)."""
+  """Removes the pooler if its kernel is zero: then it was never trained (see the argument `unused` of warm_start)."""
   kernel = entries.get(POOLER[0])
   if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:

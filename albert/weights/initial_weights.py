@@ -18,7 +18,7 @@ _PATH, _SHA256 = "init_checkpoint", "init_checkpoint_sha256"
 
 
 def content_sha256(weights: WeightFile) -> str:
-  """SHA-256 of the names in the original and the values of all weights. It does not depend on file format or path."""
+  """Returns the SHA-256 of the names and values of all weights. It does not depend on the file's format or path."""
   digest = hashlib.sha256()
   for name in sorted(weights.names):
     value = weights.read(name)
@@ -94,7 +94,7 @@ def _entries_of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *
 
 
 def _sha256_if_readable(path: str) -> str:
-  """As content_sha256 of the weights at a path; "" if they cannot be read."""
+  """Returns the content_sha256 of the weights at a path; "" if they cannot be read."""
   try:
     return content_sha256(open_weights(path))
   except UserError:

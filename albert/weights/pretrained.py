@@ -16,14 +16,14 @@ from albert.weights import checkpoints
 from albert.weights.files import WeightFile, open_weights
 from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads, huggingface_groups_agree
 
-# Stands before the path in errors, where a command has the name of a flag.
+# Stands before the path in errors. (In the errors of commands, the name of a flag stands there.)
 FLAG = "weights"
 # What to do if the weights have no pooler. "needed": it is an error. "new": the pooler is newly initialized, and a line
 # is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
 _MAX_NAMES = 4
-# Fields of the config that do not show in the shapes of the weights.
-_HIDDEN_FIELDS = ("hidden_act", "num_attention_heads", "num_hidden_layers")
+# Fields of the config that do not follow from the shapes of the weights.
+_FIELDS_NOT_IN_SHAPES = ("hidden_act", "num_attention_heads", "num_hidden_layers")
 
 
 class Pretrained(NamedTuple):
@@ -52,10 +52,12 @@ def open_pretrained(path: str, config: ModelConfig | None = None) -> Pretrained:
       raise UserError(f"{FLAG}={path}: has no albert_config.json beside it: give the model's config (config=...)")
     config = recorded
   elif recorded is not None:
-    for name in _HIDDEN_FIELDS:
-      ours, theirs = getattr(config, name), getattr(recorded, name)
-      if ours != theirs:
-        raise UserError(f"{FLAG}={path}: {file.config_file} has {name} {theirs!r}, the given config has {ours!r}")
+    for name in _FIELDS_NOT_IN_SHAPES:
+      value, recorded_value = getattr(config, name), getattr(recorded, name)
+      if value != recorded_value:
+        raise UserError(
+          f"{FLAG}={path}: {file.config_file} has {name} {recorded_value!r}, the given config has {value!r}"
+        )
   if file.is_huggingface and not huggingface_groups_agree(config):
     raise UserError(
       f"{FLAG}={path}: transformers assigns its {config.num_hidden_layers} layers to {config.num_hidden_groups} groups "
@@ -123,31 +125,39 @@ def load_pretrained(
     UserError: a weight is missing, has another shape, or belongs to no known part of the model.
   """
   file = pretrained.file
-  known = heads(pretrained.config)
-  kept: dict[str, set[str]] = {}  # part of the model that keeps its initial values -> names
+  all_heads = heads(pretrained.config)
+  new_parts: dict[str, set[str]] = {}  # part of the model that is newly initialized -> names of its variables
   for head in head_names:
-    names = set(known[head].shapes)
+    names = set(all_heads[head].shapes)
     if new_heads or not names & set(file.entries):
-      kept[f"{head} head"] = names
-  if not file.has_pooler:
-    if pooler == POOLER_NEEDED:
-      raise UserError(f"{FLAG}={file.path}: has {NO_POOLER}")
-    kept["pooler"] = set(POOLER)
-  all_kept = set().union(*kept.values())
-  _check_match(pretrained, {name: v for name, v in variables.items() if name not in all_kept}, variables)
-  for name, variable in variables.items():
-    if name not in all_kept:
-      variable.assign(file.read(name))
-  if not file.has_pooler and pooler == POOLER_UNUSED:
-    kept.pop("pooler")
-    for name in POOLER:
-      variables[name].assign(tf.zeros_like(variables[name]))
-  if kept:
-    log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(kept)}")
+      new_parts[f"{head} head"] = names
+  if not file.has_pooler and pooler == POOLER_NEEDED:
+    raise UserError(f"{FLAG}={file.path}: has {NO_POOLER}")
+  if not file.has_pooler and pooler == POOLER_NEW:
+    new_parts["pooler"] = set(POOLER)
+  zeros = set(POOLER) if not file.has_pooler and pooler == POOLER_UNUSED else set()
+  not_in_file = zeros.union(*new_parts.values())
+  assigned = {name: variable for name, variable in variables.items() if name not in not_in_file}
+  _check_match(pretrained, assigned, variables)
+  for name, variable in assigned.items():
+    variable.assign(file.read(name))
+  for name in zeros:
+    variables[name].assign(tf.zeros_like(variables[name]))
+  if new_parts:
+    log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(new_parts)}")
 
 
 def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], all_variables: Iterable[str]) -> None:
-  """Raises the error for weights that do not match the variables that they are assigned to."""
+  """Checks that the weights are those of a model.
+
+  Args:
+    pretrained: the weights.
+    variables: the variables that weights are assigned to, by the names of the original.
+    all_variables: the names of all variables of the model.
+
+  Raises:
+    UserError: a weight is missing, has another shape, or belongs to no known part of the model.
+  """
   file, config = pretrained
   entries = file.entries
   known = {*all_variables, *encoder_shapes(config), *(name for head in heads(config).values() for name in head.shapes)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
-from albert.weights.files import WeightFile, open_weights
+from albert.weights.files import WeightEntry, WeightFile, open_weights
 from albert.weights.names import NO_POOLER, POOLER, huggingface_groups_agree
 
 _SENTENCE_HEAD = "cls/seq_relationship/"
@@ -53,6 +53,55 @@ def _source_names(variables: Sequence[str], source: Sequence[str], *, from_shall
   return source_names
 
 
+class _Matches(NamedTuple):
+  """The names of variables and weights, by how they match.
+
+  Attributes:
+    assigned: variables that get a weight of the checkpoint.
+    not_assigned: variables that are missing from the checkpoint, which is allowed. They keep their initial values.
+    missing: variables that are missing from the checkpoint, which is an error.
+    misshapen: variables with another shape in the checkpoint, each followed by both shapes.
+    not_used: weights of the checkpoint that the model does not use, which is an error.
+  """
+
+  assigned: list[str]
+  not_assigned: list[str]
+  missing: list[str]
+  misshapen: list[str]
+  not_used: list[str]
+
+
+def _match(
+  variables: Mapping[str, tf.Variable],
+  source: Mapping[str, WeightEntry],
+  source_names: Mapping[str, str],
+  *,
+  newly_initialized: Sequence[str],
+  ignored: Sequence[str],
+) -> _Matches:
+  """Matches variables with the weights of a checkpoint.
+
+  Args:
+    variables: the variables to match, by the names of the original.
+    source: the weights of the checkpoint.
+    source_names: name of each variable of the model -> name of its weight in the checkpoint.
+    newly_initialized, ignored: see `warm_start`.
+  """
+  used = set(source_names.values())
+  not_used = [name for name in source if name not in used and not name.startswith(tuple(ignored))]
+  matches = _Matches([], [], [], [], not_used)
+  for name, variable in variables.items():
+    weight = source.get(source_names[name])
+    if weight is None:
+      may_be_missing = name.startswith(tuple(newly_initialized))
+      (matches.not_assigned if may_be_missing else matches.missing).append(name)
+    elif weight.shape != tuple(variable.shape):
+      matches.misshapen.append(f"{name} {list(weight.shape)} instead of {list(variable.shape)}")
+    else:
+      matches.assigned.append(name)
+  return matches
+
+
 def warm_start(
   path: str,
   variables: Mapping[str, tf.Variable],
@@ -74,8 +123,8 @@ def warm_start(
       Such variables keep their initial values.
     ignored: prefixes of weights in the checkpoint that the model need not have, such as the heads of pretraining.
     unused: prefixes of variables that the task does not use, such as the pooler for SQuAD. If the checkpoint has no
-      weight with such a prefix, the variables become zeros. This marks them as not trained for later runs, which
-      read them as missing (see albert.weights.files.open_weights).
+      weight with such a prefix, the variables become zeros. When weights are opened later, a pooler of zeros counts as
+      missing, since it was not trained (see albert.weights.files.open_weights).
     from_shallower: whether a model with more groups of layers may be initialized from a checkpoint with fewer groups
       (ALBERT, appendix A.1: deeper networks start from shallower ones).
     config: the model's config, or None. If there is a config beside the weights, the fields that the shapes of the
@@ -96,48 +145,33 @@ def warm_start(
   _check_config(path, file, config, from_shallower=from_shallower)
   source_names = _source_names(list(variables), list(source), from_shallower=from_shallower)
   zero_prefixes = tuple(prefix for prefix in unused if not any(name.startswith(prefix) for name in source))
-  zeros = {name for name in variables if name.startswith(zero_prefixes)}
-  missing: list[str] = []
-  misshapen: list[str] = []
-  not_assigned: list[str] = []
-  for name, variable in variables.items():
-    if name in zeros:
-      continue
-    if source_names[name] not in source:
-      may_be_missing = name.startswith(tuple(newly_initialized))
-      (not_assigned if may_be_missing else missing).append(name)
-    elif source[source_names[name]].shape != tuple(variable.shape):
-      misshapen.append(f"{name} {list(source[source_names[name]].shape)} instead of {list(variable.shape)}")
-  used = set(source_names.values())
-  not_used = [name for name in source if name not in used and not name.startswith(tuple(ignored))]
-  _check_all_match(path, newly_initialized, missing, misshapen, not_used)
-  if any(name.startswith(tuple(newly_initialized)) and name not in not_assigned for name in variables):
+  zeros = [name for name in variables if name.startswith(zero_prefixes)]
+  others = {name: variable for name, variable in variables.items() if name not in zeros}
+  matches = _match(others, source, source_names, newly_initialized=newly_initialized, ignored=ignored)
+  _check_all_match(path, newly_initialized, matches)
+  if any(name.startswith(tuple(newly_initialized)) for name in [*matches.assigned, *zeros]):
     _check_head(path, file, head_settings or {})
-  for name, variable in variables.items():
-    if name in zeros:
-      variable.assign(tf.zeros_like(variable))
-    elif name not in not_assigned:
-      variable.assign(file.read(source_names[name]))
-  return not_assigned
+  for name in zeros:
+    variables[name].assign(tf.zeros_like(variables[name]))
+  for name in matches.assigned:
+    variables[name].assign(file.read(source_names[name]))
+  return matches.not_assigned
 
 
-def _check_all_match(
-  path: str, newly_initialized: Sequence[str], missing: list[str], misshapen: list[str], not_used: list[str]
-) -> None:
-  """Raises the error for weights that do not match the variables of the model.
+def _check_all_match(path: str, newly_initialized: Sequence[str], matches: _Matches) -> None:
+  """Checks that the weights and the variables of the model match.
 
   Args:
     path: the value of --init_checkpoint.
     newly_initialized: see `warm_start`.
-    missing: names of variables that the checkpoint lacks.
-    misshapen: names of variables with another shape in the checkpoint, each followed by both shapes.
-    not_used: names of weights in the checkpoint that the model lacks.
+    matches: how they match.
   Raises:
-    UserError: one of the three lists is not empty.
+    UserError: a variable is missing or misshapen, or a weight is not used.
   """
+  missing, misshapen = matches.missing, matches.misshapen
   if missing and set(POOLER) <= set(missing) and _use_only_the_pooler(missing):
     raise UserError(_missing_pooler_message(path, missing))
-  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", not_used)):
+  for problem, names in (("lacks", missing), ("has another shape for", misshapen), ("has unused", matches.not_used)):
     if names:
       only_head_differs = names is misshapen and all(name.startswith(tuple(newly_initialized)) for name in names)
       remedy = (
