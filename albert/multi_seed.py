@@ -52,6 +52,18 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   if config.num_runs == 1:
     Estimator(task, config).run()
     return
+  _check_several_runs(config)
+  seeds = range(config.train.seed, config.train.seed + config.num_runs)
+  _check_finished_runs(task, config, seeds)
+  results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
+  best_seed = _summarize(task, config, results)
+  for seed in seeds:
+    if seed != best_seed:
+      files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
+
+
+def _check_several_runs(config: RunConfig) -> None:
+  """Raises UserError if the config cannot be used with several seeds."""
   if not (config.do_train and config.do_eval):
     raise UserError(
       f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
@@ -64,13 +76,6 @@ def run_seeds(task: Task, config: RunConfig) -> None:
       f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
       "predictions: leave it out, and each run writes to its own directory"
     )
-  seeds = range(config.train.seed, config.train.seed + config.num_runs)
-  _check_finished_runs(task, config, seeds)
-  results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
-  best_seed = _summarize(task, config, results)
-  for seed in seeds:
-    if seed != best_seed:
-      files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:

@@ -203,6 +203,11 @@ def read_table(
     return _table_of_rows(path, names)
   if _is_json(path):
     return _read_json_lines(path, names)
+  return _read_delimited(path, names, header, tolerated_damage)
+
+
+def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | None, tolerated_damage: float) -> Table:
+  """Reads columns of a TSV or CSV file. See read_table for the arguments."""
   rows = _read_rows(path)
   if header is None:
     header = next((_strip_all(fields) for _, fields in rows), None)

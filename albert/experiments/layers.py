@@ -75,13 +75,13 @@ def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:
   if not file.config_file:
     raise UserError(f"--checkpoint={checkpoint}: its directory has no model config (albert_config.json)")
   encoder = Encoder(load_model_config(file.config_file))
-  names = ("input_ids", "input_mask", "segment_ids")
   all_records = itertools.chain.from_iterable(map(records.read_records, expand_globs(input_file)))
   examples = [records.decode_example(record) for record in itertools.islice(all_records, _NUM_EXAMPLES)]
-  batch = {name: np.array([example[name] for example in examples], np.int32) for name in names}
-  encoder(batch)
-  weights = encoder.named_weights()
-  warm_start(checkpoint, weights, ignored=("cls/",))
+  batch = {}
+  for name in ("input_ids", "input_mask", "segment_ids"):
+    batch[name] = np.array([example[name] for example in examples], np.int32)
+  encoder(batch)  # creates the weights
+  warm_start(checkpoint, encoder.named_weights(), ignored=("cls/",))
   return mean_distances([state.numpy() for state in encoder(batch).hidden_states], batch["input_mask"])
 
 

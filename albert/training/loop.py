@@ -229,11 +229,11 @@ class Trainer:
         start_time = time.monotonic()
         self.train_steps(batches, tf.constant(target - step))
         self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
-        seconds = time.monotonic() - start_time
+        seconds_per_step = (time.monotonic() - start_time) / (target - step)
         # All processes must make the same decisions: whether to stop, and how many steps the next call has.
-        num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds / (target - step))
-        mean_seconds = sum_of_seconds / self.cluster.num_processes  # of one step
-        steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds, config.steps_per_loop)
+        num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
+        mean_seconds_per_step = sum_of_seconds / self.cluster.num_processes
+        steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds_per_step, config.steps_per_loop)
         step = target
         metrics_log.advance(step)
         is_last = step == config.num_train_steps
