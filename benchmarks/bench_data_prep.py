@@ -35,7 +35,7 @@ import numpy as np  # noqa: E402
 from absl import flags  # noqa: E402
 
 from albert import app  # noqa: E402
-from albert.data import masking  # noqa: E402
+from albert.data import masking, span_selection  # noqa: E402
 from albert.data.manifest import Manifest  # noqa: E402
 from albert.errors import UserError  # noqa: E402
 from albert.io import files  # noqa: E402
@@ -168,9 +168,9 @@ def print_statistics() -> None:
   num_ngrams = counts.ngrams.sum()
   print(f"{counts.examples} examples, {counts.tokens} tokens, {counts.predictions} predictions in {num_ngrams} n-grams")
   print(f"{'':38}{'measured':>10}{'expected':>10}{'ratio':>8}")
-  for n, p in enumerate(masking.ngram_probabilities(settings.ngram).tolist(), start=1):
+  for n, p in enumerate(span_selection.ngram_probabilities(settings.ngram).tolist(), start=1):
     _print_row(f"n = {n}: share of n-grams as drawn", counts.drawn_ngrams[n] / num_ngrams, p)
-  for n, p in enumerate(masking.ngram_probabilities(settings.ngram).tolist(), start=1):
+  for n, p in enumerate(span_selection.ngram_probabilities(settings.ngram).tolist(), start=1):
     _print_row(f"n = {n}: after limits of length", counts.ngrams[n] / num_ngrams, p)
   masked_share = counts.predictions / counts.tokens
   _print_row("masked tokens / all tokens", masked_share, counts.expected_predictions / counts.tokens)

@@ -7,7 +7,8 @@
 - pipeline: ShardDataset, which reads shards.
 - batches: ExampleDataset, which batches tokenized examples of similar length.
 - examples, feature_cache: TokenizedExamples, and their cache on disk.
-- masking, dynamic_masking, random_streams: masked-LM targets, and the random numbers that they are drawn from.
+- masking, span_selection, dynamic_masking: masked-LM targets, in data preparation and during training.
+- random_streams: random numbers as a function of a key and a counter.
 - pretraining_examples: masks and sentence-order pairs of single examples, for the Python API.
 - tables, rows: tables of text, in TSV, CSV and JSON-lines files or in memory.
 """

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert.data import masking
+from albert.data.span_selection import MaskedSpans, ngram_probabilities, select_spans
 
 MASK_64 = 2**64 - 1
 MASK_ID = 4
@@ -110,8 +111,8 @@ def rows(draw_from: st.DrawFn) -> Row:
   return starts, maskable, draw_from(st.integers(0, 12)), draw_from(st.integers(0, MASK_64))
 
 
-def select(batch: list[Row], ngram: int) -> masking.MaskedSpans:
-  return masking.select_spans(
+def select(batch: list[Row], ngram: int) -> MaskedSpans:
+  return select_spans(
     np.concatenate([row[0] for row in batch]),
     np.concatenate([row[1] for row in batch]),
     np.cumsum([0] + [len(row[0]) for row in batch]),
@@ -160,20 +161,20 @@ def test_spans_of_an_example_by_hand() -> None:
   # [CLS] a b ##b [SEP] ##c d [SEP]: the continuation after [SEP] is a word. The budget suffices for all words.
   starts = np.array([0, 1, 1, 0, 0, 0, 1, 0], bool)
   maskable = np.array([0, 1, 1, 1, 0, 1, 1, 0], bool)
-  spans = masking.select_spans(starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
+  spans = select_spans(starts, maskable, np.array([0, 8]), np.array([8]), np.array([7], np.uint64), ngram=1)
   assert sorted(zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)) == [(1, 2), (2, 4), (5, 6), (6, 7)]
 
 
 def test_a_word_longer_than_the_budget_is_not_masked() -> None:
   starts = np.array([0, 1, 0, 0, 0], bool)
   maskable = np.array([0, 1, 1, 1, 0], bool)
-  spans = masking.select_spans(starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
+  spans = select_spans(starts, maskable, np.array([0, 5]), np.array([2]), np.array([1], np.uint64), ngram=3)
   assert spans.rows.size == 0
 
 
 def test_no_rows() -> None:
   nothing = np.zeros(0, bool)
-  spans = masking.select_spans(nothing, nothing, np.array([0]), np.zeros(0, int), np.zeros(0, np.uint64), ngram=3)
+  spans = select_spans(nothing, nothing, np.array([0]), np.zeros(0, int), np.zeros(0, np.uint64), ngram=3)
   assert spans.starts.size == 0
 
 
@@ -184,7 +185,7 @@ def test_num_predictions(length: int, expected: int) -> None:
 
 
 def test_ngram_probabilities() -> None:
-  assert masking.ngram_probabilities(3).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+  assert ngram_probabilities(3).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
 
 
 def _long_rows(num_rows: int, length: int, seed: int) -> tuple[np.ndarray, ...]:

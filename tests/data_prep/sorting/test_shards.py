@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert.data.masking import MaskedSpans, MaskedTokens
+from albert.data.masking import MaskedTokens
+from albert.data.span_selection import MaskedSpans
 from albert.errors import RunError, UserError
 from albert.io import files, records
 from albert.io.workers import Workers
