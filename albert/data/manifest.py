@@ -56,7 +56,7 @@ class InputFile(msgspec.Struct):
 
 
 class _Settings(msgspec.Struct):
-  """The settings of data preparation that other modules read. Defaults apply to manifests of earlier versions."""
+  """The settings of data preparation that other modules read. Manifests of earlier versions lack some of them."""
 
   sentence_prediction: Literal["sop", "nsp", "none"] = "sop"
   masking: Literal["static", "none"] = "static"

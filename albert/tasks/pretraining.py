@@ -79,7 +79,8 @@ class PretrainingTask(Task):
     self.sentence_prediction = config.sentence_prediction
     manifest = None
     if config.input_file or config.eval_input_file:
-      manifest = self._read_shard_settings(list(self._files("input_file" if config.input_file else "eval_input_file")))
+      flag = "input_file" if config.input_file else "eval_input_file"
+      manifest = self._read_shard_settings(list(self._shard_stats(flag)))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
     self.masking = self._make_masking(manifest if config.input_file else None)
@@ -87,7 +88,7 @@ class PretrainingTask(Task):
     if not self.sentence_metric:
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
 
-  def _files(self, flag: str) -> dict[str, files.Stat]:
+  def _shard_stats(self, flag: str) -> dict[str, files.Stat]:
     """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
     if flag not in self._file_stats:
       self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
@@ -258,7 +259,7 @@ class PretrainingTask(Task):
   def _heldout_shards(self) -> ShardDataset:
     if not self.config.eval_input_file:
       raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
-    manifest = self._check_manifests(list(self._files("eval_input_file")))
+    manifest = self._check_manifests(list(self._shard_stats("eval_input_file")))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
         f"--eval_input_file={self.config.eval_input_file}: these shards have no masks. Evaluations are compared with "
@@ -267,7 +268,7 @@ class PretrainingTask(Task):
     return self._shards("eval_input_file")
 
   def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardDataset:
-    stats, config = self._files(flag), self.config
+    stats, config = self._shard_stats(flag), self.config
     shards = count_and_hash_shards(list(stats), stats=stats, globs=getattr(config, flag), cache_dir=config.cache_dir)
     return ShardDataset(shards, self.features(), masking)
 
@@ -311,7 +312,7 @@ class PretrainingTask(Task):
   def _baselines(self) -> dict[str, float]:
     token_counts = np.zeros(self.model_config.vocab_size, np.int64)
     label_counts = np.zeros(2, np.int64)
-    for path in self._files("eval_input_file"):
+    for path in self._shard_stats("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
         pipeline.check_record(path, number, record, self.features())
         example = records.decode_example(record, path)
