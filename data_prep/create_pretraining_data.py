@@ -190,6 +190,12 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
     print(f"<unk>: {manifest.num_unknown_tokens} of the tokens ({manifest.unknown_share:.3%})")
     if warning := text_checks.unknown_warning(output_dir, manifest.unknown_share):
       print(warning, file=sys.stderr)
+  if 2 * manifest.num_dropped_documents > manifest.num_documents:
+    print(
+      f"warning: {output_dir}: {manifest.num_dropped_documents} of {manifest.num_documents} documents are too short "
+      "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
+      file=sys.stderr,
+    )
   # ru_maxrss is in KiB, on macOS in bytes.
   bytes_per_unit = 1 if sys.platform == "darwin" else 1024
   peak = max(resource.getrusage(processes).ru_maxrss for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -41,6 +41,9 @@ from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
+from data_prep.conversion.parts import PartTask, load_record
+from data_prep.conversion.sentences_of_files import read_sentences
+from data_prep.readers.settings import ReadingSettings
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import Workspace
 from data_prep.settings import PreparationSettings
@@ -152,6 +155,10 @@ def _workspace(directory: Path) -> Workspace:
   workspace = Workspace(job, "ab")
   workspace.path = str(directory)
   return workspace
+
+
+def _part(path: str) -> PartTask:
+  return PartTask((), ReadingSettings(), path, 0)
 
 
 def _read_head(directory: Path) -> str:
@@ -338,6 +345,18 @@ JSON_FILES = {
     lambda d: _workspace(d).find_finished_shard(0, "c"),
     damage=None,
     other_files={"pretraining-00000-of-00016.tfrecord": ""},
+  ),
+  "record of a part of the text": JsonFile(
+    ".text-0.txt.json",
+    {"sources": _part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
+    lambda d: load_record(_part(str(d / "text-0.txt"))),
+    damage=None,
+  ),
+  "JSON lines of text": JsonFile(
+    "t.jsonl",
+    {"text": "A sentence."},
+    lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
+    wrap=lambda data: data.strip() or b"[]",
   ),
   "spill": JsonFile(
     "x.spill",

@@ -20,6 +20,7 @@ from data_prep.create_pretraining_data import Job, prepare
 from data_prep.runners.base import check_shards
 from data_prep.settings import PreparationSettings
 from tests.conftest import english_like_documents
+from tests.data_prep.readers.forms import DOCUMENTS, FORMS
 
 try:
   from data_prep.runners import beam as beam_runner
@@ -102,6 +103,34 @@ def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(tmp_path, corpus, 
   (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
   prepare(made, beam_runner.make_runner())
   assert contents(tmp_path / "beam") == before
+
+
+@needs_beam
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_gives_the_same_files(tmp_path, spm_model, monkeypatch, name):
+  form = FORMS[name]
+  if form.module:
+    pytest.importorskip(form.module)
+  monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 9000)
+  (tmp_path / "input").mkdir()
+  inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
+  reading = dataclasses.replace(form.settings, drop_duplicates=True)
+  for runner_name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
+    made = dataclasses.replace(job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
+    assert prepare(made, **options).reading["dropped"]["duplicate"]["documents"] == 1
+  assert contents(tmp_path / "local") == contents(tmp_path / "beam")
+
+
+@needs_beam
+def test_a_bad_record_gives_the_error_of_the_local_runner(tmp_path, spm_model):
+  path = tmp_path / "a.jsonl"
+  path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
+  lines = []
+  for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
+      prepare(job(tmp_path, name, [path], spm_model), **options)
+    lines.append(str(caught.value))
+  assert lines[0] == lines[1]
 
 
 BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
