@@ -15,6 +15,8 @@ from albert.errors import UserError
 
 ENGLISH = "en"
 # An apostrophe within a word is no quotation mark.
+_APOSTROPHE_MARK = re.compile(r"(?<!\w)['‘’‚]|['’](?!\w)")
+_TO_SPACES = str.maketrans(dict.fromkeys('"“”„«»‹›', " "))
 _QUOTATION_MARK = re.compile(r"[\"“”„«»‹›]|(?<!\w)['‘’‚]|['’](?!\w)")
 # A quotation mark beside the white space between two sentences, or in it. The pattern ends at the next sentence.
 _MARK_AT_BOUNDARY = re.compile(r"[\"“”„«»‹›'‘’‚]\s*.?\Z", re.DOTALL)
@@ -59,8 +61,8 @@ class SentenceSplitter:
     """Yields the sentences of a paragraph, without white space around them."""
     ends = self._find_ends(paragraph)
     if _QUOTATION_MARK.search(paragraph):
-      inside = self._find_ends(_QUOTATION_MARK.sub(" ", paragraph))
-      ends |= {end for end in inside if not _MARK_AT_BOUNDARY.search(paragraph, max(0, end - _BEFORE), end + 1)}
+      inside = self._find_ends(_APOSTROPHE_MARK.sub(" ", paragraph.translate(_TO_SPACES)))
+      ends |= {end for end in inside - ends if not _MARK_AT_BOUNDARY.search(paragraph, max(0, end - _BEFORE), end + 1)}
     if paragraph != paragraph.lower():  # "Who is it?" he asked. Text without capitals is left to sentencex.
       ends = {end for end in ends if not _starts_in_lower_case(paragraph, end)}
     start = 0

@@ -13,15 +13,18 @@ if __name__ == "__main__":
   startup.begin()
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from absl import flags
 
 from albert import app
 from albert.config import command_flags
 from albert.config.ranges import MAX_PROCESSES, Range, default_processes
+from albert.data.manifest import InputFile
 from albert.errors import Interrupted, Stopped, UserError
 from albert.io import files
 from albert.io.workers import Workers
@@ -33,6 +36,14 @@ from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
+
+
+class _FinishedRun(msgspec.Struct):
+  """The part of reading.json that a later run in the same directory compares."""
+
+  settings: dict[str, Any]
+  input_files: list[InputFile]
+
 
 _REPORT_FILE = "reading.json"
 
@@ -86,9 +97,28 @@ def _define_flags() -> None:
   command_flags.define("int", "num_processes", default_processes(), processes, allowed=Range(1, MAX_PROCESSES))
 
 
+def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
+  """Checks that the directory does not hold the text of another input, which would be replaced.
+
+  Raises:
+    UserError: it does.
+  """
+  path = files.join(FLAGS.output_dir, _REPORT_FILE)
+  if not files.exists(path):
+    return
+  existing = files.read_json(path, _FinishedRun, "not written by this command: choose another --output_dir")
+  names = [(os.path.basename(path), files.size(path)) for path in inputs]
+  if existing.settings != dataclasses.asdict(settings) or names != [(e.file, e.bytes) for e in existing.input_files]:
+    raise UserError(
+      f"--output_dir={FLAGS.output_dir} holds the text of other files, or was made with other settings: choose another "
+      "directory, or remove this one"
+    )
+
+
 def main() -> None:
   settings = settings_from_flags()
   inputs = formats.find_inputs(FLAGS.input_file)
+  _check_output_dir(inputs, settings)
   try:
     converted = split_files(inputs, settings, FLAGS.output_dir, FLAGS.num_processes)
   except Interrupted as stop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +20,8 @@ from data_prep.readers.settings import FILE, ReadingSettings
 # A part is made from about this many bytes of input, and from at most this many files.
 PART_BYTES = 8 << 20
 _MAX_FILES = 4096
+# The names of parts, of their records, and of the hashes of their documents.
+_PART_NAME = re.compile(r"\.?text-\d{8}-\d{15}\.txt(\.json|\.hashes)?")
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -151,6 +154,8 @@ def convert_inputs(
   entries = [hashes.get(path) for path in inputs]
   slots = plan(inputs, entries, settings, directory, PART_BYTES)
   tasks = [slot.task for slot in slots if slot.task is not None]
+  if overwritten := sorted({slot.path for slot in slots if slot.task is not None} & {*inputs}):
+    raise UserError(f"{overwritten[0]} is an input file, and would be written, too: give another --output_dir")
   records = {task.path: record for task in tasks if (record := parts.load_record(task))}
   missing = [task for task in tasks if task.path not in records]
   if records:
@@ -246,7 +251,7 @@ def _remove_others(directory: str, paths: set[str]) -> None:
   """Removes the parts of an earlier command that are not in this one's plan."""
   for name in files.listdir(directory):
     path = files.join(directory, name)
-    if name.startswith(("text-", ".text-")) and path not in paths and not files.is_staging_name(name):
+    if _PART_NAME.fullmatch(name) and path not in paths:
       files.remove(path)
 
 

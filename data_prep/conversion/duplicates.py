@@ -30,15 +30,15 @@ _HASH_BYTES = 16
 
 
 class DocumentHashes:
-  """Collects the hashes of a part's documents. The text of a document is added line by line."""
+  """Collects the hashes of a part's documents. The text of a document is added in parts."""
 
   def __init__(self) -> None:
     self._digests: list[bytes] = []
     self._current = hashlib.blake2b(digest_size=_HASH_BYTES)
 
-  def add_line(self, line: bytes) -> None:
-    """Adds a line of the current document."""
-    self._current.update(line)
+  def add_text(self, text: bytes) -> None:
+    """Adds lines of the current document."""
+    self._current.update(text)
 
   def end_document(self, *, is_kept: bool) -> None:
     """Ends the current document, which becomes an entry if it is kept."""

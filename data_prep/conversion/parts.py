@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import shutil
 import tempfile
 from typing import BinaryIO, NamedTuple
@@ -27,6 +28,7 @@ from data_prep.sorting.spills import Spill
 
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
+_LINES_PER_WRITE = 256
 
 
 class SourcePiece(NamedTuple):
@@ -136,12 +138,15 @@ class _PartWriter:
     splits = self._settings.splits_sentences(piece.text_format)
     num_sentences = num_chars = 0
     try:
-      for line in sentence_lines(document, self._splitter if splits else None):
-        encoded = line.encode("utf-8") + b"\n"
-        self._file.write(encoded)
-        self.hashes.add_line(encoded)
-        num_sentences += 1
-        num_chars += len(line)
+      lines = sentence_lines(document, self._splitter if splits else None)
+      while some_lines := list(itertools.islice(lines, _LINES_PER_WRITE)):
+        text = "\n".join(some_lines)
+        data = text.encode("utf-8") + b"\n"
+        self._file.write(data)
+        if self._settings.drop_duplicates:
+          self.hashes.add_text(data)
+        num_sentences += len(some_lines)
+        num_chars += len(text) - len(some_lines) + 1
     except BadRecordError as error:
       self._forget_from(begin)
       self.hashes.end_document(is_kept=False)

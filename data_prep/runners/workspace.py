@@ -254,7 +254,9 @@ class Workspace:
     if not self._is_open:
       return
     names = files.listdir(self.path)
-    has_finished_files = any(name.endswith(SPILL_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-")) for name in names)
+    has_finished_files = any(
+      name.endswith(SPILL_ENDING) or name.startswith((_SHARD_PREFIX, "text-", ".text-")) for name in names
+    )
     if isinstance(error, UnusableTextError) or not has_finished_files:
       self.remove()
     else:

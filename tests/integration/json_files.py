@@ -41,6 +41,7 @@ from albert.training.prediction_sources import PredictionSources
 from albert.weights.checkpoint_damage import find_damage
 from albert.weights.checkpoints import CheckpointManager
 from albert.weights.files import open_weights
+from data_prep import split_text
 from data_prep.conversion.parts import PartTask, load_record
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers.settings import ReadingSettings
@@ -357,6 +358,11 @@ JSON_FILES = {
     {"text": "A sentence."},
     lambda d: list(read_sentences(str(d / "t.jsonl"), ReadingSettings(), lambda num_bytes: None)),
     wrap=lambda data: data.strip() or b"[]",
+  ),
+  "report of split text": JsonFile(
+    "reading.json",
+    {"settings": {"document": "file"}, "input_files": [{"file": "a", "bytes": 1}]},
+    lambda d: read_json(str(d / "reading.json"), split_text._FinishedRun),
   ),
   "spill": JsonFile(
     "x.spill",

@@ -1,0 +1,49 @@
+"""The command data_prep.split_text: it replaces no text of others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.readers.settings import ReadingSettings
+from data_prep.split_text import split_files
+
+
+def run(**flags: object) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, "-m", "data_prep.split_text", *(f"--{name}={value}" for name, value in flags.items())]
+  return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_command_line(tmp_path: Path) -> None:
+  (tmp_path / "input").mkdir()
+  (tmp_path / "input" / "novel.txt").write_text("A title\n\nThe first sentence\nends here. The second.\n")
+  out = tmp_path / "out"
+  out.mkdir()
+  (out / "text-mine.txt").write_text("mine")
+  flags = {"input_file": tmp_path / "input", "output_dir": out, "num_processes": 1}
+  done = run(**flags, document="file")
+  assert done.returncode == 0, done.stderr
+  (text,) = out.glob("text-0*.txt")
+  assert text.read_text() == "A title\nThe first sentence ends here.\nThe second.\n\n"
+  assert "kept          1          3" in done.stdout
+  report = json.loads((out / "reading.json").read_text())
+  assert (report["documents"], report["sentences"]) == (1, 3)
+  assert report["input_files"][0]["file"] == "novel.txt"
+  assert (out / "text-mine.txt").read_text() == "mine"
+  done = run(**flags)
+  assert done.returncode == 2
+  assert "holds the text of other files, or was made with other settings" in done.stderr
+  assert done.stderr.count("\n") == 1
+
+
+def test_input_files_are_not_overwritten(tmp_path: Path) -> None:
+  path = tmp_path / "text-00000000-000000000000000.txt"
+  path.write_text("A sentence. Another one.\n")
+  with pytest.raises(UserError, match="is an input file, and would be written, too"):
+    split_files([str(path)], ReadingSettings(sentences="split"), str(tmp_path))
+  assert path.read_text() == "A sentence. Another one.\n"
