@@ -1,7 +1,7 @@
 r"""Trains a model to find the answer to a question in a paragraph, on SQuAD v1.1 or v2.0.
 
   python run_squad.py --version_2_with_negative --train_file=train-v2.0.json \
-    --predict_file=dev-v2.0.json --init_checkpoint=downloads/albert_base \
+    --eval_file=dev-v2.0.json --init_checkpoint=downloads/albert_base \
     --output_dir=run --do_train --do_eval
 """
 

@@ -106,12 +106,17 @@ setup(
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     # The tools that build the documentation site.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],
+    # ipykernel, nbclient and nbformat run the notebooks of examples/.
     "dev": [
       "hypothesis",
       "import-linter>=2",
+      "ipykernel>=6.29",
       "mwparserfromhell>=0.6.5",
       "mypy",
+      "nbclient>=0.10",
+      "nbformat>=5.10",
       "packaging",
+      "pandas>=2.2,<4",
       "pyarrow>=15",
       "pytest>=8",
       "pytest-xdist",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from albert.errors import UserError
+from albert.io.files import AnyPath
 from albert.models.encoder import Encoder
 from albert.tokenization.packing import pack_single, padded
 from albert.tokenization.tokenizer import Tokenizer
@@ -21,7 +23,7 @@ MEAN, POOLED = "mean", "pooled"
 
 def encode(
   texts: Iterable[str],
-  encoder: str | Encoder,
+  encoder: AnyPath | Encoder,
   *,
   tokenizer: Tokenizer | None = None,
   pooling: str = MEAN,
@@ -59,11 +61,15 @@ def encode(
     raise UserError(f"pooling is {pooling!r}: give {MEAN!r} or {POOLED!r}")
   if batch_size < 1:
     raise UserError(f"batch_size is {batch_size}: give at least 1")
-  if isinstance(encoder, str):
+  if isinstance(encoder, str | os.PathLike):
     tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
     if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:
       raise UserError(f"weights={encoder}: has {NO_POOLER}; or give pooling={MEAN!r}")
     encoder = Encoder.from_pretrained(encoder)
+  if not isinstance(encoder, Encoder):
+    raise UserError(
+      f"encoder is a {type(encoder).__name__}: give an Encoder (a model has one as model.encoder), or a path"
+    )
   if tokenizer is None:
     raise UserError("an Encoder does not know its vocabulary: give tokenizer=Tokenizer.from_pretrained(path) too")
   config = encoder.config

@@ -20,7 +20,7 @@ from albert.export.export_model import export_model
 from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
-from albert.runs.metrics_log import log
+from albert.runs.metrics_log import log, print_metrics
 from albert.settings.python_messages import python_messages
 from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
@@ -83,8 +83,8 @@ class Estimator:
     >>> estimator = albert.Estimator(task, init_checkpoint="downloads/albert_base", num_train_steps=2)
     >>> estimator.train().step
     2
-    >>> estimator.evaluate()["accuracy"]  # doctest: +ELLIPSIS
-    loss = ...
+    >>> sorted(estimator.evaluate())
+    ['accuracy', 'f1', 'loss', 'majority_accuracy', 'matthews_corrcoef']
     >>> estimator.predict(["We will come back."])[0].label in ("good", "bad")
     True
   """
@@ -197,6 +197,8 @@ class Estimator:
   def run(self) -> None:
     """Trains, evaluates and predicts, in this order, as do_train, do_eval and do_predict of the config say.
 
+    It prints the metrics of the evaluation.
+
     Raises:
       UserError, RunError, Stopped: see train, evaluate and predict.
     """
@@ -204,7 +206,7 @@ class Estimator:
       with self._messages():
         self._train()
     if self.config.do_eval:
-      self.evaluate()
+      print_metrics(self.evaluate())
     if self.config.do_predict:
       self.write_predictions()
 
@@ -265,7 +267,8 @@ class Estimator:
   def evaluate(self) -> dict[str, float]:
     """Evaluates the newest or the best checkpoint, as select_checkpoint says; if there is none, init_checkpoint.
 
-    It prints the metrics and writes them to eval_results.json. The task may write further files, such as predictions.
+    It writes the metrics to eval_results.json. The task may write further files, such as predictions. A line on stderr
+    names the checkpoint.
 
     Returns: the metrics by name. With several evaluation sets, the name of the set comes first: `matched_accuracy`.
     Raises:
@@ -280,8 +283,6 @@ class Estimator:
     for split, values in outputs.items():
       self.task.write_evaluation(split, values, self.results_dir)
     files.write_json(files.join(self.results_dir, output_files.EVAL_RESULTS), {"step": step, **results})
-    for name, value in results.items():
-      print(f"{name} = {value:.6g}", flush=True)
     return results
 
   def predict(self, data: TableData | None = None) -> list[Any]:

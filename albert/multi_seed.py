@@ -18,7 +18,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import log
+from albert.runs.metrics_log import log, print_metrics
 from albert.tasks.base import Task
 from albert.training import cluster
 from albert.training.prediction_sources import prediction_sources_of
@@ -132,7 +132,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   else:
     log(f"run with seed {config.train.seed} in {config.output_dir}")
     estimator.train()
-    estimator.evaluate()
+    print_metrics(estimator.evaluate())
   if config.do_predict and not prediction_sources_of(task, config).are_complete():
     estimator.write_predictions()
   return output_files.read_results(path)

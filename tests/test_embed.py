@@ -55,6 +55,7 @@ def test_an_encoder_in_memory_and_no_texts(directory):
   encoder, tokenizer = albert.Encoder.from_pretrained(directory), albert.Tokenizer.from_pretrained(directory)
   found = albert.encode(iter(TEXTS), encoder, tokenizer=tokenizer)
   np.testing.assert_array_equal(found, albert.encode(TEXTS, directory))
+  np.testing.assert_array_equal(found, albert.encode(TEXTS, Path(directory)))
   short = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
   np.testing.assert_allclose(short[0], short[1], atol=1e-6)
   assert np.abs(short[0] - found[1]).max() > 1e-3
@@ -72,6 +73,10 @@ def test_what_is_refused(tmp_path: Path, directory, spm_model):
     albert.encode("nobody", encoder, tokenizer=tokenizer)
   with pytest.raises(UserError, match=r"texts\[1\] is nan, of type float"):
     albert.encode(["nobody", float("nan")], encoder, tokenizer=tokenizer)  # type: ignore[list-item]
+  with pytest.raises(
+    UserError, match=r"encoder is a ClassifierModel: give an Encoder \(a model has one as model.encoder\), or a path"
+  ):
+    albert.encode(TEXTS, albert.ClassifierModel(config, num_classes=2), tokenizer=tokenizer)  # type: ignore[arg-type]
   with pytest.raises(UserError, match="pieces, the encoder 9"):
     albert.encode(TEXTS, albert.Encoder(small_config(spm_model, vocab_size=9)), tokenizer=tokenizer)
   path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, 4)), spm_model)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -26,17 +27,6 @@ pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 TEXTS = [sentence for document in english_like_documents(6, seed=4) for sentence in document][:20]
 KINDS = [index % 2 for index in range(len(TEXTS))]
-
-
-class Frame:
-  """What is used of a pandas frame, without pandas: `columns`, and columns by name that have tolist()."""
-
-  def __init__(self, columns: dict[str, Sequence[Any]]):
-    self.columns = np.array([*columns, "unused"])
-    self._columns = {name: np.array(values, object) for name, values in columns.items()}
-
-  def __getitem__(self, name: str) -> np.ndarray:
-    return self._columns[name]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +54,8 @@ def weights(output_dir: str | Path, step: int = 4) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def frame() -> Frame:
-  return Frame({"comment": TEXTS[:14], "kind": KINDS[:14]})
+def frame() -> pandas.DataFrame:
+  return pandas.DataFrame({"comment": TEXTS[:14], "kind": KINDS[:14], "unused": None})
 
 
 def classification(**changes: Any) -> tasks.Classification:
@@ -119,7 +109,15 @@ def test_predict_returns_the_numbers_of_the_predictions_file(
     assert line.split("\t") == [str(row), str(answer.label), *values]
     assert answer.label in (0, 1)
     assert answer.probability == max(answer.probabilities.values())
-  for data in (TEXTS[:5], {"comment": TEXTS[:5]}, [{"comment": text} for text in TEXTS[:5]], test):
+  first = frame()[:5]
+  for data in (
+    TEXTS[:5],
+    {"comment": TEXTS[:5]},
+    [{"comment": text} for text in TEXTS[:5]],
+    test,
+    first,
+    first["comment"],
+  ):
     assert trained.predict(data) == answers
   assert trained.predict([]) == []
 
@@ -143,7 +141,7 @@ def test_train_twice_continues_the_run_and_other_rows_are_refused(
   assert again.train().step == 4
   assert "nothing to train" in capsys.readouterr().err
   other = frame()
-  other["kind"][3] = 0
+  other.loc[3, "kind"] = 0
   with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train"):
     Estimator(classification(train=other), output_dir=run, **settings).train()
 
@@ -218,6 +216,18 @@ def test_settings_that_cannot_be_used_are_named_as_arguments(settings: dict[str,
       Estimator(task, **settings | changes)
   with pytest.raises(UserError, match=r"^train=new text: no such file|^predict=new text: no such file"):
     Estimator(task, **settings).predict("new text")
+
+
+def test_evaluate_returns_the_metrics_and_prints_nothing(
+  trained: Estimator, capsys: pytest.CaptureFixture[str]
+) -> None:
+  results = trained.evaluate()
+  run = trained.config.output_dir
+  printed = capsys.readouterr()
+  assert printed.out == ""
+  assert printed.err.startswith(f"evaluating with {run}/checkpoints/step-4 (step 4, ")
+  assert printed.err.count("\n") == 1
+  assert json.loads(Path(run, "eval_results.json").read_text()) == {"step": 4, **results}
 
 
 def test_pairs_and_numbers_are_learned(settings: dict[str, Any], tmp_path: Path) -> None:

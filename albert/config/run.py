@@ -338,8 +338,8 @@ class RunConfig(Config):
   )
   init_checkpoint: str = option(
     "",
-    "pretrained weights: a checkpoint prefix, a step-N directory, the output_dir of a run, a Hugging Face directory, "
-    "or a .safetensors or .npz file",
+    "pretrained weights: the directory of Google's or Hugging Face's files, a checkpoint prefix, the output_dir of a "
+    "run, a step-N directory, or a .safetensors or .npz file",
     group=MODEL,
   )
   from_scratch: bool = option(

@@ -1,4 +1,7 @@
-"""Converts weights between our format, the original's and Hugging Face's."""
+"""Converts weights between our format, the original's and Hugging Face's.
+
+python -m albert.convert --init_checkpoint=run --output_dir=converted --format=huggingface
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`python -m albert.export`: exports a trained model for serving."""
+"""Exports a trained model for serving: a SavedModel that takes texts.
+
+python -m albert.export --checkpoint=run --output_dir=models --name=comments
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast, overload
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from albert.errors import UserError
 from albert.io import file_kinds, json_values, local_files, processes
@@ -24,6 +24,8 @@ _THREADS = 64
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Schema = TypeVar("Schema")
+# What functions of the Python API accept as a path.
+AnyPath: TypeAlias = str | os.PathLike[str]
 
 
 class Stat(NamedTuple):

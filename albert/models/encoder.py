@@ -12,6 +12,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.errors import UserError
+from albert.io.files import AnyPath
 from albert.models import layers
 from albert.models.attention import FeedForward, SelfAttention, attention_bias
 from albert.models.base import (
@@ -124,7 +125,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     )
 
   @classmethod
-  def from_pretrained(cls, path: str, *, config: ModelConfig | None = None, **kwargs: Any) -> Encoder:
+  def from_pretrained(cls, path: AnyPath, *, config: ModelConfig | None = None, **kwargs: Any) -> Encoder:
     """Makes the encoder with pretrained weights.
 
     Weights of heads are ignored. If the weights have no pooler, it is newly initialized, and a line is logged.

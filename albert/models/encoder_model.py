@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.model import ModelConfig
+from albert.io.files import AnyPath
 from albert.models.base import (
   TOKEN_INPUTS,
   AnyConfig,
@@ -52,7 +53,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
 
   @classmethod
   def from_pretrained(
-    cls: type[ModelType], path: str, *, config: ModelConfig | None = None, new_heads: bool = False, **kwargs: Any
+    cls: type[ModelType], path: AnyPath, *, config: ModelConfig | None = None, new_heads: bool = False, **kwargs: Any
   ) -> ModelType:
     """Makes the model with pretrained weights.
 

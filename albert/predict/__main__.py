@@ -1,4 +1,7 @@
-"""Reads lines of text, and prints the answers of a model that albert.export wrote."""
+"""Reads lines of text, and prints the answers of a model that albert.export wrote.
+
+python -m albert.predict --model=models/comments --input_file=texts.txt
+"""
 
 from __future__ import annotations
 

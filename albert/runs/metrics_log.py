@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -130,3 +130,9 @@ def log(line: str) -> None:
   """Writes a line to stderr, above the progress bar if there is one. Standard output is for results."""
   tqdm.write(line.rstrip(), file=sys.stderr)
   sys.stderr.flush()
+
+
+def print_metrics(metrics: Mapping[str, float]) -> None:
+  """Prints the metrics of a finished evaluation on standard output, one on each line."""
+  for name, value in metrics.items():
+    print(f"{name} = {value:.6g}", flush=True)

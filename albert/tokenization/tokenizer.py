@@ -98,7 +98,8 @@ class Tokenizer:
     True
   """
 
-  def __init__(self, model_file: str, do_lower_case: bool = True, *, convert_quotes: bool = False):
+  def __init__(self, model_file: files.AnyPath, do_lower_case: bool = True, *, convert_quotes: bool = False):
+    model_file = str(model_file)
     self.config = TokenizerConfig(model_file, do_lower_case, convert_quotes)
     with files.open_file(model_file) as file:
       model = file.read()
@@ -129,7 +130,11 @@ class Tokenizer:
 
   @classmethod
   def from_pretrained(
-    cls: type[TokenizerType], path: str, *, do_lower_case: bool | None = None, convert_quotes: bool | None = None
+    cls: type[TokenizerType],
+    path: files.AnyPath,
+    *,
+    do_lower_case: bool | None = None,
+    convert_quotes: bool | None = None,
   ) -> TokenizerType:
     """Makes the tokenizer of pretrained weights.
 

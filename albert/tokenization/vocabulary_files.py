@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import msgspec
@@ -54,7 +55,7 @@ def find_vocabulary(directory: str) -> str | None:
   return next((path for path in candidates if files.exists(path)), None)
 
 
-def find_tokenizer_config(path: str) -> TokenizerConfig:
+def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
   """Finds the vocabulary of weights and the settings that it was used with.
 
   Args:
@@ -66,7 +67,8 @@ def find_tokenizer_config(path: str) -> TokenizerConfig:
   Raises:
     UserError: there is no vocabulary, or a file with settings cannot be read.
   """
-  path = path.rstrip("/") or path
+  given = os.fspath(path)
+  path = given.rstrip("/") or given
   if files.is_dir(path):
     directory = path
   elif files.exists(path) and path.endswith(".model"):

@@ -76,5 +76,5 @@ def load_trained_weights(
       f"{manager.directory} holds no checkpoint that verifies: train first (--do_train) or give --init_checkpoint"
     )
   load_initial_weights(task, model, config)
-  log(f"{purpose} with --init_checkpoint={config.init_checkpoint} (step 0: not trained in this run)")
+  log(f"{purpose} with {config.init_checkpoint} (step 0: not trained in this run)")
   return 0, config.init_checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Pretrained(NamedTuple):
   config: ModelConfig
 
 
-def open_pretrained(path: str, config: ModelConfig | None = None) -> Pretrained:
+def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> Pretrained:
   """Opens weights and finds their config.
 
   Args:
@@ -44,7 +45,7 @@ def open_pretrained(path: str, config: ModelConfig | None = None) -> Pretrained:
   Raises:
     UserError: there are no weights, they are damaged, they have no config, or `config` differs from theirs.
   """
-  path = selected_checkpoint(path, flag=FLAG)
+  path = selected_checkpoint(os.fspath(path), flag=FLAG)
   file = open_weights(path, flag=FLAG)
   recorded = file.config()
   if config is None:

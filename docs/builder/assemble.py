@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from docs.builder import api, commands, tables
+from docs.builder.notebooks import notebook_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,7 +115,10 @@ class Site:
       is_folder = (ROOT / path).is_dir()
       folder = _FOLDERS.get(path, f"source/{path}")
       self.site_paths[path] = f"{folder}/index.md" if is_folder else f"source/{path}.md"
-      text = self._folder_page(path) if is_folder else _source_page(path)
+      if path.endswith(".ipynb"):
+        text = self.with_site_links(path, notebook_page(path, _read(path)))
+      else:
+        text = self._folder_page(path) if is_folder else _source_page(path)
       self.write(self.site_paths[path], text)
     return self.site_paths[path]
 

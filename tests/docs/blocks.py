@@ -39,10 +39,11 @@ def invocations(path: Path) -> Iterator[Invocation]:
   for block in blocks(path):
     if block.language in ("sh", "bash", ""):
       for line in re.sub(r"\\\n", " ", block.text).splitlines():
-        yield from _invocations_of_line(line)
+        yield from invocations_in(line)
 
 
-def _invocations_of_line(line: str) -> Iterator[Invocation]:
+def invocations_in(line: str) -> Iterator[Invocation]:
+  """The project's commands in a line of shell."""
   try:
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True

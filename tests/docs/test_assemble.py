@@ -42,6 +42,16 @@ def test_linked_source_file_becomes_a_page(site: Site) -> None:
   assert "VERSION" in page
 
 
+def test_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
+  site.with_site_links("docs/tpu.md", "[notebook](../examples/sentence_embeddings.ipynb)")
+  page = (site.output / "source/examples/sentence_embeddings.ipynb.md").read_text()
+  title, _, note = page.splitlines()[:3]
+  assert title == "# Sentence embeddings"
+  assert "`examples/sentence_embeddings.ipynb`" in note
+  assert "\n## Encode\n" in page
+  assert "```python\nvectors = albert.encode(sentences, encoder, tokenizer=tokenizer)\nvectors.shape\n```\n" in page
+
+
 @pytest.mark.parametrize("text", ["[a](nothing.md)", "![a](nothing.png)"])
 def test_link_that_leads_nowhere_is_a_problem(site: Site, text: str) -> None:
   site.with_site_links("docs/tpu.md", text)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import importlib
-import importlib.util
 import shutil
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 
 import albert
 from albert.config.model import ModelConfig
-from albert.data.tables import read_header, read_table
 from tests.conftest import english_like_documents
 from tests.convert.files_of_weights import huggingface_tensors, write_huggingface
 from tests.docs.blocks import ROOT, blocks
@@ -30,26 +25,6 @@ pytestmark = pytest.mark.usefixtures("all_steps_eager")
 GUIDE = ROOT / "docs" / "estimator.md"
 # The blocks run in order, and may use the names of earlier ones.
 NUM_BLOCKS = 11
-
-
-class Frame:
-  """Stands for a frame where pandas is not installed: columns by name, and the first rows."""
-
-  def __init__(self, columns: dict[str, list[str]]):
-    self.columns = list(columns)
-    self._columns = columns
-
-  def __getitem__(self, key: Any) -> Any:
-    if isinstance(key, slice):
-      return Frame({name: values[key] for name, values in self._columns.items()})
-    return np.array(self._columns[key], object)
-
-
-def small_pandas() -> types.ModuleType:
-  module = types.ModuleType("pandas")
-  module.read_csv = lambda path: Frame(read_table(path, read_header(path)).columns)  # type: ignore[attr-defined]
-  module.DataFrame = Frame  # type: ignore[attr-defined] # scikit-learn asks whether its arguments are frames
-  return module
 
 
 def write_weights(directory: Path, vocabulary: str) -> None:
@@ -74,8 +49,6 @@ def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
     shutil.copyfile(path, directory / "shards" / f"{split}-00.tfrecord")
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(directory)
-    if importlib.util.find_spec("pandas") is None:
-      patch.setitem(sys.modules, "pandas", small_pandas())
     yield {}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import sentencepiece
 
@@ -41,7 +42,8 @@ class Frame(dict[str, Any]):
 
 
 FORMS: dict[str, Any] = {
-  "frame": Frame(text=Column(["one", "two"]), label=Column([1, 0]), other=Column([None, None])),
+  "pandas": pandas.DataFrame({"text": ["one", "two"], "label": [1, 0], "other": [None, 0.5]}, index=[7, 3]),
+  "Polars": Frame(text=Column(["one", "two"]), label=Column([1, 0]), other=Column([None, None])),
   "columns": {"text": ("one", "two"), "label": np.array([1, 0])},
   "dicts": [{"text": "one", "label": 1, "other": None}, {"text": "two", "label": np.int64(0)}],
   "tuples": [("one", 1), ("two", 0)],
@@ -68,6 +70,63 @@ def test_missing_values_and_nested_values_are_plain() -> None:
   assert rows_of(["one", "two"], "train", ["text"]).columns == {"text": ["one", "two"]}
   with pytest.raises(UserError, match=r"^train: row 1: column 'a' holds inf: give a finite number"):
     rows_of([1.0, float("inf")], "train", ["a"])
+
+
+PANDAS_COLUMNS: dict[str, Any] = {
+  "object": pandas.Series(["one", None, "two", float("nan")], dtype=object),
+  "string": pandas.Series(["one", None, "two", pandas.NA], dtype="string"),
+  "category": pandas.Series(["one", None, "two", None], dtype="category"),
+}
+
+
+@pytest.mark.parametrize("dtype", PANDAS_COLUMNS)
+def test_missing_texts_of_pandas_are_named_by_row_and_column(dtype: str) -> None:
+  frame = pandas.DataFrame({"comment": PANDAS_COLUMNS[dtype], "kind": ["x", "y", "x", "y"]})
+  rows = rows_of(frame, "train", ["comment"])
+  assert rows.columns == {"comment": ["one", None, "two", None]}
+  with pytest.raises(UserError, match=r"^train: row 1: column 'comment' is empty"):
+    read_table(rows, ["comment"]).non_empty_texts("comment")
+  kept = frame.dropna()
+  task = tasks.Classification(kept, text="comment", label="kind", eval_share=0, labels=["x", "y"])
+  assert task.rows["train"].columns == {"comment": ["one", "two"], "kind": ["x", "x"]}
+
+
+# Labels of a frame -> the same labels as plain values, and the setting that names the labels.
+PANDAS_LABELS: dict[str, tuple[Any, list[Any], str]] = {
+  "category": (pandas.Series(["b", "a", "b"], dtype="category"), ["b", "a", "b"], "a,b"),
+  "categories without rows": (pandas.Categorical(["b", "a", "b"], ["a", "b", "c"]), ["b", "a", "b"], "a,b"),
+  "string": (pandas.Series(["b", "a", "b"], dtype="string"), ["b", "a", "b"], "a,b"),
+  "nullable integers": (pandas.Series([2, 10, 2], dtype="Int64"), [2, 10, 2], "2,10"),
+  "small integers": (pandas.Series([1, 0, 1], dtype="int8"), [1, 0, 1], "0,1"),
+  "whole floats": (pandas.Series([1.0, 0.0, 1.0]), [1, 0, 1], "0,1"),
+  "bool": (pandas.Series([True, False, True]), [True, False, True], "false,true"),
+}
+
+
+@pytest.mark.parametrize("dtype", PANDAS_LABELS)
+def test_labels_of_pandas_keep_their_type(dtype: str) -> None:
+  labels, expected, setting = PANDAS_LABELS[dtype]
+  frame = pandas.DataFrame({"text": ["one", "two", "three"], "label": labels})
+  task = tasks.Classification(frame, eval_share=0)
+  found = task.rows["train"].columns["label"]
+  assert found == expected
+  assert [type(value) for value in found] == [type(value) for value in expected]
+  assert task.settings["labels"] == setting
+
+
+def test_frames_that_cannot_be_used_are_refused() -> None:
+  frame = pandas.DataFrame({"comment": ["one", "two"], "kind": ["x", "y"]})
+  numbers = frame.assign(kind=pandas.array([1, None], dtype="Int64"))
+  dates = frame.assign(comment=pandas.to_datetime(["2020-01-01", "2020-01-02"]))
+  for train, message in (
+    (frame.rename(columns={"comment": "review"}), r"^train: no column 'comment'; there are: review, kind$"),
+    (pandas.concat([frame, frame[["kind"]]], axis=1), r"^train: 2 columns are called 'kind': rename all but one"),
+    (numbers, r"^train: row 1: column 'kind' is empty: fill it in or remove the row"),
+    (dates, r"^train: row 0: column 'comment' must hold texts, .* holds a Timestamp$"),
+    (frame[:0], r"^train: has no rows"),
+  ):
+    with pytest.raises(UserError, match=message):
+      tasks.Classification(train, text="comment", label="kind", eval_share=0.5)
 
 
 def test_rows_are_held_out_by_label_and_by_group() -> None:

@@ -1,0 +1,189 @@
+"""Questions, multiple choice and pretraining in Python: data in memory gives what the same data in files gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+
+import albert
+from albert import tasks
+from albert.errors import UserError
+from albert.estimator import Estimator
+from tests.synthetic import TINY_MODEL, write_shards
+from tests.tasks.race.folders import made_up_race
+from tests.tasks.squad.question_files import made_up_squad
+from tests.test_estimator import weights
+
+pytestmark = pytest.mark.usefixtures("all_steps_eager")
+
+
+@pytest.fixture(scope="module")
+def settings(spm_model: str) -> dict[str, Any]:
+  """The settings of a quick training of a tiny model."""
+  pieces = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
+  return {
+    "model": dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=64, hidden_dropout_prob=0.1),
+    "spm_model_file": spm_model,
+    "from_scratch": True,
+    "num_train_steps": 2,
+    "num_warmup_steps": 1,
+    "train_batch_size": 4,
+    "log_every_steps": 1,
+    "precision": "float32",
+  }
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+  expected, found = weights(first, 2), weights(second, 2)
+  assert expected.keys() == found.keys()
+  for name, value in expected.items():
+    assert value.tobytes() == found[name].tobytes(), name
+
+
+def squad_rows(path: str) -> list[dict[str, Any]]:
+  """The questions of a file, as rows in the order of the file."""
+  return [
+    {"id": qa["id"], "question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]}
+    for article in json.loads(Path(path).read_text())["data"]
+    for paragraph in article["paragraphs"]
+    for qa in paragraph["qas"]
+  ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
+  is_v2 = version == 2
+  files = {
+    split: made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
+    for split, size in (("train", 8), ("eval", 6))
+  }
+  lengths = {"max_seq_length": 48, "max_query_length": 12, "doc_stride": 16}
+  rows = {split: squad_rows(path) for split, path in files.items()}
+  estimators = []
+  for name, data in (("memory", rows), ("files", files)):
+    task = tasks.QuestionAnswering(**data, test=data["eval"], version_2_with_negative=is_v2)  # type: ignore[arg-type]
+    estimators.append(Estimator(task, output_dir=tmp_path / name, **settings, **lengths))
+    assert estimators[-1].train().step == 2
+  in_memory, of_files = estimators
+  assert_same_weights(tmp_path / "memory", tmp_path / "files")
+  results = in_memory.evaluate()
+  assert results == of_files.evaluate()
+  assert 0 <= results["exact"] <= results["f1"] <= 100
+  assert ("HasAns_f1" in results) == is_v2
+
+  answers = in_memory.predict(rows["eval"])
+  written = json.loads((tmp_path / "memory" / "predictions_dev.json").read_text())
+  assert {row["id"]: answer.text for row, answer in zip(rows["eval"], answers, strict=True)} == written
+  for row, answer in zip(rows["eval"], answers, strict=True):
+    assert answer.text in row["context"]
+    assert 0 < answer.probability <= 1
+    assert answer.candidates[0]["probability"] == answer.probability
+    assert (answer.null_odds is not None) == is_v2
+  columns = {name: [row[name] for row in rows["eval"]] for name in ("question", "context")}
+  pairs = list(zip(columns["question"], columns["context"], strict=True))
+  for data in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
+    assert [answer.text for answer in in_memory.predict(data)] == [answer.text for answer in answers]
+  assert of_files.predict() == answers
+  assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == written
+  assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
+
+
+def test_questions_are_held_out_by_context(settings: dict[str, Any]) -> None:
+  rows = [
+    {"question": f"{number} ?", "context": f"the letter {number // 2} from paris", "answers": "from paris"}
+    for number in range(8)
+  ]
+  task = tasks.QuestionAnswering(rows, eval_share=0.25)
+  held_out = set(task.rows["dev"].columns["context"])
+  assert len(task.rows["dev"]) == 2
+  assert len(held_out) == 1
+  assert not held_out & set(task.rows["train"].columns["context"])
+  estimator = Estimator(task, **settings | {"num_train_steps": 1}, max_seq_length=32, max_query_length=8, doc_stride=8)
+  estimator.train()
+  assert estimator.evaluate()["f1"] >= 0
+  with pytest.raises(UserError, match=r"^the data to predict: row 0 has no 'context'; it has: question"):
+    estimator.predict([{"question": "who ?"}])
+
+
+def race_rows(folder: Path) -> list[dict[str, Any]]:
+  """The questions of a folder, as rows in the order in which the folder is read."""
+  rows = []
+  for path in sorted(map(str, folder.glob("*/*.txt"))):
+    passage = json.loads(Path(path).read_text())
+    for question, options, answer in zip(passage["questions"], passage["options"], passage["answers"], strict=True):
+      rows.append({"article": passage["article"], "question": question, "options": options, "answer": answer})
+  return rows
+
+
+def test_multiple_choice(settings: dict[str, Any], tmp_path: Path) -> None:
+  folder = Path(made_up_race(tmp_path, 2))
+  folders = {"train": folder / "train", "eval": folder / "dev"}
+  rows = {split: race_rows(path) for split, path in folders.items()}
+  rows["train"] = [row | {"answer": "ABCD".index(row["answer"])} for row in rows["train"]]
+  estimators = []
+  for name, data in (("memory", rows), ("files", folders)):
+    task = tasks.MultipleChoice(**data)  # type: ignore[arg-type]
+    estimators.append(Estimator(task, output_dir=tmp_path / name, max_seq_length=64, max_qa_length=24, **settings))
+    estimators[-1].train()
+  in_memory, of_files = estimators
+  assert_same_weights(tmp_path / "memory", tmp_path / "files")
+  results = of_files.evaluate()
+  assert in_memory.evaluate()["accuracy"] == results["accuracy"]
+  assert results["accuracy"] == pytest.approx((results["middle_accuracy"] + results["high_accuracy"]) / 2)
+
+  questions = [{key: row[key] for key in ("article", "question", "options")} for row in rows["eval"]]
+  answers = in_memory.predict(questions)
+  assert sum(
+    "ABCD"[answer.index] == row["answer"] for row, answer in zip(rows["eval"], answers, strict=True)
+  ) == pytest.approx(results["accuracy"] * len(answers))
+  for question, answer in zip(questions, answers, strict=True):
+    assert answer.option == question["options"][answer.index]
+    assert math.fsum(answer.probabilities) == pytest.approx(1, abs=1e-6)
+  assert in_memory.predict(folders["eval"]) == answers
+  # A shorter list of options.
+  (answer,) = in_memory.predict([questions[0] | {"options": questions[0]["options"][:2]}])
+  assert len(answer.probabilities) == 2
+  with pytest.raises(UserError, match=r"^the data to predict: row 0.*options"):
+    in_memory.predict([questions[0] | {"options": "wet"}])
+
+
+def test_pretraining_and_what_starts_from_it(
+  settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+  write_shards(tmp_path / "train", [9, 6])
+  write_shards(tmp_path / "eval", [5], seed=4)
+  (tmp_path / "lines.txt").write_text("the [MASK] and the river [MASK]\nnobody sold the [MASK].\n")
+  task = tasks.Pretraining(tmp_path / "train" / "*", eval=tmp_path / "eval" / "*", test=tmp_path / "lines.txt")
+  settings = {name: value for name, value in settings.items() if name != "from_scratch"}
+  run = tmp_path / "run"
+  estimator = Estimator(task, output_dir=run, **settings)
+  result = estimator.train()
+  assert [line["step"] for line in result.history] == [1, 2]
+  assert result.metrics["masked_lm_loss"] > 0
+  results = estimator.evaluate()
+  assert 0 <= results["masked_lm_accuracy"] <= 1
+  assert results["masked_lm_baseline_accuracy"] > 0
+
+  lines = (tmp_path / "lines.txt").read_text().splitlines()
+  first, second = estimator.predict(lines)
+  assert (len(first), len(second)) == (2, 1)
+  assert all(len(mask) == 5 for mask in (*first, *second))
+  assert list(second[0].values()) == sorted(second[0].values(), reverse=True)
+  capsys.readouterr()
+  assert estimator.predict() == [first, second]
+  assert len((run / "predictions.tsv").read_text().splitlines()) == 4
+  with pytest.raises(UserError, match=r"^the data to predict: row 1: has no \[MASK\]"):
+    estimator.predict(["a [MASK]", "none"])
+
+  classification = tasks.Classification([("good", 1), ("bad", 0), ("fine", 1), ("poor", 0)], eval_share=0)
+  fine_tuned = Estimator(classification, init_checkpoint=run, num_train_steps=1, train_batch_size=2, max_seq_length=16)
+  assert fine_tuned.train().step == 1
+  assert f"started from {run}" in capsys.readouterr().err
+  assert np.isfinite(albert.encode(["one", "two words"], str(run))).all()
