@@ -44,12 +44,13 @@ def read_masked_lines(paths: Sequence[DataSource], tokenizer: Tokenizer, *, max_
   Raises:
     UserError: a file is not UTF-8, or a line has no [MASK] or too many tokens.
   """
-  return [
-    _encode_line(location, number, text.strip(), tokenizer, max_length)
-    for path in paths
-    for location, number, text in (_read_rows(path) if isinstance(path, Rows) else _read_lines(path))
-    if text.strip()
-  ]
+  masked_lines: list[MaskedLine] = []
+  for path in paths:
+    lines = _read_rows(path) if isinstance(path, Rows) else _read_lines(path)
+    for location, number, text in lines:
+      if text.strip():
+        masked_lines.append(_encode_line(location, number, text.strip(), tokenizer, max_length))
+  return masked_lines
 
 
 def _read_rows(rows: Rows) -> Iterator[tuple[str, int, str]]:
