@@ -211,7 +211,7 @@ def read_lines(paths: Sequence[str], reading: ReadingSettings = _READ_LINES) -> 
 
 def _define_flags() -> None:
   define = command_flags.define
-  define_flags()
+  define_flags(without=("drop_duplicates",))
   define("str", "output_dir", None, "directory to write spiece.model and spiece.vocab to")
   define("str", "output_prefix", None, "instead of --output_dir: write PREFIX.model and PREFIX.vocab")
   size = Range(len(SPECIAL_PIECES), _MAX_VOCAB_SIZE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from albert.config.base import Config, option
-from albert.config.ranges import INT64_MAX
 from albert.errors import UserError
 from data_prep import sentences
 
@@ -71,7 +70,6 @@ class ReadingSettings(Config):
     "greatest number of damaged documents (such as a line that is not JSON) that are left out, counted and listed; "
     "with one more, the command ends with an error",
     minimum=0,
-    maximum=INT64_MAX,
   )
 
   def __post_init__(self) -> None:

@@ -103,6 +103,7 @@ def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Atte
       ("squad_file", ["--output_file=x"]),
     ],
     "data_prep.sample_corpus": [("output_dir", [])],
+    "data_prep.split_text": [("input_file", ["--output_dir=out"]), ("output_dir", [f"--input_file={places.corpus}"])],
     "data_prep.train_vocab": [("input_file", ["--output_dir=out"]), ("output_dir", [f"--input_file={places.corpus}"])],
   }  # fmt: skip
   for command in all_commands:
@@ -240,6 +241,8 @@ def _combinations_of_modules(places: Workplace) -> Iterator[Attempt]:
     (training, [*vocabulary, "--vocab_size=300", "--character_coverage=1"], VALID, ("300 pieces",)),
     (training, [*vocabulary, "--vocab_size=300", "--input_sentence_size=2147483647"], VALID, ()),
     (training, [*vocabulary, "--input_sentence_size=1"], BAD, ("--vocab_size",)),
+    ("data_prep.split_text", ["--output_dir=out", "--input_file=absent"], BAD, ("absent",)),
+    ("data_prep.split_text", [*vocabulary, "--language=English"], BAD, ("--language=English",)),
     ("data_prep.sample_corpus", ["--output_dir=out", "--packages_dir=absent"], BAD, ("absent",)),
     ("data_prep.sample_corpus", ["--output_dir=out", "--packages_dir=."], BAD, ("0 documents",)),
     ("data_prep.question_texts", ["--output_file=x", "--squad_file=absent.json"], BAD, ("--squad_file",)),

@@ -27,6 +27,7 @@ MODULES = {
   "data_prep.create_pretraining_data": "_define_flags",
   "data_prep.question_texts": "_define_flags",
   "data_prep.sample_corpus": "_define_flags",
+  "data_prep.split_text": "_define_flags",
   "data_prep.train_vocab": "_define_flags",
 }
 

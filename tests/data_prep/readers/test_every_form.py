@@ -19,6 +19,7 @@ from data_prep.settings import PreparationSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
 from tests.data_prep.runners.jobs import contents, make_job
+from tests.remote_files import RemoteFiles, gfile_of
 
 
 @pytest.fixture(params=FORMS)
@@ -122,6 +123,16 @@ def test_a_stopped_command_keeps_its_parts(
   assert again.report == complete.report
   texts = [b"".join(Path(path).read_bytes() for path in result.paths) for result in (complete, again)]
   assert texts[0] == texts[1]
+
+
+@pytest.mark.usefixtures("parts_of")
+def test_remote_files_give_the_same_text(
+  form: Form, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  remote = RemoteFiles({f"mem://bucket/{Path(path).name}": Path(path).read_bytes() for path in inputs})
+  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  converted = split_files(sorted(remote.contents), form.settings, str(tmp_path / "out"))
+  assert b"".join(Path(path).read_bytes() for path in converted.paths).decode() == as_text(DOCUMENTS)
 
 
 @pytest.mark.usefixtures("parts_of")
