@@ -383,16 +383,14 @@ class Estimator:
       return f"start all processes again with the same command, and they continue {newest}"
     return f"start it again with the same command, and it continues {newest}"
 
-  def claim_output_dir(self, data: Dataset) -> TrainingPlan:
+  def claim_output_dir(self) -> TrainingPlan:
     """Makes output_dir the directory of this run: writes config.json, environment.json and the task's files.
 
-    Args:
-      data: the training data. It decides the number of steps if the config gives a number of epochs.
     Returns: the plan of the training.
     Raises:
       UserError: output_dir belongs to a run with other settings, or the weights to start from do not fit.
     """
-    return claim_output_dir(self.task, self.plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
+    return claim_output_dir(self.task, self.plan, self.checkpoints, is_chief=self.cluster.is_chief)
 
   def _load_trained_weights(self, purpose: str) -> tuple[int, str]:
     return load_trained_weights(self.task, self.model, self.checkpoints, self.config, purpose)

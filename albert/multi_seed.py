@@ -127,7 +127,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   keras.backend.clear_session()
   estimator = Estimator(task, config)
   if _is_finished(config):
-    estimator.claim_output_dir(task.training_data())
+    estimator.claim_output_dir()
     log(f"{config.output_dir} is done: its results are taken from {path}")
   else:
     log(f"run with seed {config.train.seed} in {config.output_dir}")

@@ -16,7 +16,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 
-# Section of a recipe -> the config that it holds. A recipe may also have the keys `task` and `data`.
+# Section of a recipe -> the config that it holds. A recipe may also have the keys `task`, `data` and `stages`.
 SECTIONS: dict[str, type[Config]] = {"model": ModelConfig, "optimizer": OptimizerConfig, "train": TrainConfig}
 _NO_RECIPE = "none"
 _FOLDER = "configs"
@@ -52,6 +52,7 @@ class _Sections(msgspec.Struct):
   optimizer: dict[str, Any] = {}
   train: dict[str, Any] = {}
   data: dict[str, Any] = {}
+  stages: list[dict[str, Any]] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Recipe:
     name: the name or path of the recipe, as given by --recipe or by the task. It is "none" for --recipe=none, and "" if
       --recipe is not given and the task has no recipe.
     path: the path of the file; "" if there is no recipe.
-    sections: the content of the file; empty if there is no recipe.
+    sections: the content of the file; empty if there is no recipe. The section `stages` of the file is here a value of
+      the section `data`, as the flag --stages has it.
   """
 
   name: str = ""
@@ -89,9 +91,9 @@ def read_recipe(name: str, task_name: str) -> Recipe:
   if not files.exists(path):
     raise UserError(f"--recipe={name}: no such file or recipe; recipes: {', '.join(config_names())}")
   sections = files.read_json(path, remedy=_REMEDY)
-  unknown = set(sections) - {"task", "data", *SECTIONS}
+  unknown = set(sections) - {"task", "data", "stages", *SECTIONS}
   if unknown:
-    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data")
+    raise UserError(f"{path}: unknown section {min(unknown)!r}; known: task, model, optimizer, train, data, stages")
   json_values.convert(path, sections, _Sections, _REMEDY)
   model = sections.get("model")
   if isinstance(model, str) and model not in MODELS:
@@ -102,4 +104,7 @@ def read_recipe(name: str, task_name: str) -> Recipe:
       check_types(config_class, values, source=f"{path}: {section}")
   if sections.get("task", task_name) != task_name:
     raise UserError(f"{path}: is a recipe for {sections['task']}, but this script runs {task_name}")
+  stages = sections.pop("stages", None)
+  if stages is not None:
+    sections["data"] = {**sections.get("data", {}), "stages": json_values.dumps(stages, ensure_ascii=False)}
   return Recipe(name, path, sections)

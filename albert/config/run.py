@@ -21,6 +21,7 @@ from albert.config.base import (
   option,
 )
 from albert.config.ranges import INT32_MAX, MAX_BATCH_SIZE, MAX_PROCESSES
+from albert.config.stage_flags import StageFlags
 from albert.errors import UserError
 
 
@@ -212,7 +213,7 @@ class TrainConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(Config):
+class PretrainingConfig(StageFlags):
   """The data of pretraining, and the losses that are trained on it."""
 
   help_group: ClassVar[str] = DATA

@@ -64,6 +64,18 @@ class Dataset(abc.ABC):
       A tf.data.Dataset. Each element is the share of one replica: batch_size / context.num_replicas examples.
     """
 
+  def starting_at(self, example: int) -> Dataset:
+    """Returns the same dataset, with training batches that begin at a later example of the stream.
+
+    Args:
+      example: number of examples to skip, a multiple of the number of input parts.
+    Raises:
+      ValueError: the dataset can only begin at its first example.
+    """
+    if example:
+      raise ValueError(f"{type(self).__name__} cannot begin at example {example}")
+    return self
+
   @abc.abstractmethod
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """Returns ceil(num_examples / batch_size) batches that contain each example once.

@@ -72,6 +72,7 @@ def training_batches(
   seed: int,
   context: InputContext,
   masking: DynamicMasking | None = None,
+  first_example: int = 0,
 ) -> tf.data.Dataset:
   """Returns the endless stream of training batches of one host, starting at a step.
 
@@ -88,6 +89,8 @@ def training_batches(
     seed: seed of the order of the examples and of dynamic masks.
     context: which parts this host reads, and the number of replicas.
     masking: if given, each example gets new masks, which depend on the seed and on its number in the stream.
+    first_example: number of examples of the stream, in all parts, that come before step 0; a multiple of the number of
+      parts.
 
   Returns:
     A dataset of batches. The shares of a global batch for the replicas of this host follow each other, each with
@@ -97,11 +100,11 @@ def training_batches(
   num_parts = context.input_parts or context.num_hosts
   parts_per_host = num_parts // context.num_hosts
   examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
-  first_example = first_step * examples_per_part
+  first_of_part = first_example // num_parts + first_step * examples_per_part
   streams = []
   for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
-    stream = training_records(shards.part(part, num_parts), first_example=first_example, seed=seed)
-    streams.append(_add_numbers(stream, first_example, part, num_parts) if masking else stream)
+    stream = training_records(shards.part(part, num_parts), first_example=first_of_part, seed=seed)
+    streams.append(_add_numbers(stream, first_of_part, part, num_parts) if masking else stream)
   stream = _alternate(streams, examples_per_part)
   if masking is None:
     return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
@@ -342,12 +345,20 @@ class ShardDataset(Dataset):
     features: the features of their records.
     masking: makes new masks for each training example; None to use the masks in the shards. Evaluation always uses the
       masks in the shards.
+    first_example: number of examples of the training stream that come before step 0.
   """
 
-  def __init__(self, shards: Shards, features: Sequence[FeatureSpec], masking: DynamicMasking | None = None):
+  def __init__(
+    self,
+    shards: Shards,
+    features: Sequence[FeatureSpec],
+    masking: DynamicMasking | None = None,
+    first_example: int = 0,
+  ):
     self.shards = shards
     self.features = features
     self.masking = masking
+    self.first_example = first_example
     self.needs_python = masking is not None
     self.num_examples = shards.num_examples
     self.content = shards.content
@@ -366,7 +377,12 @@ class ShardDataset(Dataset):
       seed=seed,
       context=context,
       masking=self.masking,
+      first_example=self.first_example,
     )
+
+  def starting_at(self, example: int) -> ShardDataset:
+    """See Dataset."""
+    return ShardDataset(self.shards, self.features, self.masking, first_example=example)
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset."""

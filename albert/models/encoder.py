@@ -96,12 +96,14 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     recompute_grad: gradient checkpointing. Only each block's input is stored; the rest is recomputed in the backward
       pass. It takes less memory and a third more arithmetic, and the results are the same. Set it before the training
       step is traced by tf.function.
+    training_config: the config of training passes, which may differ from `config` in its depth and its dropout; see
+      `train_as`.
   """
 
   def __init__(self, config: AnyConfig, name: str = "bert", **kwargs: Any):
     super().__init__(name=name, **{"autocast": False, **kwargs})  # bfloat16 cannot hold ids that are given as floats
     policy = self.dtype_policy
-    self.config = config = as_config(config)
+    self.config = self.training_config = config = as_config(config)
     self.recompute_grad = False
     self.embeddings = Embeddings(config, dtype=policy)
     self.projection = None  # there is no projection if E = H, as in the original
@@ -166,12 +168,31 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     """The feed-forward layers by group and inner block."""
     return _by_group(self.feed_forward_layers, self.config.inner_group_num)
 
-  def _blocks(self) -> Iterator[list[tuple[SelfAttention, FeedForward]]]:
-    """Yields the inner blocks of each of the L layers."""
+  def train_as(self, config: ModelConfig) -> None:
+    """Sets the depth and the dropout of training passes, for a stage of training. Passes for evaluation keep `config`.
+
+    With fewer layers than in `self.config`, layer i of a training pass uses group floor(i * groups / depth), and layer
+    i itself where each layer has weights of its own. Call it before the training step is traced.
+
+    Args:
+      config: the config of training passes. All weights have the same shapes as with `self.config`.
+    """
+    self.training_config = config
+    self.embeddings.config = config
+    for layer in self.attention_layers:
+      layer.config = config  # for its dropout rates, which only training passes use
+    for network in self.feed_forward_layers:
+      network.config = config
+
+  def _blocks(self, depth: int) -> Iterator[list[tuple[SelfAttention, FeedForward]]]:
+    """Yields the inner blocks of each layer of a network of `depth` layers."""
     config, attention, feed_forward = self.config, self.attention, self.feed_forward
-    for layer in range(config.num_hidden_layers):
-      attention_group = layer * config.num_attention_groups // config.num_hidden_layers
-      ffn_group = layer * config.num_ffn_groups // config.num_hidden_layers
+
+    def group(layer: int, num_groups: int) -> int:
+      return layer if num_groups == config.num_hidden_layers else layer * num_groups // depth
+
+    for layer in range(depth):
+      attention_group, ffn_group = group(layer, config.num_attention_groups), group(layer, config.num_ffn_groups)
       yield list(zip(attention[attention_group], feed_forward[ffn_group], strict=True))
 
   def build(self, input_shape: Any = None) -> None:
@@ -185,7 +206,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     build_sublayer(self.embeddings, [None, None])
     if self.projection is not None:
       build_sublayer(self.projection, [None, None, config.embedding_size])
-    for layer in itertools.chain.from_iterable(itertools.chain.from_iterable(self._blocks())):
+    for layer in itertools.chain.from_iterable(itertools.chain.from_iterable(self._blocks(config.num_hidden_layers))):
       build_sublayer(layer, hidden)
     build_sublayer(self.pooler, [None, config.hidden_size])
     super().build(input_shape)
@@ -243,7 +264,7 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     seed: tf.Tensor | None,
     positions: tf.Tensor | None,
   ) -> list[tf.Tensor]:
-    """Computes the L layers.
+    """Computes the layers: those of `training_config` in training, and else those of `config`.
 
     Args:
       x: the projected embeddings [B, S, H].
@@ -254,11 +275,11 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     Returns:
       x and the output of each layer.
     """
-    config = self.config
+    config = self.training_config if training else self.config
     hidden_states = [x]
     checkpointing = GradientCheckpointing() if self.recompute_grad else None
     num_blocks = config.num_hidden_layers * config.inner_group_num
-    for layer, blocks in enumerate(self._blocks()):
+    for layer, blocks in enumerate(self._blocks(config.num_hidden_layers)):
       for inner, (attention, feed_forward) in enumerate(blocks):
         block_number = layer * config.inner_group_num + inner + 1
         block_seed = None if seed is None else tf.random.experimental.stateless_fold_in(seed, block_number)

@@ -38,6 +38,8 @@ svg text { font-size: 11px; fill: var(--faint); } svg .y { text-anchor: end; } s
 svg .grid { stroke: var(--line); } svg .cursor { stroke: var(--faint); stroke-dasharray: 2 2; }
 svg polyline { fill: none; stroke: var(--color); stroke-width: 1.6; stroke-linejoin: round;
   stroke-dasharray: var(--dashes, none); }
+svg .stage line { stroke: var(--color); stroke-width: .6; opacity: .6; }
+svg .stage text { font-size: 9px; text-anchor: end; }
 svg .evaluation polyline { stroke-width: .8; } svg circle { fill: var(--color); }
 .tip { position: absolute; pointer-events: none; background: var(--paper); border: 1px solid var(--line);
   border-radius: 6px; padding: .3rem .5rem; font-size: 12px; max-width: 90%; box-shadow: 0 2px 8px #0003; }

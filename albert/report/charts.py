@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from albert.report.markup import cleaned, escaped
 from albert.report.records import RunRecord
+from albert.runs import log_lines
 
 # Size of the SVG in its own units. The page scales it to the available width.
 _WIDTH, _HEIGHT = 360, 220
@@ -56,7 +57,7 @@ def collect_curves(runs: Sequence[RunRecord]) -> dict[str, list[Curve]]:
     for is_evaluation, lines in ((False, run.metrics), (True, run.evaluations)):
       for name in dict.fromkeys(name for line in lines for name in line):
         points = {line["step"]: float(line[name]) for line in lines if is_drawable(line.get(name))}
-        if name != "step" and points:
+        if name not in ("step", log_lines.STAGE) and points:
           curves.setdefault(name, []).append(Curve(run_index, is_evaluation, sorted(points.items())))
   changing = {name: metric_curves for name, metric_curves in curves.items() if any(map(_is_changing, metric_curves))}
   return dict(sorted(changing.items(), key=lambda item: _chart_order(item[0])))
@@ -127,6 +128,8 @@ def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
 def draw_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord], max_points: int = _MAX_POINTS) -> str:
   """Draws the chart of one metric as HTML: an SVG, and its points as JSON for the tooltip. Dots are evaluations.
 
+  The ends of a run's stages are vertical lines with the name of the stage to the left.
+
   Args:
     name: name of the metric.
     curves: the curves of the metric.
@@ -153,6 +156,14 @@ def draw_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord], ma
     f'<text class="x" x="{x_of(step)}" y="{_HEIGHT - 8}">{_format_tick(step)}</text>'
     for step in axis_ticks(*x_range, max_ticks=6)
   ]
+  for index in dict.fromkeys(curve.run for curve in drawn_curves):
+    ends = [(x_of(step), stage) for step, stage in log_lines.stage_ends(runs[index].metrics) if step <= x_range[1]]
+    if ends:
+      marks = "".join(
+        f'<line x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/><text x="{x - 3}" y="{_TOP + 8}">{stage}</text>'
+        for x, stage in ends
+      )
+      parts.append(f'<g data-run="{index}" class="stage" {color_style(index)}>{marks}</g>')
   for curve in drawn_curves:
     kind = "evaluation" if curve.is_evaluation else "training"
     coordinates = [(x_of(step), y_of(value)) for step, value in curve.points]

@@ -10,7 +10,7 @@ from albert.report import charts
 from albert.report.assets import SCRIPT, STYLE
 from albert.report.markup import escaped
 from albert.report.records import ExampleTable, RunRecord, SeedGroup
-from albert.runs import output_files
+from albert.runs import log_lines, output_files
 
 # With this content security policy, the browser loads nothing from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -119,7 +119,11 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
   max_points = charts.max_points_per_curve(sum(map(len, curves.values())))
   drawn = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
   has_evaluations = any(run.evaluations for run in runs)
-  note = "<p>Over steps. Lines: training" + ("; dots: evaluations" if has_evaluations else "") + ".</p>"
+  has_stages = any(log_lines.stage_ends(run.metrics) for run in runs)
+  note = (
+    f"<p>Over steps. Lines: training{'; dots: evaluations' if has_evaluations else ''}"
+    f"{'; vertical lines: ends of stages' if has_stages else ''}.</p>"
+  )
   return f'{note}<div class="legend">{buttons}</div><div class="charts">{drawn}</div>'
 
 
@@ -145,7 +149,9 @@ def _format_seed_group(group: SeedGroup) -> str:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-  """Converts nested settings to one dict with dotted names, such as train.seed. A list becomes one text.
+  """Converts nested settings to one dict with dotted names, such as train.seed or stages.1.train_batch_size.
+
+  A list of other values becomes one text.
 
   Args:
     values: the nested settings.
@@ -155,6 +161,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
   for name, value in values.items():
     if isinstance(value, Mapping):
       flat |= flatten(value, f"{prefix}{name}.")
+    elif isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+      flat |= flatten({str(number): entry for number, entry in enumerate(value, start=1)}, f"{prefix}{name}.")
     else:
       flat[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
   return flat

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from albert.io import figures, files
-from albert.runs import output_files
+from albert.runs import log_lines, output_files
 from albert.runs.metrics_log import read_metrics
 
 FILE_NAME = "curves.png"
@@ -46,6 +46,11 @@ def draw_curves(output_dir: str) -> str | None:
     for name in metrics:
       points = [(line["step"], _as_float(line[name])) for line in lines if name in line]
       axes.plot(*zip(*points, strict=True), label=name, linewidth=1.5)
+    for step, stage in log_lines.stage_ends(lines):
+      axes.axvline(step, color="gray", linewidth=0.6)
+      axes.text(
+        step, 1, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()
+      )
     axes.set_xlabel("step")
     axes.set_title(title)
     axes.grid(alpha=0.3)

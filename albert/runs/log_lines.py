@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +13,8 @@ from albert.io import files, json_values
 
 # An integer that is at least 0, as a type of msgspec.
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# The key of the number of the stage, in lines of a run that is divided into stages.
+STAGE = "stage"
 
 
 def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str, Any]]:
@@ -43,3 +47,17 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
       raise
     read_lines.append(values)
   return read_lines
+
+
+def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+  """Finds the ends of the stages of a run, for marks in pictures.
+
+  Args:
+    lines: the lines of metrics.jsonl, in the order of the steps.
+  Returns: (last step, name such as "stage 1") of each stage but the last one; [] if the run is not divided into stages.
+  """
+  return [
+    (line["step"], f"stage {line[STAGE]}")
+    for line, following in itertools.pairwise(lines)
+    if isinstance(line.get(STAGE), int) and line[STAGE] != following.get(STAGE)
+  ]

@@ -61,6 +61,7 @@ class _Config(msgspec.Struct):
   train: _TrainSection = msgspec.field(default_factory=_TrainSection)
   data: _DataSection = msgspec.field(default_factory=_DataSection)
   training_data: _TrainingDataSummary = msgspec.field(default_factory=_TrainingDataSummary)
+  stages: list[dict[str, Any]] = []
 
 
 class _Runs(msgspec.Struct):

@@ -49,14 +49,12 @@ def claim_directory(
   if is_started:
     if not files.exists(path):
       raise UserError(f"{directory} has checkpoints but no {output_files.CONFIG}: give another --output_dir")
-    recorded = output_files.read_config(path)
-    for key, value, recorded_value in _differences(training_settings, recorded):
-      raise UserError(
-        f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
-        "--output_dir, or that value to resume it"
-      )
+    recorded = {"stages": [], **output_files.read_config(path)}  # earlier versions had no stages
+    # The files of the stages are compared first: the message about them is clearer than one about their number.
+    _refuse_differences(path, {**training_settings, "stages": recorded["stages"]}, recorded)
     if content is not None:
       _check_content(directory, path, recorded, content)
+    _refuse_differences(path, training_settings, recorded)
     # Values that this command does not know, such as the vocabulary of shards without a manifest, stay recorded.
     values["data"] = recorded.get("data", {}) | values.get("data", {})
   if content is not None:
@@ -65,6 +63,19 @@ def claim_directory(
     if content is not None:
       files.write_atomically(files.join(directory, output_files.TRAINING_DATA), content.to_json())
     files.write_json(path, values)
+
+
+def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+  """Refuses settings that differ from those in config.json, whose path is given.
+
+  Raises:
+    UserError: a setting differs; the message names the first one.
+  """
+  for key, value, recorded_value in _differences(settings, recorded):
+    raise UserError(
+      f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
+      "--output_dir, or that value to resume it"
+    )
 
 
 def _check_content(directory: str, path: str, config: Mapping[str, Any], content: DataContent) -> None:

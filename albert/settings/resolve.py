@@ -11,6 +11,7 @@ from albert.config.base import alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
+from albert.io import json_values
 from albert.io.json_values import format_value
 from albert.settings.existing_run import find_existing_run
 from albert.settings.sources import Settings
@@ -86,6 +87,8 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
     if name in definition.settings or name in definition.file_fields.values():
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")
     json_value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if name == "stages" and isinstance(value, list | tuple):
+      json_value = json_values.dumps(value, ensure_ascii=False)
     checked |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
   return checked
 

@@ -16,6 +16,7 @@ from albert.config.base import Config, alternatives, check_types, from_dict, is_
 from albert.config.model import REGULARIZATION, ModelConfig, load_model_config, named_model
 from albert.config.recipes import SECTIONS, Recipe, read_recipe
 from albert.config.run import FinetuningConfig, OptimizerConfig, RunConfig, TrainConfig
+from albert.config.stage_flags import StageFlags
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
@@ -292,8 +293,10 @@ class Settings:
     """
     config_class = self.task_entry.config_class
     values = self.values(config_class, "data")
-    if self.existing_run and not self.does_training and "input_file" not in self.flags:
-      values.pop("input_file", None)  # the training shards are not needed, and may have been deleted
+    if self.existing_run and not self.does_training:
+      # The training shards are not needed, and may have been deleted.
+      for name in option_fields(StageFlags).keys() | ({"input_file"} - set(self.flags)):
+        values.pop(name, None)
     output_dir = self.flags.get("output_dir", "")
     vocabulary_copy = files.join(
       self.existing_run.directory if self.existing_run else output_dir, output_files.VOCABULARY

@@ -8,6 +8,7 @@ B examples in a batch, N examples in a dataset.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -65,6 +66,25 @@ class ForwardResult(NamedTuple):
 
   sums: dict[str, WeightedSum]
   outputs: dict[str, tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingStage:
+  """A part of the training with its own data and settings. Most tasks train in one stage.
+
+  Attributes:
+    until: the share of all steps at which the stage ends, 0 < until <= 1.
+    model_config: the model as this stage trains it. It differs from that of the task in its depth and dropout.
+    data: the data.
+    train_batch_size: number of sequences per update; None for that of the run.
+    settings: settings of the data that affect training, as JSON values; config.json records them.
+  """
+
+  until: float
+  model_config: ModelConfig
+  data: Dataset
+  train_batch_size: int | None = None
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Task(abc.ABC):
@@ -143,7 +163,11 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def training_data(self) -> Dataset:
-    """Returns the dataset to train on."""
+    """Returns the dataset to train on; of several stages, that of the last one."""
+
+  def training_stages(self) -> Sequence[TrainingStage]:
+    """Returns the stages of training in order. The last one ends at the last step and trains the model of the task."""
+    return [TrainingStage(until=1.0, model_config=self.model_config, data=self.training_data())]
 
   @abc.abstractmethod
   def evaluation_data(self) -> dict[str, Dataset]:

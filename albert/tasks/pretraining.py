@@ -15,6 +15,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
+from albert.config.stages import read_stages
 from albert.data import pipeline, tables
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
@@ -28,9 +29,10 @@ from albert.io import files, records
 from albert.io.globs import expand_globs
 from albert.models.heads import PretrainingModel
 from albert.runs import output_files
-from albert.tasks import fill_mask
-from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, WeightedSum, weighted_sum
+from albert.tasks import fill_mask, pretraining_stages
+from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.fill_mask import MaskedLine
+from albert.tasks.pretraining_masking import make_masking
 from albert.tasks.splits import TEST
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -39,8 +41,6 @@ from albert.tokenization.vocabulary import VocabularyId
 MASKED_LM_LOSS = "masked_lm_loss"
 MASKED_LM_ACCURACY = "masked_lm_accuracy"
 _SENTENCE_METRIC = {"sop": "sentence_order", "nsp": "next_sentence"}
-# Defaults of dynamic masking for shards without a manifest (ALBERT, section 4.1).
-_MASKED_LM_PROB, _NGRAM = 0.15, 3
 
 _PretrainingTaskT = TypeVar("_PretrainingTaskT", bound="PretrainingTask")
 
@@ -53,10 +53,13 @@ class PretrainingTask(Task):
     config: the shards and the objectives.
 
   Attributes:
+    stages: the stages that the run is divided into; () if it is not. Of several stages, the last one decides the values
+      of the other attributes.
     max_seq_length: S, number of tokens of each sequence in the shards.
     max_predictions: P, number of masked tokens of each sequence in the shards, with padding.
     sentence_prediction: the sentence objective: "sop", "nsp" or "none".
     sentence_metric: the prefix of its metrics, "sentence_order" or "next_sentence"; None if the objective is "none".
+    vocab_sha256: SHA-256 of the vocabulary of the shards; "" if they have no manifest.
     masking: makes new masks for each example in training; None if the masks in the shards are used.
 
   Raises:
@@ -71,19 +74,25 @@ class PretrainingTask(Task):
   def __init__(self, model_config: ModelConfig, config: PretrainingConfig):
     super().__init__(model_config)
     self.config = config
+    self.stages = read_stages(config, model_config)
+    # Of several stages the last one decides: evaluations have the length of its sequences.
+    input_file = (self.stages[-1].input_file if self.stages else None) or config.input_file
+    self._globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._file_stats: dict[str, dict[str, files.Stat]] = {}
-    self._vocab_sha256 = ""
+    self.vocab_sha256 = ""
     self._prediction_rows: Rows | None = None
     self.max_seq_length = config.max_seq_length or model_config.max_position_embeddings
     self.max_predictions = max(config.max_predictions_per_seq, 1)
     self.sentence_prediction = config.sentence_prediction
     manifest = None
-    if config.input_file or config.eval_input_file:
-      flag = "input_file" if config.input_file else "eval_input_file"
+    if input_file or config.eval_input_file:
+      flag = "input_file" if input_file else "eval_input_file"
       manifest = self._read_shard_settings(list(self._shard_stats(flag)))
     if self.sentence_prediction == "auto":
       self.sentence_prediction = "sop"
-    self.masking = self._make_masking(manifest if config.input_file else None)
+    self.masking = make_masking(
+      config, manifest if input_file else None, model_config.vocab_size, lambda: self._tokenizer
+    )
     self.sentence_metric = _SENTENCE_METRIC.get(self.sentence_prediction)
     if not self.sentence_metric:
       self.unused_weights = ("bert/pooler/", "cls/seq_relationship/")
@@ -91,7 +100,7 @@ class PretrainingTask(Task):
   def _shard_stats(self, flag: str) -> dict[str, files.Stat]:
     """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
     if flag not in self._file_stats:
-      self._file_stats[flag] = stat_shards(getattr(self.config, flag), flag=f"--{flag}")
+      self._file_stats[flag] = stat_shards(self._globs[flag], flag=f"--{flag}")
     return self._file_stats[flag]
 
   def _read_shard_settings(self, paths: Sequence[str]) -> Manifest | None:
@@ -128,36 +137,6 @@ class PretrainingTask(Task):
   def _tokenizer(self) -> Tokenizer:
     return load_tokenizer(TokenizerConfig(self.config.spm_model_file, self.config.do_lower_case))
 
-  def _make_masking(self, manifest: Manifest | None) -> DynamicMasking | None:
-    """Returns the dynamic masking of training, or None if the masks in the shards are used."""
-    config = self.config
-    shard_settings = manifest.settings if manifest else {}
-    is_unmasked = shard_settings.get("masking") == "none"
-    if is_unmasked and config.masking == "static":
-      raise UserError("--masking=static: the shards of --input_file were written without masks: give dynamic or auto")
-    if config.masking != "dynamic" and not is_unmasked:
-      for flag in ("masked_lm_prob", "ngram"):
-        if getattr(config, flag):
-          raise UserError(
-            f"--{flag}={getattr(config, flag)} has an effect only on dynamic masks: also give --masking=dynamic"
-          )
-      return None
-    if not config.spm_model_file:
-      raise UserError(
-        "dynamic masks need --spm_model_file: the vocabulary of the shards, which shows where words start"
-      )
-    tokenizer = self._tokenizer
-    if tokenizer.vocab_size != self.model_config.vocab_size:
-      raise UserError(
-        f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
-        f"{self.model_config.vocab_size}: give the vocabulary of the shards, and --vocab_size={tokenizer.vocab_size}"
-      )
-    return DynamicMasking.from_tokenizer(
-      tokenizer,
-      config.masked_lm_prob or shard_settings.get("masked_lm_prob", _MASKED_LM_PROB),
-      config.ngram or shard_settings.get("ngram", _NGRAM),
-    )
-
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     """Checks that shards fit the model, the flags and other shards. Sets what the flags leave to the manifest."""
     config, where = self.config, files.join(directory, "manifest.json")
@@ -171,11 +150,11 @@ class PretrainingTask(Task):
         f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
         "differs): give that one"
       )
-    self._vocab_sha256 = self._vocab_sha256 or manifest.vocab_sha256
-    if manifest.vocab_sha256 != self._vocab_sha256:
+    self.vocab_sha256 = self.vocab_sha256 or manifest.vocab_sha256
+    if manifest.vocab_sha256 != self.vocab_sha256:
       raise UserError(
         f"{where}: these shards were made with another vocabulary (SHA-256 {manifest.vocab_sha256[:12]}...) than the "
-        f"other ones ({self._vocab_sha256[:12]}...): give shards of one vocabulary"
+        f"other ones ({self.vocab_sha256[:12]}...): give shards of one vocabulary"
       )
     shard_objective = manifest.settings.get("sentence_prediction", "sop")
     if self.sentence_prediction == "auto":
@@ -202,9 +181,9 @@ class PretrainingTask(Task):
     """Returns the vocabulary of --spm_model_file, or else of the shards' manifest; None if both are missing."""
     if self.config.spm_model_file:
       return VocabularyId(self._tokenizer.sha256, f"--spm_model_file={self.config.spm_model_file}")
-    if not self._vocab_sha256:
+    if not self.vocab_sha256:
       return None
-    return VocabularyId(self._vocab_sha256, f"that of {self.config.input_file or self.config.eval_input_file}")
+    return VocabularyId(self.vocab_sha256, f"that of {self._globs['input_file'] or self.config.eval_input_file}")
 
   def checkpoint_settings(self) -> dict[str, Any]:
     """Returns the hash of the vocabulary, if it is known."""
@@ -234,7 +213,7 @@ class PretrainingTask(Task):
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Opens the shards to train on, and reads all records to evaluate on and all lines to predict."""
     if train:
-      self.training_data()
+      self.training_stages()
     if evaluate:
       self.evaluation_data()
       _ = self._baselines
@@ -242,12 +221,20 @@ class PretrainingTask(Task):
       _ = self._masked_lines
 
   def training_data(self) -> ShardDataset:
-    """Returns the shards of --input_file."""
+    """Returns the shards of --input_file; of several stages, those of the last one."""
     return self._training_shards
+
+  def training_stages(self) -> Sequence[TrainingStage]:
+    """Returns the stages of training in order."""
+    return self._training_stages if self.stages else super().training_stages()
+
+  @functools.cached_property
+  def _training_stages(self) -> Sequence[TrainingStage]:
+    return pretraining_stages.training_stages(self, self.stages)
 
   @functools.cached_property
   def _training_shards(self) -> ShardDataset:
-    if not self.config.input_file:
+    if not self._globs["input_file"]:
       raise UserError("--do_train needs --input_file: the shards to train on")
     return self._shards("input_file", self.masking)
 
@@ -268,8 +255,8 @@ class PretrainingTask(Task):
     return self._shards("eval_input_file")
 
   def _shards(self, flag: str, masking: DynamicMasking | None = None) -> ShardDataset:
-    stats, config = self._shard_stats(flag), self.config
-    shards = count_and_hash_shards(list(stats), stats=stats, globs=getattr(config, flag), cache_dir=config.cache_dir)
+    stats, globs = self._shard_stats(flag), self._globs[flag]
+    shards = count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=self.config.cache_dir)
     return ShardDataset(shards, self.features(), masking)
 
   def metric_names(self) -> Sequence[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
+from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
@@ -69,6 +70,7 @@ class RegisteredTask:
 
 
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
+  read_stages(config, model_config)  # refuses bad stages before TensorFlow is imported
   from albert.tasks.pretraining import PretrainingTask
 
   return PretrainingTask(model_config, config)

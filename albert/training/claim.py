@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from albert.config.run import RunConfig, TrainConfig
-from albert.data.dataset import Dataset
+from albert.config.run import RunConfig
 from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.tasks.base import Task
 from albert.training.run_plan import RunPlan, TrainingPlan, plan_training
+from albert.training.stage_plan import joint_content
 from albert.weights import initial_weights
 from albert.weights.checkpoints import CheckpointManager
 
 
-def claim_output_dir(
-  task: Task, plan: RunPlan, data: Dataset, checkpoints: CheckpointManager, *, is_chief: bool
-) -> TrainingPlan:
+def claim_output_dir(task: Task, plan: RunPlan, checkpoints: CheckpointManager, *, is_chief: bool) -> TrainingPlan:
   """Writes config.json, environment.json and the task's files, or checks them if the run has written them before.
 
   Args:
     task: the task of the run.
     plan: the run's devices, precision and settings.
-    data: the training data. It decides the number of steps if the config gives a number of epochs.
     checkpoints: the checkpoints of the output_dir.
     is_chief: whether this process writes the files. Other processes only check the settings.
   Returns: the plan of the training.
   Raises:
     UserError: the output_dir belongs to a run with other settings or data, or the weights to start from do not fit.
   """
-  training_plan = plan_training(plan, data)
-  train = training_plan.train
-  directory = plan.config.output_dir
+  training = plan_training(plan, task.training_stages())
+  directory, train, content = plan.config.output_dir, training.train, joint_content(training.stages)
   is_started = bool(checkpoints.steps()) or _is_finished(directory)
   weights_settings = initial_weights.claim_initial_weights(
     directory,
@@ -43,7 +39,7 @@ def claim_output_dir(
   )
   run_directory.claim_directory(
     directory,
-    training_settings=_settings_that_affect_training(task, plan.config, train, plan.precision),
+    training_settings=_settings_that_affect_training(task, plan.config, training, plan.precision),
     recorded_sections={
       **weights_settings,
       "train": train.to_dict() | {"precision": plan.precision},
@@ -52,21 +48,24 @@ def claim_output_dir(
     },
     is_started=is_started,
     is_chief=is_chief,
-    content=data.content if data.content.files else None,
+    content=content if content.files else None,
   )
   if is_chief:
     run_directory.write_environment(directory, plan.strategy)
     _copy_task_files(task, directory, overwrite=not is_started)
-  return training_plan
+  return training
 
 
-def _settings_that_affect_training(task: Task, config: RunConfig, train: TrainConfig, precision: str) -> dict[str, Any]:
+def _settings_that_affect_training(
+  task: Task, config: RunConfig, training: TrainingPlan, precision: str
+) -> dict[str, Any]:
   """The settings that must stay the same when a run is resumed, by their keys in config.json."""
   return {
     "task": task.name,
     "model": task.model_config.to_dict(),
     "optimizer": config.optimizer.training_settings(),
-    "train": train.training_settings() | {"precision": precision},
+    "train": training.train.training_settings() | {"precision": precision},
+    "stages": [stage.to_dict() for stage in training.stages if stage.settings],
     "data": task.settings(),
     "init_from_shallower": config.init_from_shallower,
   }

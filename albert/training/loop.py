@@ -6,25 +6,27 @@ The loop does not depend on a particular task: a Task computes the losses and me
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from albert.config.run import TrainConfig
-from albert.errors import RunError, Stopped
+from albert.errors import RunError
 from albert.optimizers.clipping import Gradient, clip_by_global_norm, densify
 from albert.optimizers.layerwise import layerwise_factors
-from albert.runs.metrics_log import MetricsLog, log
+from albert.runs.log_lines import STAGE
+from albert.runs.metrics_log import MetricsLog
 from albert.tasks.base import Batch, Task, WeightedSum
 from albert.training.accumulators import Accumulator
 from albert.training.cluster import Cluster
 from albert.training.run_plan import TrainingPlan
+from albert.training.stage_plan import StagePlan
+from albert.training.stop_request import StopRequest
 from albert.weights.checkpoints import GLOBAL_STEP, CheckpointManager
+from albert.weights.stacking import stacked_sources
 
 GRAD_NORM = "grad_norm"
 # One call of `train_steps` runs about this long at most, because signals are handled between the calls.
@@ -45,6 +47,9 @@ class Trainer:
     optimizer: an optimizer of albert.optimizers.factory.make_optimizer.
     plan: strategy, batch size, seed, clipping norm, layer-wise decay, and whether XLA compiles the step.
     cluster: the processes that train together; by default those of the plan's strategy.
+    stage: the stage of the plan to train; None for all steps. Each stage has a trainer of its own, with the same model
+      and optimizer, which compiles the step for its depth, its dropout and its batches. The trainer of one stage is
+      made after the previous stage has ended.
 
   Raises:
     UserError: the layer-wise decay of the learning rate overflows float32.
@@ -65,12 +70,14 @@ class Trainer:
     optimizer: keras.optimizers.Optimizer,
     plan: TrainingPlan,
     cluster: Cluster | None = None,
+    stage: StagePlan | None = None,
   ):
     self.cluster = cluster or Cluster(plan.strategy)
     self.task = task
     self.model = model
     self.optimizer = optimizer
     self.plan = plan
+    self.stage = stage
     self.strategy = plan.strategy
     self.weights = model.named_weights()
     self.accumulator = Accumulator([*task.metric_names(), GRAD_NORM])
@@ -90,6 +97,11 @@ class Trainer:
     if layerwise_decay != 1.0:
       factors = layerwise_factors(self.weights, layerwise_decay)
       optimizer.scale_rates([(variable, factors[name]) for name, variable in self.weights.items()])
+    self._stacked: dict[str, str] = {}  # name -> the name that it is copied from
+    if stage is not None and stage.settings:  # the run is divided into stages
+      model.encoder.train_as(stage.model_config)
+      depth = stage.model_config.num_hidden_layers
+      self._stacked = stacked_sources(self.state(), model.encoder.config, depth)
 
   @property
   def step(self) -> int:
@@ -102,6 +114,15 @@ class Trainer:
     for name, variable in self.weights.items():
       state |= {f"{name}/{slot}": value for slot, value in self.optimizer.slots(variable).items()}
     return state | {GLOBAL_STEP: self.optimizer.iterations}
+
+  def stack_layers(self) -> None:
+    """Copies the layers that this stage trains, with their moments, to the layers above them, if there are any.
+
+    After it, the whole network is that of the next stage at its start, so it can be saved and evaluated.
+    """
+    state = self.state()
+    for name, source in self._stacked.items():
+      state[name].assign(tf.convert_to_tensor(state[source]))
 
   @tf.function(autograph=False)
   def _is_finite(self) -> Any:
@@ -203,66 +224,96 @@ class Trainer:
     metrics_log: MetricsLog,
     learning_rate: Callable[[int], float],
     evaluate: Callable[[int], bool] | None = None,
+    stop: StopRequest | None = None,
   ) -> None:
-    """Trains until num_train_steps updates are done, with logging, checkpoints and evaluations at their intervals.
+    """Trains until the last step of the stage is done, with logging, checkpoints and evaluations at their intervals.
 
     Args:
       batches: an iterator over distributed batches, from the current step on.
-      checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end.
-      metrics_log: receives the metrics every log_every_steps.
+      checkpoints: saves the state every save_checkpoints_steps, before each evaluation and at the end of the run.
+      metrics_log: receives the metrics every log_every_steps and at the end of the stage.
       learning_rate: maps the number of updates done so far to the learning rate of the next one, for the log.
       evaluate: called with the step every eval_every_steps and at the end. Training stops early if it returns True.
+      stop: receives signals, if several stages are trained; by default signals are received during this call.
     Raises:
       RunError: a loss, a gradient or an updated weight is not finite. Nothing is saved after it.
       Stopped: SIGTERM or SIGINT was received; the state has been saved.
     """
+    with contextlib.nullcontext(stop) if stop is not None else StopRequest() as request:
+      self._train(batches, checkpoints, metrics_log, learning_rate, evaluate, request)
+
+  def _train(
+    self,
+    batches: Iterator[Batch],
+    checkpoints: CheckpointManager,
+    metrics_log: MetricsLog,
+    learning_rate: Callable[[int], float],
+    evaluate: Callable[[int], bool] | None,
+    stop: StopRequest,
+  ) -> None:
+    """See `train`."""
     config = self.plan.train
+    last_step = self.stage.last_step if self.stage is not None else config.num_train_steps
     eval_every_steps = config.eval_every_steps if evaluate is not None else 0
     intervals = [n for n in (config.log_every_steps, config.save_checkpoints_steps, eval_every_steps) if n]
     step = saved_step = self.step
-    speed = _Speedometer(step, config.train_batch_size)
+    speed = _Speedometer(step, (self.stage or self.plan).train.train_batch_size)
     steps_per_call = 1  # the first call also traces and compiles the step
-    with _StopRequest() as stop:
-      while step < config.num_train_steps:
-        # Each call ends at the latest at the next step that is logged, saved or evaluated.
-        target = min(config.num_train_steps, step + steps_per_call, *((step // n + 1) * n for n in intervals))
-        start_time = time.monotonic()
-        self.train_steps(batches, tf.constant(target - step))
-        self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
-        seconds_per_step = (time.monotonic() - start_time) / (target - step)
-        # All processes must make the same decisions: whether to stop, and how many steps the next call has.
-        num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
-        mean_seconds_per_step = sum_of_seconds / self.cluster.num_processes
-        steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds_per_step, config.steps_per_loop)
-        step = target
-        metrics_log.advance(step)
-        is_last = step == config.num_train_steps
-        must_evaluate = is_evaluation_due(config, step) and evaluate is not None
-        must_save = must_evaluate or step % config.save_checkpoints_steps == 0 or is_last or num_stopped > 0
-        if must_save:
-          self._check_state(checkpoints, saved_step, step)
-        if step % config.log_every_steps == 0 or is_last:
-          checkpoints.check_lock(read=False)
-          metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
-        if must_save:
-          if self.cluster.is_chief:
-            # After a signal the process may be killed soon, so it does not take the time to delete old checkpoints.
-            checkpoints.save(step, self.state(), prune=not num_stopped)
-          saved_step = step
-        if num_stopped:
-          raise stop.error(step)
-        if evaluate is not None and must_evaluate:
-          with speed.paused():
-            must_stop_early = evaluate(step)
-          if must_stop_early:
-            break
-      # A signal may also have come after the last step, during the save or the evaluation.
-      if self.cluster.any(stop.signal_number > 0):
+    while step < last_step:
+      # Each call ends at the latest at the next step that is logged, saved or evaluated.
+      target = min(last_step, step + steps_per_call, *((step // n + 1) * n for n in intervals))
+      seconds_per_step = self._run_steps(batches, target - step, checkpoints, saved_step) / (target - step)
+      # All processes must make the same decisions: whether to stop, and how many steps the next call has.
+      num_stopped, sum_of_seconds = self.cluster.sum(float(stop.signal_number > 0), seconds_per_step)
+      mean_seconds_per_step = sum_of_seconds / self.cluster.num_processes
+      steps_per_call = _next_steps_per_call(steps_per_call, mean_seconds_per_step, config.steps_per_loop)
+      step = target
+      metrics_log.advance(step)
+      must_evaluate = is_evaluation_due(config, step) and evaluate is not None
+      must_save = must_evaluate or is_save_due(config, step) or num_stopped > 0
+      if must_save or step == last_step:
+        self.stack_layers()
+      if must_save:
+        self._check_state(checkpoints, saved_step, step)
+      if step % config.log_every_steps == 0 or step == last_step:
+        checkpoints.check_lock(read=False)
+        metrics_log.write(step, self._metrics(learning_rate(step - 1), speed.read(step)))
+      if must_save:
+        # After a signal the process may be killed soon, so it does not take the time to delete old checkpoints.
+        self._save(checkpoints, step, prune=not num_stopped)
+        saved_step = step
+      if num_stopped:
         raise stop.error(step)
+      if evaluate is not None and must_evaluate:
+        with speed.paused():
+          must_stop_early = evaluate(step)
+        if must_stop_early:
+          break
+    # A signal may also have come after the last step, during the save or the evaluation.
+    if self.cluster.any(stop.signal_number > 0):
+      if saved_step < step:  # at the end of a stage that is not the last one
+        self._check_state(checkpoints, saved_step, step)
+        self._save(checkpoints, step, prune=False)
+      raise stop.error(step)
+
+  def _run_steps(
+    self, batches: Iterator[Batch], num_steps: int, checkpoints: CheckpointManager, saved_step: int
+  ) -> float:
+    """Runs `num_steps` updates, checks their losses, and returns the seconds that they took."""
+    started = time.monotonic()
+    self.train_steps(batches, tf.constant(num_steps))
+    self._check_losses(checkpoints, saved_step)  # reads a variable, and so waits for the devices
+    return time.monotonic() - started
+
+  def _save(self, checkpoints: CheckpointManager, step: int, *, prune: bool) -> None:
+    if self.cluster.is_chief:
+      checkpoints.save(step, self.state(), prune=prune)
 
   def _metrics(self, learning_rate: float, examples_per_second: float) -> dict[str, float]:
     """Returns the means of the metrics since the last call, the learning rate and the speed, for the log."""
     means = self.task.with_loss(self.accumulator.result_and_reset())
+    if self.stage is not None and self.stage.num_stages > 1:
+      means = {STAGE: self.stage.number, **means}
     return means | {"learning_rate": learning_rate, "examples_per_second": examples_per_second}
 
   def _check_losses(self, checkpoints: CheckpointManager, saved_step: int) -> None:
@@ -329,40 +380,9 @@ def _not_finite_error(problem: str, checkpoints: CheckpointManager, saved_step: 
   )
 
 
-class _StopRequest:
-  """Turns the first SIGTERM or SIGINT into a request to save and stop. A second one has its usual effect.
-
-  Attributes:
-    signal_number: the number of the signal that was received; 0 if none was.
-  """
-
-  def __init__(self) -> None:
-    self.signal_number = 0
-    self._previous_handlers: dict[int, Any] = {}
-
-  def __enter__(self) -> _StopRequest:
-    for number in (signal.SIGTERM, signal.SIGINT):
-      try:
-        self._previous_handlers[number] = signal.signal(number, self._handle)
-      except ValueError:  # Python allows signal handlers in the main thread only
-        break
-    return self
-
-  def _handle(self, number: int, frame: FrameType | None) -> None:
-    del frame
-    self.signal_number = number
-    log(f"{signal.Signals(number).name}: saving after the current step")
-    signal.signal(number, self._previous_handlers[number])
-
-  def error(self, step: int) -> Stopped:
-    """Makes the error that ends a run that was stopped and saved at `step`."""
-    # If another process received the signal, its number is not known here.
-    number = self.signal_number or signal.SIGTERM
-    return Stopped(f"stopped at step {step} and saved; the same command resumes there", number)
-
-  def __exit__(self, *unused: object) -> None:
-    for number, handler in self._previous_handlers.items():
-      signal.signal(number, handler)
+def is_save_due(config: TrainConfig, step: int) -> bool:
+  """Whether a checkpoint is due after `step` updates: every save_checkpoints_steps, and at the end."""
+  return step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
 
 
 def is_evaluation_due(config: TrainConfig, step: int) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from albert.config.ranges import INT32_MAX
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.data.dataset import Dataset
 from albert.errors import UserError
 from albert.runs.metrics_log import log
+from albert.tasks.base import TrainingStage
 from albert.training.distributed_batches import ElementSpec, element_spec, features_of_varying_shape
+from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
 from albert.training.strategy import make_strategy, num_hosts
 
 
@@ -45,12 +46,18 @@ class TrainingPlan:
     train: the training settings, with the resolved numbers of steps and input parts.
     optimizer: the optimizer's settings.
     jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
+    stages: the stages in order, which together have all steps; () for a trainer that gets its batches from elsewhere.
   """
 
   strategy: tf.distribute.Strategy
   train: TrainConfig
   optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
   jit_compile: bool = False
+  stages: tuple[StagePlan, ...] = ()
+
+  def stages_after(self, step: int) -> tuple[StagePlan, ...]:
+    """The stages that end after `step` updates; of a finished run, the last one."""
+    return tuple(stage for stage in self.stages if stage.last_step > step) or self.stages[-1:]
 
 
 def plan_run(config: RunConfig) -> RunPlan:
@@ -71,19 +78,27 @@ def plan_run(config: RunConfig) -> RunPlan:
   )
 
 
-def plan_training(plan: RunPlan, data: Dataset) -> TrainingPlan:
-  """Decides what depends on the training data: the number of steps, and whether XLA compiles the step.
+def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPlan:
+  """Decides what depends on the training data: the number of steps, the stages, and whether XLA compiles the step.
 
   Args:
     plan: the plan of the run.
-    data: the training data.
+    stages: the stages of training, with their data.
   Raises:
-    UserError: the number of epochs gives too many steps, or XLA was asked for where it is not possible.
+    UserError: the number of epochs gives too many steps, a stage has no step or batches that cannot be shared, or XLA
+      was asked for where it is not possible.
   """
   config, strategy = plan.config, plan.strategy
-  train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, data.num_examples))
-  jit_compile = resolve_jit_compile(train.jit_compile, strategy, lambda: element_spec(strategy, train, data))
-  return TrainingPlan(strategy=strategy, train=train, optimizer=config.optimizer, jit_compile=jit_compile)
+  num_examples: float = stages[-1].data.num_examples
+  if stages[-1].settings:  # the run is divided into stages
+    num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
+  train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
+  stage_plans = plan_stages(stages, train, strategy)
+  last = stage_plans[-1]
+  jit_compile = resolve_jit_compile(train.jit_compile, strategy, lambda: element_spec(strategy, last.train, last.data))
+  return TrainingPlan(
+    strategy=strategy, train=train, optimizer=config.optimizer, jit_compile=jit_compile, stages=stage_plans
+  )
 
 
 def resolve_input_parts(input_parts: int, hosts: int) -> int:
@@ -100,12 +115,13 @@ def resolve_input_parts(input_parts: int, hosts: int) -> int:
   return input_parts or hosts
 
 
-def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
+def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
   """Resolves the number of updates: num_train_steps, or the steps of num_train_epochs epochs, rounded up.
 
   Args:
     train: the training settings.
-    num_examples: size of the training data.
+    num_examples: size of the training data; with several stages, the size that data of all stages would have if they
+      took as many epochs as these stages.
   Raises:
     UserError: the number of epochs gives more than 2^31 - 1 steps.
   """
@@ -114,8 +130,8 @@ def resolve_train_steps(train: TrainConfig, num_examples: int) -> int:
   steps = max(1, math.ceil(train.num_train_epochs * num_examples / train.train_batch_size))
   if steps > INT32_MAX:
     raise UserError(
-      f"num_train_epochs={train.num_train_epochs:g} of {num_examples} examples are {steps:g} steps: give fewer epochs "
-      f"(at most {INT32_MAX} steps)"
+      f"num_train_epochs={train.num_train_epochs:g} of {num_examples:.0f} examples are {steps:g} steps: give fewer "
+      f"epochs (at most {INT32_MAX} steps)"
     )
   return steps
 

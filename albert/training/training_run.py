@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +28,8 @@ from albert.training.loop import Trainer, is_evaluation_due, make_learning_rate_
 from albert.training.model_weights import load_initial_weights
 from albert.training.prediction_sources import prediction_sources_of
 from albert.training.run_plan import RunPlan, TrainingPlan
+from albert.training.stage_plan import StagePlan
+from albert.training.stop_request import StopRequest
 from albert.weights.checkpoint_files import Checkpoint, restore
 from albert.weights.checkpoints import CheckpointManager
 
@@ -72,13 +75,13 @@ class TrainingRun:
     Raises:
       UserError, RunError, Stopped: see Estimator.train.
     """
-    data = self.task.training_data()
     # If all checkpoints are damaged, this raises an error before anything is written to output_dir.
     newest = self._latest_to_resume()
-    plan = claim_output_dir(self.task, self._run_plan, data, self.checkpoints, is_chief=self.cluster.is_chief)
+    plan = claim_output_dir(self.task, self._run_plan, self.checkpoints, is_chief=self.cluster.is_chief)
     schedule = make_schedule(plan.optimizer, plan.train.num_train_steps, plan.train.train_batch_size)
     with self.strategy.scope():
-      trainer = Trainer(self.task, self.model, make_optimizer(plan.optimizer, schedule), plan, self.cluster)
+      stage = plan.stages_after(newest.step if newest else 0)[0]
+      trainer = self._make_trainer(plan, make_optimizer(plan.optimizer, schedule), stage)
       self._load_state(trainer, newest)
     first_step = trainer.step
     evaluations = self._open_evaluation_log(first_step) if plan.train.eval_every_steps else None
@@ -90,10 +93,14 @@ class TrainingRun:
       return first_step
     if self.config.do_predict:
       prediction_sources_of(self.task, self.config).check_before_training()
-    self._log_run(data, plan)
-    self._run_loop(trainer, data, evaluations, make_learning_rate_reader(schedule))
-    self._finish(trainer.step, plan.train)
-    return trainer.step
+    self._log_run(plan)
+    last_step = self._run_loop(trainer, evaluations, make_learning_rate_reader(schedule))
+    self._finish(last_step, plan.train)
+    return last_step
+
+  def _make_trainer(self, plan: TrainingPlan, optimizer: keras.optimizers.Optimizer, stage: StagePlan) -> Trainer:
+    with self.strategy.scope():
+      return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage)
 
   def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluations: EvaluationLog) -> None:
     """Evaluates a step if its evaluation is missing because the run was killed between saving and evaluating it."""
@@ -143,32 +150,44 @@ class TrainingRun:
       )
 
   def _run_loop(
-    self,
-    trainer: Trainer,
-    data: Dataset,
-    evaluations: EvaluationLog | None,
-    learning_rate: Callable[[int], float],
-  ) -> None:
-    """Runs the training loop from the trainer's step on. If a record cannot be read, the error names its file."""
-    train = trainer.plan.train
-    metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=train.num_train_steps)
+    self, trainer: Trainer, evaluations: EvaluationLog | None, learning_rate: Callable[[int], float]
+  ) -> int:
+    """Runs the training loop from the trainer's step on, stage by stage.
+
+    Args:
+      trainer: the trainer of the first stage that has steps left.
+      evaluations: the log of evaluations; None if there are none during training.
+      learning_rate: see Trainer.train.
+    Returns: the number of updates done.
+    """
+    plan = trainer.plan
+    metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=plan.train.num_train_steps)
 
     def evaluate(step: int) -> bool:
       assert evaluations is not None
       self._evaluate_during_training(step, evaluations)
       return self._stops_early(evaluations)
 
+    def train(trainer: Trainer, stage: StagePlan, stop: StopRequest) -> None:
+      first_step = trainer.step - stage.first_step
+      batches = iter(distribute_training_batches(self.strategy, stage.train, stage.data, first_step))
+      evaluate_or_not = evaluate if evaluations is not None else None
+      trainer.train(batches, self.checkpoints, metrics_log, learning_rate, evaluate_or_not, stop)
+
     try:
-      batches = iter(distribute_training_batches(self.strategy, train, data, trainer.step))
-      trainer.train(
-        batches, self.checkpoints, metrics_log, learning_rate, evaluate if evaluations is not None else None
-      )
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-      if not is_lost_process(error):
-        data.explain_failure()
-      raise
+      with StopRequest() as stop:
+        for stage in plan.stages_after(trainer.step):
+          if stage is not trainer.stage:
+            trainer = self._make_trainer(plan, trainer.optimizer, stage)
+          if stage.num_stages > 1:
+            log(stage.describe())
+          with _explained(stage.data):
+            train(trainer, stage, stop)
+          if trainer.step < stage.last_step or self._stops_early(evaluations):
+            break
     finally:
       metrics_log.close()
+    return trainer.step
 
   def _finish(self, step: int, train: TrainConfig) -> None:
     """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
@@ -206,14 +225,26 @@ class TrainingRun:
       log(f"step {step} is the best so far ({metric} {results[metric]:.5g})")
     evaluations.add(step, results)
 
-  def _log_run(self, data: Dataset, plan: TrainingPlan) -> None:
+  def _log_run(self, plan: TrainingPlan) -> None:
     """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
-    train = plan.train
     parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
-    epochs = train.num_train_steps * train.train_batch_size / data.num_examples
+    num_stages = len(plan.stages)
+    data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"
+    epochs = sum(stage.num_epochs for stage in plan.stages)
     is_compiled = plan.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
     log(
-      f"{parameters:,} parameters, {data.describe()}, {train.num_train_steps} steps ({epochs:.2f} epochs), "
+      f"{parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self._run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
       f"{self.strategy.num_replicas_in_sync} replica(s)"
     )
+
+
+@contextlib.contextmanager
+def _explained(data: Dataset) -> Iterator[None]:
+  """Reports an error of reading as a UserError that names the file and the record, if it is found in the data."""
+  try:
+    yield
+  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    if not is_lost_process(error):
+      data.explain_failure()
+    raise

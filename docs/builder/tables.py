@@ -55,6 +55,8 @@ def recipes() -> str:
     for section, values in sections.items():
       if isinstance(values, dict):
         rows += [(f"`{key}`", f"`{_format_value(value)}`") for key, value in values.items()]
+      elif section == "stages":
+        rows.append(("`stages`", f"`{json.dumps(values)}`"))
       elif section == "model":
         rows.append(("`model`", f"`{values}`"))
     script = f"run_{sections['task']}.py"

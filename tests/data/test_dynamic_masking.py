@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import unicodedata
 from pathlib import Path
@@ -287,3 +288,24 @@ def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str
   with pytest.raises(UserError, match=r"these shards have no masks\. Evaluations are compared with each other"):
     task.evaluation_data()
   assert _task(spm_model, **static).masking is None
+
+
+def test_each_stage_has_its_own_masking_rate(shards: dict[str, str], spm_model: str):
+  stages = json.dumps([{"until": 0.5, "masked_lm_prob": 0.05}, {"until": 1}])
+  for kind, masking in (("none", "auto"), ("static", "dynamic")):
+    task = _task(spm_model, input_file=shards[kind], spm_model_file=spm_model, masking=masking, stages=stages)
+    low, usual = task.training_stages()
+    assert (low.settings["masked_lm_prob"], usual.settings["masked_lm_prob"]) == (0.05, 0.15)
+    shares = []
+    for stage in (low, usual):
+      stream = stage.data.training_batches(batch_size=64, first_step=0, seed=9, context=ONE_HOST)
+      batch = next(stream.as_numpy_iterator())
+      shares.append(batch["masked_lm_weights"].sum() / batch["input_mask"].sum())
+    assert shares == pytest.approx([0.05, 0.15], abs=0.02)
+
+
+def test_stages_cannot_have_static_and_dynamic_masks(shards: dict[str, str], spm_model: str):
+  stages = json.dumps([{"until": 0.5, "input_file": shards["none"]}, {"until": 1}])
+  mixed = _task(spm_model, input_file=shards["static"], spm_model_file=spm_model, stages=stages)
+  with pytest.raises(UserError, match=r"stage 1 of 2: .* were written without masks, .* also give --masking=dynamic"):
+    mixed.training_stages()

@@ -17,6 +17,8 @@ import pytest
 from albert import ensemble
 from albert.config.model import load_model_config
 from albert.config.recipes import read_recipe
+from albert.config.run import PretrainingConfig
+from albert.config.stages import read_stages
 from albert.data import feature_cache, shards, tables
 from albert.data.manifest import Manifest
 from albert.errors import UserError
@@ -134,6 +136,11 @@ def _read_environment(directory: Path) -> None:
     cluster.process_addresses()
 
 
+def _read_stages(directory: Path) -> None:
+  text = (directory / "value").read_bytes().decode("utf-8", "surrogateescape")
+  read_stages(PretrainingConfig(stages=text), TINY_MODEL)
+
+
 def _read_labels(directory: Path) -> None:
   parse_labels((directory / "value").read_bytes().decode("utf-8", "surrogateescape"))
 
@@ -178,7 +185,7 @@ def _questions(module: types.ModuleType, **options: Any) -> Callable[[Path], Any
 JSON_FILES = {
   "recipe": JsonFile(
     "r.json",
-    {"task": "race", "model": {"hidden_size": 12}, "optimizer": {}, "train": {"seed": 1}, "data": {}},
+    {"task": "race", "model": {"hidden_size": 12}, "optimizer": {}, "train": {"seed": 1}, "data": {}, "stages": []},
     lambda d: read_recipe(str(d / "r.json"), "race"),
   ),
   "model config": JsonFile(
@@ -298,6 +305,14 @@ JSON_FILES = {
     name_in_error="--labels",
     wrap=lambda data: b'["x", ' + data + b"]",
     valid_faults=("number", "text"),
+  ),
+  "stages": JsonFile(
+    "value",
+    {"until": 1, "input_file": "a"},
+    _read_stages,
+    name_in_error="stages",
+    wrap=lambda data: b"[" + data + b"]",
+    valid_faults=("empty", "blank"),
   ),
   "SQuAD": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=True)),
   "SQuAD without answers": JsonFile("s.json", SQUAD, _questions(squad_data, version_2=False, with_answers=False)),

@@ -99,6 +99,39 @@ def test_evaluation_alone_takes_the_model_from_the_run(shards, tmp_path):
   assert json.loads((output / "eval_results.json").read_text())["step"] == 4
 
 
+def test_stages_by_flags_and_later_commands_without_them(shards, tmp_path, capsys):
+  output, short = tmp_path / "run", tmp_path / "short"
+  write_shards(short, [10], length=12)
+  stages = ["--first_stage=0.5", f"--first_input_file={short}/*", "--first_num_hidden_layers=1"]
+  run("--do_train", f"--input_file={shards}/*", f"--output_dir={output}", *stages, *TINY_MODEL_FLAGS, *TRAIN)
+  printed = capsys.readouterr().err
+  assert "stage 1 of 2: steps 1 to 2, 1 layer, batches of 8, sequences of 12 tokens" in printed
+  assert "stage 2 of 2: steps 3 to 4, 2 layers, batches of 8, sequences of 16 tokens" in printed
+  run("--do_train", f"--output_dir={output}")
+  assert "has all 4 steps already" in capsys.readouterr().err
+  other = [{"until": 0.25, "input_file": f"{short}/*"}, {"until": 1}]
+  with pytest.raises(UserError, match=r"config\.json: this directory holds a run with stages = "):
+    run("--do_train", f"--output_dir={output}", f"--stages={json.dumps(other)}")
+  shutil.rmtree(short)
+  run("--do_eval", f"--eval_input_file={shards}/*", f"--output_dir={output}", "--eval_batch_size=8")
+  assert json.loads((output / "eval_results.json").read_text())["step"] == 4
+
+
+def test_two_ways_to_give_stages_are_refused(tmp_path):
+  stages = ["--first_stage=0.5", "--first_num_hidden_layers=1", '--stages=[{"until": 1}]']
+  with pytest.raises(UserError, match=r"--first_stage=0\.5 and --stages=.* are both given: give one"):
+    run("--do_train", f"--output_dir={tmp_path}", *stages)
+
+
+def test_a_bad_stage_ends_the_command_with_one_line_and_exit_code_2(shards, tmp_path, commands):
+  argv = ["--do_train", f"--input_file={shards}/*", f"--output_dir={tmp_path / 'run'}", *TINY_MODEL_FLAGS, *TRAIN]
+  stages = '[{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]'
+  ended = commands.run(["run_pretraining.py", *argv, f"--stages={stages}"])
+  assert ended.wrong(2) is None
+  assert ended.error == "error: stages, stage 1 of 2: num_hidden_layers is 3, the model has 2: give at most 2"
+  assert not (tmp_path / "run").exists()
+
+
 def test_a_resumed_run_knows_its_data_by_content(tmp_path, capsys):
   output, shards = tmp_path / "run", tmp_path / "shards"
   write_shards(shards, [12, 9, 11])
@@ -212,6 +245,21 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     lambda s: None,
     ["--do_train", "--input_file={s}/*", "--num_warmup_steps=9"],
     r"num_warmup_steps \(9\) must not exceed num_train_steps \(4\)",
+  ),
+  "a recipe with bad stages": (
+    lambda s: (s.parent / "r.json").write_text('{"stages": [{"until": 0.5}, {"until": 0.4}]}'),
+    ["--do_train", "--recipe={s}/../r.json", "--input_file={s}/*"],
+    "stages, stage 2 of 2: until is 0.4, not above the 0.5",
+  ),
+  "shards of a stage that are too long": (
+    lambda s: write_shards(s.parent / "long", [9], length=33),
+    ["--do_train", "--input_file={s}/*", "--first_stage=0.5", "--first_input_file={s}/../long/*"],
+    "stage 1 of 2: .*/part-00.tfrecord holds sequences of 33 tokens, the model has 32 positions: write shorter",
+  ),
+  "a stage without a share": (
+    lambda s: None,
+    ["--do_train", "--input_file={s}/*", "--first_num_hidden_layers=1"],
+    "--first_num_hidden_layers=1 needs --first_stage",
   ),
   "not a recipe": (
     lambda s: (s / "r.json").write_text('{"modle": 1}'),

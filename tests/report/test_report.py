@@ -229,3 +229,34 @@ def test_the_command(tmp_path: Path):
   result = call(str(tmp_path / "nowhere"))
   assert result.returncode == 2
   assert result.stderr == f"error: {tmp_path / 'nowhere'}: no such directory: give the --output_dir of a run\n"
+
+
+def test_charts_mark_the_ends_of_stages(tmp_path):
+  run = make_run(tmp_path / "run", steps=500)
+  lines = [{"step": n, "stage": 1 + (n > 150) + (n > 400), "loss": 1 / n} for n in range(50, 501, 50)]
+  write_lines(run / "metrics.jsonl", lines)
+  runs, _ = read_runs([str(run)], num_examples=0)
+  curves = charts.collect_curves(runs)
+  assert "stage" not in curves
+  chart = charts.draw_chart("loss", curves["loss"], runs)
+  marks = re.findall(r'<g data-run="0" class="stage".*?</g>', chart)
+  assert len(marks) == 1
+  # The chart is 304 units wide from x = 46 on, for steps 0 to 500.
+  assert re.findall(r'<line x1="([\d.]+)".*?<text [^>]*>(stage \d)</text>', marks[0]) == [
+    ("137.2", "stage 1"),
+    ("289.2", "stage 2"),
+  ]
+  page = make_page("runs", runs, [])
+  assert "vertical lines: ends of stages" in page
+  write_lines(run / "metrics.jsonl", [{"step": n, "loss": 1 / n} for n in range(50, 501, 50)])
+  runs, _ = read_runs([str(run)], num_examples=0)
+  assert "ends of stages" not in make_page("runs", runs, [])
+
+
+def test_settings_of_stages_are_rows():
+  assert flatten({"stages": [{"last_step": 3}, {"last_step": 8}], "words": ["a", "b"], "none": []}) == {
+    "stages.1.last_step": 3,
+    "stages.2.last_step": 8,
+    "words": "a b",
+    "none": "",
+  }

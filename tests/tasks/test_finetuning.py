@@ -276,7 +276,7 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
   def claim() -> None:
     values = FinetuningConfig(spm_model_file=spm_file, max_seq_length=32, cache_dir=str(tmp_path / "features"))
     task = ToyTask(MODEL, values, str(tmp_path / "moved"))
-    Estimator(task, config).claim_output_dir(task.training_data())
+    Estimator(task, config).claim_output_dir()
 
   (tmp_path / "moved" / "dev.txt").write_text("1 7\n")  # the development set may change
   claim()
@@ -348,7 +348,7 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
     values = {"from_scratch": False, "num_train_steps": 2, "eval_every_steps": 0, **options}
     task = toy_task(tmp_path, spm_file)
     estimator = Estimator(task, run_config(tmp_path / "run", **values))
-    estimator.train() if not (tmp_path / "run").exists() else estimator.claim_output_dir(task.training_data())
+    estimator.train() if not (tmp_path / "run").exists() else estimator.claim_output_dir()
 
   claim(init_checkpoint=str(tmp_path / "first"))
   (tmp_path / "first").rename(tmp_path / "moved")

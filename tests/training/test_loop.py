@@ -241,10 +241,10 @@ def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypa
   monkeypatch.setattr(task, "files_to_keep", lambda: {"kept.txt": __file__})
   estimator = Estimator(task, RunConfig(output_dir=str(tmp_path / "run"), train=TrainConfig(train_batch_size=8)))
   estimator.cluster.is_chief = False
-  estimator.claim_output_dir(task.training_data())
+  estimator.claim_output_dir()
   assert not list((tmp_path / "run").iterdir())
   estimator.cluster.is_chief = True
-  estimator.claim_output_dir(task.training_data())
+  estimator.claim_output_dir()
   assert {"config.json", "environment.json", "kept.txt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 

@@ -1,0 +1,181 @@
+"""Stages of pretraining: what differs in a part of the steps, such as fewer layers or shorter sequences.
+
+Imports no TensorFlow, so that a bad stage is refused at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert.config.base import Config, from_dict
+from albert.config.model import ModelConfig
+from albert.config.ranges import Range
+from albert.config.run import PretrainingConfig, TrainConfig
+from albert.errors import UserError
+from albert.io import json_values
+from albert.io.json_values import format_value
+
+# Setting of a stage -> the config that has a field of this name, which gives its type and its range.
+_OWNERS: dict[str, type[Config]] = {
+  "num_hidden_layers": ModelConfig,
+  "hidden_dropout_prob": ModelConfig,
+  "attention_probs_dropout_prob": ModelConfig,
+  "train_batch_size": TrainConfig,
+  "input_file": PretrainingConfig,
+  "masked_lm_prob": PretrainingConfig,
+}
+_SHARES = Range(above=0, maximum=1)
+# Field of PretrainingConfig -> the setting of the first of two stages that it gives.
+_FIRST_STAGE_FIELDS = {
+  "first_input_file": "input_file",
+  "first_num_hidden_layers": "num_hidden_layers",
+  "first_train_batch_size": "train_batch_size",
+}
+_EXAMPLE = '[{"until": 0.9, "input_file": "short/*.tfrecord"}, {"until": 1}]'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+  """A part of the steps of a run, and the settings that differ in it. None stands for the value of the run.
+
+  Attributes:
+    until: the share of all steps at which the stage ends, 0 < until <= 1.
+    num_hidden_layers: number of encoder layers that are trained.
+    hidden_dropout_prob: see ModelConfig.
+    attention_probs_dropout_prob: see ModelConfig.
+    train_batch_size: see TrainConfig.
+    input_file: the shards, and with them the length of the sequences.
+    masked_lm_prob: fraction of the tokens that dynamic masking masks.
+  """
+
+  until: float
+  num_hidden_layers: int | None = None
+  hidden_dropout_prob: float | None = None
+  attention_probs_dropout_prob: float | None = None
+  train_batch_size: int | None = None
+  input_file: str | None = None
+  masked_lm_prob: float | None = None
+
+  def given(self, config_class: type[Config]) -> dict[str, Any]:
+    """Name -> value of the settings of this stage that are fields of a config."""
+    values = {name: getattr(self, name) for name, owner in _OWNERS.items() if owner is config_class}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def stage_name(index: int, num_stages: int) -> str:
+  """How messages name a stage, such as "stage 1 of 2" for index 0."""
+  return f"stage {index + 1} of {num_stages}"
+
+
+def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, ...]:
+  """Reads the stages of a run and checks all that can be checked without reading the shards.
+
+  Args:
+    config: the settings of pretraining, of which `stages`, `first_stage` and the other settings of the first stage are
+      used.
+    model: the model that the last stage trains.
+  Returns: the stages in order; () if the run is not divided into stages.
+  Raises:
+    UserError: a setting is unknown, has a wrong type or is out of range; or the stages do not fit each other or the
+      model.
+  """
+  values = _two_stages(config)
+  if values is None:
+    remedy = f"give a list such as {_EXAMPLE}"
+    values = json_values.parse("--stages", config.stages, list[dict[str, Any]], remedy) if config.stages else []
+  stages = tuple(_read_stage(value, _source(index, len(values))) for index, value in enumerate(values))
+  _check_shares(stages)
+  _check_depths(stages, model)
+  _check_input_file(stages, config.input_file)
+  return stages
+
+
+def _two_stages(config: PretrainingConfig) -> list[dict[str, Any]] | None:
+  """The values of the two stages that --first_stage describes; None if it is not given."""
+  flags = {flag: getattr(config, flag) for flag in _FIRST_STAGE_FIELDS if getattr(config, flag)}
+  if not config.first_stage:
+    for flag, value in flags.items():
+      raise UserError(f"--{flag}={value} needs --first_stage: the share of the steps of the first stage, such as 0.9")
+    return None
+  if not flags:
+    names = ", ".join(f"--{flag}" for flag in _FIRST_STAGE_FIELDS)
+    raise UserError(f"--first_stage={config.first_stage:g}: the first stage is like the second: also give {names}")
+  first = {_FIRST_STAGE_FIELDS[flag]: value for flag, value in flags.items()}
+  return [{"until": config.first_stage, **first}, {"until": 1.0}]
+
+
+def _source(index: int, num_stages: int) -> str:
+  return f"stages, {stage_name(index, num_stages)}"
+
+
+def _read_stage(values: Mapping[str, Any], source: str) -> Stage:
+  """Checks the names, types and ranges of the settings of one stage."""
+  checked: dict[str, Any] = {}
+  for name, value in values.items():
+    if name == "until":
+      is_number = isinstance(value, int | float) and not isinstance(value, bool)
+      violation = _SHARES.violation(float(value)) if is_number else "a number"
+      if violation:
+        raise UserError(f"{source}: until must be {violation}, got {format_value(value)}")
+      checked[name] = float(value)
+    elif name in _OWNERS:
+      checked[name] = getattr(from_dict(_OWNERS[name], {name: value}, source=source), name)
+    else:
+      raise UserError(f"{source}: unknown key {name!r}; known: until, {', '.join(_OWNERS)}")
+  if "until" not in checked:
+    raise UserError(f"{source}: until is missing: give the share of the steps at which this stage ends, such as 0.5")
+  return Stage(**checked)
+
+
+def _check_shares(stages: Sequence[Stage]) -> None:
+  """Checks that the stages end one after the other, and the last one at the last step."""
+  previous = 0.0
+  for index, stage in enumerate(stages):
+    if stage.until <= previous:
+      raise UserError(
+        f"{_source(index, len(stages))}: until is {stage.until:g}, not above the {previous:g} of the stage before it: "
+        "give shares of all steps in rising order"
+      )
+    previous = stage.until
+  if stages and previous != 1:
+    raise UserError(
+      f"{_source(len(stages) - 1, len(stages))}: until is {previous:g}, and the last stage must end at 1, the last "
+      "step: give 1, or add a stage"
+    )
+
+
+def _check_depths(stages: Sequence[Stage], model: ModelConfig) -> None:
+  """Checks that the depth does not fall, fits the groups of layers, and ends at that of the model."""
+  full_depth, groups = model.num_hidden_layers, model.num_hidden_groups
+  previous = 0
+  for index, stage in enumerate(stages):
+    source, depth = _source(index, len(stages)), stage.num_hidden_layers or full_depth
+    if depth > full_depth:
+      raise UserError(f"{source}: num_hidden_layers is {depth}, the model has {full_depth}: give at most {full_depth}")
+    if depth < previous:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, less than the {previous} of the stage before it: a model only grows "
+        f"from stage to stage: give {previous} or more"
+      )
+    if index == len(stages) - 1 and depth != full_depth:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, and the last stage must train all {full_depth} layers of the model: "
+        "leave it out here, or change the model"
+      )
+    if model.sharing != "none" and depth % groups and depth != full_depth:
+      raise UserError(
+        f"{source}: num_hidden_layers is {depth}, which the {groups} groups of layers cannot share evenly: give a "
+        f"multiple of {groups}"
+      )
+    previous = depth
+
+
+def _check_input_file(stages: Sequence[Stage], input_file: str) -> None:
+  """Refuses --input_file if no stage reads it."""
+  if input_file and stages and all(stage.input_file not in (None, input_file) for stage in stages):
+    raise UserError(
+      f"--input_file={input_file}: no stage reads it, because each has an input_file of its own: leave it out, or "
+      "remove input_file from a stage"
+    )

@@ -1,0 +1,147 @@
+"""Divides the steps of a run into the stages of its task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert.config.model import ModelConfig
+from albert.config.run import TrainConfig
+from albert.config.stages import stage_name
+from albert.data.content import DataContent
+from albert.data.dataset import Dataset
+from albert.errors import UserError
+from albert.tasks.base import TrainingStage
+from albert.training.distributed_batches import element_spec
+from albert.training.strategy import check_batches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StagePlan:
+  """One stage of a run. A run without stages consists of one.
+
+  Attributes:
+    number: 1 for the first stage.
+    num_stages: number of stages of the run.
+    first_step: number of updates before the stage.
+    last_step: number of updates at its end.
+    train: the training settings, with the batch size of the stage and the steps of the whole run.
+    model_config: the model as the stage trains it: its depth and its dropout.
+    data: the data. Its training batches begin after the examples that earlier stages have used.
+    settings: settings of the data for config.json; {} in a run without stages.
+  """
+
+  number: int
+  num_stages: int
+  first_step: int
+  last_step: int
+  train: TrainConfig
+  model_config: ModelConfig
+  data: Dataset
+  settings: Mapping[str, Any]
+
+  @property
+  def num_epochs(self) -> float:
+    """Number of passes over the data of this stage."""
+    return (self.last_step - self.first_step) * self.train.train_batch_size / self.data.num_examples
+
+  def to_dict(self) -> dict[str, Any]:
+    """What config.json records. A resumed run must have the same."""
+    model = self.model_config
+    return {
+      "first_step": self.first_step,
+      "last_step": self.last_step,
+      "num_hidden_layers": model.num_hidden_layers,
+      "hidden_dropout_prob": model.hidden_dropout_prob,
+      "attention_probs_dropout_prob": model.attention_probs_dropout_prob,
+      "train_batch_size": self.train.train_batch_size,
+      "num_files": len(self.data.content.files),
+      **self.settings,
+    }
+
+  def describe(self) -> str:
+    """A line for the log: the steps, and what the stages of a run may differ in."""
+    model, settings = self.model_config, self.settings
+    parts = [
+      f"{stage_name(self.number - 1, self.num_stages)}: steps {self.first_step + 1} to {self.last_step}",
+      f"{model.num_hidden_layers} layer{'s' if model.num_hidden_layers > 1 else ''}",
+      f"batches of {self.train.train_batch_size}",
+    ]
+    if "max_seq_length" in settings:
+      parts.append(f"sequences of {settings['max_seq_length']} tokens")
+    if model.hidden_dropout_prob or model.attention_probs_dropout_prob:
+      parts.append(f"dropout {model.hidden_dropout_prob:g} (attention {model.attention_probs_dropout_prob:g})")
+    if settings.get("masked_lm_prob"):
+      parts.append(f"{settings['masked_lm_prob']:g} of the tokens masked")
+    return f"{', '.join(parts)}, {self.data.describe()} ({self.num_epochs:.2f} epochs)"
+
+
+def epochs_per_step(stages: Sequence[TrainingStage], train: TrainConfig) -> float:
+  """The mean share of an epoch that a step takes. The epochs of a stage are passes over its own data."""
+  share, start = 0.0, 0.0
+  for stage in stages:
+    share += (stage.until - start) * (stage.train_batch_size or train.train_batch_size) / stage.data.num_examples
+    start = stage.until
+  return share
+
+
+def plan_stages(
+  stages: Sequence[TrainingStage], train: TrainConfig, strategy: tf.distribute.Strategy
+) -> tuple[StagePlan, ...]:
+  """Plans the stages of a run.
+
+  Stages with the same data share one stream of examples: a later stage goes on where the earlier one has stopped.
+
+  Args:
+    stages: the stages, as the task describes them.
+    train: the training settings, with the resolved numbers of steps and input parts.
+    strategy: the strategy whose replicas share the batches.
+  Returns: the stages in order.
+  Raises:
+    UserError: a stage is shorter than one step, or its batches or its data cannot be shared by the replicas and hosts.
+  """
+  plans: list[StagePlan] = []
+  used: dict[Any, int] = {}  # data -> number of its examples that the stages so far have used
+  for index, stage in enumerate(stages):
+    try:
+      stage_train = dataclasses.replace(train, train_batch_size=stage.train_batch_size or train.train_batch_size)
+      check_batches(stage_train, strategy, trains=True, evaluates=False)
+      if len(stages) > 1 and train.input_parts > 1:
+        element_spec(strategy, stage_train, stage.data)  # checks that the input parts can share the files
+    except UserError as error:
+      raise UserError(f"{stage_name(index, len(stages))}: {error}" if len(stages) > 1 else str(error)) from error
+    first_step = plans[-1].last_step if plans else 0
+    last_step = round(stage.until * train.num_train_steps)
+    if last_step <= first_step:
+      raise UserError(
+        f"stages, {stage_name(index, len(stages))}: until {stage.until:g} of {train.num_train_steps} steps is step "
+        f"{last_step}, where the stage before it ends: give the stage a larger share, or more --num_train_steps"
+      )
+    content = stage.data.content
+    data_key = content.sha256 if content.files else id(stage.data)
+    first_example = used.get(data_key, 0)
+    used[data_key] = first_example + (last_step - first_step) * stage_train.train_batch_size
+    plans.append(
+      StagePlan(
+        number=index + 1,
+        num_stages=len(stages),
+        first_step=first_step,
+        last_step=last_step,
+        train=stage_train,
+        model_config=stage.model_config,
+        data=stage.data.starting_at(first_example),
+        settings=stage.settings,
+      )
+    )
+  return tuple(plans)
+
+
+def joint_content(stages: Sequence[StagePlan]) -> DataContent:
+  """The content of the data of all stages in order; data that several stages share is listed once."""
+  contents = {stage.data.content.sha256: stage.data.content for stage in stages}
+  if len(contents) == 1:
+    return stages[0].data.content
+  return DataContent(tuple(file for content in contents.values() for file in content.files))

@@ -1,0 +1,38 @@
+"""Stacking: the upper layers of a network get the weights of its lower layers (Gong et al. 2019).
+
+Layers that share their weights need no stacking: a deeper network applies the same weights more often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from albert.config.model import ModelConfig
+
+_GROUP = re.compile(r"/group_(\d+)/")
+_ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
+
+
+def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> dict[str, str]:
+  """Finds the weights that layers above `depth` get from the layers below it.
+
+  Layer i >= depth gets the weights of layer i mod depth. With partial sharing this holds for the part that each layer
+  has for itself, attention or feed-forward network.
+
+  Args:
+    names: names of weights, or of weights and moments, as checkpoints have them.
+    config: the model with all its layers.
+    depth: number of layers to copy from.
+  Returns: name -> name of the weight or moment that it is copied from, for the layers above `depth`.
+  """
+  sources = {}
+  for name in names:
+    match = _GROUP.search(name)
+    if match is None:
+      continue
+    part = "attention" if _ATTENTION.search(name) else "ffn"
+    layer = int(match.group(1))
+    if config.sharing not in ("all", part) and layer >= depth:
+      sources[name] = _GROUP.sub(f"/group_{layer % depth}/", name, count=1)
+  return sources

@@ -1,0 +1,142 @@
+"""Stages of pretraining: what a stage may set, and which stages are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.config.base import from_dict
+from albert.config.recipes import read_recipe
+from albert.config.run import PretrainingConfig
+from albert.config.stages import Stage, read_stages
+from albert.errors import UserError
+from tests.synthetic import TINY_MODEL
+
+MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=12)
+
+
+def stages_of(stages: Any, model: Any = MODEL, **settings: Any) -> tuple[Stage, ...]:
+  return read_stages(PretrainingConfig(stages=json.dumps(stages), **settings), model)
+
+
+def test_stages_hold_what_is_given():
+  first, second = stages_of(
+    [
+      {"until": 0.25, "num_hidden_layers": 3, "input_file": "short/*", "train_batch_size": 8, "hidden_dropout_prob": 0},
+      {"until": 1, "masked_lm_prob": 0.2, "attention_probs_dropout_prob": 0.1},
+    ]
+  )
+  assert first == Stage(
+    until=0.25, num_hidden_layers=3, input_file="short/*", train_batch_size=8, hidden_dropout_prob=0.0
+  )
+  assert second == Stage(until=1.0, masked_lm_prob=0.2, attention_probs_dropout_prob=0.1)
+  assert stages_of([]) == ()
+  assert read_stages(PretrainingConfig(), MODEL) == ()
+
+
+def test_flags_of_the_first_stage_give_two_stages():
+  config = PretrainingConfig(first_stage=0.9, first_input_file="short/*", first_num_hidden_layers=3)
+  assert read_stages(config, MODEL) == (
+    Stage(until=0.9, input_file="short/*", num_hidden_layers=3),
+    Stage(until=1.0),
+  )
+
+
+GROUPS = dataclasses.replace(MODEL, num_hidden_groups=4)
+BAD_STAGES: dict[str, tuple[Any, str]] = {
+  "falling until": (
+    [{"until": 0.5}, {"until": 0.4}, {"until": 1}],
+    "stages, stage 2 of 3: until is 0.4, not above the 0.5 of the stage before it: give shares of all steps in rising",
+  ),
+  "equal until": ([{"until": 0.5}, {"until": 0.5}, {"until": 1}], "stage 2 of 3: until is 0.5, not above the 0.5"),
+  "an end before the last step": (
+    [{"until": 0.5}, {"until": 0.9}],
+    "stages, stage 2 of 2: until is 0.9, and the last stage must end at 1, the last step: give 1, or add a stage",
+  ),
+  "until 0": ([{"until": 0}, {"until": 1}], "stage 1 of 2: until must be above 0, got 0"),
+  "until over 1": ([{"until": 0.5}, {"until": 2}], "stage 2 of 2: until must be at most 1, got 2"),
+  "until NaN as text": ([{"until": "x"}, {"until": 1}], "stage 1 of 2: until must be a number, got 'x'"),
+  "until true": ([{"until": True}], "stage 1 of 1: until must be a number, got true"),
+  "no until": ([{"num_hidden_layers": 3}, {"until": 1}], "stage 1 of 2: until is missing: give the share of the steps"),
+  "unknown key": (
+    [{"until": 0.5, "depth": 3}, {"until": 1}],
+    "stages, stage 1 of 2: unknown key 'depth'; known: until, num_hidden_layers, hidden_dropout_prob, ",
+  ),
+  "wrong type": (
+    [{"until": 0.5, "num_hidden_layers": "3"}, {"until": 1}],
+    "stages, stage 1 of 2: num_hidden_layers must be of type int, got '3'",
+  ),
+  "out of range": (
+    [{"until": 0.5, "hidden_dropout_prob": 1}, {"until": 1}],
+    "stages, stage 1 of 2: hidden_dropout_prob must be below 1, got 1.0",
+  ),
+  "no layers": ([{"until": 0.5, "num_hidden_layers": 0}, {"until": 1}], "num_hidden_layers must be at least 1, got 0"),
+  "empty batch": ([{"until": 0.5, "train_batch_size": 0}, {"until": 1}], "train_batch_size must be at least 1, got 0"),
+  "deeper than the model": (
+    [{"until": 0.5, "num_hidden_layers": 13}, {"until": 1}],
+    "stages, stage 1 of 2: num_hidden_layers is 13, the model has 12: give at most 12",
+  ),
+  "falling depth": (
+    [{"until": 0.2, "num_hidden_layers": 6}, {"until": 0.5, "num_hidden_layers": 3}, {"until": 1}],
+    "stages, stage 2 of 3: num_hidden_layers is 3, less than the 6 of the stage before it: a model only grows",
+  ),
+  "a shallow end": (
+    [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1, "num_hidden_layers": 6}],
+    "stages, stage 2 of 2: num_hidden_layers is 6, and the last stage must train all 12 layers of the model: leave it",
+  ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STAGES)
+def test_bad_stages_are_refused_in_one_line(case):
+  stages, message = BAD_STAGES[case]
+  with pytest.raises(UserError) as error:
+    stages_of(stages)
+  assert message in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_a_stage_uses_each_group_of_layers_equally_often():
+  with pytest.raises(UserError, match=r"num_hidden_layers is 6, which the 4 groups .* give a multiple of 4"):
+    stages_of([{"until": 0.5, "num_hidden_layers": 6}, {"until": 1}], GROUPS)
+  assert len(stages_of([{"until": 0.5, "num_hidden_layers": 8}, {"until": 1}], GROUPS)) == 2
+  bert = dataclasses.replace(MODEL, sharing="none")
+  assert len(stages_of([{"until": 0.5, "num_hidden_layers": 5}, {"until": 1}], bert)) == 2
+
+
+def test_an_input_file_that_no_stage_reads_is_refused():
+  own_files = [{"until": 0.5, "input_file": "a"}, {"until": 1, "input_file": "b"}]
+  with pytest.raises(UserError, match=r"--input_file=c: no stage reads it, because each has an input_file of its own"):
+    stages_of(own_files, input_file="c")
+  assert len(stages_of(own_files, input_file="b")) == 2
+
+
+@pytest.mark.parametrize("text", ["0.5", "[1]", '{"until": 1}', "[", '[{"until": NaN}]'])
+def test_other_json_is_refused(text):
+  with pytest.raises(UserError, match=r"--stages") as error:
+    read_stages(PretrainingConfig(stages=text), MODEL)
+  assert "\n" not in str(error.value)
+
+
+def test_incomplete_flags_of_the_first_stage_are_refused():
+  with pytest.raises(UserError, match=r"--first_num_hidden_layers=3 needs --first_stage"):
+    read_stages(PretrainingConfig(first_num_hidden_layers=3), MODEL)
+  with pytest.raises(UserError, match=r"--first_stage=0.9: the first stage is like the second: also give --first_inp"):
+    read_stages(PretrainingConfig(first_stage=0.9), MODEL)
+
+
+def test_a_recipe_has_stages_as_a_section(tmp_path: Path):
+  stages = [{"until": 0.5, "num_hidden_layers": 3}, {"until": 1}]
+  path = tmp_path / "recipe.json"
+  path.write_text(json.dumps({"task": "pretraining", "data": {"ngram": 2}, "stages": stages}))
+  data = read_recipe(str(path), "pretraining").sections["data"]
+  config = from_dict(PretrainingConfig, data, source="recipe")
+  assert config.ngram == 2
+  assert read_stages(config, MODEL) == stages_of(stages)
+  path.write_text(json.dumps({"stages": {"until": 1}}))
+  with pytest.raises(UserError, match=r"recipe\.json: \$\.stages must be a list"):
+    read_recipe(str(path), "pretraining")
