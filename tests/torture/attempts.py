@@ -1,4 +1,4 @@
-"""A command with an input that is bad, or unusual and valid, and what is expected of it."""
+"""Runs a command with a bad input, or with an unusual valid one, and compares its end with the expected one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Expected:
   """How a command must end.
 
   Attributes:
-    code: exit code.
-    names: what the last line of stderr must contain, such as the flag or the file with its line.
-    check: looks at what the command printed and wrote; returns what is wrong with it.
-    leaves_nothing: the directory DIRECTORY/out must not exist afterwards.
+    code: the exit code, VALID or BAD.
+    names: texts that must be in the last line of stderr, such as a flag, or a file and its line. With code 0 they may
+      be anywhere in what was printed.
+    check: looks at what the command printed and wrote. Returns None, or what is wrong with it.
+    leaves_nothing: whether the command must not have made its output directory, `out` in the working directory.
   """
 
   code: int = BAD
@@ -33,12 +34,12 @@ class Expected:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-  """One input.
+  """A command with its input.
 
   Attributes:
-    group, name: of its case.
-    prepare: writes files into the empty directory that it is given and returns the command (see Workplace.start), whose
-      working directory it is.
+    group, name: the group and name of its case.
+    prepare: writes the input into an empty directory, and returns the command (see Workplace). The command runs in
+      this directory.
     expected: how the command must end.
   """
 
@@ -49,21 +50,21 @@ class Attempt:
 
 
 def case_of(attempt: Attempt, context: Context) -> Case:
-  """The case that makes the attempt."""
+  """Makes the case that runs the attempt's command in a new directory."""
 
   def run() -> str | None:
     directory = context.new_directory("input")
     argv = list(attempt.prepare(directory))
     if argv[0].endswith(".py"):
       argv[0] = str(ROOT / argv[0])
-    finished = context.places.run(argv, cwd=directory, timeout=SECONDS)
+    finished = context.workplace.run(argv, cwd=directory, timeout=SECONDS)
     return wrong(attempt.expected, finished, directory)
 
   return Case(attempt.group, attempt.name, run)
 
 
 def wrong(expected: Expected, finished: Finished, directory: Path) -> str | None:
-  """None if the command has ended as expected, else what is wrong."""
+  """Returns None if the command ended as expected, else what is wrong."""
   if failure := finished.wrong(expected.code):
     return failure
   line = finished.error if expected.code else finished.stdout + finished.stderr
@@ -75,6 +76,6 @@ def wrong(expected: Expected, finished: Finished, directory: Path) -> str | None
 
 
 def numbered(attempts: Iterator[Attempt]) -> Iterator[Attempt]:
-  """The attempts with distinct names."""
+  """Puts a number before each name, so that all names differ."""
   for number, attempt in enumerate(attempts):
     yield dataclasses.replace(attempt, name=f"{number}: {attempt.name}")

@@ -1,4 +1,4 @@
-"""Weights and shards with wrong shapes, names, types and values."""
+"""Shards of pretraining examples and files of weights, with wrong shapes, names, types and values."""
 
 from __future__ import annotations
 
@@ -16,26 +16,31 @@ from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace
 
 Arrays = dict[str, np.ndarray]
+PathFunction = Callable[[Path], Any]
 
 # ---- shards ----------------------------------------------------------------------------------------------
 
 
-def shards(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
-  """Shards without a manifest, as the original's scripts write them."""
+def shards(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+  """Trains on shards without a manifest, as the original's scripts write them.
+
+  `number` shards have a bad example; the others are damaged files.
+  """
   for _ in range(number):
     name, change = _bad_example(rng)
-    yield _of_shard(
-      places, name, _records(rng.randrange(2**31), rng.randrange(4, 20), change), Expected(BAD, ("part-",))
-    )
-  for name, spoil in _spoiled_files(rng):
-    records = _records(rng.randrange(2**31), 12, None)
-    yield _of_shard(
-      places, name, lambda path, records=records, spoil=spoil: spoil(records(path)), Expected(BAD, ("part-",))
-    )
+    write = _shard_writer(rng.randrange(2**31), rng.randrange(4, 20), change)
+    yield _of_shard(workplace, name, write, Expected(BAD, ("part-",)))
+  for name, damage in _file_damages(rng):
+    write = _shard_writer(rng.randrange(2**31), 12, None)
+
+    def write_damaged(path: Path, write: Callable[[Path], Path] = write, damage: PathFunction = damage) -> None:
+      damage(write(path))
+
+    yield _of_shard(workplace, name, write_damaged, Expected(BAD, ("part-",)))
 
 
-def _records(seed: int, number: int, change: Callable[[dict[str, Any]], None] | None) -> Callable[[Path], Path]:
-  """Writes a shard one example of which is changed."""
+def _shard_writer(seed: int, number: int, change: Callable[[dict[str, Any]], None] | None) -> Callable[[Path], Path]:
+  """Returns a function that writes a shard of `number` examples. `change` is applied to one of them."""
 
   def write(path: Path) -> Path:
     rng = np.random.default_rng(seed)
@@ -56,8 +61,9 @@ _FEATURES = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "m
 
 
 def _bad_example(rng: random.Random) -> tuple[str, Callable[[dict[str, Any]], None]]:
+  """Returns a description, and a function that makes one feature of an example bad."""
   name = rng.choice(_FEATURES)
-  place = rng.randrange(3)
+  index = rng.randrange(3)
   values: dict[str, list[float]] = {
     "input_ids": [VOCAB_SIZE, VOCAB_SIZE + rng.randrange(1, 10**6), -1, 2**31, -(2**40), 2**62],
     "input_mask": [2, -1, 2**33],
@@ -70,23 +76,24 @@ def _bad_example(rng: random.Random) -> tuple[str, Callable[[dict[str, Any]], No
   value = rng.choice(values[name])
   kind = rng.choice(["value", "value", "value", "missing", "length", "type", "text"])
 
-  def change(given: dict[str, Any]) -> None:
-    found = given[name] = np.array(given[name])
+  def change(features: dict[str, Any]) -> None:
+    feature = features[name] = np.array(features[name])
     if kind == "missing":
-      del given[name]
+      del features[name]
     elif kind == "length":
-      given[name] = np.concatenate([found, found[:1]]) if place else found[:-1]
+      features[name] = np.concatenate([feature, feature[:1]]) if index else feature[:-1]
     elif kind == "type":
-      given[name] = found.astype(np.int64 if name == "masked_lm_weights" else np.float32)
+      features[name] = feature.astype(np.int64 if name == "masked_lm_weights" else np.float32)
     elif kind == "text":
-      given[name] = [b"x"] * len(found)
+      features[name] = [b"x"] * len(feature)
     else:
-      found[place if name != "next_sentence_labels" else 0] = value
+      feature[index if name != "next_sentence_labels" else 0] = value
 
-  return f"{name}: {kind}{f' {value} at {place}' if kind == 'value' else ''}", change
+  return f"{name}: {kind}{f' {value} at {index}' if kind == 'value' else ''}", change
 
 
-def _spoiled_files(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], Any]]]:
+def _file_damages(rng: random.Random) -> Iterator[tuple[str, PathFunction]]:
+  """Yields descriptions, and functions that damage the shard at a path."""
   yield "empty", lambda path: path.write_bytes(b"")
   yield "text", lambda path: path.write_bytes(b"not records at all\n" * 20)
   share = rng.random()
@@ -97,18 +104,18 @@ def _spoiled_files(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], A
   yield "something behind it", lambda path: path.write_bytes(path.read_bytes() + b"x" * 7)
   yield "GZIP header", lambda path: path.write_bytes(b"\x1f\x8b\x08" + path.read_bytes())
 
-  def turned(path: Path) -> None:
+  def flip_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[int(share * len(data))] ^= 0x10
     path.write_bytes(bytes(data))
 
-  yield f"a bit turned at {share:.3f}", turned
+  yield f"a bit turned at {share:.3f}", flip_bit
 
 
-def _of_shard(places: Workplace, name: str, write: Callable[[Path], Any], expected: Expected) -> Attempt:
+def _of_shard(workplace: Workplace, name: str, write: PathFunction, expected: Expected) -> Attempt:
   def prepare(directory: Path) -> list[str]:
     write(directory / "part-00.tfrecord")
-    model = [*places.model_flags, f"--vocab_size={VOCAB_SIZE}", "--max_position_embeddings=32"]
+    model = [*workplace.model_flags, f"--vocab_size={VOCAB_SIZE}", "--max_position_embeddings=32"]
     steps = ["--train_batch_size=4", "--num_train_steps=6", "--num_warmup_steps=1", "--log_every_steps=6"]
     files = [f"--input_file={directory}/part-*.tfrecord", "--output_dir=out"]
     return ["run_pretraining.py", "--do_train", *model, *steps, *files]
@@ -119,21 +126,20 @@ def _of_shard(places: Workplace, name: str, write: Callable[[Path], Any], expect
 # ---- weights ---------------------------------------------------------------------------------------------
 
 
-def weights(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
-  """A Hugging Face directory and an .npz file, converted to the original's format."""
-  source = places.directory / "weights_of_inputs"
+def weights(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+  """Converts a Hugging Face directory: as it is, with `number` bad tensors, then with damaged files."""
+  source = workplace.directory / "weights_of_inputs"
   if not source.exists():
-    made = places.run(places.convert(places.pretrained, source))
-    if made.code:
-      raise RuntimeError(made.stderr)
+    conversion = workplace.run(workplace.convert_command(workplace.pretraining_run, source))
+    if conversion.code:
+      raise RuntimeError(conversion.stderr)
   yield _of_weights(source, "as they are", lambda arrays: None, Expected(VALID))
   for _ in range(number):
-    name, change, named = _bad_weights(rng)
-    yield _of_weights(source, name, change, Expected(BAD, named, leaves_nothing=True))
-  for name, spoil in _spoiled_weights(rng):
-    yield _of_weights(
-      source, name, lambda arrays: None, Expected(BAD, ("model.safetensors",), leaves_nothing=True), spoil
-    )
+    name, change, names_in_error = _bad_weights(rng)
+    yield _of_weights(source, name, change, Expected(BAD, names_in_error, leaves_nothing=True))
+  expected = Expected(BAD, ("model.safetensors",), leaves_nothing=True)
+  for name, damage in _weight_file_damages(rng):
+    yield _of_weights(source, name, lambda arrays: None, expected, damage)
 
 
 _NAMES = (
@@ -147,17 +153,21 @@ _NAMES = (
 
 
 def _bad_weights(rng: random.Random) -> tuple[str, Callable[[Arrays], Any], tuple[str, ...]]:
+  """Returns a description, a function that makes one array bad, and what the error must name."""
   name = rng.choice(_NAMES)
-  place = rng.random()
+  share = rng.random()
 
   def with_value(value: float) -> Callable[[Arrays], None]:
+    """Writes `value` into the array, behind the share of its values that was drawn."""
+
     def change(arrays: Arrays) -> None:
       arrays[name] = np.array(arrays[name])
-      arrays[name].reshape(-1)[int(place * arrays[name].size)] = value
+      arrays[name].reshape(-1)[int(share * arrays[name].size)] = value
 
     return change
 
   def changed(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], None]:
+    """Replaces the array by function(array)."""
     return lambda arrays: arrays.update({name: np.ascontiguousarray(function(arrays[name]))})
 
   what, change = rng.choice(
@@ -175,12 +185,14 @@ def _bad_weights(rng: random.Random) -> tuple[str, Callable[[Arrays], Any], tupl
       ("too large for float32", changed(lambda array: np.full_like(array, 1e300, np.float64))),
     ]
   )
-  of_values = {"NaN", "infinity", "whole numbers", "truth values", "too large for float32"}
-  return f"{name}: {what}", change, (name,) if what in of_values else ("--init_checkpoint=", "weights")
+  errors_with_name = {"NaN", "infinity", "whole numbers", "truth values", "too large for float32"}
+  return f"{name}: {what}", change, (name,) if what in errors_with_name else ("--init_checkpoint=", "weights")
 
 
-def _spoiled_weights(rng: random.Random) -> Iterator[tuple[str, Callable[[Path], Any]]]:
-  def header(size: int, text: bytes) -> Callable[[Path], Any]:
+def _weight_file_damages(rng: random.Random) -> Iterator[tuple[str, PathFunction]]:
+  """Yields descriptions, and functions that damage the safetensors file at a path."""
+
+  def header(size: int, text: bytes) -> PathFunction:
     return lambda path: path.write_bytes(size.to_bytes(8, "little") + text)
 
   yield "empty", lambda path: path.write_bytes(b"")
@@ -198,19 +210,20 @@ def _of_weights(
   name: str,
   change: Callable[[Arrays], Any],
   expected: Expected,
-  spoil: Callable[[Path], Any] | None = None,
+  damage: PathFunction | None = None,
 ) -> Attempt:
   def prepare(directory: Path) -> list[str]:
     from safetensors.numpy import load_file, save_file
 
     copied = directory / "weights"
-    shutil.copytree(source, copied, ignore=shutil.ignore_patterns("conversion.tsv"))  # which has checksums
+    # Without conversion.tsv, whose checksums would give the change away.
+    shutil.copytree(source, copied, ignore=shutil.ignore_patterns("conversion.tsv"))
     path = copied / "model.safetensors"
     arrays = dict(load_file(path))
     change(arrays)
     save_file(arrays, path)
-    if spoil:
-      spoil(path)
+    if damage:
+      damage(path)
     return ["-m", "albert.convert", f"--init_checkpoint={copied}", "--output_dir=out", "--format=tf1"]
 
   return Attempt("weights", name, prepare, expected)

@@ -76,7 +76,7 @@ def unknown(all_commands: Sequence[Command], rng: random.Random, number: int) ->
     yield Attempt("flags: unknown", f"{command.name} {words[-1][:20]}", lambda directory, words=words: words, expected)
 
 
-def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Attempt]:
+def missing(all_commands: Sequence[Command], workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts in which a flag that the command needs is left out or empty."""
   # Command -> (flag, the other words of the command).
   needed = {
@@ -95,16 +95,22 @@ def missing(all_commands: Sequence[Command], places: Workplace) -> Iterator[Atte
     "albert.predict": [("model", [])],
     "data_prep.create_pretraining_data": [
       ("input_file", ["--output_dir=out", "--spm_model_file=x"]),
-      ("output_dir", [f"--input_file={places.corpus}", f"--spm_model_file={places.vocabulary}"]),
-      ("spm_model_file", [f"--input_file={places.corpus}", "--output_dir=out"]),
+      ("output_dir", [f"--input_file={workplace.corpus}", f"--spm_model_file={workplace.vocabulary}"]),
+      ("spm_model_file", [f"--input_file={workplace.corpus}", "--output_dir=out"]),
     ],
     "data_prep.question_texts": [
-      ("output_file", [f"--squad_file={places.squad_dev}"]),
+      ("output_file", [f"--squad_file={workplace.squad_dev_file}"]),
       ("squad_file", ["--output_file=x"]),
     ],
     "data_prep.sample_corpus": [("output_dir", [])],
-    "data_prep.split_text": [("input_file", ["--output_dir=out"]), ("output_dir", [f"--input_file={places.corpus}"])],
-    "data_prep.train_vocab": [("input_file", ["--output_dir=out"]), ("output_dir", [f"--input_file={places.corpus}"])],
+    "data_prep.split_text": [
+      ("input_file", ["--output_dir=out"]),
+      ("output_dir", [f"--input_file={workplace.corpus}"]),
+    ],
+    "data_prep.train_vocab": [
+      ("input_file", ["--output_dir=out"]),
+      ("output_dir", [f"--input_file={workplace.corpus}"]),
+    ],
   }  # fmt: skip
   for command in all_commands:
     for name, other_words in needed.get(command.name, []):
@@ -150,7 +156,7 @@ def flag_files(rng: random.Random) -> Iterator[Attempt]:
 # ---- several flags ---------------------------------------------------------------------------------------
 
 
-def combinations(places: Workplace) -> Iterator[Attempt]:
+def combinations(workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts with flags that do not fit together, and with unusual ones that do."""
   custom = ["--task_name=custom"]
   for script, given, names in (
@@ -184,7 +190,7 @@ def combinations(places: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", [*custom, "--text_columns=a", f"--labels={'[' * 100_000}"], ("--labels",)),
     ("run_classifier.py", [*custom, "--text_columns=a", '--labels={"a":1}'], ("--labels",)),
   ):  # fmt: skip
-    yield _run(places, script, given, names)
+    yield _run(workplace, script, given, names)
   # These are valid: the only error is that there is nothing to do.
   for script, given in (
     ("run_squad.py", ["--learning_rate=3.4e38", "--seed=0x10", "--clip_norm=-0.0", "--num_train_epochs=1e-400"]),
@@ -194,32 +200,36 @@ def combinations(places: Workplace) -> Iterator[Attempt]:
     ("run_classifier.py", ["--max_seq_length=8", "--num_processes=1024", "--cache_dir=", "--seed=1_000"]),
     ("run_classifier.py", ["--seed=1", "--seed=2"]),
   ):  # fmt: skip
-    yield _run(places, script, given, ("nothing to do",))
-  yield from _combinations_of_modules(places)
+    yield _run(workplace, script, given, ("nothing to do",))
+  yield from _combinations_of_modules(workplace)
 
 
-def _run(places: Workplace, script: str, given: Sequence[str], names: Sequence[str]) -> Attempt:
+def _run(workplace: Workplace, script: str, given: Sequence[str], names: Sequence[str]) -> Attempt:
   def prepare(directory: Path) -> list[str]:
     task = {
-      "run_classifier.py": ["--task_name=mrpc", f"--data_dir={places.glue}"],
-      "run_squad.py": [f"--train_file={places.squad_train}", "--max_query_length=12", "--doc_stride=16"],
-      "run_race.py": [f"--data_dir={places.race}", "--max_qa_length=24"],
+      "run_classifier.py": ["--task_name=mrpc", f"--data_dir={workplace.glue_dir}"],
+      "run_squad.py": [f"--train_file={workplace.squad_train_file}", "--max_query_length=12", "--doc_stride=16"],
+      "run_race.py": [f"--data_dir={workplace.race_dir}", "--max_qa_length=24"],
     }[script]
-    model = [f"--spm_model_file={places.vocabulary}", "--max_seq_length=48", "--output_dir=out"]
+    model = [f"--spm_model_file={workplace.vocabulary}", "--max_seq_length=48", "--output_dir=out"]
     if not any(word.startswith("--model=") for word in given):
-      model += places.model_flags
+      model += workplace.model_flags
     return [script, *model, *task, *given]
 
   return Attempt("flags: combinations", f"{script} {' '.join(given)[:100]}", prepare, Expected(BAD, names))
 
 
-def _combinations_of_modules(places: Workplace) -> Iterator[Attempt]:
+def _combinations_of_modules(workplace: Workplace) -> Iterator[Attempt]:
   """Yields attempts with flags of the commands `python -m ...`."""
   preparation, training = "data_prep.create_pretraining_data", "data_prep.train_vocab"
   experiment = ["--run=sentence_loss", "--output_dir=out", "--dry_run"]
-  exported = [f"--checkpoint={places.pretrained}", f"--spm_model_file={places.vocabulary}", "--output_dir=out"]
-  files = [f"--input_file={places.corpus}", f"--spm_model_file={places.vocabulary}", "--output_dir=out"]
-  vocabulary = [f"--input_file={places.corpus}", "--output_dir=out"]
+  exported = [
+    f"--checkpoint={workplace.pretraining_run}",
+    f"--spm_model_file={workplace.vocabulary}",
+    "--output_dir=out",
+  ]
+  files = [f"--input_file={workplace.corpus}", f"--spm_model_file={workplace.vocabulary}", "--output_dir=out"]
+  vocabulary = [f"--input_file={workplace.corpus}", "--output_dir=out"]
   for module, given, code, names in (
     (preparation, [*files, "--ngram=33", "--max_seq_length=32"], BAD, ("ngram", "max_seq_length")),
     (preparation, [*files, "--max_predictions_per_seq=600"], BAD, ("max_predictions_per_seq",)),
@@ -271,5 +281,5 @@ def _combinations_of_modules(places: Workplace) -> Iterator[Attempt]:
     ("albert.convert", ["--init_checkpoint=absent", "--output_dir=out", "--format=tf1"], BAD, ("absent",)),
   ):  # fmt: skip
     words = ["-m", module, *given]
-    name = f"{module} {' '.join(word for word in given if str(places.directory) not in word)}"
+    name = f"{module} {' '.join(word for word in given if str(workplace.directory) not in word)}"
     yield Attempt("flags: combinations", name, lambda directory, words=words: words, Expected(code, names))

@@ -1,4 +1,4 @@
-"""JSON of the wrong syntax and the wrong shape, for every kind of file that a user writes."""
+"""JSON files with wrong syntax, and with values of the wrong type or without a key, for every kind that users write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.tasks.race.folders import passage
 from tests.torture.attempts import BAD, VALID, Attempt, Expected
 from tests.torture.workplace import Workplace
 
+# The way to a value inside a document: the keys and indices that lead to it.
 Steps = tuple[str | int, ...]
+# Kind of a value -> values of other types, which must be refused in its place.
 _WRONG: dict[str, Sequence[Any]] = {
   "text": [None, 5, 1.5, True, [], ["a"], {}, {"a": 1}],
   "number": [None, "5", True, [], [5], {}, "x"],
@@ -27,35 +29,35 @@ _WRONG: dict[str, Sequence[Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-  """A kind of file.
+  """A JSON file that a command reads.
 
   Attributes:
-    name: of the file.
-    value: a valid one.
-    places: where each value that the reader needs is, and its kind (see _WRONG).
-    required: those of the places whose key cannot be left out.
-    words: path of the file -> the command that reads it.
-    valid: exit code and names of the command with the valid file.
+    name: the name of the file.
+    value: the content of a valid file.
+    kinds: the kinds (see _WRONG) of the values that the command checks.
+    required: the values that must not be missing.
+    command: returns the command that reads the file at a path.
+    valid: how the command ends with the valid file.
   """
 
   name: str
   value: Any
-  places: dict[Steps, str]
+  kinds: dict[Steps, str]
   required: Sequence[Steps]
-  words: Callable[[Path], Sequence[str]]
+  command: Callable[[Path], Sequence[str]]
   valid: Expected
 
 
-def attempts(places: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
-  """Each document as it is, then `number` damaged ones."""
-  documents = list(_documents(places, rng))
+def attempts(workplace: Workplace, rng: random.Random, number: int) -> Iterator[Attempt]:
+  """Gives each document to its command as it is, then `number` damaged ones."""
+  documents = list(_documents(workplace, rng))
   for document in documents:
     yield _attempt(document, "as it is", json.dumps(document.value).encode(), document.valid)
     pretty = b"\xef\xbb\xbf" + json.dumps(document.value, indent=2).replace("\n", "\r\n").encode()
     yield _attempt(document, "with a byte-order mark, CR LF and indents", pretty, document.valid)
   for index in range(number):
     document = documents[index % len(documents)]
-    name, data = _syntax(document, rng) if rng.random() < 0.4 else _shape(document, rng)
+    name, data = _with_wrong_syntax(document, rng) if rng.random() < 0.4 else _with_wrong_shape(document, rng)
     yield _attempt(document, name, data, Expected(BAD, (document.name,), leaves_nothing=True))
 
 
@@ -63,26 +65,27 @@ def _attempt(document: Document, name: str, data: bytes, expected: Expected) -> 
   def prepare(directory: Path) -> Sequence[str]:
     path = directory / document.name
     path.write_bytes(data)
-    return document.words(path)
+    return document.command(path)
 
   return Attempt(f"JSON: {document.name}", name, prepare, expected)
 
 
-def _syntax(document: Document, rng: random.Random) -> tuple[str, bytes]:
-  """What is not JSON at all, or JSON that no value here may be."""
+def _with_wrong_syntax(document: Document, rng: random.Random) -> tuple[str, bytes]:
+  """Returns a description and the content of a file that is no JSON, or JSON that must be refused whatever is read."""
   text = json.dumps(document.value)
   data = text.encode()
-  place = rng.randrange(1, len(data) - 1)
-  leaf = rng.choice([steps for steps, kind in document.places.items() if kind in ("text", "number")])
+  cut = rng.randrange(1, len(data) - 1)
+  leaf = rng.choice([steps for steps, kind in document.kinds.items() if kind in ("text", "number")])
 
   def with_raw(raw: str) -> bytes:
+    """Writes `raw` in place of the value at `leaf`."""
     return json.dumps(_replaced(document.value, leaf, "REPLACED")).replace('"REPLACED"', raw).encode()
 
-  first = next(iter(document.value))
+  first_key = next(iter(document.value))
   depth = rng.randrange(101, 200_000)
   return rng.choice(
     [
-      (f"cut after {place} bytes", data[:place]),
+      (f"cut after {cut} bytes", data[:cut]),
       ("something behind it", data + rng.choice([b"}", b"]", b"x", b"{}", b",", b"\0"])),
       ("empty", b""),
       ("blank", rng.choice([b" ", b"\n\n", b"\t\r\n"])),
@@ -95,59 +98,60 @@ def _syntax(document: Document, rng: random.Random) -> tuple[str, bytes]:
       (f"an integer of many digits at {leaf}", with_raw("7" * rng.randrange(4301, 9000))),
       (f"{depth} lists in each other at {leaf}", with_raw("[" * depth + "]" * depth)),
       (f"{depth} open objects at {leaf}", with_raw('{"a":' * depth)),
-      (f"key {first!r} twice", b"{" + json.dumps(first).encode() + b": null, " + data[1:]),
+      (f"key {first_key!r} twice", b"{" + json.dumps(first_key).encode() + b": null, " + data[1:]),
       ("a control character in a text", data.replace(b'": "', b'": "\x01', 1) if b'": "' in data else b'{"\x01": 1}'),
       ("another value", json.dumps(rng.choice([[], [document.value], 5, "x", None, True, 0.5])).encode()),
     ]
   )
 
 
-def _shape(document: Document, rng: random.Random) -> tuple[str, bytes]:
-  """Valid JSON with a value of another type, or without a key."""
+def _with_wrong_shape(document: Document, rng: random.Random) -> tuple[str, bytes]:
+  """Returns a description and the content of a file of valid JSON with a value of a wrong type, or without a key."""
   if document.required and rng.random() < 0.3:
     steps = rng.choice(document.required)
     value = copy.deepcopy(document.value)
-    del _inner(value, steps[:-1])[steps[-1]]
+    del _value_at(value, steps[:-1])[steps[-1]]
     return f"without {steps}", json.dumps(value).encode()
-  steps = rng.choice(list(document.places))
-  wrong = rng.choice(_WRONG[document.places[steps]])
+  steps = rng.choice(list(document.kinds))
+  wrong = rng.choice(_WRONG[document.kinds[steps]])
   return f"{wrong!r} at {steps}", json.dumps(_replaced(document.value, steps, wrong)).encode()
 
 
-def _inner(value: Any, steps: Steps) -> Any:
+def _value_at(value: Any, steps: Steps) -> Any:
   for step in steps:
     value = value[step]
   return value
 
 
 def _replaced(value: Any, steps: Steps, new: Any) -> Any:
+  """Returns a copy of `value` with `new` in the place that `steps` lead to."""
   value = copy.deepcopy(value)
-  _inner(value, steps[:-1])[steps[-1]] = new
+  _value_at(value, steps[:-1])[steps[-1]] = new
   return value
 
 
 # ---- the documents ---------------------------------------------------------------------------------------
 
 
-def _documents(places: Workplace, rng: random.Random) -> Iterator[Document]:
-  yield _recipe(places)
-  yield _model(places)
-  yield _squad(places)
-  yield _squad_with_answers(places)
+def _documents(workplace: Workplace, rng: random.Random) -> Iterator[Document]:
+  yield _recipe(workplace)
+  yield _model(workplace)
+  yield _squad(workplace)
+  yield _squad_with_answers(workplace)
   yield _race(rng)
   yield _experiment()
-  yield _run(places)
+  yield _run(workplace)
 
 
 _NOTHING = Expected(BAD, ("nothing to do",))
 
 
-def _squad_words(places: Workplace, *flags: str) -> list[str]:
-  data = [f"--spm_model_file={places.vocabulary}", "--output_dir=out", "--max_query_length=12", "--doc_stride=16"]
+def _squad_words(workplace: Workplace, *flags: str) -> list[str]:
+  data = [f"--spm_model_file={workplace.vocabulary}", "--output_dir=out", "--max_query_length=12", "--doc_stride=16"]
   return ["run_squad.py", *data, "--max_seq_length=48", *flags]
 
 
-def _recipe(places: Workplace) -> Document:
+def _recipe(workplace: Workplace) -> Document:
   value = {
     "task": "squad",
     "model": {"hidden_dropout_prob": 0.1, "sharing": "all"},
@@ -175,14 +179,14 @@ def _recipe(places: Workplace) -> Document:
     value,
     kinds,
     (),
-    lambda path: _squad_words(places, *places.model_flags, f"--recipe={path}"),
+    lambda path: _squad_words(workplace, *workplace.model_flags, f"--recipe={path}"),
     _NOTHING,
   )
 
 
-def _model(places: Workplace) -> Document:
+def _model(workplace: Workplace) -> Document:
   value = {
-    "vocab_size": places.vocab_size,
+    "vocab_size": workplace.vocab_size,
     "embedding_size": 8,
     "hidden_size": 24,
     "num_hidden_layers": 2,
@@ -194,7 +198,12 @@ def _model(places: Workplace) -> Document:
   }
   kinds: dict[Steps, str] = {(key,): "text" if key == "hidden_act" else "number" for key in value}
   return Document(
-    "albert_config.json", value, kinds, (), lambda path: _squad_words(places, f"--albert_config_file={path}"), _NOTHING
+    "albert_config.json",
+    value,
+    kinds,
+    (),
+    lambda path: _squad_words(workplace, f"--albert_config_file={path}"),
+    _NOTHING,
   )
 
 
@@ -215,8 +224,8 @@ def _keys(kinds: dict[Steps, str]) -> list[Steps]:
   return [steps for steps in kinds if isinstance(steps[-1], str)]
 
 
-def _squad(places: Workplace) -> Document:
-  value = json.loads(places.squad_dev.read_text(encoding="utf-8"))
+def _squad(workplace: Workplace) -> Document:
+  value = json.loads(workplace.squad_dev_file.read_text(encoding="utf-8"))
 
   def words(path: Path) -> list[str]:
     return ["-m", "data_prep.question_texts", f"--squad_file={path}", "--output_file=out"]
@@ -224,8 +233,8 @@ def _squad(places: Workplace) -> Document:
   return Document("questions.json", value, _SQUAD_KINDS, _keys(_SQUAD_KINDS), words, Expected(VALID, ("documents",)))
 
 
-def _squad_with_answers(places: Workplace) -> Document:
-  value = json.loads(places.squad_train.read_text(encoding="utf-8"))
+def _squad_with_answers(workplace: Workplace) -> Document:
+  value = json.loads(workplace.squad_train_file.read_text(encoding="utf-8"))
   inner = ("data", 0, "paragraphs", 0, "qas", 0)
   kinds: dict[Steps, str] = {
     (*inner, "answers"): "list",
@@ -237,9 +246,9 @@ def _squad_with_answers(places: Workplace) -> Document:
   required = [steps for steps in _keys(kinds) if steps[-1] != "is_impossible"]
 
   def words(path: Path) -> list[str]:
-    # The second file does not exist: with a valid one this is what is said.
+    # --predict_file names a file that doesn't exist: with a valid training file the error is about that file.
     flags = ["--do_train", "--from_scratch", "--version_2_with_negative", f"--train_file={path}"]
-    return _squad_words(places, *places.model_flags, *flags, "--do_predict", "--predict_file=absent.json")
+    return _squad_words(workplace, *workplace.model_flags, *flags, "--do_predict", "--predict_file=absent.json")
 
   return Document("answers.json", value, _SQUAD_KINDS | kinds, required, words, Expected(BAD, ("absent.json",)))
 
@@ -303,8 +312,8 @@ def _experiment() -> Document:
   return Document("experiment.json", value, kinds, required, words, Expected(VALID, ("Two sizes",)))
 
 
-def _run(places: Workplace) -> Document:
-  value = json.loads((places.pretrained / "config.json").read_text(encoding="utf-8"))
+def _run(workplace: Workplace) -> Document:
+  value = json.loads((workplace.pretraining_run / "config.json").read_text(encoding="utf-8"))
   kinds: dict[Steps, str] = {
     ("task",): "text",
     ("model",): "object",
@@ -320,9 +329,9 @@ def _run(places: Workplace) -> Document:
 
   def words(path: Path) -> list[str]:
     directory = path.parent / "run"
-    shutil.copytree(places.pretrained, directory)
+    shutil.copytree(workplace.pretraining_run, directory)
     shutil.copy(path, directory / "config.json")
-    # The file does not exist: with a valid config this is what is said.
+    # --eval_input_file names a file that doesn't exist: with a valid config.json the error is about that file.
     return ["run_pretraining.py", f"--output_dir={directory}", "--do_eval", "--eval_input_file=absent.tfrecord"]
 
   return Document("config.json", value, kinds, (), words, Expected(BAD, ("absent.tfrecord",)))

@@ -1,4 +1,4 @@
-"""Runs the cases of the campaign's parts, and says for each group how many were tried and how many passed."""
+"""Runs the cases of the campaign's parts, and counts for each group how many were tried and how many passed."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """One thing that is tried.
+  """One attack.
 
   Attributes:
     group: the row of the table, for example "pretraining, SIGKILL while saving".
-    name: what was done, enough to repeat it.
+    name: describes the attack well enough to repeat it.
     run: returns None if the case passed, else one line that says what went wrong. An exception is a failure, too.
-    in_process: it changes this process (flags, working directory), so it runs serially in the main thread.
+    in_process: `run` changes this process (flags, working directory). Such cases run one after another in the main
+      thread.
   """
 
   group: str
@@ -52,28 +53,28 @@ class Context:
   """What the cases of a part are made from.
 
   Attributes:
-    seed: of every random draw.
-    share: of the full campaign.
-    directory: of this part; empty at first, removed if all cases passed.
-    places: files that parts share, and the commands.
+    seed: the seed of all random draws.
+    share: the part of the full campaign that is run, for example 0.1.
+    directory: the working directory of this part. It is empty at first, and removed if all cases pass.
+    workplace: starts commands, and has the files and runs that parts share.
   """
 
   seed: int
   share: float
   directory: Path
-  places: Workplace
+  workplace: Workplace
 
   def rng(self, *names: object) -> random.Random:
-    """A generator that depends on the seed, the part and `names` alone."""
+    """Returns a random generator that depends only on the seed, the part and `names`."""
     text = "/".join(map(str, (self.seed, self.directory.name, *names)))
     return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
 
   def count(self, full: int) -> int:
-    """How many of the `full` campaign's cases to try."""
+    """Returns how many cases to try if the full campaign tries `full` of them; at least one."""
     return max(1, round(full * self.share))
 
   def new_directory(self, name: str) -> Path:
-    """A new empty directory in `directory`, for one case."""
+    """Makes an empty directory for one case, and returns its path."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
 
 
@@ -100,31 +101,31 @@ class PartResult:
 
 
 def part_names() -> list[str]:
-  """The modules of tests/torture/parts."""
+  """Returns the names of the modules in tests/torture/parts."""
   return sorted(module.name for module in pkgutil.iter_modules(parts.__path__))
 
 
 def cases_of(part: str) -> Callable[[Context], Iterator[Case]]:
-  """What makes the cases of a part."""
+  """Returns the function `cases` of a part."""
   module = importlib.import_module(f"{parts.__name__}.{part}")
   make: Callable[[Context], Iterator[Case]] = module.cases
   return make
 
 
 def _one_line(error: BaseException) -> str:
-  place = traceback.extract_tb(error.__traceback__)[-1]
+  frame = traceback.extract_tb(error.__traceback__)[-1]
   text = " ".join(str(error).split()) or "no message"
-  return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {text}"
+  return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {text}"
 
 
 class _Progress:
-  """Lines on stderr: each failure at once, and from time to time how many cases are done."""
+  """Prints each failure to stderr at once, and from time to time how many cases are done."""
 
   def __init__(self, part: str, total: int):
     self._part, self._total = part, total
     self._lock = threading.Lock()
     self._done = self._failed = 0
-    self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+    self._next_line_at = time.monotonic() + _SECONDS_BETWEEN_LINES
 
   def add(self, outcome: Outcome) -> None:
     with self._lock:
@@ -132,22 +133,22 @@ class _Progress:
       if outcome.failure is not None:
         self._failed += 1
         log(f"FAILED {self._part}: {outcome.group}: {outcome.name}: {outcome.failure}")
-      if time.monotonic() > self._next or self._done == self._total:
-        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+      if time.monotonic() > self._next_line_at or self._done == self._total:
+        self._next_line_at = time.monotonic() + _SECONDS_BETWEEN_LINES
         log(f"{self._part}: {self._done} of {self._total} tried, {self._failed} failed")
 
 
 def log(line: str) -> None:
-  """A line on stderr."""
+  """Prints a line to stderr."""
   print(line, file=sys.stderr, flush=True)
 
 
-def run_case(case: Case, places: Workplace) -> Outcome:
-  """Runs a case. The processes that it started end with it."""
+def run_case(case: Case, workplace: Workplace) -> Outcome:
+  """Runs a case, and kills the processes that it leaves behind."""
   started = time.monotonic()
   failure: str | None
   try:
-    with places.ending_processes():
+    with workplace.ending_processes():
       failure = case.run()
   except (Exception, SystemExit) as error:
     failure = _one_line(error)
@@ -157,7 +158,10 @@ def run_case(case: Case, places: Workplace) -> Outcome:
 def run_part(
   name: str, make_cases: Callable[[Context], Iterator[Case]], context: Context, *, jobs: int = 1, only: str = ""
 ) -> PartResult:
-  """Runs the cases of a part whose group contains `only`: `jobs` at a time, then those that need this process."""
+  """Runs the cases of a part whose group contains `only`.
+
+  First come the cases that may run in threads, `jobs` at a time, and then the cases marked `in_process`, one by one.
+  """
   started = time.monotonic()
   try:
     cases = [case for case in make_cases(context) if only in case.group]
@@ -171,7 +175,7 @@ def run_part(
   outcomes: dict[int, Outcome] = {}
 
   def run(index: int) -> None:
-    outcomes[index] = run_case(cases[index], context.places)
+    outcomes[index] = run_case(cases[index], context.workplace)
     progress.add(outcomes[index])
 
   with futures.ThreadPoolExecutor(jobs) as pool:
@@ -192,7 +196,7 @@ def run_part(
 
 
 def groups_of(result: PartResult) -> dict[str, tuple[int, int]]:
-  """(tried, passed) of each group, in the order of the cases."""
+  """Returns {group: (tried, passed)}, in the order of the cases."""
   groups: dict[str, tuple[int, int]] = {}
   for outcome in result.outcomes:
     tried, passed = groups.get(outcome.group, (0, 0))
@@ -201,7 +205,7 @@ def groups_of(result: PartResult) -> dict[str, tuple[int, int]]:
 
 
 def table(results: Sequence[PartResult]) -> str:
-  """A Markdown table of the groups, a line for the time of each part, then the failures."""
+  """Formats the results: a Markdown table of the groups, one line with the time of each part, and the failures."""
   rows = [("part", "group", "tried", "passed")]
   for result in results:
     rows += [(result.name, group, f"{tried}", f"{passed}") for group, (tried, passed) in groups_of(result).items()]
@@ -217,7 +221,7 @@ def table(results: Sequence[PartResult]) -> str:
   lines = [line(rows[0]), rule, *map(line, rows[1:]), ""]
   lines += [f"{result.name}: {result.seconds:.0f} seconds" for result in results]
   for result in results:
-    lines += [f"FAILED {result.name}: {o.group}: {o.name}: {o.failure}" for o in result.failures]
+    lines += [f"FAILED {result.name}: {case.group}: {case.name}: {case.failure}" for case in result.failures]
   return "\n".join(lines) + "\n"
 
 
@@ -240,7 +244,7 @@ def _versions() -> dict[str, str]:
 
 
 def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int) -> dict[str, Any]:
-  """The results with what is needed to repeat them."""
+  """Returns the results, and the seed, versions and machine that are needed to repeat them."""
   memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   machine = {"platform": platform.platform(), "processors": os.cpu_count(), "memory_bytes": memory}
   return {
@@ -254,7 +258,7 @@ def as_json(results: Sequence[PartResult], *, seed: int, share: float, jobs: int
         "seconds": round(result.seconds, 1),
         "tried": len(result.outcomes),
         "passed": len(result.outcomes) - len(result.failures),
-        "groups": {name: {"tried": t, "passed": p} for name, (t, p) in groups_of(result).items()},
+        "groups": {name: {"tried": tried, "passed": passed} for name, (tried, passed) in groups_of(result).items()},
         "cases": [outcome._asdict() for outcome in result.outcomes],
       }
       for result in results
@@ -272,18 +276,22 @@ def run(
   work_dir: str = "",
   output_file: str = "",
 ) -> int:
-  """Runs parts, prints the table on stdout, and returns the exit code: 1 if a case failed."""
+  """Runs parts, and prints the table to stdout.
+
+  Returns:
+    The exit code: 0 if all cases passed, 1 if one failed, 130 after Ctrl-C.
+  """
   log(f"--seed={seed} --share={share:g} --jobs={jobs}: {' '.join(names)}")
   root = Path(work_dir) if work_dir else Path(tempfile.mkdtemp(prefix="albert-torture-"))
   results: list[PartResult] = []
   code = 0
   try:
-    with Workplace(root / "places") as places:
+    with Workplace(root / "workplace") as workplace:
       for name in names:
         directory = root / name
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        context = Context(seed, share, directory, places)
+        context = Context(seed, share, directory, workplace)
         results.append(run_part(name, cases_of(name), context, jobs=jobs, only=only))
         if output_file:  # after each part: a campaign takes long
           values = as_json(results, seed=seed, share=share, jobs=jobs)

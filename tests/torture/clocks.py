@@ -1,4 +1,4 @@
-"""What must not depend on the clock of the machine: training, the lock of a directory, the removal of staging files."""
+"""Sets the clock back: training, the lock of a directory and the removal of staging files must not depend on it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAY = 86400.0
 
 
 def real_clock(context: Context) -> str | None:
-  """libfaketime sets the clock of the whole process, TensorFlow's too, back while it trains."""
+  """Sets the clock back during training. Only with libfaketime TensorFlow's clock is set back, too."""
   output = context.new_directory("faketime")
-  if not FAKETIME.exists():  # then that of Python alone
+  if not FAKETIME.exists():
     back = ("tests.torture.points", "set_clock_back", {"calls": 20, "seconds": DAY})
-    finished = context.places.run(context.places.pretraining(output), prelude=back)
-    return finished.wrong() or outputs.difference_of_runs(output, context.places.pretrained)
+    finished = context.workplace.run(context.workplace.pretraining_command(output), prelude=back)
+    return finished.wrong() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
   offset = output.with_name(f"{output.name}.offset")
   offset.write_text("+0\n", encoding="ascii")
   environment = {
@@ -31,11 +31,11 @@ def real_clock(context: Context) -> str | None:
     "FAKETIME_NO_CACHE": "1",
     "FAKETIME_DONT_FAKE_MONOTONIC": "1",
   }
-  process = context.places.start(context.places.pretraining(output), env=environment, fresh=True)
+  process = context.workplace.start(context.workplace.pretraining_command(output), env=environment, fresh=True)
   while process.poll() is None and not (output / "checkpoints").is_dir():
     time.sleep(0.02)
   offset.write_text("-2d\n", encoding="ascii")
-  return process.finish().wrong() or outputs.difference_of_runs(output, context.places.pretrained)
+  return process.finish().wrong() or outputs.difference_of_runs(output, context.workplace.pretraining_run)
 
 
 def _no_flock(lock: directory_lock.DirectoryLock) -> bool:
@@ -44,7 +44,7 @@ def _no_flock(lock: directory_lock.DirectoryLock) -> bool:
 
 
 def heartbeat(context: Context) -> str | None:
-  """A lock that is renewed keeps others out, whatever the clock says; one that is not renewed can be taken."""
+  """While a lock is held, a second process cannot take it, whatever the clock says; afterwards it can."""
   directory = str(context.new_directory("lock"))
   with (
     mock.patch.object(directory_lock.DirectoryLock, "_take_flock", _no_flock),
@@ -68,15 +68,15 @@ def heartbeat(context: Context) -> str | None:
 
 
 def leftovers(context: Context) -> str | None:
-  """Staging files of another host that seem to be of the future stay; those of this host's ended processes go."""
+  """Staging files with a time in the future: that of an ended process here is removed, that of another host stays."""
   directory = context.new_directory("leftovers")
-  here = processes.host_key()
-  ended = context.places.start(["-c", "pass"], fresh=True)
+  ended = context.workplace.start(["-c", "pass"], fresh=True)
   ended.wait()
-  gone, kept = f".a.{here}-{ended.pid}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"
-  for name in (gone, kept):
+  of_ended_process = f".a.{processes.host_key()}-{ended.pid}-0123456789ab.tmp"
+  of_other_host = ".b.00000000-1-0123456789ab.tmp"
+  for name in (of_ended_process, of_other_host):
     (directory / name).touch()
     os.utime(directory / name, (time.time() + 2 * DAY,) * 2)
   files.remove_leftovers(str(directory))
   names = os.listdir(directory)
-  return None if names == [kept] else f"there are {names}"
+  return None if names == [of_other_host] else f"there are {names}"

@@ -42,34 +42,36 @@ class Command:
 class CommandInputs:
   """The files that the commands read, and the commands that read them."""
 
-  def __init__(self, places: Workplace):
-    self.places = places
+  def __init__(self, workplace: Workplace):
+    self.workplace = workplace
     self._lock = threading.RLock()
 
   @functools.cached_property
   def other_run(self) -> Path:
     """A second run of the classifier, for an ensemble."""
-    return self.places._made("disks-classified", lambda output: self.places.classifier(output, "--seed=7"))
+    return self.workplace._made(
+      "disks-classified", lambda output: self.workplace.classifier_command(output, "--seed=7")
+    )
 
   @functools.cached_property
   def questions(self) -> Path:
     """Lines for albert.predict: pairs of sentences."""
-    path = self.places.directory / "disks-pairs.tsv"
-    sentences = [line for line in self.places.corpus.read_text(encoding="utf-8").splitlines() if line]
+    path = self.workplace.directory / "disks-pairs.tsv"
+    sentences = [line for line in self.workplace.corpus.read_text(encoding="utf-8").splitlines() if line]
     pairs = zip(sentences[::2], sentences[1::2], strict=False)
     path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
     return path
 
   def ensemble(self, disk: Path) -> list[str]:
     with self._lock:
-      runs = f"{self.places.classified},{self.other_run}"
+      runs = f"{self.workplace.classifier_run},{self.other_run}"
     return ["-m", "albert.ensemble", f"--input_directory={runs}", f"--output_dir={disk}/both"]
 
   def report(self, disk: Path) -> list[str]:
-    return ["-m", "albert.report", str(self.places.classified), f"--output_file={disk}/report.html"]
+    return ["-m", "albert.report", str(self.workplace.classifier_run), f"--output_file={disk}/report.html"]
 
   def question_texts(self, disk: Path) -> list[str]:
-    squad, race = self.places.squad_train, self.places.race / "dev"
+    squad, race = self.workplace.squad_train_file, self.workplace.race_dir / "dev"
     module = "data_prep.question_texts"
     return ["-m", module, f"--squad_file={squad}", f"--race_file={race}", f"--output_file={disk}/text.txt"]
 
@@ -80,7 +82,7 @@ class CommandInputs:
 
   def predict(self, disk: Path) -> list[str]:
     del disk
-    model = self.places.exported_classifier
+    model = self.workplace.exported_classifier
     with self._lock:
       questions = self.questions
     return ["-m", "albert.predict", f"--model={model}", f"--input_file={questions}", "--format=tsv"]
@@ -89,36 +91,59 @@ class CommandInputs:
     return lambda disk: make(disk / "run", f"--cache_dir={disk}/cache")
 
   def pretraining(self, disk: Path) -> list[str]:
-    return self.places.pretraining(disk / "run", "--num_train_steps=6", "--max_eval_steps=2")
+    return self.workplace.pretraining_command(disk / "run", "--num_train_steps=6", "--max_eval_steps=2")
 
 
-def all_commands(places: Workplace) -> list[Command]:
+def all_commands(workplace: Workplace) -> list[Command]:
   """Returns the commands, except albert.predict."""
-  inputs = CommandInputs(places)
-  weights = lambda: places.pretrained  # noqa: E731
+  inputs = CommandInputs(workplace)
+  weights = lambda: workplace.pretraining_run  # noqa: E731
   return [
-    Command("pretraining", inputs.pretraining, 1, 3, input_directory=lambda: places.shards),
-    Command("classifier", inputs.cached(places.classifier), 1, 3, input_directory=lambda: places.glue),
-    Command("SQuAD", inputs.cached(places.squad), 1, 3),
-    Command("RACE", inputs.cached(places.race_run), 1, 3),
+    Command("pretraining", inputs.pretraining, 1, 3, input_directory=lambda: workplace.shards),
     Command(
-      "export", lambda disk: places.export(places.classified, disk), 1, 2, input_directory=lambda: places.classified
+      "classifier", inputs.cached(workplace.classifier_command), 1, 3, input_directory=lambda: workplace.glue_dir
     ),
-    Command("conversion", lambda disk: places.convert(places.pretrained, disk / "hf"), 5, 1, input_directory=weights),
-    Command("conversion to TF1", lambda disk: places.convert(places.pretrained, disk / "tf1", "--format=tf1"), 5, 1),
-    Command("ensemble", inputs.ensemble, 5, 1, input_directory=lambda: places.classified),
-    Command("report", inputs.report, 5, 1, ("report.html",), input_directory=lambda: places.classified),
+    Command("SQuAD", inputs.cached(workplace.squad_command), 1, 3),
+    Command("RACE", inputs.cached(workplace.race_command), 1, 3),
     Command(
-      "data preparation", lambda disk: places.data_prep(disk / "shards"), 5, 1, input_directory=lambda: places.corpus
+      "export",
+      lambda disk: workplace.export_command(workplace.classifier_run, disk),
+      1,
+      2,
+      input_directory=lambda: workplace.classifier_run,
+    ),
+    Command(
+      "conversion",
+      lambda disk: workplace.convert_command(workplace.pretraining_run, disk / "hf"),
+      5,
+      1,
+      input_directory=weights,
+    ),
+    Command(
+      "conversion to TF1",
+      lambda disk: workplace.convert_command(workplace.pretraining_run, disk / "tf1", "--format=tf1"),
+      5,
+      1,
+    ),
+    Command("ensemble", inputs.ensemble, 5, 1, input_directory=lambda: workplace.classifier_run),
+    Command("report", inputs.report, 5, 1, ("report.html",), input_directory=lambda: workplace.classifier_run),
+    Command(
+      "data preparation",
+      lambda disk: workplace.data_prep_command(disk / "shards"),
+      5,
+      1,
+      input_directory=lambda: workplace.corpus,
     ),
     Command(
       "vocabulary",
-      places.train_vocab,
+      workplace.train_vocab_command,
       5,
       1,
       ("spiece.model", "spiece.vocab"),
-      input_directory=lambda: places.corpus,
+      input_directory=lambda: workplace.corpus,
     ),
     Command("sample of a corpus", inputs.sample_corpus, 5, 1, ("train.txt", "heldout.txt"), has_workers=True),
-    Command("text of questions", inputs.question_texts, 5, 1, ("text.txt",), input_directory=lambda: places.race),
+    Command(
+      "text of questions", inputs.question_texts, 5, 1, ("text.txt",), input_directory=lambda: workplace.race_dir
+    ),
   ]

@@ -1,4 +1,4 @@
-"""Faults that a process of the campaign does to itself: what Workplace.start calls as its prelude."""
+"""A prelude (see Workplace.start) with which a process kills itself at a chosen call of a function."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def _kill_after(delay: float) -> None:
 def kill_at(
   target: str, number: int = 1, when: str = "before", delay: float = 0.0, contains: str = "", process: str = "main"
 ) -> None:
-  """Kills this process with SIGKILL at the `number`-th call of a function.
+  """Replaces a function by one that kills this process with SIGKILL at its `number`-th call.
 
   Args:
-    target: "module:name" or "module:class.name" of the function. It is replaced in its module alone.
-    number: of the call, from 1.
-    when: before the call, after it, or within it.
-    delay: seconds from the beginning of the call, for within; if the call has ended by then, the kill comes at its end.
-    contains: only calls count that have this text in an argument.
-    process: "main" counts the calls of the process that was started, "worker" those of each of its worker processes.
+    target: "module:name" or "module:class.name" of the function. Modules that have imported it by name keep the
+      original function.
+    number: the number of the call, from 1.
+    when: "before" the call, "after" it, or "within" it.
+    delay: for "within": seconds after the beginning of the call. If the call is shorter, the kill comes at its end.
+    contains: if given, only calls that have this text in an argument are counted.
+    process: "main" to kill the started process, "worker" to kill its worker processes. Each counts its own calls.
   """
   is_worker = multiprocessing.parent_process() is not None or _is_worker()
   if is_worker != (process == "worker"):
@@ -56,7 +57,7 @@ def kill_at(
         if when == "within":
           threading.Thread(target=_kill_after, args=(delay,), daemon=True).start()
         result = function(*arguments, **named)
-        if when != "before":  # within: the call was quicker than the delay
+        if when != "before":  # for "within": the call was shorter than the delay
           _kill()
         return result
     return function(*arguments, **named)
@@ -65,6 +66,6 @@ def kill_at(
 
 
 def _is_worker() -> bool:
-  """True in a process that multiprocessing has spawned, before its interpreter has told it so."""
+  """Whether multiprocessing has spawned this process. multiprocessing.parent_process() knows it only a little later."""
   with open("/proc/self/cmdline", "rb") as file:
     return b"multiprocessing.spawn" in file.read()

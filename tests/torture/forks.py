@@ -1,11 +1,12 @@
 """A server that starts commands quickly: it has imported TensorFlow, and forks a process for each command.
 
 `python -m tests.torture.forks ADDRESS` listens on a Unix socket of the abstract namespace. A client sends one line of
-JSON on each connection (`Request`) and gets the process's id, then its exit code. A forked process leaves the server's
-loop and ends as a program of its own does: multiprocessing's forkserver would end it with os._exit instead.
+JSON on each connection: {"argv": [...], "cwd": "...", "env": {...}, "stdout": "...", "stderr": "..."}. It gets back the
+process's id, and at the end its exit code. A forked process leaves the server's loop and ends like any program.
+(Python's own forkserver would end it with os._exit, which skips exit handlers.)
 
-What an interpreter or a library reads once when it starts (LANG, PYTHONHASHSEED, TF_CPP_MIN_LOG_LEVEL) is the server's:
-a command that depends on it needs a new interpreter.
+Variables that an interpreter or a library reads only at its start (LANG, PYTHONHASHSEED, TF_CPP_MIN_LOG_LEVEL) keep the
+server's values. A command that depends on one of them needs a new interpreter.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sys
 import threading
 from typing import Any
 
-# None of these starts a thread or makes a session of TensorFlow: a forked process does that itself.
+# No import here may start a thread (see `main`), because a fork has only one thread.
 PRELOADED = (
   "albert",  # first: it chooses TensorFlow's kernels
   "tensorflow",
@@ -46,7 +47,11 @@ PRELOADED = (
 
 
 def serve(address: str) -> dict[str, Any]:
-  """Forks a process for each request; returns the request in the forked process. Ends when stdin does."""
+  """Forks a process for each request.
+
+  Returns:
+    The request, and only in a forked process. The server itself doesn't return: it exits when its stdin is closed.
+  """
   listener = socket.socket(socket.AF_UNIX)
   listener.bind(f"\0{address}")
   listener.listen(64)
@@ -54,7 +59,7 @@ def serve(address: str) -> dict[str, Any]:
   woken, waker = os.pipe()
   os.set_blocking(woken, False)
   os.set_blocking(waker, False)
-  signal.signal(signal.SIGCHLD, lambda number, frame: None)  # the descriptor is what counts
+  signal.signal(signal.SIGCHLD, lambda number, frame: None)  # needed so that each SIGCHLD writes to `waker`
   signal.set_wakeup_fd(waker)
   clients: dict[int, socket.socket] = {}
   selector = selectors.DefaultSelector()
@@ -70,13 +75,13 @@ def serve(address: str) -> dict[str, Any]:
           signal.set_wakeup_fd(-1)
           signal.signal(signal.SIGCHLD, signal.SIG_DFL)
           selector.close()
-          for closed in (listener, client, *clients.values()):
-            closed.close()
+          for connection in (listener, client, *clients.values()):
+            connection.close()
           os.close(woken)
           os.close(waker)
           return request
         clients[pid] = client
-        _tell(client, pid)
+        _send_number(client, pid)
       elif key.fileobj == woken:
         os.read(woken, 1 << 16)
         _reap(clients)
@@ -87,39 +92,40 @@ def serve(address: str) -> dict[str, Any]:
         os._exit(0)
 
 
-def _tell(client: socket.socket, number: int) -> None:
+def _send_number(client: socket.socket, number: int) -> None:
   with contextlib.suppress(OSError):  # the client has gone
     client.sendall(b"%d\n" % number)
 
 
 def _reap(clients: dict[int, socket.socket]) -> None:
+  """Sends the exit codes of all processes that have ended to their clients, and removes them from `clients`."""
   while clients:
     pid, status = os.waitpid(-1, os.WNOHANG)
     if pid == 0:
       return
     client = clients.pop(pid)
-    _tell(client, os.waitstatus_to_exitcode(status))
+    _send_number(client, os.waitstatus_to_exitcode(status))
     client.close()
 
 
 def become(request: dict[str, Any]) -> None:
-  """Makes this process the command that the request asks for, and runs it."""
+  """Turns this forked process into the command of the request, and runs it."""
   os.setsid()
   os.chdir(request["cwd"])
   os.environ.clear()
   os.environ.update(request["env"])
   flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
   for descriptor, path in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
-    opened = os.open(path, os.O_RDONLY if descriptor == 0 else flags, 0o666)
-    os.dup2(opened, descriptor)
-    os.close(opened)
+    opened_as = os.open(path, os.O_RDONLY if descriptor == 0 else flags, 0o666)
+    os.dup2(opened_as, descriptor)
+    os.close(opened_as)
   argv = request["argv"]
-  in_path = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
+  python_path = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
   if argv[0] == "-m":
     sys.argv, sys.path[0] = argv[1:], os.getcwd()
   else:
     sys.argv, sys.path[0] = list(argv), os.path.dirname(os.path.abspath(argv[0]))
-  sys.path[1:1] = in_path
+  sys.path[1:1] = python_path
   prelude()
   if argv[0] == "-m":
     runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
@@ -128,7 +134,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 def prelude() -> None:
-  """Calls what TORTURE_PRELUDE names, as JSON: [module, function, {argument: value}]."""
+  """Makes the call that the variable TORTURE_PRELUDE describes as JSON: [module, function, {argument: value}]."""
   text = os.environ.get("TORTURE_PRELUDE")
   if text:
     module, function, arguments = json.loads(text)

@@ -1,7 +1,7 @@
-"""What an attacker would put into files: payloads that would run code, and names that lead out of a directory.
+"""Attacks through files: contents that would run code, and file names that lead out of a directory.
 
-Each payload makes a file, the canary, if anything runs it. `Watch` also sees what Python is about to run, import,
-open or delete, through its audit events.
+Each payload makes a file, the canary, if anything runs it. `Watch` also listens to Python's audit events, which tell
+what Python is about to run, open or delete. `violations` finds calls in source code that could run what a file holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Bomb:
 
 
 def payloads(canary: Path) -> dict[str, bytes]:
-  """Name -> bytes that make `canary` if they are run, in every form that some library would run."""
+  """Returns payloads by name: file contents that make the file `canary` if a library runs them."""
   code = f"open({str(canary)!r}, 'w').close()"
   bomb = _Bomb(code)
   shell = f"touch {canary}"
@@ -48,8 +48,8 @@ def payloads(canary: Path) -> dict[str, bytes]:
   with zipfile.ZipFile(torch, "w") as archive:
     archive.writestr("archive/data.pkl", pickle.dumps(bomb))
     archive.writestr("archive/version", "3\n")
-  found = {f"pickle, protocol {protocol}": pickle.dumps(bomb, protocol) for protocol in range(6)}
-  found |= {
+  pickles = {f"pickle, protocol {protocol}": pickle.dumps(bomb, protocol) for protocol in range(6)}
+  return pickles | {
     "pickle, gzip": gzip.compress(pickle.dumps(bomb)),
     "pickle after a line": b"id\tlabel\n" + pickle.dumps(bomb, 0) + b"\n",
     "npy of objects": objects.getvalue(),
@@ -68,10 +68,9 @@ def payloads(canary: Path) -> dict[str, bytes]:
       {"task": f"{{{{ {code} }}}}", "data": f"${{{code}}}", "x": f"{{0.__class__}}{code}"}
     ).encode(),
   }
-  return found
 
 
-# Events that nothing which reads files may raise.
+# Audit events that must not come while a file is read.
 _FORBIDDEN = {
   "pickle.find_class",
   "os.system",
@@ -81,6 +80,7 @@ _FORBIDDEN = {
   "ctypes.dlopen",
   "code.__new__",
 }
+# Audit events that change files -> how many of their first arguments are paths.
 _CHANGING = {
   "os.remove": 1,
   "os.rename": 2,
@@ -91,15 +91,15 @@ _CHANGING = {
   "os.symlink": 2,
 }
 
-_SCHEMAS = msgspec._utils.__file__
+_MSGSPEC_UTILS = msgspec._utils.__file__
 
 
 class Watch:
-  """Records what this thread does within the `with`.
+  """A context that records what this thread does in it.
 
   Attributes:
-    ran: the events by which code would be run that was no import.
-    opened: the paths that were opened, deleted or renamed.
+    ran: audit events that run code; imports are left out.
+    opened: paths that were opened, deleted, renamed or otherwise changed.
   """
 
   _active: Watch | None = None
@@ -122,8 +122,8 @@ class Watch:
   ) -> None:
     Watch._active = None
 
-  def see(self, event: str, arguments: tuple[Any, ...]) -> None:
-    """An event of this thread."""
+  def record(self, event: str, arguments: tuple[Any, ...]) -> None:
+    """Records an audit event if it runs code, or opens or changes a file."""
     if event in _FORBIDDEN or event in ("exec", "marshal.loads"):
       if not _is_import():
         self.ran.append(f"{event} {str(arguments)[:80]}")
@@ -137,24 +137,21 @@ class Watch:
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
   watch = Watch._active
   if watch is not None and watch._thread == threading.get_ident():
-    watch.see(event, arguments)
+    watch.record(event, arguments)
 
 
 def _is_import() -> bool:
-  """Whether this is an import, which runs the code of modules, or msgspec evaluating the annotations of a schema."""
+  """Whether the current event comes from an import, or from msgspec, which evaluates the annotations of schemas."""
   frame = sys._getframe()
   while frame is not None:
-    if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_filename == _SCHEMAS:
+    if frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_code.co_filename == _MSGSPEC_UTILS:
       return True
     frame = frame.f_back  # type: ignore[assignment]
   return False
 
 
 def names_outside(directory: Path, target: Path) -> dict[str, str]:
-  """Ways to name `target`, a file that is not in `directory`, in a manifest of that directory.
-
-  One is the name of a link in it, which is made.
-  """
+  """Returns names, by their form, that a manifest in `directory` could use for the file `target` outside of it."""
   up = os.path.relpath(target, directory)
   return {
     "../": up,
@@ -179,18 +176,18 @@ _MODULES = {
   "cffi",
 }  # fmt: skip
 _NAMES = {"eval", "exec", "compile", "__import__", "execfile", "input"}
-# Attributes, whatever they are of.
+# Forbidden attributes of any object.
 _ATTRIBUTES = {
   "system", "popen", "extractall", "unpack_archive", "import_module", "load_model", "model_from_json",
   "from_config", "model_from_yaml", "load_weights", "enable_unsafe_deserialization", "py_function",
   "numpy_function", "py_func", "read_pickle", "import_meta_graph", "load_library", "load_op_library",
   "literal_eval", "spawnlp", "execv", "execve", "execvp", "getstatusoutput", "fromfile",
 }  # fmt: skip
-# Of these modules, these functions.
+# Forbidden functions, as they are written.
 _QUALIFIED = {
   "np.load", "numpy.load", "tf.saved_model.load", "keras.layers.deserialize", "subprocess.getoutput",
 }  # fmt: skip
-# What is there on purpose: file -> what, each with its reason.
+# Uses that are there on purpose: file -> names, each with its reason.
 ALLOWED = {
   "albert/data/dynamic_masking.py": {"numpy_function"},  # a function of the source
   "albert/startup.py": {"execv", "import_module"},  # the same command again; the command that setup.py names
@@ -209,7 +206,10 @@ ALLOWED = {
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
-  """(line, what) of each use of something that could run what a file holds; a call of a name ends in `()`."""
+  """Yields (line number, name) of each module, function or attribute that could run what a file holds.
+
+  A name of _NAMES that is called ends in `()`.
+  """
   tree = ast.parse(source)
   called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
   for node in ast.walk(tree):
@@ -228,10 +228,10 @@ def violations(source: str) -> Iterator[tuple[int, str]]:
       elif node.attr in _ATTRIBUTES:
         yield node.lineno, node.attr
     elif isinstance(node, ast.Call):
-      yield from _keywords(node)
+      yield from _unsafe_arguments(node)
 
 
-def _keywords(call: ast.Call) -> Iterator[tuple[int, str]]:
+def _unsafe_arguments(call: ast.Call) -> Iterator[tuple[int, str]]:
   for keyword in call.keywords:
     is_true = not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
     if keyword.arg in ("shell", "allow_pickle") and is_true:

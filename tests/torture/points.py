@@ -1,4 +1,4 @@
-"""Preludes (see tests.torture.workplace): signals at points of a command, broken streams, a clock that is set back."""
+"""Preludes (see Workplace.start): signals in the phases of a command, broken streams, a clock that is set back."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ PHASES = {
 }
 
 
-def _hook(before: Any) -> None:
-  """Calls before(phase) whenever a function of a phase is called; in this process, not in those that it starts."""
+def _call_before_phases(before: Any) -> None:
+  """From now on calls before(phase) at each call of a function of a phase. Processes that this one starts don't."""
   os.environ.pop("TORTURE_PRELUDE", None)
   for phase, names in PHASES.items():
     for name in names:
       module_name, _, path = name.partition(":")
       if module_name not in sys.modules and not module_name.startswith("albert.io."):
-        continue  # a command without TensorFlow
+        continue  # a command that doesn't import TensorFlow hasn't loaded it, and must not
       owner: Any = importlib.import_module(module_name)
-      *outer, last = path.split(".")
-      for part in outer:
-        owner = getattr(owner, part)
-      setattr(owner, last, _wrapped(getattr(owner, last), phase, before))
+      *parents, function_name = path.split(".")
+      for parent in parents:
+        owner = getattr(owner, parent)
+      setattr(owner, function_name, _wrapped(getattr(owner, function_name), phase, before))
 
 
 def _wrapped(function: Any, phase: str, before: Any) -> Any:
@@ -47,55 +47,60 @@ def _wrapped(function: Any, phase: str, before: Any) -> Any:
 
 
 def count(path: str) -> None:
-  """Writes, when the process ends, how often each phase was entered."""
+  """Counts how often each phase is entered, and writes the counts as JSON when the process ends."""
   counts: Counter[str] = Counter()
   pid = os.getpid()
-  _hook(lambda phase: counts.update([phase]))
+  _call_before_phases(lambda phase: counts.update([phase]))
   import atexit
 
   atexit.register(lambda: os.getpid() == pid and Path(path).write_text(json.dumps(counts), encoding="utf-8"))
 
 
 def interrupt(phase: str, at: int, number: int, again_after: float | None) -> None:
-  """Sends this process a signal when it enters a phase for the `at`-th time, and again `again_after` seconds later."""
-  left = [at]
+  """Sends this process the signal `number` when it enters a phase for the `at`-th time.
+
+  If `again_after` is not None, the signal comes once more after so many seconds.
+  """
+  num_entered = 0
   pid = os.getpid()
 
   def before(entered: str) -> None:
+    nonlocal num_entered
     if entered == phase and os.getpid() == pid:
-      left[0] -= 1
-      if left[0] == 0:
+      num_entered += 1
+      if num_entered == at:
         if again_after is not None:
           timer = threading.Timer(again_after, os.kill, (pid, number))
           timer.daemon = True
           timer.start()
         signal.raise_signal(number)
 
-  _hook(before)
+  _call_before_phases(before)
 
 
 def break_stdout(how: str) -> None:
-  """Closes standard output, or makes it a pipe that nobody reads, or a full disk."""
+  """Closes standard output ("closed"), or makes it a full disk ("full") or a pipe without a reader ("unread")."""
   if how == "closed":
     os.close(1)
     return
   if how == "full":
-    opened = os.open("/dev/full", os.O_WRONLY)
+    replacement = os.open("/dev/full", os.O_WRONLY)
   else:
-    reader, opened = os.pipe()
+    reader, replacement = os.pipe()
     os.close(reader)
-  os.dup2(opened, 1)
-  os.close(opened)
+  os.dup2(replacement, 1)
+  os.close(replacement)
 
 
 def set_clock_back(calls: int, seconds: float) -> None:
-  """After so many calls of time.time and time.time_ns they are that many seconds behind."""
-  left = [calls]
-  real, real_ns = time.time, time.time_ns
+  """Sets time.time and time.time_ns back by `seconds` from their `calls`-th call on (calls of both are counted)."""
+  num_calls = 0
+  real_time, real_time_ns = time.time, time.time_ns
 
-  def behind() -> float:
-    left[0] -= 1
-    return 0.0 if left[0] > 0 else seconds
+  def seconds_behind() -> float:
+    nonlocal num_calls
+    num_calls += 1
+    return 0.0 if num_calls < calls else seconds
 
-  time.time = lambda: real() - behind()
-  time.time_ns = lambda: real_ns() - int(1e9 * behind())
+  time.time = lambda: real_time() - seconds_behind()
+  time.time_ns = lambda: real_time_ns() - int(1e9 * seconds_behind())

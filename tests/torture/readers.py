@@ -1,4 +1,4 @@
-"""Every kind of file that a user gives or that a run leaves, and what reads it. For attacks on what reads."""
+"""All kinds of files that the commands read, each with the function that reads it. The part "safety" attacks them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from tests.report.run_files import make_run
 
 @dataclasses.dataclass(frozen=True)
 class FileReader:
-  """How a file is read.
+  """A kind of file.
 
   Attributes:
-    name: of the file, from a directory on.
-    read: takes the path of the file.
-    prepare: makes what is beside it, in a new directory.
+    name: the file's path relative to a working directory.
+    read: reads the file at a path.
+    prepare: makes the other files that `read` needs, in an empty working directory.
   """
 
   name: str
@@ -45,34 +45,34 @@ class FileReader:
   prepare: Callable[[Path], object] = lambda directory: None
 
 
-def _weights(path: Path) -> object:
-  found = open_weights(str(path))
-  return [found.read(name) for name in found.names]
+def _read_weights(path: Path) -> object:
+  weights = open_weights(str(path))
+  return [weights.read(name) for name in weights.names]
 
 
-def _report(path: Path) -> object:
+def _read_run(path: Path) -> object:
   run = path.parent
   return make_page("Report", *read_runs([str(run)], num_examples=3))
 
 
-def _run(directory: Path) -> None:
+def _make_run(directory: Path) -> None:
   make_run(directory / "run")
 
 
-def _checkpoint(directory: Path) -> None:
+def _make_checkpoint(directory: Path) -> None:
   weights = {"bert/pooler/dense/kernel": np.ones([2, 2], np.float32)}
   manager = checkpoints.CheckpointManager(str(directory / "checkpoints"), keep=2, model_config=ModelConfig())
   manager.save(1, weights)
 
 
-def _newest(path: Path) -> object:
+def _read_newest_checkpoint(path: Path) -> object:
   directory = next(parent for parent in path.parents if parent.name == "checkpoints")
   manager = checkpoints.CheckpointManager(str(directory), keep=2, model_config=ModelConfig())
   return manager.best_or_latest(), manager.latest()
 
 
-def _bundle(path: Path) -> object:
-  return _weights(path.with_name("weights"))
+def _read_bundle(path: Path) -> object:
+  return _read_weights(path.with_name("weights"))
 
 
 def _featurize(raw: Any) -> examples.TokenizedExamples:
@@ -80,19 +80,22 @@ def _featurize(raw: Any) -> examples.TokenizedExamples:
   return examples.TokenizedExamples(ones, ones, ones)
 
 
-def _cache(path: Path) -> object:
-  """The cache's own name for the file is found, and the file is put there."""
-  for attempt in (1, 2):
-    cached = list(path.parent.glob("features-*.tfrecord"))
-    if attempt == 2:
-      cached[0].write_bytes(path.read_bytes())
-    made = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
-    if made.num_examples != 2:
+def _read_feature_cache(path: Path) -> object:
+  """Fills a feature cache, puts the file in the place of the cached one, and reads the cache."""
+
+  def make_examples() -> None:
+    cached = feature_cache.make_examples([1, 2], _featurize, name="features", key={}, cache_dir=str(path.parent))
+    if cached.num_examples != 2:
       raise AssertionError("the cache gave other examples")
+
+  make_examples()
+  cache_file = next(path.parent.glob("features-*.tfrecord"))
+  cache_file.write_bytes(path.read_bytes())
+  make_examples()
   return None
 
 
-def _model_directory(parent: Path) -> None:
+def _make_exported_model(parent: Path) -> None:
   directory = parent / "model"
   (directory / DESCRIPTION).parent.mkdir(parents=True)
   text = '{"task": "x", "fields": [], "answers": [], "labels": [], "counted_by": null}'
@@ -100,33 +103,33 @@ def _model_directory(parent: Path) -> None:
   (directory / "saved_model.pb").write_bytes(b"")
 
 
-def _tables(path: Path) -> object:
+def _read_table(path: Path) -> object:
   return tables.read_header(str(path)), tables.read_table(str(path), ["id", "label"])
 
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
-def _race(path: Path) -> object:
+def _read_race(path: Path) -> object:
   return race_data.read_questions([str(path)], with_answers=True)
 
 
-def _exported(path: Path) -> object:
+def _open_exported_model(path: Path) -> object:
   return ExportedModel(str(next(parent for parent in path.parents if parent.name == "model")))
 
 
 READERS: tuple[FileReader, ...] = (
-  *(FileReader(f"weights{end}", _weights) for end in (".npz", ".safetensors", *_PICKLES)),
-  FileReader("model/model.safetensors", lambda path: _weights(path.parent)),
-  FileReader("model/model.safetensors.index.json", lambda path: _weights(path.parent)),
-  FileReader("model/pytorch_model.bin", lambda path: _weights(path.parent)),
-  FileReader("model.ckpt.index", lambda path: _weights(path.with_name("model.ckpt"))),
+  *(FileReader(f"weights{end}", _read_weights) for end in (".npz", ".safetensors", *_PICKLES)),
+  FileReader("model/model.safetensors", lambda path: _read_weights(path.parent)),
+  FileReader("model/model.safetensors.index.json", lambda path: _read_weights(path.parent)),
+  FileReader("model/pytorch_model.bin", lambda path: _read_weights(path.parent)),
+  FileReader("model.ckpt.index", lambda path: _read_weights(path.with_name("model.ckpt"))),
   *(
-    FileReader(f"checkpoints/step-1/{name}", read, _checkpoint)
+    FileReader(f"checkpoints/step-1/{name}", read, _make_checkpoint)
     for name in ("weights.index", "weights.data-00000-of-00001", "albert_config.json", "manifest.json")
-    for read in (_newest, _bundle)
+    for read in (_read_newest_checkpoint, _read_bundle)
   ),
-  FileReader("checkpoints/best.json", _newest, _checkpoint),
+  FileReader("checkpoints/best.json", _read_newest_checkpoint, _make_checkpoint),
   FileReader("albert_config.json", lambda path: load_model_config(str(path))),
   FileReader(output_files.CONFIG, lambda path: output_files.read_config(str(path))),
   FileReader(output_files.RUNS, lambda path: output_files.read_runs(str(path))),
@@ -136,7 +139,7 @@ READERS: tuple[FileReader, ...] = (
   FileReader(output_files.PREDICTION_SOURCES, lambda path: PredictionSources(str(path.parent), [], {}).are_complete()),
   FileReader("predictions_dev.tsv", lambda path: predictions.read_predictions(str(path))),
   *(
-    FileReader(f"run/{name}", _report, _run)
+    FileReader(f"run/{name}", _read_run, _make_run)
     for name in (
       "config.json", "environment.json", "metrics.jsonl", "eval_metrics.jsonl", "eval_results.json", "runs.json",
       "predictions.tsv", "predictions_dev.json", "mistakes_dev.tsv", "confusion_matrix_dev.png",
@@ -145,14 +148,14 @@ READERS: tuple[FileReader, ...] = (
   FileReader("manifest.json", lambda path: manifest.Manifest.load(str(path.parent))),
   FileReader("shard.tfrecord", lambda path: [records.decode_example(r) for r in records.read_records(str(path))]),
   FileReader("shards.tfrecord", lambda path: shards.count_and_hash_shards([str(path)])),
-  FileReader("cached.tfrecord", _cache),
+  FileReader("cached.tfrecord", _read_feature_cache),
   FileReader("spiece.model", lambda path: Tokenizer(str(path)).encode("a text")),
-  *(FileReader(f"table{end}", _tables) for end in (".tsv", ".csv", ".jsonl")),
+  *(FileReader(f"table{end}", _read_table) for end in (".tsv", ".csv", ".jsonl")),
   FileReader("squad.json", lambda path: squad_data.read_questions([str(path)], version_2=True, with_answers=True)),
-  *(FileReader(f"race{end}", _race) for end in (".txt", ".jsonl")),
+  *(FileReader(f"race{end}", _read_race) for end in (".txt", ".jsonl")),
   FileReader("recipe.json", lambda path: recipes.read_recipe(str(path), "pretraining")),
   *(FileReader(f"corpus{end}", lambda path: list(open_text_lines(str(path)))) for end in (".txt", ".txt.gz")),
-  FileReader(f"model/{DESCRIPTION}", _exported, _model_directory),
-  FileReader("model/saved_model.pb", _exported, _model_directory),
+  FileReader(f"model/{DESCRIPTION}", _open_exported_model, _make_exported_model),
+  FileReader("model/saved_model.pb", _open_exported_model, _make_exported_model),
   FileReader("values.json", lambda path: files.read_json(str(path))),
 )  # fmt: skip

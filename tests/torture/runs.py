@@ -1,4 +1,4 @@
-"""Small files and finished runs that the campaign's parts share, each made when it is first asked for."""
+"""Small files, commands and finished runs that the parts of the campaign share. Each is made at its first use."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Value = TypeVar("Value")
 
 
 class MakingFailed(Exception):
-  """A command that makes what parts share failed."""
+  """A command failed that should have made a shared file or run."""
 
 
 class shared(cached_property[Value]):
-  """A property that is made once, by one thread."""
+  """A cached property whose first use makes a file or a run. Threads that ask at the same time wait for it."""
 
   def __get__(self, owner: Any, kind: type[Any] | None = None) -> Any:
     with owner._lock if owner is not None else contextlib.nullcontext():
@@ -34,10 +34,10 @@ class shared(cached_property[Value]):
 
 
 class Runs:
-  """The shared files and runs. A case must not change them: it copies what it damages or resumes.
+  """Shared files and runs. A case must not change them: it works on copies.
 
-  The methods named after commands return the command without its output directory's other flags: each adds --output_dir
-  and the flags that it is given, which come last and so decide.
+  Each `..._command` method returns the arguments of one command. `flags` come last, so they win over the flags before
+  them.
   """
 
   directory: Path
@@ -47,7 +47,7 @@ class Runs:
     raise NotImplementedError
 
   def _made(self, name: str, make: Callable[[Path], list[str]]) -> Path:
-    """The directory `name`, which the command made."""
+    """Runs the command that `make` returns for the output directory `name`. Returns this directory."""
     output = self.directory / name
     finished = self.run(make(output))
     if finished.code:
@@ -66,40 +66,40 @@ class Runs:
 
   @shared
   def vocabulary(self) -> Path:
-    """spiece.model, at most 800 pieces."""
+    """A SentencePiece model of at most 800 pieces, trained on `corpus`."""
     lines = [line.lower() for line in self.corpus.read_text(encoding="utf-8").splitlines() if line]
     return Path(train_small_model(self.directory / "spiece.model", lines, hard_vocab_limit=False))
 
   @shared
   def vocab_size(self) -> int:
-    """Of `vocabulary`."""
+    """The number of pieces of `vocabulary`."""
     import sentencepiece
 
     return int(sentencepiece.SentencePieceProcessor(model_file=str(self.vocabulary)).get_piece_size())
 
   @shared
   def shards(self) -> Path:
-    """A directory of four shards with their manifest, made of `corpus`."""
-    return self._made("shards", self.data_prep)
+    """A directory with four shards of `corpus`, and their manifest."""
+    return self._made("shards", self.data_prep_command)
 
   @shared
-  def glue(self) -> Path:
-    """A GLUE directory with MRPC, STS-B and CoLA; 40 training rows, 10 others."""
+  def glue_dir(self) -> Path:
+    """A GLUE directory with MRPC, STS-B and CoLA: 40 training examples and 10 of each other split."""
     return write_archive(self.directory / "glue", ["MRPC", "STS-B", "CoLA"], num_rows=10)
 
   @shared
-  def squad_train(self) -> Path:
+  def squad_train_file(self) -> Path:
     """A SQuAD 2 file of 20 questions."""
     return Path(made_up_squad(self.directory / "train-v2.0.json", 20, version_2=True, seed=1))
 
   @shared
-  def squad_dev(self) -> Path:
+  def squad_dev_file(self) -> Path:
     """A SQuAD 2 file of 9 questions."""
     return Path(made_up_squad(self.directory / "dev-v2.0.json", 9, version_2=True, seed=2))
 
   @shared
-  def race(self) -> Path:
-    """A RACE directory; 5 passages of each kind."""
+  def race_dir(self) -> Path:
+    """A RACE directory with 5 passages per split and level."""
     (self.directory / "race").mkdir()
     return Path(made_up_race(self.directory / "race", 5))
 
@@ -107,11 +107,11 @@ class Runs:
 
   @shared
   def model_flags(self) -> list[str]:
-    """The smallest model that `vocabulary` fits."""
+    """The flags of a very small model with the size of `vocabulary`."""
     return [*TINY_MODEL_FLAGS, f"--vocab_size={self.vocab_size}", "--max_position_embeddings=64"]
 
-  def data_prep(self, output_dir: Path | str, *flags: str) -> list[str]:
-    """create_pretraining_data."""
+  def data_prep_command(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """data_prep.create_pretraining_data: four shards of `corpus`."""
     return [
       "-m",
       "data_prep.create_pretraining_data",
@@ -125,12 +125,12 @@ class Runs:
       *flags,
     ]
 
-  def train_vocab(self, output_dir: Path | str, *flags: str) -> list[str]:
-    """train_vocab."""
+  def train_vocab_command(self, output_dir: Path | str, *flags: str) -> list[str]:
+    """data_prep.train_vocab: 400 pieces from `corpus`."""
     module = "data_prep.train_vocab"
     return ["-m", module, f"--input_file={self.corpus}", "--vocab_size=400", f"--output_dir={output_dir}", *flags]
 
-  def pretraining(self, output_dir: Path | str, *flags: str) -> list[str]:
+  def pretraining_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_pretraining.py: 12 steps with a checkpoint every 2 and an evaluation at the end."""
     shards = sorted(self.shards.glob("*.tfrecord"))
     return [
@@ -169,27 +169,31 @@ class Runs:
       "--learning_rate=0.002",
     ]
 
-  def classifier(self, output_dir: Path | str, *flags: str) -> list[str]:
+  def classifier_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_classifier.py: MRPC, 4 steps, an evaluation and predictions."""
-    task = ["--task_name=mrpc", f"--data_dir={self.glue}", "--do_predict", "--eval_every_steps=2"]
+    task = ["--task_name=mrpc", f"--data_dir={self.glue_dir}", "--do_predict", "--eval_every_steps=2"]
     return ["run_classifier.py", *self._finetuning(32), *task, f"--output_dir={output_dir}", *flags]
 
-  def squad(self, output_dir: Path | str, *flags: str) -> list[str]:
+  def squad_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_squad.py: version 2, 4 steps, an evaluation and predictions."""
-    data = [f"--train_file={self.squad_train}", f"--eval_file={self.squad_dev}", f"--predict_file={self.squad_dev}"]
+    data = [
+      f"--train_file={self.squad_train_file}",
+      f"--eval_file={self.squad_dev_file}",
+      f"--predict_file={self.squad_dev_file}",
+    ]
     lengths = ["--max_query_length=12", "--doc_stride=16", "--version_2_with_negative", "--do_predict"]
     return ["run_squad.py", *self._finetuning(48), *data, *lengths, f"--output_dir={output_dir}", *flags]
 
-  def race_run(self, output_dir: Path | str, *flags: str) -> list[str]:
+  def race_command(self, output_dir: Path | str, *flags: str) -> list[str]:
     """run_race.py: 4 steps, an evaluation and predictions."""
-    task = [f"--data_dir={self.race}", "--max_qa_length=24", "--eval_every_steps=0", "--do_predict"]
+    task = [f"--data_dir={self.race_dir}", "--max_qa_length=24", "--eval_every_steps=0", "--do_predict"]
     return ["run_race.py", *self._finetuning(64), *task, f"--output_dir={output_dir}", *flags]
 
-  def export(self, run: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
-    """albert.export, of a run."""
+  def export_command(self, run: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
+    """albert.export of a run."""
     return ["-m", "albert.export", f"--checkpoint={run}", f"--output_dir={output_dir}", *flags]
 
-  def convert(self, weights: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
+  def convert_command(self, weights: Path | str, output_dir: Path | str, *flags: str) -> list[str]:
     """albert.convert to Hugging Face's format."""
     target = [f"--output_dir={output_dir}", "--format=huggingface"]
     return ["-m", "albert.convert", f"--init_checkpoint={weights}", *target, *flags]
@@ -197,40 +201,40 @@ class Runs:
   # ---- finished runs ---------------------------------------------------------------------------------------
 
   @shared
-  def pretrained(self) -> Path:
-    """A finished run of `pretraining`."""
-    return self._made("pretrained", self.pretraining)
+  def pretraining_run(self) -> Path:
+    """A finished run of `pretraining_command`."""
+    return self._made("pretrained", self.pretraining_command)
 
   @shared
-  def classified(self) -> Path:
-    """A finished run of `classifier`."""
-    return self._made("classified", self.classifier)
+  def classifier_run(self) -> Path:
+    """A finished run of `classifier_command`."""
+    return self._made("classified", self.classifier_command)
 
   @shared
-  def answered(self) -> Path:
-    """A finished run of `squad`."""
-    return self._made("answered", self.squad)
+  def squad_run(self) -> Path:
+    """A finished run of `squad_command`."""
+    return self._made("answered", self.squad_command)
 
   @shared
-  def chosen(self) -> Path:
-    """A finished run of `race_run`."""
-    return self._made("chosen", self.race_run)
+  def race_run(self) -> Path:
+    """A finished run of `race_command`."""
+    return self._made("chosen", self.race_command)
 
   @shared
   def exported_classifier(self) -> Path:
-    """The exported model of `classified`: the directory with saved_model.pb."""
-    return self._exported("classifier", self.classified)
+    """The exported model of `classifier_run`: the directory with saved_model.pb."""
+    return self._exported("classifier", self.classifier_run)
 
   @shared
   def exported_squad(self) -> Path:
-    """The exported model of `answered`."""
-    return self._exported("squad", self.answered)
+    """The exported model of `squad_run`."""
+    return self._exported("squad", self.squad_run)
 
   @shared
   def exported_race(self) -> Path:
-    """The exported model of `chosen`."""
-    return self._exported("race", self.chosen)
+    """The exported model of `race_run`."""
+    return self._exported("race", self.race_run)
 
   def _exported(self, name: str, run: Path) -> Path:
-    models = self._made(f"model_of_{name}", lambda output: self.export(run, output))
+    models = self._made(f"model_of_{name}", lambda output: self.export_command(run, output))
     return next(models.glob("*/*/saved_model.pb")).parent

@@ -143,18 +143,20 @@ class ServedForm:
   def _prepare(self) -> str | None:
     from tests.export.pipelines import FORMS, PAIR, write_run
 
-    directory, places = self.context.directory / self.name, self.context.places
+    directory, workplace = self.context.directory / self.name, self.context.workplace
     form = PAIR if self.name == "pair" else FORMS[self.name]
     with keras_lock:
-      run = write_run(directory / "run", form, str(places.vocabulary))
+      run = write_run(directory / "run", form, str(workplace.vocabulary))
     task = [f"--task={self.name}"] if form.task == "pretraining" else []
-    finished = places.run(places.export(run.directory, directory / "models", f"--name={self.name}", *task))
+    finished = workplace.run(
+      workplace.export_command(run.directory, directory / "models", f"--name={self.name}", *task)
+    )
     if wrong := finished.wrong():
       return wrong
     lines = directory / "requests.jsonl"
     lines.write_text("".join(json.dumps({"n": n, **r}) + "\n" for n, r in enumerate(self.texts)), encoding="utf-8")
     command = ["-m", "albert.predict", f"--model={directory / 'models' / self.name}", f"--input_file={lines}"]
-    predicting = places.start(command)
+    predicting = workplace.start(command)
     self._answer(directory / "models" / self.name, run)
     self.predicted = predicting.finish()
     return self.predicted.wrong()

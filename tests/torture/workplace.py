@@ -1,4 +1,4 @@
-"""What the parts of the campaign share: small files and finished runs, made once, and the start of commands."""
+"""Starts commands for the campaign's cases and waits for their ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Overdue(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-  """A process that has ended: its exit code, negative for a signal, and what it printed."""
+  """A process that has ended: what it printed, and its exit code (-9 if signal 9 ended it)."""
 
   code: int
   stdout: str
@@ -45,9 +45,9 @@ class Finished:
     return lines[-1] if lines else ""
 
   def wrong(self, code: int = 0) -> str | None:
-    """None if the exit code is `code` and stderr is as it must be with it; else one line that says what is wrong.
+    """Returns None if the process ended with exit code `code` as it should, else one line that says what is wrong.
 
-    With codes 1 and 2 exactly one line begins with "error: ", and it is the last one. No code allows a traceback.
+    Stderr must not have a traceback. With codes 1 and 2 its last line, and no other, begins with "error: ".
     """
     if self.code != code:
       return f"exit code {self.code} instead of {code}: {self.error!r}"
@@ -60,7 +60,13 @@ class Finished:
 
 
 class Running:
-  """A process that was started, the leader of its own group."""
+  """A started process. It is the leader of a process group of its own.
+
+  Args:
+    pid: its process id.
+    source: gives the exit code: a child process, or a socket on which the server of forked processes writes it.
+    stdout, stderr: the files that the process prints to.
+  """
 
   def __init__(self, pid: int, source: subprocess.Popen[bytes] | socket.socket, stdout: Path, stderr: Path):
     self.pid = pid
@@ -70,7 +76,7 @@ class Running:
     self._lock = threading.Lock()
 
   def poll(self) -> int | None:
-    """The exit code (negative: the signal), or None while it runs."""
+    """Returns the exit code, or None while the process runs. -9 means that signal 9 ended it."""
     return self._poll(0.0)
 
   def _poll(self, seconds: float) -> int | None:
@@ -89,7 +95,7 @@ class Running:
       return self._code
 
   def wait(self, timeout: float = SECONDS) -> int:
-    """The exit code. Raises Overdue when the process has not ended after `timeout` seconds; it is killed then."""
+    """Waits for the exit code. After `timeout` seconds the process is killed, and Overdue is raised."""
     deadline = time.monotonic() + timeout
     while (code := self._poll(min(0.5, max(0.0, deadline - time.monotonic())))) is None:
       if time.monotonic() > deadline:
@@ -98,18 +104,18 @@ class Running:
     return code
 
   def finish(self, timeout: float = SECONDS) -> Finished:
-    """Waits, and reads what the process printed."""
+    """Waits for the end, and reads what the process printed."""
     code = self.wait(timeout)
     return Finished(code, self._read(self.stdout), self._read(self.stderr))
 
   def send_signal(self, number: int, *, group: bool = False) -> None:
-    """Sends a signal to the process, or to its group (as a terminal does); nothing if it has ended."""
+    """Sends a signal to the process, or to its group as a terminal does. Does nothing if the process has ended."""
     if self.poll() is None:
       with contextlib.suppress(ProcessLookupError):
         (os.killpg if group else os.kill)(self.pid, number)
 
   def end(self) -> None:
-    """Kills the process and what it has started, as far as that is left."""
+    """Kills the process, and the processes of its group that are still there."""
     with contextlib.suppress(OSError):
       os.killpg(self.pid, signal.SIGKILL)
     with contextlib.suppress(OSError, RuntimeError):
@@ -122,13 +128,31 @@ class Running:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
+Prelude = tuple[str, str, dict[str, Any]]
+
+
+def _environment(changes: dict[str, str | None], prelude: Prelude | None) -> dict[str, str]:
+  """Returns the environment of a started process: that of this process with `changes`. None removes a variable."""
+  environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+  paths = [str(ROOT)]
+  if prelude:
+    environment["TORTURE_PRELUDE"] = json.dumps(prelude)
+    paths.append(str(Path(__file__).with_name("site")))  # its sitecustomize.py makes the call
+  environment["PYTHONPATH"] = os.pathsep.join(paths)
+  for name, value in changes.items():
+    environment.pop(name, None)
+    if value is not None:
+      environment[name] = value
+  return environment
+
+
 class Workplace(Runs):
-  """Starts commands, and holds what parts share (see tests.torture.runs).
+  """Starts commands, and has the files and runs that parts share (see tests.torture.runs).
 
   A command is the list of arguments after `python`: ["run_pretraining.py", "--do_train"] or ["-m", "albert.export"].
 
   Args:
-    directory: for the files; it is made.
+    directory: a directory for the shared files and for what commands print. It is made.
   """
 
   def __init__(self, directory: Path):
@@ -149,19 +173,20 @@ class Workplace(Runs):
   ) -> None:
     for server in self._servers:
       assert server.stdin is not None
-      server.stdin.close()  # it ends with all processes that it has forked
+      server.stdin.close()  # the server then ends, and with it all processes that it has forked
       server.wait()
 
   @contextlib.contextmanager
   def ending_processes(self) -> Iterator[None]:
-    """Within it, what this thread starts is recorded; afterwards what is left of it is killed."""
-    outer, mine = getattr(self._of_thread, "started", None), list[Running]()
-    self._of_thread.started = mine
+    """A context that kills the processes which this thread has started in it."""
+    started_outside = getattr(self._of_thread, "started", None)
+    started_inside: list[Running] = []
+    self._of_thread.started = started_inside
     try:
       yield
     finally:
-      self._of_thread.started = outer
-      for process in mine:
+      self._of_thread.started = started_outside
+      for process in started_inside:
         process.end()
 
   def start(
@@ -172,56 +197,50 @@ class Workplace(Runs):
     env: dict[str, str | None] | None = None,
     stdout: Path | str | None = None,
     stderr: Path | str | None = None,
-    prelude: tuple[str, str, dict[str, Any]] | None = None,
+    prelude: Prelude | None = None,
     fresh: bool = False,
   ) -> Running:
     """Starts a command.
 
     Args:
-      argv: what follows after `python`.
+      argv: the arguments after `python`.
       cwd: its working directory; the repository's root by default.
       env: changes of the environment; None removes a variable.
-      stdout: a file to append to; by default one that `Running.finish` reads.
+      stdout: a file to append to; by default a file that `Running.finish` reads.
       stderr: likewise.
-      prelude: (module, function, arguments) to be called in the process, and in the Python processes that it starts,
-        before anything else. The arguments are JSON values.
-      fresh: starts a new interpreter, instead of a fork of one that has imported TensorFlow; for what an interpreter
-        reads when it starts, such as LANG.
+      prelude: (module, function, arguments) of a call that comes before anything else, in the process and in the
+        Python processes that it starts. The arguments are JSON values.
+      fresh: whether to start a new interpreter, which is slow. The default is a fork of an interpreter that has
+        imported TensorFlow. A fork ignores LANG and other variables that matter only when an interpreter starts.
     """
     number = next(self._numbers)
     out = Path(stdout or self._outputs / f"{number}.stdout")
     err = Path(stderr or self._outputs / f"{number}.stderr")
-    environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    paths = [str(ROOT)]
-    if prelude:
-      environment["TORTURE_PRELUDE"] = json.dumps(prelude)
-      paths.append(str(Path(__file__).with_name("site")))
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
-    for name, value in (env or {}).items():
-      environment.pop(name, None)
-      if value is not None:
-        environment[name] = value
-    source: subprocess.Popen[bytes] | socket.socket
-    if fresh:
-      with out.open("ab") as out_file, err.open("ab") as err_file:
-        command = [sys.executable, *argv]
-        source = subprocess.Popen(
-          command, cwd=cwd or ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
-          start_new_session=True,
-        )  # fmt: skip
-      pid = source.pid
-    else:
-      source = socket.socket(socket.AF_UNIX)
-      source.connect(f"\0{self._server}")
-      request = {"argv": list(argv), "cwd": str(cwd or ROOT), "env": environment}
-      source.sendall(json.dumps(request | {"stdout": str(out), "stderr": str(err)}).encode() + b"\n")
-      with source.makefile("rb", buffering=0) as answers:
-        pid = int(answers.readline())
-    process = Running(pid, source, out, err)
+    start = self._start_interpreter if fresh else self._start_fork
+    process = start(argv, Path(cwd or ROOT), _environment(env or {}, prelude), out, err)
     started = getattr(self._of_thread, "started", None)
     if started is not None:
       started.append(process)
     return process
+
+  def _start_interpreter(
+    self, argv: Sequence[str], cwd: Path, environment: dict[str, str], out: Path, err: Path
+  ) -> Running:
+    with out.open("ab") as out_file, err.open("ab") as err_file:
+      process = subprocess.Popen(
+        [sys.executable, *argv], cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out_file, stderr=err_file,
+        start_new_session=True,
+      )  # fmt: skip
+    return Running(process.pid, process, out, err)
+
+  def _start_fork(self, argv: Sequence[str], cwd: Path, environment: dict[str, str], out: Path, err: Path) -> Running:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"\0{self._server}")
+    request = {"argv": list(argv), "cwd": str(cwd), "env": environment, "stdout": str(out), "stderr": str(err)}
+    connection.sendall(json.dumps(request).encode() + b"\n")
+    with connection.makefile("rb", buffering=0) as answers:
+      pid = int(answers.readline())
+    return Running(pid, connection, out, err)
 
   def run(self, argv: Sequence[str], *, timeout: float = SECONDS, **options: Any) -> Finished:
     """Starts a command (see `start`) and waits for its end."""
@@ -233,7 +252,7 @@ class Workplace(Runs):
 
   @property
   def _server(self) -> str:
-    """The address of the server of forked processes; starts it at first."""
+    """The address of the server of forked processes. The first use starts the server."""
     with self._lock:
       if not self._servers:
         environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}

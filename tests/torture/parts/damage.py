@@ -172,11 +172,11 @@ def _cases_of_files(
 
 def _resume(context: Context, run: Path, damage: Callable[[Path], None], names: Sequence[str]) -> str | None:
   """Damages the newest checkpoint of a finished pretraining run, resumes the run, and compares all bits."""
-  places = context.places
+  workplace = context.workplace
   copy = context.new_directory("resume") / "run"
   shutil.copytree(run, copy)
   damage(copy)
-  finished = places.run(places.pretraining(copy))
+  finished = workplace.run(workplace.pretraining_command(copy))
   if wrong := finished.wrong():
     return wrong
   if not any(name in finished.stderr for name in names):
@@ -194,7 +194,7 @@ def _resume(context: Context, run: Path, damage: Callable[[Path], None], names: 
 
 def _command(context: Context, run: Path, name: str, damage: str, number: int) -> str | None:
   """Gives the command of a finished classifier run again, with one of the run's files damaged."""
-  places = context.places
+  workplace = context.workplace
   copy = context.new_directory("command") / "run"
   shutil.copytree(run, copy)
   path = copy / name
@@ -204,7 +204,7 @@ def _command(context: Context, run: Path, name: str, damage: str, number: int) -
   else:
     DAMAGES[damage](path, context.rng(name, damage, number))
   before = outputs.tensors_of(copy)
-  finished = places.run(places.classifier(copy), prelude=prelude)
+  finished = workplace.run(workplace.classifier_command(copy), prelude=prelude)
   if wrong := finished.wrong(finished.code if finished.code in (0, 1, 2) else 0):
     return wrong
   if outputs.tensors_of(copy) != before:
@@ -275,9 +275,9 @@ def _run_cases(context: Context, classified: Path) -> Iterator[Case]:
 
 
 def _export_cases(context: Context, run: Path) -> Iterator[Case]:
-  places = context.places
+  workplace = context.workplace
   converted = context.directory / "converted"
-  finished = places.run(places.convert(run, converted))
+  finished = workplace.run(workplace.convert_command(run, converted))
   if finished.code:
     raise RuntimeError(finished.stderr)
   group = "converted weights"
@@ -285,7 +285,7 @@ def _export_cases(context: Context, run: Path) -> Iterator[Case]:
   # config.json has no checksum, so changed values cannot be detected.
   names, leave_out = ["converted", "copy"], ["a bit flipped", "edited"]
   yield from _cases_of_files(context, group, converted, ["config.json"], read_weights, names=names, leave_out=leave_out)
-  exported = places.exported_classifier
+  exported = workplace.exported_classifier
   loaded = [path for path in exported.rglob("*") if path.is_file() and path.parent.name in ("variables", "assets")]
   files = ["saved_model.pb", "assets.extra/servable.json", *sorted(str(path.relative_to(exported)) for path in loaded)]
   yield from _cases_of_files(context, "exported model", exported, files, read_exported)
@@ -293,7 +293,7 @@ def _export_cases(context: Context, run: Path) -> Iterator[Case]:
 
 def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
-  run, classified = context.places.pretrained, context.places.classified
+  run, classified = context.workplace.pretraining_run, context.workplace.classifier_run
   newest = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:])).name
   yield from _checkpoint_cases(context, run, classified, newest)
   yield from _shard_cases(context)

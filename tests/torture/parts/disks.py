@@ -87,7 +87,7 @@ class Attack:
   """The cases of one command. The methods return what is wrong, or None."""
 
   def __init__(self, context: Context, command: Command):
-    self.context, self.command, self.places = context, command, context.places
+    self.context, self.command, self.workplace = context, command, context.workplace
     self._lock = threading.Lock()
     self._reference: Reference | None = None
 
@@ -95,7 +95,7 @@ class Attack:
     output = disk.path / _STDOUT if self.command.prints else None
     if output is not None:
       output.unlink(missing_ok=True)
-    return self.places.start(self.command.make_argv(disk.path), stdout=output, prelude=prelude)
+    return self.workplace.start(self.command.make_argv(disk.path), stdout=output, prelude=prelude)
 
   def _disk(self) -> SmallDisk:
     disk = SmallDisk(self.context.new_directory(self.command.name.replace(" ", "_")) / "disk")
@@ -281,7 +281,7 @@ def _full_scratch(attack: Attack, rng: random.Random) -> str | None:
   with attack._disk() as disk, SmallDisk(attack.context.new_directory("scratch") / "disk", 4) as scratch:
     if rng.random() < 0.5:
       scratch.fill()
-    process = attack.places.start(attack.command.make_argv(disk.path), env={"TMPDIR": str(scratch.path)})
+    process = attack.workplace.start(attack.command.make_argv(disk.path), env={"TMPDIR": str(scratch.path)})
     time.sleep(rng.uniform(0.1, 1.0) * attack.reference().seconds)
     scratch.fill()
     finished = process.finish()
@@ -296,7 +296,7 @@ def _experiments(context: Context, kib: int) -> str | None:
   """Runs an experiment whose first command fails on a full disk."""
   with SmallDisk(context.new_directory("experiments") / "disk", kib) as disk:
     argv = ["-m", "albert.experiments", "--run=masking", "--scale=smoke", f"--output_dir={disk.path}"]
-    finished = context.places.run(argv)
+    finished = context.workplace.run(argv)
     return finished.wrong(1)
 
 
@@ -325,7 +325,7 @@ def cases(context: Context) -> Iterator[Case]:
   """The cases of this part."""
   if not can_mount(context.directory / "probe"):
     raise RuntimeError("this process may not mount file systems: run this part as root")
-  for command in all_commands(context.places):
+  for command in all_commands(context.workplace):
     attack = Attack(context, command)
     numbers: dict[str, int] = {}
     for kind, run in _attacks(attack):
@@ -333,7 +333,7 @@ def cases(context: Context) -> Iterator[Case]:
       rng = context.rng(command.name, kind, number)
       if number <= context.count(command.num_cases):
         yield Case(f"{command.name}, {kind}", f"{number}", functools.partial(run, rng))
-  answers = Attack(context, Command("predict", CommandInputs(context.places).predict, 1, 1, prints=True))
+  answers = Attack(context, Command("predict", CommandInputs(context.workplace).predict, 1, 1, prints=True))
   for share in (0.0, context.rng("predict").uniform(0.1, 0.9)):
     yield Case("predict, full disk for its output", f"{share:.0%}", functools.partial(_printed, answers, share))
   for kib in (4, context.rng("experiments").randrange(8, 64)):

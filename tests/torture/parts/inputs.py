@@ -16,15 +16,15 @@ def cases(context: Context) -> Iterator[Case]:
 
 
 def _attempts(context: Context) -> Iterator[Attempt]:
-  places, commands = context.places, flag_values.commands()
+  workplace, commands = context.workplace, flag_values.commands()
   yield from bad_flags.types(commands, context.rng("types"), context.count(70))
   yield from bad_flags.ranges(commands, context.rng("ranges"), context.count(90))
   yield from bad_flags.unknown(commands, context.rng("unknown"), context.count(15))
-  yield from bad_flags.missing(commands, places)
+  yield from bad_flags.missing(commands, workplace)
   yield from bad_flags.flag_files(context.rng("flag files"))
-  yield from bad_flags.combinations(places)
-  yield from bad_json.attempts(places, context.rng("JSON"), context.count(90))
-  yield from bad_texts.texts(places, context.rng("texts"), context.count(30))
-  yield from bad_texts.tables(places, context.rng("tables"), context.count(50))
-  yield from bad_arrays.shards(places, context.rng("shards"), context.count(16))
-  yield from bad_arrays.weights(places, context.rng("weights"), context.count(16))
+  yield from bad_flags.combinations(workplace)
+  yield from bad_json.attempts(workplace, context.rng("JSON"), context.count(90))
+  yield from bad_texts.texts(workplace, context.rng("texts"), context.count(30))
+  yield from bad_texts.tables(workplace, context.rng("tables"), context.count(50))
+  yield from bad_arrays.shards(workplace, context.rng("shards"), context.count(16))
+  yield from bad_arrays.weights(workplace, context.rng("weights"), context.count(16))

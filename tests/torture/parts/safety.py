@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from tests.torture import hostile
 from tests.torture.campaign import Case, Context
 from tests.torture.workplace import ROOT
 
-# The modules that read files import TensorFlow, so they are imported when their cases run.
+if TYPE_CHECKING:
+  from tests.torture.readers import FileReader
+
+# Modules that import TensorFlow are imported only when a case needs them.
 
 
 def _sources() -> list[Path]:
@@ -33,13 +36,9 @@ def _sources() -> list[Path]:
 
 
 def _check_source(path: Path) -> str | None:
-  name = path.relative_to(ROOT).as_posix()
-  found = [
-    f"line {line}: {what}"
-    for line, what in hostile.violations(path.read_text(encoding="utf-8"))
-    if what not in hostile.ALLOWED.get(name, ())
-  ]
-  return "; ".join(found) or None
+  allowed = hostile.ALLOWED.get(path.relative_to(ROOT).as_posix(), ())
+  violations = hostile.violations(path.read_text(encoding="utf-8"))
+  return "; ".join(f"line {line}: {name}" for line, name in violations if name not in allowed) or None
 
 
 _FORBIDDEN_SOURCES = (
@@ -60,22 +59,20 @@ def _check_finds(source: str) -> str | None:
 
 
 def _watch_sees(data: bytes) -> str | None:
-  """The campaign itself: what is watched for can be seen."""
+  """Checks the campaign itself: Watch must see the code that a pickle runs."""
   with hostile.Watch() as watch:
     pickle.loads(data)
   return None if any(event.startswith("exec") for event in watch.ran) else f"the watch saw {watch.ran}"
 
 
-def _read_hostile(context: Context, reader_name: str, payload: str, number: int) -> str | None:
-  from tests.torture.readers import READERS
-
-  reader = READERS[number]
+def _read_hostile(context: Context, reader: FileReader, payload_name: str) -> str | None:
+  """Gives a reader a file with a payload. Nothing may run, and an error must be a UserError or RunError."""
   directory = context.new_directory("files")
   canary = directory / "canary"
   reader.prepare(directory)
   path = directory / reader.name
   path.parent.mkdir(parents=True, exist_ok=True)
-  path.write_bytes(hostile.payloads(canary)[payload])
+  path.write_bytes(hostile.payloads(canary)[payload_name])
   with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
     reader.read(path)
   failure = f"ran code: {watch.ran}" if watch.ran else f"{canary} was made" if canary.exists() else None
@@ -86,20 +83,24 @@ def _read_hostile(context: Context, reader_name: str, payload: str, number: int)
 # ---- names of files outside ----------------------------------------------------------------------------------
 
 
-class Outside(NamedTuple):
-  """A file that no manifest may lead to."""
+class OutsideFile(NamedTuple):
+  """A file outside the directory of a manifest, which nothing may open or change."""
 
   path: Path
   num_bytes: int
   sha256: str
 
-  def named(self, directory: Path, form: str) -> str:
-    """Its name in a manifest that lies in `directory`."""
+  def name_from(self, directory: Path, form: str) -> str:
+    """Returns a name for the file that a manifest in `directory` could use, in a form of hostile.names_outside."""
     return hostile.names_outside(directory, self.path)[form]
 
 
-def _of_shards(directory: Path, form: str, outside: Outside) -> None:
-  name = outside.named(directory, form)
+# Each of these functions writes a manifest that names `outside`, and reads it. It raises AssertionError if the name is
+# accepted, and UserError or RunError if it is refused.
+
+
+def _read_shards(directory: Path, form: str, outside: OutsideFile) -> None:
+  name = outside.name_from(directory, form)
   shard = ShardInfo(name, 1, outside.num_bytes, outside.sha256)
   values: dict[str, Any] = {"vocab_sha256": "0" * 64, "vocab_size": 9, "num_documents": 1, "num_tokens": 9}
   Manifest(kind="pretraining", settings={}, shards=(shard,), **values).save(str(directory))
@@ -110,60 +111,60 @@ def _of_shards(directory: Path, form: str, outside: Outside) -> None:
       raise AssertionError("a file outside passes for a shard")
 
 
-def _of_checkpoint(directory: Path, form: str, outside: Outside) -> None:
+def _read_checkpoint(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.config.model import ModelConfig
   from albert.weights.checkpoints import CheckpointManager
 
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   step = Path(manager.save(1, {"x": np.ones(3, np.float32)}))
   values = json.loads((step / "manifest.json").read_text())
-  values["files"][outside.named(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
+  values["files"][outside.name_from(step, form)] = {"bytes": outside.num_bytes, "sha256": outside.sha256}
   (step / "manifest.json").write_text(json.dumps(values))
   if manager.latest()[0] is not None:
     raise AssertionError("the checkpoint verifies")
 
 
-def _of_index(directory: Path, form: str, outside: Outside) -> None:
+def _read_safetensors_index(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.weights.files import open_weights
 
-  name = outside.named(directory, form)
+  name = outside.name_from(directory, form)
   (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
   open_weights(str(directory))
   raise AssertionError("the index is taken")
 
 
-def _of_runs(directory: Path, form: str, outside: Outside) -> None:
+def _read_best_run(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.export.checkpoint import open_checkpoint
 
-  name = outside.named(directory, form)
+  name = outside.name_from(directory, form)
   values = {"seeds": [1], "best_run": str(Path(name).parent) if name not in ("", ".", "..") else name, "metrics": {}}
   (directory / "runs.json").write_text(json.dumps(values))
   open_checkpoint(str(directory))
   raise AssertionError("the best run is taken")
 
 
-def _of_seeds(directory: Path, form: str, outside: Outside) -> None:
-  name = outside.named(directory, form)
+def _read_seeds(directory: Path, form: str, outside: OutsideFile) -> None:
+  name = outside.name_from(directory, form)
   (directory / "runs.json").write_text(json.dumps({"seeds": [name], "best_run": "run-1", "metrics": {}}))
   read_runs([str(directory)], num_examples=1)
   raise AssertionError("the seed is taken")
 
 
-def _of_best(directory: Path, form: str, outside: Outside) -> None:
+def _read_best_step(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.config.model import ModelConfig
   from albert.weights.checkpoints import CheckpointManager
 
-  name = outside.named(directory, form)
+  name = outside.name_from(directory, form)
   manager = CheckpointManager(str(directory), keep=1, model_config=ModelConfig())
   (directory / "best.json").write_text(json.dumps({"step": name, "metric": "loss", "value": 1.0}))
   manager.best_or_latest()
   raise AssertionError("the step is taken")
 
 
-def _of_prediction_sources(directory: Path, form: str, outside: Outside) -> None:
+def _read_prediction_sources(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.training.prediction_sources import PredictionSource, PredictionSources
 
-  name = outside.named(directory, form)
+  name = outside.name_from(directory, form)
   entry = {"checkpoint": name, "step": 1, "weights_sha256": "0", "inputs": {name: "0" * 64}}
   (directory / "prediction_sources.json").write_text(json.dumps({name: entry, "predictions_dev.tsv": entry}))
   sources = PredictionSources(str(directory), [str(directory / "predictions_dev.tsv")], {name: "0" * 64})
@@ -173,11 +174,11 @@ def _of_prediction_sources(directory: Path, form: str, outside: Outside) -> None
   sources.write(PredictionSource(name, 1, "0", {name: "0" * 64}))
 
 
-def _of_export(directory: Path, form: str, outside: Outside) -> None:
+def _read_exported_model(directory: Path, form: str, outside: OutsideFile) -> None:
   from albert.export.formats import DESCRIPTION
   from albert.predict.exported_model import ExportedModel
 
-  name = outside.named(directory, form)
+  name = outside.name_from(directory, form)
   (directory / DESCRIPTION).parent.mkdir(parents=True)
   text = {"name": name, "is_list": False, "meaning": name}
   values = {
@@ -194,27 +195,27 @@ def _of_export(directory: Path, form: str, outside: Outside) -> None:
   raise AssertionError("the model is taken")
 
 
-_MANIFESTS: dict[str, Callable[[Path, str, Outside], None]] = {
-  "manifest of shards": _of_shards,
-  "manifest of a checkpoint": _of_checkpoint,
-  "index of safetensors": _of_index,
-  "runs.json, best run": _of_runs,
-  "runs.json, seeds": _of_seeds,
-  "best.json": _of_best,
-  "prediction_sources.json": _of_prediction_sources,
-  "description of an export": _of_export,
+_MANIFESTS: dict[str, Callable[[Path, str, OutsideFile], None]] = {
+  "manifest of shards": _read_shards,
+  "manifest of a checkpoint": _read_checkpoint,
+  "index of safetensors": _read_safetensors_index,
+  "runs.json, best run": _read_best_run,
+  "runs.json, seeds": _read_seeds,
+  "best.json": _read_best_step,
+  "prediction_sources.json": _read_prediction_sources,
+  "description of an export": _read_exported_model,
 }
 
 
-def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], form: str) -> str | None:
+def _name_file_outside(context: Context, read: Callable[[Path, str, OutsideFile], None], form: str) -> str | None:
   root = context.new_directory("outside")
   path, directory = root / "private" / "config.json", root / "a" / "run"
-  (path.parent / "checkpoints").mkdir(parents=True)  # a run
+  (path.parent / "checkpoints").mkdir(parents=True)  # so that path.parent looks like a run
   directory.mkdir(parents=True)
   path.write_text('{"task": "private"}')
-  outside = Outside(path, path.stat().st_size, file_sha256(str(path)))
+  outside = OutsideFile(path, path.stat().st_size, file_sha256(str(path)))
   with hostile.Watch() as watch, contextlib.suppress(UserError, RunError):
-    make(directory, form, outside)
+    read(directory, form, outside)
   if str(path) in watch.opened:
     return f"{form} led to {path}"
   if file_sha256(str(path)) != outside.sha256 or len(list(path.parent.rglob("*"))) != 2:
@@ -224,7 +225,7 @@ def _name_outside(context: Context, make: Callable[[Path, str, Outside], None], 
 
 
 def _links_are_not_followed(context: Context, number: int) -> str | None:
-  """Deleting and replacing end at a link: what it leads to stays."""
+  """Deletes or replaces a symbolic link in one of five ways. The file or directory that it points to must stay."""
   from albert.config.model import ModelConfig
   from albert.io import files
   from albert.weights.checkpoints import CheckpointManager
@@ -278,7 +279,16 @@ def _hostile_text(rng: random.Random) -> str:
 
 
 def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callable[[str], str]) -> Path:
-  """Runs of two seeds. `text` gives the text of a field by its name."""
+  """Writes the runs of two seeds.
+
+  Args:
+    directory: where to write them.
+    text: returns the text to write for the field of a given name.
+    file_text: the same, for a part of a file name.
+
+  Returns:
+    The directory of the two runs.
+  """
   seeds = make_seeds(directory)
   for run in sorted(seeds.glob("run-*")):
 
@@ -308,51 +318,51 @@ def _write_seeds(directory: Path, text: Callable[[str], str], file_text: Callabl
 
 
 def _report_escapes(context: Context, number: int) -> str | None:
+  """Makes a report of runs with hostile texts. It must have the elements and scripts of one with harmless texts."""
   rng = context.rng("report", number)
   texts: dict[str, str] = {}
 
-  def text(name: str) -> str:
-    # Each once: equal names would be one column of a table.
+  def hostile_text(name: str) -> str:
+    # The number makes all texts different: equal ones would share one column of a table.
     return texts.setdefault(name, f"{_hostile_text(rng)}{len(texts)}")
 
-  def file_text(name: str) -> str:
-    return (
-      text(name).replace("/", "").replace("\0", "").encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-    )
+  def hostile_file_text(name: str) -> str:
+    possible = hostile_text(name).replace("/", "").replace("\0", "")
+    return possible.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
 
   root = context.new_directory("report")
-  skeletons = []
-  for place, choose, choose_file in (
-    ("harmless", lambda name: f"harmless {name}", lambda name: "harmless"),
-    ("hostile", text, file_text),
-  ):
-    directory = root / place / choose_file("directory")
-    directory.parent.mkdir()
-    seeds = _write_seeds(directory, choose, choose_file)
-    page = make_page(choose("title"), *read_runs([str(seeds)], num_examples=3))
-    page.encode("utf-8")
-    skeletons.append(Skeleton(page))
+  harmless = _make_report(root / "harmless", lambda name: f"harmless {name}", lambda name: "harmless")
+  report = _make_report(root / "hostile", hostile_text, hostile_file_text)
   shutil.rmtree(root)
-  return _difference(*skeletons)
+  return _difference_of_reports(harmless, report)
 
 
-def _difference(harmless: Skeleton, found: Skeleton) -> str | None:
-  ours, theirs = ([_without_class(element) for element in page.elements] for page in (found, harmless))
-  if ours != theirs:
-    pairs = zip([*ours, "the end"], [*theirs, "the end"], strict=False)
+def _make_report(directory: Path, text: Callable[[str], str], file_text: Callable[[str], str]) -> Skeleton:
+  """Makes a report of runs with the given texts (see _write_seeds)."""
+  directory.mkdir()
+  seeds = _write_seeds(directory / file_text("directory"), text, file_text)
+  page = make_page(text("title"), *read_runs([str(seeds)], num_examples=3))
+  page.encode("utf-8")
+  return Skeleton(page)
+
+
+def _difference_of_reports(harmless: Skeleton, report: Skeleton) -> str | None:
+  elements, expected = ([_without_class(element) for element in page.elements] for page in (report, harmless))
+  if elements != expected:
+    pairs = zip([*elements, "the end"], [*expected, "the end"], strict=False)
     return f"other elements: {next((a, b) for a, b in pairs if a != b)}"
-  *data, script = found.scripts
-  if script != harmless.scripts[-1] or any("<" in one for one in data):
+  *data_scripts, program = report.scripts
+  if program != harmless.scripts[-1] or any("<" in data for data in data_scripts):
     return "another script, or '<' in the data of one"
-  for one in data:
-    json.loads(one)
-  if not all(address.startswith("data:image/png;base64,") for address in found.addresses):
-    return f"other addresses: {found.addresses}"
+  for data in data_scripts:
+    json.loads(data)
+  if not all(address.startswith("data:image/png;base64,") for address in report.addresses):
+    return f"other addresses: {report.addresses}"
   return None
 
 
 def _without_class(element: tuple[str, ...]) -> tuple[str, ...]:
-  """A cell without the class that numbers get."""
+  """Removes "class" from a table cell, because only cells with numbers have a class."""
   return tuple(part for part in element if part != "class") if element[0] == "td" else element
 
 
@@ -368,22 +378,21 @@ def cases(context: Context) -> Iterator[Case]:
   from tests.torture.readers import READERS
 
   canary = context.directory / "canary"
-  every = hostile.payloads(canary)
-  for name in every:
+  payloads = hostile.payloads(canary)
+  for name, payload in payloads.items():
     if name.startswith("pickle, protocol"):
-      yield case("hostile files: the watch sees what runs", name, partial(_watch_sees, every[name]))
-  attacks = [(number, payload) for number in range(len(READERS)) for payload in every]
-  chosen = context.rng("attacks").sample(attacks, min(len(attacks), context.count(len(attacks))))
-  for number, payload in sorted(chosen):
+      yield case("hostile files: the watch sees what runs", name, partial(_watch_sees, payload))
+  attacks = [(number, payload_name) for number in range(len(READERS)) for payload_name in payloads]
+  sample = context.rng("attacks").sample(attacks, min(len(attacks), context.count(len(attacks))))
+  for number, payload_name in sorted(sample):
     reader = READERS[number]
-    run = partial(_read_hostile, context, reader.name, payload, number)
-    yield case("hostile files: nothing runs, one line at most", f"{payload} as {reader.name}", run)
+    run = partial(_read_hostile, context, reader, payload_name)
+    yield case("hostile files: nothing runs, one line at most", f"{payload_name} as {reader.name}", run)
   forms = hostile.names_outside(Path("/a/b"), Path("/c"))
-  for what, make in _MANIFESTS.items():
+  for manifest_name, read in _MANIFESTS.items():
     for form in forms:
-      yield case(
-        "names of files outside the directory", f"{form} in {what}", partial(_name_outside, context, make, form)
-      )
+      run = partial(_name_file_outside, context, read, form)
+      yield case("names of files outside the directory", f"{form} in {manifest_name}", run)
   for number in range(5):
     yield case("links: what they lead to stays", f"way {number}", partial(_links_are_not_followed, context, number))
   for number in range(context.count(100)):

@@ -59,7 +59,7 @@ def _tokenizers(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
     from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 
     with keras_lock:
-      tokenizer = OffsetGraphTokenizer(str(context.places.vocabulary))
+      tokenizer = OffsetGraphTokenizer(str(context.workplace.vocabulary))
     rows: list[list[Any]] = []
     for start in range(0, len(texts), BATCH_SIZE):
       batch = tf.constant(texts[start : start + BATCH_SIZE])
@@ -71,7 +71,7 @@ def _tokenizers(context: Context, texts: Sequence[bytes]) -> Iterator[Case]:
   def python() -> Any:
     from albert.tokenization.offsets import OffsetTokenizer
 
-    return OffsetTokenizer(str(context.places.vocabulary))
+    return OffsetTokenizer(str(context.workplace.vocabulary))
 
   lock = threading.Lock()
 
@@ -217,7 +217,7 @@ def _bad_lines(context: Context) -> Iterator[Case]:
     path = context.directory / "bad.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": null}\n{"text": "b"}\n')
     model = context.directory / "classifier" / "models" / "classifier"
-    finished = context.places.run(["-m", "albert.predict", f"--model={model}", f"--input_file={path}"])
+    finished = context.workplace.run(["-m", "albert.predict", f"--model={model}", f"--input_file={path}"])
     wrong = finished.wrong(2)
     if wrong or len(finished.stdout.splitlines()) != 1 or f"{path}, line 2: 'text'" not in finished.error:
       return wrong or f"{len(finished.stdout.splitlines())} answers, then {finished.error}"
