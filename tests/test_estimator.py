@@ -88,10 +88,10 @@ def test_rows_in_memory_give_the_bits_and_metrics_of_the_same_rows_in_a_file(
   files = {"train": write_csv(tmp_path / "train.csv", rows[:14]), "eval": write_csv(tmp_path / "eval.csv", rows[14:])}
   from_files = Estimator(classification(**files), output_dir=tmp_path / "run", **settings)
   from_files.train()
-  expected, found = weights(tmp_path / "run"), weights(trained.config.output_dir)
-  assert expected.keys() == found.keys()
+  expected, from_rows = weights(tmp_path / "run"), weights(trained.config.output_dir)
+  assert expected.keys() == from_rows.keys()
   for name, value in expected.items():
-    assert value.tobytes() == found[name].tobytes(), name
+    assert value.tobytes() == from_rows[name].tobytes(), name
   assert trained.evaluate() == from_files.evaluate()
 
 
@@ -148,9 +148,9 @@ def test_train_twice_continues_the_run_and_other_rows_are_refused(
 
 def test_a_run_is_opened_again_for_predictions(trained: Estimator) -> None:
   opened = Estimator.from_run(trained.config.output_dir)
-  for found, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
-    assert found.label == str(expected.label)
-    assert list(found.probabilities.values()) == list(expected.probabilities.values())
+  for result, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
+    assert result.label == str(expected.label)
+    assert list(result.probabilities.values()) == list(expected.probabilities.values())
   with pytest.raises(UserError, match=r"^nowhere: holds no run: give the output_dir of a run"):
     Estimator.from_run("nowhere")
 

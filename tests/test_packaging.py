@@ -226,8 +226,8 @@ def test_version_is_the_changelogs() -> None:
 
 
 def test_python_versions_agree() -> None:
-  wanted = SpecifierSet(_setup_arguments()["python_requires"])
-  versions = [f"3.{minor}" for minor in range(8, 20) if f"3.{minor}" in wanted]
+  supported = SpecifierSet(_setup_arguments()["python_requires"])
+  versions = [f"3.{minor}" for minor in range(8, 20) if f"3.{minor}" in supported]
   settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
   assert f'python_version = "{versions[0]}"' in settings
   assert f'target-version = "py{versions[0].replace(".", "")}"' in settings

@@ -38,7 +38,7 @@ class AdamW(keras.optimizers.Optimizer):
 
   Args:
     learning_rate: a number, or a schedule that maps the number of updates done to the rate.
-    weight_decay_rate: factor of the weight in its update; 0 for no weight decay.
+    weight_decay_rate: see the formula above; 0 for no weight decay.
     beta_1: decay rate of the first moment m.
     beta_2: decay rate of the second moment v.
     epsilon: added to sqrt(v).

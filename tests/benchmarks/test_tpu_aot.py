@@ -102,7 +102,10 @@ def test_a_tpu_elsewhere_runs_no_python():
   ],
 )
 def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
-  """Compares, on a CPU, the step with arguments for variables with the training loop of a run on the same values."""
+  """Runs the lowered step and the training loop of a run on a CPU, with the same weights and batch. They must agree.
+
+  The lowered step takes the values of all variables as arguments, and returns the new ones.
+  """
   lowered = Step(program("pretraining", **options), tmp_path, MODEL)
   config = OptimizerConfig(optimizer="lamb")
   train = TrainConfig(gradient_accumulation_steps=options.get("gradient_accumulation_steps", 1), train_batch_size=4)
@@ -112,29 +115,31 @@ def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
     optimizer = make_optimizer(config, make_schedule(config, train.num_train_steps, 4))
     run = Trainer(lowered.task, model, optimizer, TrainingPlan(strategy=device, train=train, optimizer=config))
   optimizer.iterations.assign(2000)
-  order = {variable.ref(): place for place, variable in enumerate(lowered.variables)}
+  index_of_variable = {variable.ref(): index for index, variable in enumerate(lowered.variables)}
   # Under mixed precision Keras wraps the variables of a layer.
-  inner = {name: getattr(variable, "_variable", variable) for name, variable in lowered.trainer.state().items()}
-  places = {name: order[variable.ref()] for name, variable in inner.items()}
-  assert set(places) == set(run.state())
+  unwrapped = {name: getattr(variable, "_variable", variable) for name, variable in lowered.trainer.state().items()}
+  index_of_name = {name: index_of_variable[variable.ref()] for name, variable in unwrapped.items()}
+  assert set(index_of_name) == set(run.state())
   before = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in lowered.variables]
   for name, variable in run.state().items():
-    before[places[name]] = variable.numpy()
+    before[index_of_name[name]] = variable.numpy()
   rng = np.random.default_rng(0)
   specs = batch_specs(lowered.data, 4)
   batch = {name: tf.constant(rng.integers(0, 2, spec.shape), spec.dtype) for name, spec in specs.items()}
 
   device.run(tf.function(run.replica_step), args=(batch,))
-  after = tf.function(lambda given: lowered(given, batch, tf.constant(0), 1))([tf.constant(value) for value in before])
+  step = tf.function(lambda values: lowered(values, batch, tf.constant(0), 1))
+  after = step([tf.constant(value) for value in before])
   for name, variable in run.state().items():
-    change = np.abs(variable.numpy() - before[places[name]]).max()
+    index = index_of_name[name]
+    change = np.abs(variable.numpy() - before[index]).max()
     assert change > 0, name
-    np.testing.assert_allclose(after[places[name]], variable.numpy(), rtol=1e-5, atol=1e-3 * change, err_msg=name)
+    np.testing.assert_allclose(after[index], variable.numpy(), rtol=1e-5, atol=1e-3 * change, err_msg=name)
 
 
-def made_up_trial(batch: int, fixed: float, a_sequence: float, limit: float = 15.75) -> dict[str, Any]:
-  """Returns the compiler's result for a program that takes `fixed` + batch * `a_sequence` GiB."""
-  used = int((fixed + batch * a_sequence) * GIB)
+def made_up_trial(batch: int, fixed: float, per_sequence: float, limit: float = 15.75) -> dict[str, Any]:
+  """Returns the compiler's result for a program that takes `fixed` + batch * `per_sequence` GiB."""
+  used = int((fixed + batch * per_sequence) * GIB)
   if used > limit * GIB:
     return {"needs": used, "limit": int(limit * GIB), "seconds": 1.0}
   variables = int(0.6 * fixed * GIB)
@@ -142,14 +147,14 @@ def made_up_trial(batch: int, fixed: float, a_sequence: float, limit: float = 15
           "flops": 2e12 * batch, "bytes_accessed": 5e9 * batch, "seconds": 1.0}  # fmt: skip
 
 
-@pytest.mark.parametrize(("fixed", "a_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)])
+@pytest.mark.parametrize(("fixed", "per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)])
 @pytest.mark.parametrize("first", [1, 30, 700])
-def test_the_search_finds_the_limit_in_few_compilations(fixed, a_sequence, first):
+def test_the_search_finds_the_limit_in_few_compilations(fixed, per_sequence, first):
   trials: dict[int, Any] = {}
   while (batch := search.next_batch(trials, 16 * GIB, first)) is not None:
     assert batch not in trials
-    trials[batch] = made_up_trial(batch, fixed, a_sequence)
-  expected = max((b for b in search.GRID if fixed + b * a_sequence <= 15.75), default=None)
+    trials[batch] = made_up_trial(batch, fixed, per_sequence)
+  expected = max((b for b in search.GRID if fixed + b * per_sequence <= 15.75), default=None)
   assert max((b for b in trials if search.fits(trials[b])), default=None) == expected
   assert len(trials) <= 7
 

@@ -90,11 +90,11 @@ def test_units_change_no_document(tmp_path_factory: pytest.TempPathFactory, line
   plain = write(directory / "text.txt", text)
   packed = write(directory / "text.txt.gz", gzip.compress(text))
   assert read(plain, 128) == read(packed, 128) == reference_documents(text)
-  shapes = []
+  parsed = []
   for path in (plain, packed):
     units = plan([path], 128)
-    shapes.append([parse_documents(part, 128)[0] for unit in units for part in unit.ranges])
-  assert shapes[0] == shapes[1]
+    parsed.append([parse_documents(part, 128)[0] for unit in units for part in unit.ranges])
+  assert parsed[0] == parsed[1]
 
 
 def test_long_document_is_cut_at_lines_and_counted(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_short_files_share_a_unit_and_gzip_changes_nothing(tmp_path: Path) -> No
     data = "".join(rng.choice("ab \n") for _ in range(size)).encode() + b"\n\n"
     plain.append(write(tmp_path / f"{number}.txt", data))
     packed.append(write(tmp_path / f"{number}.txt.gz", gzip.compress(data)))
-  shapes = [
+  parsed = [
     [[(part.ordinal, parse_documents(part, UNIT)[0]) for part in unit.ranges] for unit in plan(paths, UNIT)]
     for paths in (plain, packed)
   ]
-  assert shapes[0] == shapes[1]
-  assert [ordinal for ordinal, _ in shapes[0][0]] == [0, 1]
+  assert parsed[0] == parsed[1]
+  assert [ordinal for ordinal, _ in parsed[0][0]] == [0, 1]
   assert sum(unit.progress_bytes for unit in plan(plain, UNIT)) == sum(p.stat().st_size for p in plain)
   assert sum(unit.progress_bytes for unit in plan(packed, UNIT)) == sum(p.stat().st_size for p in packed)
 

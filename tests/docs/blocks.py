@@ -53,8 +53,8 @@ def invocations_in(line: str) -> Iterator[Invocation]:
   command: list[str] = []
   for word in [*words, "|"]:
     if set(word) <= set("|&;<>"):
-      if found := _invocation(command):
-        yield found
+      if invocation := _invocation(command):
+        yield invocation
       command = []
     else:
       command.append(word)

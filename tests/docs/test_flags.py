@@ -29,7 +29,7 @@ def _flags(target: str) -> dict[str, str]:
 
 def problems(invocation: Invocation) -> list[str]:
   """What is wrong with the flags of a command."""
-  known, found = _flags(invocation.target), []
+  known, problems_found = _flags(invocation.target), []
   for word in invocation.words:
     if word == "--":
       break  # what follows are Beam's flags
@@ -40,12 +40,12 @@ def problems(invocation: Invocation) -> list[str]:
       continue
     switch = name if name in known else name.removeprefix("no")
     if switch not in known:
-      found.append(f"{invocation.target} has no flag --{name}")
+      problems_found.append(f"{invocation.target} has no flag --{name}")
     elif equals and not _is_allowed(value, known[switch]):
-      found.append(f"{invocation.target}: {word} must be {known[switch]}")
+      problems_found.append(f"{invocation.target}: {word} must be {known[switch]}")
     elif not equals and known[switch]:
-      found.append(f"{invocation.target}: {word} needs a value")
-  return found
+      problems_found.append(f"{invocation.target}: {word} needs a value")
+  return problems_found
 
 
 def _is_allowed(value: str, placeholder: str) -> bool:
@@ -70,8 +70,8 @@ def test_wrong_flags_are_found() -> None:
     "--do_train=1",
     "--seed",
   ]
-  found = problems(Invocation("run_classifier.py", words))
-  assert [re.search(r"--\w+", line)[0] for line in found] == [  # type: ignore[index]
+  reported = problems(Invocation("run_classifier.py", words))
+  assert [re.search(r"--\w+", line)[0] for line in reported] == [  # type: ignore[index]
     "--train_step", "--seed", "--optimizer", "--do_train", "--seed",
   ]  # fmt: skip
 

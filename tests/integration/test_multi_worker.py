@@ -109,9 +109,9 @@ def state(directory: Path, name: str) -> dict[str, np.ndarray]:
   return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
 
 
-def assert_alike(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> None:
-  assert [line["step"] for line in ours] == [line["step"] for line in theirs]
-  for one, other in zip(ours, theirs, strict=True):
+def assert_alike(lines: list[dict[str, float]], expected_lines: list[dict[str, float]]) -> None:
+  assert [line["step"] for line in lines] == [line["step"] for line in expected_lines]
+  for one, other in zip(lines, expected_lines, strict=True):
     assert one == pytest.approx(other, rel=1e-5, abs=1e-7)
 
 
@@ -123,9 +123,9 @@ def test_two_processes_train_and_evaluate_as_one(tmp_path: Path):
   subprocess.run(one, cwd=ROOT, check=True, capture_output=True, timeout=900)
   assert len(metrics(tmp_path, "two")) == STEPS // 2
   assert_alike(metrics(tmp_path, "two"), metrics(tmp_path, "one"))
-  ours, theirs = state(tmp_path, "two"), state(tmp_path, "one")
-  assert ours.keys() == theirs.keys()
-  assert max(float(np.abs(ours[name] - theirs[name]).max()) for name in ours) < 2e-5
+  two_processes, one_process = state(tmp_path, "two"), state(tmp_path, "one")
+  assert two_processes.keys() == one_process.keys()
+  assert max(float(np.abs(two_processes[name] - one_process[name]).max()) for name in two_processes) < 2e-5
   results = [json.loads((tmp_path / name / "eval_results.json").read_text()) for name in ("two", "one")]
   assert results[0] == pytest.approx(results[1], rel=1e-5)
   assert results[0]["masked_lm_loss"] < metrics(tmp_path, "one")[0]["masked_lm_loss"]

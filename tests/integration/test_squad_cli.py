@@ -130,9 +130,9 @@ def test_v1_training_evaluation_and_prediction(
   assert not (output / "null_odds.json").exists()
   config = read(output / "config.json")
   assert (config["optimizer"]["optimizer"], config["optimizer"]["weight_decay"]) == ("adamw", 0.01)  # of the recipe
-  found = re.search(r"([\d,]+) examples of squad \(train\)", capsys.readouterr().err)
-  assert found
-  assert int(found[1]) > 100  # steps count windows, not the 20 questions
+  printed = re.search(r"([\d,]+) examples of squad \(train\)", capsys.readouterr().err)
+  assert printed
+  assert int(printed[1]) > 100  # steps count windows, not the 20 questions
   answers, contexts = gold(data["dev1"])
   predictions = read(output / "predictions_dev.json")
   results = read(output / "eval_results.json")
@@ -212,8 +212,8 @@ def test_v2_training_evaluation_and_prediction(data: dict[str, str], common: lis
   middle = sorted(odds.values())[4]
   threshold = f"--null_score_diff_threshold={middle}"
   run("--do_predict", f"--output_dir={output}", f"--predict_file={data['dev2']}", threshold)
-  found = read(output / "predictions.json")
-  assert found == {question: "" if odds[question] > middle else best[question] for question in answers}
+  written = read(output / "predictions.json")
+  assert written == {question: "" if odds[question] > middle else best[question] for question in answers}
 
 
 @pytest.mark.slow

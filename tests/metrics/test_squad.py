@@ -120,11 +120,11 @@ questions = st.lists(st.tuples(st.lists(text, max_size=4), text, st.floats(-9, 9
 def test_the_scores_of_transformers_to_the_last_digit(
   cases: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
 ) -> None:
-  theirs = pytest.importorskip("transformers.data.metrics.squad_metrics")
+  transformers_metrics = pytest.importorskip("transformers.data.metrics.squad_metrics")
   answers = {f"q{i}": golds for i, (golds, _, _) in enumerate(cases)}
   predictions = {f"q{i}": rng.choice([*golds, guess]) for i, (golds, guess, _) in enumerate(cases)}
   odds = {f"q{i}": value for i, (_, _, value) in enumerate(cases)}
   examples = [SimpleNamespace(qas_id=q, answers=[{"text": t} for t in golds]) for q, golds in answers.items()]
-  expected = theirs.squad_evaluate(examples, predictions, odds, threshold)
-  found = squad.evaluate_v2(answers, predictions, odds, threshold)
-  assert list(found.items()) == list(expected.items())
+  expected = transformers_metrics.squad_evaluate(examples, predictions, odds, threshold)
+  results = squad.evaluate_v2(answers, predictions, odds, threshold)
+  assert list(results.items()) == list(expected.items())

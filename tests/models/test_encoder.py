@@ -39,12 +39,12 @@ def check(config: ModelConfig, features: dict[str, np.ndarray] | None = None) ->
   expected, _ = Reference(config, weights).encode(
     features["input_ids"], features["input_mask"], features["segment_ids"]
   )
-  found = outputs(config, weights, features)
-  assert len(found.hidden_states) == config.num_hidden_layers + 1
-  np.testing.assert_allclose(found.embedding_output, expected.embedding_output, atol=3e-6)
-  for ours, theirs in zip(found.hidden_states, expected.hidden_states, strict=True):
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
-  np.testing.assert_allclose(found.pooled_output, expected.pooled_output, atol=1e-5)
+  output = outputs(config, weights, features)
+  assert len(output.hidden_states) == config.num_hidden_layers + 1
+  np.testing.assert_allclose(output.embedding_output, expected.embedding_output, atol=3e-6)
+  for states, expected_states in zip(output.hidden_states, expected.hidden_states, strict=True):
+    np.testing.assert_allclose(states, expected_states, atol=1e-5)
+  np.testing.assert_allclose(output.pooled_output, expected.pooled_output, atol=1e-5)
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])

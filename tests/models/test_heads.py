@@ -55,8 +55,8 @@ def test_log_probabilities_losses_and_gradients(changes):
   gradients = tape.gradient(loss, list(variables.values()))
   for name, gradient in zip(variables, gradients, strict=True):
     truth = expected.gradients[name]
-    found = tf.convert_to_tensor(gradient).numpy()
-    np.testing.assert_allclose(found, truth, atol=2e-6 + 1e-5 * np.abs(truth).max(), err_msg=name)
+    actual = tf.convert_to_tensor(gradient).numpy()
+    np.testing.assert_allclose(actual, truth, atol=2e-6 + 1e-5 * np.abs(truth).max(), err_msg=name)
 
 
 def test_the_references_gradients_are_right_by_central_differences():

@@ -49,8 +49,8 @@ def flat(outputs: Any) -> list[np.ndarray]:
   return [np.asarray(value) for value in tf.nest.flatten(outputs) if value is not None]
 
 
-def assert_equal(found: Any, expected: Any) -> None:
-  for one, other in zip(flat(found), flat(expected), strict=True):
+def assert_equal(actual: Any, expected: Any) -> None:
+  for one, other in zip(flat(actual), flat(expected), strict=True):
     np.testing.assert_array_equal(one, other)
 
 
@@ -190,9 +190,9 @@ def test_a_policy_is_kept(tmp_path: Path):
   assert expected.dtype == tf.bfloat16
   assert {variable.dtype for variable in model.weights} == {tf.float32}
   model.save(tmp_path / "model.keras")
-  found = keras.models.load_model(tmp_path / "model.keras")(features)
-  assert found.dtype == tf.bfloat16
-  assert_equal(tf.cast(found, tf.float32), tf.cast(expected, tf.float32))
+  output = keras.models.load_model(tmp_path / "model.keras")(features)
+  assert output.dtype == tf.bfloat16
+  assert_equal(tf.cast(output, tf.float32), tf.cast(expected, tf.float32))
 
 
 def test_a_named_config():

@@ -155,10 +155,10 @@ def test_layer_norm_of_values_far_from_zero():
   rng = np.random.default_rng(0)
   x = (1000 + rng.standard_normal((6, 50))).astype(np.float32)
   layer = layers.LayerNorm()
-  found = layer(tf.constant(x)).numpy()
+  normalized = layer(tf.constant(x)).numpy()
   wide = x.astype(np.float64)
   truth = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-12)
-  np.testing.assert_allclose(found, truth, atol=1e-3)  # 1000 in float32 has steps of 6e-5
+  np.testing.assert_allclose(normalized, truth, atol=1e-3)  # 1000 in float32 has steps of 6e-5
   assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
 
 
@@ -174,14 +174,14 @@ def test_layer_norms_gradient_against_differences():
   with tf.GradientTape() as tape:
     tape.watch(tensor)
     y = layer(tensor)
-  found = tape.gradient(y, [tensor, layer.gamma, layer.beta], output_gradients=tf.constant(upstream, tf.float32))
+  gradients = tape.gradient(y, [tensor, layer.gamma, layer.beta], output_gradients=tf.constant(upstream, tf.float32))
 
   def loss(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> float:
     normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
     return float(np.sum((normal * gamma + beta) * upstream))
 
   arguments = [x, gamma, beta]
-  for number, gradient in enumerate(found):
+  for number, gradient in enumerate(gradients):
     for index in np.ndindex(arguments[number].shape):
       sides = []
       for step in (1e-6, -1e-6):

@@ -19,7 +19,7 @@ CONFIG = ModelConfig(
   intermediate_size=28,
   max_position_embeddings=16,
 )
-LENGTHS = np.array([[9, 5, 7, 9], [6, 9, 0, 0], [4, 4, 4, 0]])  # of the options; 0 for one that is not there
+LENGTHS = np.array([[9, 5, 7, 9], [6, 9, 0, 0], [4, 4, 4, 0]])  # tokens of each option; 0 for a padding option
 
 
 def batch() -> dict[str, tf.Tensor]:
@@ -71,5 +71,5 @@ def test_dropout_in_front_of_the_head_is_a_function_of_the_seed() -> None:
     choice(batch(), training=True, seed=tf.constant([1, 2])),
   )
   np.testing.assert_array_equal(first, again)
-  there = LENGTHS > 0
-  assert np.all(first.numpy()[there] != choice(batch()).numpy()[there])
+  is_option = LENGTHS > 0
+  assert np.all(first.numpy()[is_option] != choice(batch()).numpy()[is_option])

@@ -42,23 +42,23 @@ def dtypes_by_operation() -> dict[str, set[str]]:
       loss = tf.add_n([value.total / value.weight for value in sums.values()])
     return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
-  found: dict[str, set[str]] = defaultdict(set)
+  dtypes: dict[str, set[str]] = defaultdict(set)
   graph = step.get_concrete_function(make_batch(0)).graph
   for operation in graph.get_operations():
     for tensor in operation.outputs:
-      found[operation.type].add(tensor.dtype.name)
+      dtypes[operation.type].add(tensor.dtype.name)
   assert {tensor.dtype.name for tensor in tf.nest.flatten(graph.structured_outputs)} == {"float32"}
-  return found
+  return dtypes
 
 
 def test_softmax_statistics_and_losses_are_float32(bfloat16):
-  found = dtypes_by_operation()
+  dtypes = dtypes_by_operation()
   # With deterministic operations, which the Estimator asks for, TensorFlow composes the loss of a LogSoftmax.
-  loss = "LogSoftmax" if found["LogSoftmax"] else "SparseSoftmaxCrossEntropyWithLogits"
+  loss = "LogSoftmax" if dtypes["LogSoftmax"] else "SparseSoftmaxCrossEntropyWithLogits"
   for kind in ("Softmax", loss, "Rsqrt", "Mean"):
-    assert found[kind] == {"float32"}, kind
-  assert found["ResourceGather"] == {"float32"}  # embeddings are summed before they are rounded
-  products = {kind: found[kind] for kind in ("MatMul", "BatchMatMulV2", "Einsum") if found[kind]}
+    assert dtypes[kind] == {"float32"}, kind
+  assert dtypes["ResourceGather"] == {"float32"}  # embeddings are summed before they are rounded
+  products = {kind: dtypes[kind] for kind in ("MatMul", "BatchMatMulV2", "Einsum") if dtypes[kind]}
   assert products
   assert all("bfloat16" in types for types in products.values())
 

@@ -71,25 +71,26 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 class ReferenceV2:
-  """The v2 head, formula by formula, with [a; b] really put together."""
+  """The v2 head in NumPy. It concatenates [a; b] before a dense layer, which the model avoids."""
 
   def __init__(self, weights: dict[str, np.ndarray], x: np.ndarray, is_allowed: np.ndarray):
     self.w, self.x, self.is_allowed = weights, x, is_allowed
-    self.start_logits = self._only(self._dense("start_logits/dense", x)[..., 0])
+    self.start_logits = self._mask(self._dense("start_logits/dense", x)[..., 0])
 
   def _dense(self, name: str, x: np.ndarray) -> np.ndarray:
     return x @ self.w[f"{name}/kernel"] + self.w.get(f"{name}/bias", 0.0)
 
-  def _only(self, logits: np.ndarray) -> np.ndarray:
+  def _mask(self, logits: np.ndarray) -> np.ndarray:
+    """Replaces the logits of tokens that must not be in an answer by -inf."""
     return np.where(self.is_allowed, logits, -np.inf)
 
   def end_logits(self, starts: np.ndarray) -> np.ndarray:
-    """starts int [B] -> [B, S]."""
+    """Returns the logits of the ends, [B, S], given the starts, int [B]."""
     start_states = np.broadcast_to(self.x[np.arange(B), starts][:, None], self.x.shape)
     hidden = np.tanh(self._dense("end_logits/dense_0", np.concatenate([self.x, start_states], axis=-1)))
     hidden = (hidden - hidden.mean(-1, keepdims=True)) / np.sqrt(hidden.var(-1, keepdims=True) + 1e-12)
     hidden = hidden * self.w["end_logits/LayerNorm/gamma"] + self.w["end_logits/LayerNorm/beta"]
-    return self._only(self._dense("end_logits/dense_1", hidden)[..., 0])
+    return self._mask(self._dense("end_logits/dense_1", hidden)[..., 0])
 
   def null_logits(self) -> np.ndarray:
     expected = np.einsum("bs,bsh->bh", np.exp(log_softmax(self.start_logits)), self.x)
@@ -110,14 +111,14 @@ def head_and_reference() -> tuple[SquadV2Head, tf.Tensor, tf.Tensor, ReferenceV2
 def test_the_v2_head_equals_numpy() -> None:
   head, x, mask, reference = head_and_reference()
   starts = np.array([4, 0, 4])
-  found = head(x, mask, start_positions=tf.constant(starts))
+  output = head(x, mask, start_positions=tf.constant(starts))
   is_allowed = reference.is_allowed
-  np.testing.assert_allclose(found.start_logits.numpy()[is_allowed], reference.start_logits[is_allowed], atol=1e-5)
-  np.testing.assert_allclose(found.end_logits.numpy()[is_allowed], reference.end_logits(starts)[is_allowed], atol=1e-5)
-  np.testing.assert_allclose(found.null_logits, reference.null_logits(), atol=1e-5)
-  for logits in (found.start_logits, found.end_logits):
+  np.testing.assert_allclose(output.start_logits.numpy()[is_allowed], reference.start_logits[is_allowed], atol=1e-5)
+  np.testing.assert_allclose(output.end_logits.numpy()[is_allowed], reference.end_logits(starts)[is_allowed], atol=1e-5)
+  np.testing.assert_allclose(output.null_logits, reference.null_logits(), atol=1e-5)
+  for logits in (output.start_logits, output.end_logits):
     assert np.all(logits.numpy()[~is_allowed] == np.float32(-1e30))
-  assert found.beams is None
+  assert output.beams is None
 
 
 def test_beams_are_the_best_starts_each_with_its_best_ends() -> None:
@@ -140,7 +141,7 @@ def test_more_beams_than_tokens_are_kept_out_of_the_way() -> None:
   beams = head(x, mask, num_starts=14, num_ends=12).beams
   assert beams.start_positions.shape == (B, 14)
   assert beams.end_positions.shape == (B, 14, 12)
-  count = int(tf.reduce_sum(1.0 - mask[2]))  # what the shortest window has
+  count = int(tf.reduce_sum(1.0 - mask[2]))  # the number of tokens of the shortest window that may be in an answer
   assert sorted(beams.start_positions[2, :count].numpy()) == np.flatnonzero(mask[2].numpy() == 0).tolist()
   assert np.all(beams.start_log_probs[2, count:].numpy() < -1e29)
   assert np.all(beams.end_log_probs[2, :count, count:].numpy() < -1e29)
@@ -172,9 +173,9 @@ def test_the_v1_head_scores_starts_and_ends_of_tokens_that_may_answer() -> None:
   x = model.encoder(tensors(values))
   expected = x.sequence_output.numpy().astype(np.float64) @ weights["cls/squad/output_weights"].T
   expected += weights["cls/squad/output_bias"]
-  found = model(tensors(values))
-  for place, logits in enumerate((found.start, found.end)):
-    np.testing.assert_allclose(logits.numpy()[allowed(values)], expected[..., place][allowed(values)], atol=1e-4)
+  output = model(tensors(values))
+  for column, logits in enumerate((output.start, output.end)):
+    np.testing.assert_allclose(logits.numpy()[allowed(values)], expected[..., column][allowed(values)], atol=1e-4)
     assert np.all(logits.numpy()[~allowed(values)] == np.float32(-1e30))
 
 
@@ -186,10 +187,11 @@ def build(model: keras.Model) -> keras.Model:
 
 @pytest.mark.parametrize(("model_class", "head"), [(SquadV1Model, "squad"), (SquadV2Model, "squad_v2")])
 def test_names_and_shapes_are_the_originals(model_class: type[keras.Model], head: str) -> None:
-  found = {name: tuple(v.shape) for name, v in build(model_class(CONFIG)).named_weights().items()}
-  of_head = heads(CONFIG)[head].shapes
-  expected = encoder_shapes(CONFIG) | {n: tuple(2 if size is None else size for size in s) for n, s in of_head.items()}
-  assert found == expected
+  shapes = {name: tuple(v.shape) for name, v in build(model_class(CONFIG)).named_weights().items()}
+  head_shapes = {
+    name: tuple(2 if size is None else size for size in shape) for name, shape in heads(CONFIG)[head].shapes.items()
+  }
+  assert shapes == encoder_shapes(CONFIG) | head_shapes
 
 
 @pytest.mark.usefixtures("bfloat16")
@@ -200,8 +202,8 @@ def test_logits_are_float32_in_bfloat16() -> None:
   output = v2(
     tensors(batch()), start_positions=tf.constant([4, 0, 4]), num_starts=2, num_ends=2, training=True, seed=SEED
   )
-  every = [*spans, output.start_logits, output.end_logits, output.null_logits, *output.beams[::2]]
-  assert {value.dtype for value in every} == {tf.float32}
+  all_logits = [*spans, output.start_logits, output.end_logits, output.null_logits, *output.beams[::2]]
+  assert {value.dtype for value in all_logits} == {tf.float32}
   assert all(variable.dtype == tf.float32 for variable in v2.named_weights().values())
   assert np.all(np.isfinite(output.null_logits))
 

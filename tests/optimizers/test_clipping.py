@@ -20,11 +20,11 @@ def gradients() -> list[Gradient]:
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 9.0, 1000.0])
 def test_clip_is_that_of_tensorflow_which_counts_rows(limit):
-  found, norm = clip_by_global_norm(gradients(), limit)
+  clipped, norm = clip_by_global_norm(gradients(), limit)
   sparse = tf.IndexedSlices(tf.constant(ROWS), tf.constant(INDICES), tf.constant([4, 2]))
   expected, expected_norm = tf.clip_by_global_norm([tf.constant(DENSE), sparse], limit)
   assert float(norm) == pytest.approx(float(expected_norm), rel=1e-6)
-  for a, b in zip(found, expected, strict=True):
+  for a, b in zip(clipped, expected, strict=True):
     np.testing.assert_allclose(a, tf.convert_to_tensor(b), rtol=1e-6)
 
 
@@ -32,15 +32,15 @@ def test_clip_against_numpy():
   summed = np.zeros((4, 2))
   np.add.at(summed, INDICES, ROWS.astype(np.float64))
   truth = reference.clip_by_global_norm({"a": DENSE, "b": summed}, 2.0, {"b": float((ROWS**2).sum())})
-  found, norm = clip_by_global_norm(gradients(), 2.0)
-  np.testing.assert_allclose(found[0], truth["a"], rtol=1e-6)
-  np.testing.assert_allclose(found[1], truth["b"], rtol=1e-6)
+  clipped, norm = clip_by_global_norm(gradients(), 2.0)
+  np.testing.assert_allclose(clipped[0], truth["a"], rtol=1e-6)
+  np.testing.assert_allclose(clipped[1], truth["b"], rtol=1e-6)
   assert float(norm) == pytest.approx(np.sqrt(25 + 91), rel=1e-6)
 
 
 def test_no_limit_no_clip():
-  found, norm = clip_by_global_norm(gradients(), 0.0)
-  np.testing.assert_array_equal(found[0], DENSE)
+  clipped, norm = clip_by_global_norm(gradients(), 0.0)
+  np.testing.assert_array_equal(clipped[0], DENSE)
   assert float(norm) == pytest.approx(np.sqrt(25 + 91), rel=1e-6)
 
 

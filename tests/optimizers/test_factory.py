@@ -50,8 +50,8 @@ def test_every_number_reaches_the_optimizer(name, cls):
   made = make_optimizer(config, 0.125)
   assert type(made) is cls
   expected = cls(0.125, weight_decay_rate=0.25, beta_1=0.5, beta_2=0.75, epsilon=1e-3, bias_correction=True)
-  for ours, theirs in zip(train(made), train(expected), strict=True):
-    np.testing.assert_array_equal(ours, theirs)
+  for weights, expected_weights in zip(train(made), train(expected), strict=True):
+    np.testing.assert_array_equal(weights, expected_weights)
 
 
 @pytest.mark.skipif(has_addons(), reason="tensorflow-addons imports here")
@@ -63,7 +63,7 @@ def test_addons_lamb_says_what_to_install():
 @pytest.mark.skipif(not has_addons(), reason="needs the tf215-tfa profile")
 def test_addons_lamb_equals_ours_with_bias_correction():
   schedule = WarmupPolynomialDecay(0.1, 2, 20)
-  theirs = train(make_optimizer(OptimizerConfig(optimizer="tfa_lamb"), schedule))
-  ours = train(make_optimizer(OptimizerConfig(optimizer="lamb", bias_correction=True), schedule))
-  for a, b in zip(ours, theirs, strict=True):
+  addons_weights = train(make_optimizer(OptimizerConfig(optimizer="tfa_lamb"), schedule))
+  own_weights = train(make_optimizer(OptimizerConfig(optimizer="lamb", bias_correction=True), schedule))
+  for a, b in zip(own_weights, addons_weights, strict=True):
     np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)

@@ -61,9 +61,9 @@ def reference(rate: Callable[[int], float], steps: int, *, rescale: bool, **opti
   return optimizer.weights
 
 
-def assert_close(found: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> None:
+def assert_close(actual: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> None:
   for name, value in truth.items():
-    np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=2e-6, err_msg=name)
+    np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -71,27 +71,27 @@ def assert_close(found: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray
 @pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), (AdamW, False)])
 def test_updates(cls, rescale, bias_correction, decay):
   options = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-4, "bias_correction": bias_correction}
-  found = train(cls(0.02, weight_decay_rate=decay, **options), 7)
-  assert_close(found, reference(lambda _: 0.02, 7, rescale=rescale, decay=decay, **options))
-  moved = {name for name, value in initial().items() if not np.array_equal(value, found[name])}
+  weights = train(cls(0.02, weight_decay_rate=decay, **options), 7)
+  assert_close(weights, reference(lambda _: 0.02, 7, rescale=rescale, decay=decay, **options))
+  moved = {name for name, value in initial().items() if not np.array_equal(value, weights[name])}
   assert moved == (set(SHAPES) if decay else set(SHAPES) - {"idle/kernel"})
 
 
 @pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), (AdamW, False)])
 def test_a_schedule_gets_the_number_of_updates_done(cls, rescale):
-  found = train(cls(WarmupPolynomialDecay(0.04, 3, 12)), 6)
+  weights = train(cls(WarmupPolynomialDecay(0.04, 3, 12)), 6)
 
   def rate(t: int) -> float:
     return 0.04 * t / 3 if t < 3 else 0.04 * (1 - t / 12)
 
-  assert_close(found, reference(rate, 6, rescale=rescale))
+  assert_close(weights, reference(rate, 6, rescale=rescale))
 
 
 def test_other_exclusions():
-  found = train(LAMB(0.02, weight_decay_rate=0.1, exclude=["zero", "^LayerNorm"]), 5)
-  assert_close(found, reference(lambda _: 0.02, 5, rescale=True, decay=0.1, exclude=("zero", "^LayerNorm")))
+  weights = train(LAMB(0.02, weight_decay_rate=0.1, exclude=["zero", "^LayerNorm"]), 5)
+  assert_close(weights, reference(lambda _: 0.02, 5, rescale=True, decay=0.1, exclude=("zero", "^LayerNorm")))
   default = train(LAMB(0.02, weight_decay_rate=0.1), 5)
-  assert np.abs(found["dense/bias"] - default["dense/bias"]).max() > 1e-4
+  assert np.abs(weights["dense/bias"] - default["dense/bias"]).max() > 1e-4
 
 
 def test_sparse_gradients_decay_the_moments_of_every_row():
@@ -186,9 +186,9 @@ def test_compile_and_fit_of_any_model_do_the_updates_of_the_training_loop(cls, r
       loss = tf.reduce_mean(tf.square(tf.matmul(x, variables[0]) + variables[1] - y))
     pairs = zip(tape.gradient(loss, variables), variables, strict=True)
     loop.apply_gradients(pairs, experimental_aggregate_gradients=False)
-  for found, ours, name in zip(model.get_weights(), variables, ("kernel", "bias"), strict=True):
-    np.testing.assert_allclose(found, truth.weights[name], rtol=2e-5, atol=2e-6)
-    np.testing.assert_allclose(found, ours, rtol=1e-5, atol=1e-6)
+  for keras_weight, variable, name in zip(model.get_weights(), variables, ("kernel", "bias"), strict=True):
+    np.testing.assert_allclose(keras_weight, truth.weights[name], rtol=2e-5, atol=2e-6)
+    np.testing.assert_allclose(keras_weight, variable, rtol=1e-5, atol=1e-6)
   assert np.abs(model.get_weights()[0] - kernel).max() > 1e-2
 
   model.save(tmp_path / "model.keras")  # no custom_objects: the classes are registered

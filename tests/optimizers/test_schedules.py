@@ -21,9 +21,9 @@ def test_closed_form(warmup, total, end, power):
 
 def test_the_papers_schedule():
   schedule = make_schedule(OptimizerConfig(learning_rate=0.00176, num_warmup_steps=3125), 125_000, 4096)
-  found = [float(schedule(tf.constant(t))) for t in (0, 1, 3124, 3125, 62_500, 125_000)]
+  rates = [float(schedule(tf.constant(t))) for t in (0, 1, 3124, 3125, 62_500, 125_000)]
   expected = [0, 0.00176 / 3125, 0.00176 * 3124 / 3125, 0.00176 * (1 - 1 / 40), 0.00088, 0]
-  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+  np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
 
 
 def test_square_root_scaling():

@@ -44,14 +44,16 @@ def differences(
   def run(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
     return graph.normalize(batch), graph.tokenize(batch)
 
-  found: list[tuple[str, object, object]] = []
+  differences: list[tuple[str, object, object]] = []
   for start in range(0, len(texts), 4096):
     batch = texts[start : start + 4096]
     normalized, ids = run(tf.constant([text.encode() for text in batch]))
     expected = [python.normalize(text).encode() for text in batch]
-    found += [row for row in zip(batch, expected, normalized.numpy(), strict=True) if row[1] != row[2]]
-    found += [row for row in zip(batch, python.encode_batch(batch), ids.to_list(), strict=True) if row[1] != row[2]]
-  return found
+    differences += [row for row in zip(batch, expected, normalized.numpy(), strict=True) if row[1] != row[2]]
+    differences += [
+      row for row in zip(batch, python.encode_batch(batch), ids.to_list(), strict=True) if row[1] != row[2]
+    ]
+  return differences
 
 
 def compare(model_file: str, texts: list[str], do_lower_case: bool = True, *, convert_quotes: bool = False) -> None:

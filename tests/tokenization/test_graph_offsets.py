@@ -38,15 +38,15 @@ def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -
   def run(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
     return tuple(graph.tokenize_with_offsets(batch))
 
-  found: list[tuple[str, object, object]] = []
+  differences: list[tuple[str, object, object]] = []
   for start in range(0, len(texts), 1024):
     batch = texts[start : start + 1024]
     rows = zip(*(values.to_list() for values in run(tf.constant([text.encode() for text in batch]))), strict=True)
     for text, row in zip(batch, rows, strict=True):
       expected = [values.tolist() for values in python.encode_with_offsets(text)]
       if expected != list(row):
-        found.append((text, expected, row))
-  return found
+        differences.append((text, expected, row))
+  return differences
 
 
 def unusual_texts(count: int, without: str = "") -> list[str]:
@@ -75,16 +75,16 @@ def test_original_vocabulary() -> None:
 
 
 def test_no_texts(spm_model: str) -> None:
-  found = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([], tf.string))
-  assert [values.to_list() for values in found] == [[], [], []]
+  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([], tf.string))
+  assert [values.to_list() for values in tokens_and_offsets] == [[], [], []]
 
 
 def test_bytes_that_are_no_utf8(spm_model: str) -> None:
-  found = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
+  tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
   text = b"\xff the \xfe\xfe river".decode("utf-8", errors="replace")
   expected = OffsetTokenizer(spm_model).encode_with_offsets(text)
-  for values, wanted in zip(found, expected, strict=True):
-    np.testing.assert_array_equal(values[0], wanted)
+  for values, expected_values in zip(tokens_and_offsets, expected, strict=True):
+    np.testing.assert_array_equal(values[0], expected_values)
 
 
 def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:

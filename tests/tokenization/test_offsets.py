@@ -55,8 +55,8 @@ def test_ranges_with_a_hand_made_model(save_model: SaveModel, text: str, expecte
 
 def test_quotes_that_become_one_character(save_model: SaveModel) -> None:
   tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), convert_quotes=True)
-  found = pieces_and_ranges(tokenizer, "``the'' '''")
-  assert found == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
+  pieces = pieces_and_ranges(tokenizer, "``the'' '''")
+  assert pieces == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
 
 
 def test_an_unknown_that_ends_in_a_comma_is_split_where_the_comma_is_no_piece(save_model: SaveModel) -> None:
@@ -95,15 +95,15 @@ def reference_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, i
     return start, next(i for i in range(characters[-1] + 1, end) if written[i])
 
   normalized = tokenizer.normalize(text).encode()
-  found: list[tuple[int, int] | None] = []
+  spans: list[tuple[int, int] | None] = []
   for piece in tokenizer._processor.encode(normalized.decode(), out_type="proto").pieces:
     span = slice(*(len(normalized[:place].decode()) for place in (piece.begin, piece.end)))
     own = [i for i in origins[span] if i >= 0 and written[i].strip(WORD_START)]
-    found.append(place(own) if own and piece.surface.strip() and piece.piece != WORD_START else None)
+    spans.append(place(own) if own and piece.surface.strip() and piece.piece != WORD_START else None)
   places = []
-  for index, span in enumerate(found):
-    before = [other[1] for other in found[:index] if other] or [0]
-    behind = [other[0] for other in found[index:] if other] or before[-1:]
+  for index, span in enumerate(spans):
+    before = [other[1] for other in spans[:index] if other] or [0]
+    behind = [other[0] for other in spans[index:] if other] or before[-1:]
     places.append(span or (behind[0], before[-1]))
   return places
 
@@ -113,11 +113,11 @@ def check_ranges(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffset
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)
   for i, start, end in zip(*tokens, strict=True):
-    found, piece = text[start:end], tokenizer.piece(int(i)).replace(WORD_START, "")
-    assert found == found.strip()
+    span_text, piece = text[start:end], tokenizer.piece(int(i)).replace(WORD_START, "")
+    assert span_text == span_text.strip()
     if piece and i != UNK_ID:
       # SentencePiece composes characters that were decomposed, and Σ is lower-cased to ς only at the end of a word.
-      read = tokenizer._processor.normalize(tokenizer.normalize(found)).replace(WORD_START, "")
+      read = tokenizer._processor.normalize(tokenizer.normalize(span_text)).replace(WORD_START, "")
       assert piece.replace("ς", "σ") in read.replace("ς", "σ")
 
 

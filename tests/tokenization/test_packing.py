@@ -51,12 +51,12 @@ def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[l
 def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
   first, second = (tf.ragged.constant(rows, tf.int32) for rows in pairs)
   graph = graph_packing.pack_pair(first, second, 16)
-  ours = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))
-  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
+  expected_rows = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))
+  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), expected_rows, strict=True):
     assert row[mask == 1].tolist() == expected
   graph = graph_packing.pack_single(first, 9)
-  ours = unpacked(packing.pack_single(ragged(pairs[0]), 9))
-  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), ours, strict=True):
+  expected_rows = unpacked(packing.pack_single(ragged(pairs[0]), 9))
+  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), expected_rows, strict=True):
     assert row[mask == 1].tolist() == expected
 
 
@@ -80,9 +80,9 @@ def test_a_call_of_the_tokenizer_gives_what_fine_tuning_computes(spm_model):
     ids, lengths = TextFeaturizer(tokenizer.config, length).encode(texts, second)
     examples = TokenizedExamples(ids, lengths, np.ones(len(texts), np.int32))
     expected = examples.padded_batch(np.arange(len(texts)), length=int(lengths.max()))
-    found = tokenizer(iter(texts), second, max_length=length)
-    assert list(found) == ["input_ids", "input_mask", "segment_ids"]
-    for name, values in found.items():
+    features = tokenizer(iter(texts), second, max_length=length)
+    assert list(features) == ["input_ids", "input_mask", "segment_ids"]
+    for name, values in features.items():
       assert values.dtype == np.int32
       np.testing.assert_array_equal(values, expected[name])
 

@@ -165,8 +165,8 @@ def test_the_settings_of_the_tokenizer(tmp_path: Path, config, spm_model):
   run = write_run(tmp_path / "run", config, weights, spm_model)
   settings = {}
   for path in (google, write_hub(tmp_path / "hub", config, weights, spm_model), run, spm_model):
-    found = Tokenizer.from_pretrained(path).config
-    settings[Path(path).name] = (found.do_lower_case, found.convert_quotes)
+    tokenizer_config = Tokenizer.from_pretrained(path).config
+    settings[Path(path).name] = (tokenizer_config.do_lower_case, tokenizer_config.convert_quotes)
   expected = {"google": (True, False), "hub": (False, False), "run": (False, True), Path(spm_model).name: (True, False)}
   assert settings == expected
   assert Tokenizer.from_pretrained(f"{run}/checkpoints/step-{STEP}").config.convert_quotes

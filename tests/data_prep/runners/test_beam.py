@@ -44,7 +44,9 @@ def corpus(tmp_path: Path) -> Path:
   return directory
 
 
-def job(tmp_path: Path, name: str, inputs: list[Path], spm_model: str, num_shards: int = 5, **settings: Any) -> Job:
+def make_job(
+  tmp_path: Path, name: str, inputs: list[Path], spm_model: str, num_shards: int = 5, **settings: Any
+) -> Job:
   return Job(
     inputs=tuple(map(str, sorted(inputs))),
     output_dir=str(tmp_path / name),
@@ -59,8 +61,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **settings: Any) -> None:
-  prepare(job(tmp_path, "local", inputs, spm_model, **settings))
-  prepare(job(tmp_path, "beam", inputs, spm_model, **settings), beam_runner.make_runner())
+  prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
+  prepare(make_job(tmp_path, "beam", inputs, spm_model, **settings), beam_runner.make_runner())
   local, beam = contents(tmp_path / "local"), contents(tmp_path / "beam")
   assert len(local) == 6
   assert local == beam
@@ -95,13 +97,13 @@ def test_gzip_files_are_read_as_a_whole(tmp_path, corpus, spm_model):
 
 @needs_beam
 def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(tmp_path, corpus, spm_model, capsys):
-  made = job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
-  prepare(made, beam_runner.make_runner())
+  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
+  prepare(job, beam_runner.make_runner())
   before = contents(tmp_path / "beam")
-  prepare(made)  # the shards do not depend on the runner
+  prepare(job)  # the shards do not depend on the runner
   assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
   (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
-  prepare(made, beam_runner.make_runner())
+  prepare(job, beam_runner.make_runner())
   assert contents(tmp_path / "beam") == before
 
 
@@ -154,7 +156,7 @@ def test_bad_input_gives_the_error_of_the_local_runner(tmp_path, spm_model, case
   lines = []
   for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
     with pytest.raises(UserError, match=message) as caught:
-      prepare(job(tmp_path, name, [path], spm_model, **settings), **options)
+      prepare(make_job(tmp_path, name, [path], spm_model, **settings), **options)
     lines.append(str(caught.value))
     assert all(path.name.startswith(".preparation-") for path in (tmp_path / name).iterdir())
   assert lines[0] == lines[1]
@@ -170,10 +172,10 @@ def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, set
   path = tmp_path / "0.txt.gz"
   path.write_bytes(gzip.compress(b"A few words here.\n\nAnd some more.\n"))
   with pytest.raises(UserError, match=r"0\.txt\.gz is a GZIP file: with --runner=beam, nsp and full_sentences accept"):
-    prepare(job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
+    prepare(make_job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
 
 
-def script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def run_script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subprocess.CompletedProcess[str]:
   command = [
     sys.executable,
     "-m",
@@ -193,18 +195,18 @@ def script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subproces
 @needs_beam
 @pytest.mark.slow
 def test_beams_own_flags_pass_through(tmp_path, corpus, spm_model):
-  prepare(job(tmp_path, "local", list(corpus.iterdir()), spm_model))
+  prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
   flags = ["--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-  done = script(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
+  done = run_script(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
   assert done.returncode == 0, done.stderr
   assert contents(tmp_path / "local") == contents(tmp_path / "beam")
-  done = script(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
+  done = run_script(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
   assert done.returncode != 0
   assert "NoSuchRunner" in done.stderr
 
 
 def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
-  done = script(corpus, tmp_path / "out", spm_model, "--", "--project=p")
+  done = run_script(corpus, tmp_path / "out", spm_model, "--", "--project=p")
   assert done.returncode == 2
   assert done.stderr == (
     "error: '--project=p': words after -- are Beam's flags: give --runner=beam, or leave them out\n"
@@ -213,7 +215,7 @@ def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
 
 @pytest.mark.skipif(beam_runner is not None, reason="Apache Beam is installed")
 def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model):
-  done = script(corpus, tmp_path / "out", spm_model, "--runner=beam")
+  done = run_script(corpus, tmp_path / "out", spm_model, "--runner=beam")
   assert done.returncode == 2
   assert done.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
 
@@ -221,18 +223,18 @@ def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model)
 # ---- checks of the starting machine --------------------------------------------------------------------
 
 
-def result_of(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
-  """Returns a job, and shards with the given numbers of examples as a runner would report them."""
-  made = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
-  infos = [ShardInfo(made.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
+def make_result(tmp_path: Path, sizes: list[int]) -> tuple[Job, list[ShardInfo]]:
+  """Writes the shards of a job as small files. Returns the job, and its shards with the given numbers of examples."""
+  job = Job(inputs=(), output_dir=str(tmp_path), spm_model_file="", settings=PreparationSettings(), num_shards=3)
+  infos = [ShardInfo(job.shard_name(index), size, 10, "") for index, size in enumerate(sizes)]
   for info in infos:
     (tmp_path / info.file).write_bytes(b"0123456789")
-  return made, infos
+  return job, infos
 
 
 def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
-  made, infos = result_of(tmp_path, [3, 3, 4])
-  check_shards(made, infos, 10)
+  job, infos = make_result(tmp_path, [3, 3, 4])
+  check_shards(job, infos, 10)
   for wrong, num_examples, message in (
     (infos[:2], 10, r"2 shards instead of 3 \(pretraining-00002-of-00003.tfrecord and others are missing"),
     ([*infos, infos[2]], 10, "4 shards instead of 3"),
@@ -250,11 +252,11 @@ def test_the_result_of_a_runner_is_checked(tmp_path: Path) -> None:
     ),
   ):
     with pytest.raises(RunError, match=message) as caught:
-      check_shards(made, wrong, num_examples)
+      check_shards(job, wrong, num_examples)
     assert "no manifest was written" in str(caught.value)
   (tmp_path / infos[1].file).unlink()
   with pytest.raises(RunError, match=r"00001-of-00003\.tfrecord is missing or does not have its 10 bytes"):
-    check_shards(made, infos, 10)
+    check_shards(job, infos, 10)
 
 
 LOST: dict[str, str] = {
@@ -270,15 +272,15 @@ LOST: dict[str, str] = {
 @needs_beam
 @pytest.mark.parametrize("step", LOST)
 def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
-  """The step loses an element, like a faulty runner that loses a bundle."""
+  """A step loses an element (or "twice": handles it twice), as with a faulty runner that loses a bundle."""
   monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
   map_of, flat_map = beam_runner.beam.Map, beam_runner.beam.FlatMap
   if step in ("Units", "twice"):
-    sources = beam_runner._pipeline_inputs
+    pipeline_inputs = beam_runner._pipeline_inputs
 
     def changed(job):
-      found = sources(job)
-      return [*found[:1], *found[2:]] if step == "Units" else [*found, found[1]]
+      inputs = pipeline_inputs(job)
+      return [*inputs[:1], *inputs[2:]] if step == "Units" else [*inputs, inputs[1]]
 
     plan = functools.partial(beam_runner.units.plan_units, unit_bytes=4096)
     monkeypatch.setattr(beam_runner.units, "plan_units", plan)
@@ -298,7 +300,7 @@ def test_lost_work_is_detected(tmp_path, corpus, spm_model, monkeypatch, step):
 
     monkeypatch.setattr(beam_runner.beam, "Map", losing)
   with pytest.raises(RunError, match=LOST[step]):
-    prepare(job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
+    prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not (tmp_path / "beam" / "manifest.json").exists()
 
 
@@ -321,22 +323,24 @@ def test_the_starting_machine_reads_no_text_and_changes_are_detected(tmp_path, c
 
   monkeypatch.setattr(beam_runner.input_hashes, "check_file", change_first)
   with pytest.raises(UserError, match=f"{path} changed while it was being read"):
-    prepare(job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
+    prepare(make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model), beam_runner.make_runner())
   assert not [name for name in (tmp_path / "beam").iterdir() if not name.name.startswith(".preparation-")]
   monkeypatch.undo()
   path.write_bytes(before)
-  made = job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
+  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
   monkeypatch.setattr(files, "open_file", refuse_inputs(files.open_file, corpus))
-  beam_runner.build(beam_runner.beam.Pipeline(), made, b"", str(tmp_path / "result.json"))
+  beam_runner.build(beam_runner.beam.Pipeline(), job, b"", str(tmp_path / "result.json"))
   monkeypatch.undo()
-  manifest = prepare(made, beam_runner.make_runner())
+  manifest = prepare(job, beam_runner.make_runner())
   path.write_bytes(before.replace(b"The captain", b"The teacher", 1))
   with pytest.raises(UserError, match=r"holds a finished run with other settings \(other input files"):
-    prepare(made, beam_runner.make_runner())
+    prepare(job, beam_runner.make_runner())
   assert sorted(p.name for p in (tmp_path / "beam").iterdir()) == ["manifest.json", *(s.file for s in manifest.shards)]
 
 
 def refuse_inputs(open_file: Callable[..., Any], corpus: Path) -> Callable[..., Any]:
+  """Returns a function like `open_file` that fails for the files of the corpus."""
+
   def opening(path: str, mode: str = "rb") -> Any:
     assert Path(path).parent != corpus
     return open_file(path, mode)

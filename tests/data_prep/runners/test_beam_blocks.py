@@ -58,18 +58,18 @@ def test_the_last_key_is_in_the_last_key_range():
 def test_shards_are_cut_as_on_one_machine(num_shards):
   total = 41
   ordered = beam_blocks.sort_blocks([random_block(total, 4)])
-  found: dict[int, list[tuple[int, ShuffleBlock]]] = {}
+  parts_of_shards: dict[int, list[tuple[int, ShuffleBlock]]] = {}
   for first, last in [(0, 6), (6, 7), (7, 30), (30, 41)]:
     for shard, rank, part in beam_blocks.split_by_shard(
       beam_blocks.take(ordered, np.arange(first, last)), first, total, num_shards
     ):
-      found.setdefault(shard, []).append((rank, part))
-  assert list(found) == list(range(num_shards))
-  everything = rows(ordered)
-  for shard, parts in found.items():
+      parts_of_shards.setdefault(shard, []).append((rank, part))
+  assert list(parts_of_shards) == list(range(num_shards))
+  all_rows = rows(ordered)
+  for shard, parts in parts_of_shards.items():
     low, high = shard * total // num_shards, (shard + 1) * total // num_shards
     assert [rank for rank, _ in parts] == sorted(rank for rank, _ in parts)
-    assert [row for _, part in parts for row in rows(part)] == everything[low:high]
+    assert [row for _, part in parts for row in rows(part)] == all_rows[low:high]
 
 
 def test_origins_are_ordered_by_file_then_position():

@@ -187,14 +187,14 @@ def test_another_process_may_finish_the_job_before_this_one_looks_for_its_files(
 
 
 def _raising(number: int) -> Callable[..., None]:
-  def fail(*arguments: object, **named: object) -> None:
+  def fail(*arguments: object, **keywords: object) -> None:
     raise OSError(number, os.strerror(number))
 
   return fail
 
 
 @pytest.mark.parametrize(
-  ("place", "number"),
+  ("failing_step", "number"),
   [
     ("open a spill", errno.EMFILE),
     ("sync a spill", errno.EDQUOT),
@@ -211,35 +211,35 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   capsys: pytest.CaptureFixture[str],
   whole: dict[str, bytes],
   number: int,
-  place: str,
+  failing_step: str,
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
   monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 4)
-  wanted = {"open a spill": "unit-", "sync a spill": "unit-", "merge": "merged-", "shard": "pretraining-"}.get(
-    place, ""
+  file_prefix = {"open a spill": "unit-", "sync a spill": "unit-", "merge": "merged-", "shard": "pretraining-"}.get(
+    failing_step, ""
   )
   calls = itertools.count()
   with monkeypatch.context() as patch:
-    if place == "read the text":
+    if failing_step == "read the text":
       read_range = units.read_range
       patch.setattr(
         input_hashes, "read_range", lambda part: read_range(part) if next(calls) < 5 else _raising(number)()
       )
     else:
-      name = "open" if place == "open a spill" else "fsync"
+      name = "open" if failing_step == "open a spill" else "fsync"
       original = getattr(os, name)
 
-      def failing(file: Any, *arguments: Any, **named: Any) -> Any:
+      def failing(file: Any, *arguments: Any, **keywords: Any) -> Any:
         # /proc/self/fd gives the name of the file of a descriptor.
         path = file if isinstance(file, str) else os.readlink(f"/proc/self/fd/{file}")
-        if f"/.{wanted}" in str(path) and next(calls) >= 2:
+        if f"/.{file_prefix}" in str(path) and next(calls) >= 2:
           _raising(number)()
-        return original(file, *arguments, **named)
+        return original(file, *arguments, **keywords)
 
       patch.setattr(os, name, failing)
     with pytest.raises(RunError, match=re.escape(os.strerror(number))) as caught:
       prepare(job)
-  assert wanted in str(caught.value)
+  assert file_prefix in str(caught.value)
   assert "\n" not in str(caught.value)
   assert "same command" in str(caught.value)
   (workspace,) = (tmp_path / "out").glob(".preparation-*")
@@ -247,11 +247,11 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   assert len(kept) >= 2
   assert not [path for path in workspace.iterdir() if files.is_staging_name(path.name)]
   shards_before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.tfrecord")}
-  assert len(shards_before) == (2 if place == "shard" else 0)
+  assert len(shards_before) == (2 if failing_step == "shard" else 0)
   capsys.readouterr()
   prepare(job)
   printed = capsys.readouterr().out
-  expected = {"open a spill": 2, "sync a spill": 2, "read the text": 5}.get(place, 17)
+  expected = {"open a spill": 2, "sync a spill": 2, "read the text": 5}.get(failing_step, 17)
   assert f"kept {expected} of 17 units" in printed
   assert {path: path.stat().st_mtime_ns for path in shards_before} == shards_before
   assert contents(tmp_path / "out") == whole

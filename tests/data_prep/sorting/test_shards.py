@@ -31,7 +31,7 @@ def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np
   b_starts = rng.integers(2, lengths + 1)
   labels = rng.integers(0, 2, count)
   positions = [np.sort(rng.choice(length, rng.integers(0, min(P, length) + 1), replace=False)) for length in lengths]
-  hidden = [rng.integers(1, 30_000, places.size) for places in positions]
+  hidden = [rng.integers(1, 30_000, row_positions.size) for row_positions in positions]
   expected = []
   for row, length in enumerate(lengths.tolist()):
     pad, free = [0] * (S - length), [0] * (P - positions[row].size)
@@ -47,8 +47,8 @@ def make_instances(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np
       }
     )
   tokens = InstanceTokens(ids, np.ones(ids.size, bool), np.ones(ids.size, bool), row_splits, b_starts)
-  flat = np.concatenate([places + start for places, start in zip(positions, row_splits[:-1], strict=True)])
-  masked = MaskedTokens(ids, flat, np.concatenate(hidden), MaskedSpans(*[np.zeros(0, int)] * 5))
+  flat_positions = np.concatenate([row + start for row, start in zip(positions, row_splits[:-1], strict=True)])
+  masked = MaskedTokens(ids, flat_positions, np.concatenate(hidden), MaskedSpans(*[np.zeros(0, int)] * 5))
   words, sizes = packing.pack(tokens, masked, labels, WORDS)
   return words, sizes, expected
 
@@ -68,18 +68,19 @@ def test_word_dtype() -> None:
   assert packing.word_dtype((1 << 16) + 1) == np.dtype("<u4")
 
 
-Expected = list[tuple[int, dict[str, list[int]]]]
+# (key, features) of instances.
+KeyedFeatures = list[tuple[int, dict[str, list[int]]]]
 
 
 def spill_randomly(
   directory: Path, monkeypatch: pytest.MonkeyPatch, counts: list[int], *, equal_keys: bool = False
-) -> tuple[list[Spill], Expected]:
-  """Writes spill files of several small runs. Returns them, and (key, features) of all instances in their order."""
+) -> tuple[list[Spill], KeyedFeatures]:
+  """Writes spill files of several small runs. Returns them, and all their instances in the order of the keys."""
   monkeypatch.setattr(spills, "_RUN_BYTES", 1000)
   monkeypatch.setattr(spills, "_BLOCK_BYTES", 300)
   rng = np.random.default_rng(1)
-  found: list[Spill] = []
-  everything: Expected = []
+  all_spills: list[Spill] = []
+  instances: KeyedFeatures = []
   for number, count in enumerate(counts):
     path = str(directory / f"unit-{number:08d}-{0:015d}.spill")
     with SpillWriter(path) as writer:
@@ -89,27 +90,27 @@ def spill_randomly(
           keys = keys >> np.uint64(62) << np.uint64(62)
         words, sizes, expected = make_instances(rng, count)
         writer.add(keys, words, sizes)
-        everything += zip(keys.tolist(), expected, strict=True)
+        instances += zip(keys.tolist(), expected, strict=True)
       writer.close({"counts": {"documents": number}, "labels": [number, 2]}, [{"unit": number}])
     spill = Spill.load(path)
     assert spill is not None
-    found.append(spill)
-  return found, sorted(everything, key=lambda item: item[0])
+    all_spills.append(spill)
+  return all_spills, sorted(instances, key=lambda item: item[0])
 
 
-def shards_of(
+def write_shards(
   directory: Path, all_spills: list[Spill], num_shards: int, *, compress: bool = False
 ) -> list[list[dict[str, list[float]]]]:
   """Writes shards with write_shard, and returns the examples of each."""
   plan = shards.ShardPlan(all_spills, num_shards)
-  found = []
+  examples_of_shards = []
   for index in range(num_shards):
     path = str(directory / f"shard-{index}")
     info = shards.write_shard(plan.make_task(index, path, S, P, WORDS.str, compress=compress))
     examples = [records.decode_example(record) for record in records.read_records(path)]
     assert info.examples == len(examples)
-    found.append([{name: values.tolist() for name, values in example.items()} for example in examples])
-  return found
+    examples_of_shards.append([{name: values.tolist() for name, values in example.items()} for example in examples])
+  return examples_of_shards
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -117,20 +118,20 @@ def shards_of(
 def test_shards_hold_everything_in_the_order_of_the_keys(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool, equal_keys: bool
 ) -> None:
-  found, everything = spill_randomly(tmp_path, monkeypatch, [30, 0, 17], equal_keys=equal_keys)
-  assert [len(spill.runs) for spill in found] == [4, 0, 2]
+  all_spills, instances = spill_randomly(tmp_path, monkeypatch, [30, 0, 17], equal_keys=equal_keys)
+  assert [len(spill.runs) for spill in all_spills] == [4, 0, 2]
   monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
   monkeypatch.setattr(packing, "_BATCH_SIZE", 5)
-  parts = shards_of(tmp_path, found, 3, compress=compress)
-  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
+  parts = write_shards(tmp_path, all_spills, 3, compress=compress)
+  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in instances]
   assert [len(part) for part in parts] == [62, 63, 63]
 
 
 def test_fewer_examples_than_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  found, _ = spill_randomly(tmp_path, monkeypatch, [2])
-  assert shards.ShardPlan(found, 8).num_examples == 8
+  all_spills, _ = spill_randomly(tmp_path, monkeypatch, [2])
+  assert shards.ShardPlan(all_spills, 8).num_examples == 8
   with pytest.raises(UserError, match="--num_shards=9: the text gives only 8 examples"):
-    shards.ShardPlan(found, 9)
+    shards.ShardPlan(all_spills, 9)
 
 
 def test_only_whole_spills_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +151,11 @@ def test_a_damaged_block_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.Mo
   (spill,), _ = spill_randomly(tmp_path, monkeypatch, [30])
   path = Path(spill.path)
   data = path.read_bytes()
-  for place in (0, 4, 20, spill.runs[0].end - 1, spill.runs[1].begin + 8):
-    path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+  for offset in (0, 4, 20, spill.runs[0].end - 1, spill.runs[1].begin + 8):
+    path.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
     assert Spill.load(spill.path) is not None
     with pytest.raises(RunError, match=rf"{path} is damaged at byte \d+: remove this file"):
-      shards_of(tmp_path, [spill], 2)
+      write_shards(tmp_path, [spill], 2)
 
 
 def test_a_spill_file_appears_when_it_is_closed_and_not_after_an_error(tmp_path: Path) -> None:
@@ -199,8 +200,8 @@ def test_fan_in_takes_the_fewest_passes(num_runs: int, limit: int, expected: int
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-  with Workers(1, lambda: None) as found:
-    yield found
+  with Workers(1, lambda: None) as started:
+    yield started
 
 
 class _StopError(Exception):
@@ -213,7 +214,7 @@ def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers, equal_keys: bool, stop_after: int | None
 ) -> None:
   counts = [3, 0, 9, 1, 4, 2, 2, 5, 1, 6, 3]
-  found, everything = spill_randomly(tmp_path, monkeypatch, counts, equal_keys=equal_keys)
+  all_spills, instances = spill_randomly(tmp_path, monkeypatch, counts, equal_keys=equal_keys)
   monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 700)
   if stop_after is not None:
     merge_spills, calls = merge_passes.merge_spills, itertools.count()
@@ -226,16 +227,16 @@ def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
     with monkeypatch.context() as patch:
       patch.setattr(merge_passes, "merge_spills", stopping)
       with pytest.raises(_StopError):
-        merge_passes.merge_until(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
-    there = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
-    found = sorted((s for s in there if s is not None), key=lambda spill: spill.records()[0]["unit"])
-  merged = merge_passes.merge_until(found, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
+        merge_passes.merge_until(all_spills, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
+    left = [Spill.load(str(path)) for path in tmp_path.glob("*.spill")]
+    all_spills = sorted((spill for spill in left if spill is not None), key=lambda spill: spill.records()[0]["unit"])
+  merged = merge_passes.merge_until(all_spills, str(tmp_path), WORDS.str, workers, num_units=len(counts), max_runs=2)
   assert sorted(path.name for path in tmp_path.iterdir()) == sorted(Path(spill.path).name for spill in merged)
   assert sum(len(spill.runs) for spill in merged) <= 2
   assert [record["unit"] for spill in merged for record in spill.records()] == list(range(len(counts)))
   assert merge_passes.add_summaries(merged) == {"counts": {"documents": 55}, "labels": [55, 22]}
-  parts = shards_of(tmp_path, merged, 5)
-  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in everything]
+  parts = write_shards(tmp_path, merged, 5)
+  assert list(itertools.chain.from_iterable(parts)) == [features for _, features in instances]
 
 
 def test_opens_and_reads_grow_no_faster_than_n_log_n(
@@ -271,12 +272,12 @@ def test_opens_and_reads_grow_no_faster_than_n_log_n(
   for num_spills in (16, 64, 256):
     directory = tmp_path / str(num_spills)
     directory.mkdir()
-    found, everything = spill_randomly(directory, monkeypatch, [2] * num_spills)
+    all_spills, instances = spill_randomly(directory, monkeypatch, [2] * num_spills)
     monkeypatch.setattr(merge, "KEY_RANGE_BYTES", 500)
     opens = reads = 0
-    merged = merge_passes.merge_until(found, str(directory), WORDS.str, workers, num_units=num_spills, max_runs=4)
-    parts = shards_of(directory, merged, 3)
-    assert sum(map(len, parts)) == len(everything)
+    merged = merge_passes.merge_until(all_spills, str(directory), WORDS.str, workers, num_units=num_spills, max_runs=4)
+    parts = write_shards(directory, merged, 3)
+    assert sum(map(len, parts)) == len(instances)
     totals.append((opens, reads))
   for (opens_before, reads_before), (opens_after, reads_after) in itertools.pairwise(totals):
     # log(64) / log(16) = 1.5
