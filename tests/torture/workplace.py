@@ -255,7 +255,10 @@ class Workplace(Runs):
     """The address of the server of forked processes. The first use starts the server."""
     with self._lock:
       if not self._servers:
-        environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3", "OPENBLAS_NUM_THREADS": "1"}
+        # Without threads of OpenBLAS and of the allocator of pyarrow, which pandas imports: the server must have only
+        # one thread, because a fork has only one.
+        no_threads = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+        environment = dict(os.environ) | {"TF_CPP_MIN_LOG_LEVEL": "3"} | no_threads
         server = subprocess.Popen(
           [sys.executable, "-m", "tests.torture.forks", self._server_address],
           cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
