@@ -19,7 +19,6 @@ from albert.errors import UserError
 from albert.io.text_encoding import check_encoding
 
 Schema = TypeVar("Schema")
-
 # Types for schemas. A FileName has no directory; a Count fits into an int64.
 _FILE_NAME = r"^(?!\.{1,2}\Z)[^/\\\x00]+\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=_FILE_NAME)]
@@ -30,6 +29,7 @@ _MAX_DEPTH = 100
 # Larger integers do not fit into any integer type of NumPy or TensorFlow.
 _MAX_INTEGER = 2**64
 _MAX_SHOWN_CHARACTERS = 60
+_NOT_FINITE = "must be a finite number, it is "
 _LITERALS = {None: "null", True: "true", False: "false"}
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -133,7 +133,8 @@ def parse(
   except _RefusedError as error:
     marking = _LENIENT_MARKING if nan_is_null else _MARKING
     path, reason = next(_find_refused(marking.decode(text)), ("$", str(error)))
-    raise UserError(f"{source}: {_path_prefix(path)}{reason}{remedy_suffix}") from error
+    fault = reason if path == "$" else f"{path} {reason}"
+    raise UserError(f"{source}: {fault}{remedy_suffix}") from error
   if text.count("[") + text.count("{") > _MAX_DEPTH and _depth(values) > _MAX_DEPTH:
     raise UserError(f"{source}: lists or objects are nested too deeply (more than {_MAX_DEPTH} levels){remedy_suffix}")
   return convert(source, values, schema, remedy)
@@ -222,7 +223,7 @@ def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) 
 
   def real(text: str) -> Any:
     value = float(text)
-    return value if math.isfinite(value) else refuse(f"must be a finite number, it is {text[:_MAX_SHOWN_CHARACTERS]}")
+    return value if math.isfinite(value) else refuse(_NOT_FINITE + text[:_MAX_SHOWN_CHARACTERS])
 
   def json_object(pairs: list[tuple[str, Any]]) -> Any:
     values = dict(pairs)
@@ -235,18 +236,16 @@ def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) 
   return json.JSONDecoder(parse_int=integer, parse_float=real, parse_constant=constant, object_pairs_hook=json_object)
 
 
-def _non_finite_reason(text: str) -> str:
-  return f"must be a finite number, it is {text}"
-
-
 # The decoders of the first pass, which stop at the first refused value:
-_STRICT = _make_decoder(_raise, lambda text: _raise(_non_finite_reason(text)))
+_STRICT = _make_decoder(_raise, lambda text: _raise(_NOT_FINITE + text))
 _LENIENT = _make_decoder(_raise, lambda text: None)
-_TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
-_RAW_OBJECT, _TEXT = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(str | None)
 # The decoders of the second pass, which mark refused values so that their paths can be found:
-_MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_non_finite_reason(text)))
+_MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
 _LENIENT_MARKING = _make_decoder(_RefusedValue, lambda text: None)
+# Decoders of `decode_start` and `read_text_field`:
+_TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str | None)
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
@@ -292,10 +291,6 @@ def _replace_surrogates_inside(value: Any) -> Any:
   if isinstance(value, dict):
     return {replace_surrogates(key): _replace_surrogates_inside(inner) for key, inner in value.items()}
   return value
-
-
-def _path_prefix(path: str) -> str:
-  return "" if path == "$" else f"{path} "
 
 
 def _explain_mismatch(message: str, values: Any, schema: Any) -> tuple[str, str]:
@@ -389,13 +384,16 @@ def parse_object(source: str, line: bytes) -> dict[str, Any]:
 
 
 def read_text_field(line: bytes, field: str) -> str | None:
-  """Returns the text in a field of a JSON object; None for null. Other values cost little.
+  """Returns the text in a field of a JSON object, None for null. Other fields are not decoded, which saves time.
 
-  Raises a KeyError with the names of the fields if the field is missing, and a ValueError for other faults.
+  Raises:
+    KeyError: the field is missing. The arguments of the error are the fields that are there.
+    ValueError: the line is not a JSON object, or the field is neither a text nor null.
   """
   try:
-    if field in (values := _RAW_OBJECT.decode(line)):
-      return _TEXT.decode(values[field])
+    raw_fields = _RAW_FIELDS.decode(line)
+    if field in raw_fields:
+      return _TEXT.decode(raw_fields[field])
   except (msgspec.DecodeError, RecursionError) as error:
     raise ValueError(str(error)) from None
-  raise KeyError(*values)
+  raise KeyError(*raw_fields)
