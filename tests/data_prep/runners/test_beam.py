@@ -118,7 +118,7 @@ def test_every_form_gives_the_same_files(tmp_path, spm_model, monkeypatch, name)
   inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
   reading = dataclasses.replace(form.settings, drop_duplicates=True)
   for runner_name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
-    made = dataclasses.replace(job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
+    made = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
     assert prepare(made, **options).reading["dropped"]["duplicate"]["documents"] == 1
   assert contents(tmp_path / "local") == contents(tmp_path / "beam")
 
@@ -130,7 +130,7 @@ def test_a_bad_record_gives_the_error_of_the_local_runner(tmp_path, spm_model):
   lines = []
   for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
-      prepare(job(tmp_path, name, [path], spm_model), **options)
+      prepare(make_job(tmp_path, name, [path], spm_model), **options)
     lines.append(str(caught.value))
   assert lines[0] == lines[1]
 
