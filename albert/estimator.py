@@ -16,11 +16,11 @@ from albert.config.run import RunConfig
 from albert.data.dataset import Dataset
 from albert.data.rows import TableData, is_path
 from albert.errors import RunError, UserError
-from albert.export.export_model import export_model
 from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log, print_metrics
+from albert.settings.command_checks import check_initial_weights
 from albert.settings.python_messages import python_messages
 from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
@@ -175,10 +175,7 @@ class Estimator:
     Raises:
       UserError: a file is missing or cannot be used, or a file that would be overwritten holds other predictions.
     """
-    if train and self.task.needs_initial_weights and not (self.config.init_checkpoint or self.config.from_scratch):
-      raise UserError(
-        "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
-      )
+    check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
     evaluate = evaluate or (train and self.config.train.eval_every_steps > 0)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
@@ -365,6 +362,8 @@ class Estimator:
       UserError: there is no trained checkpoint, or it cannot be served in this form.
       RunError: the exported model fails its checks.
     """
+    from albert.export.export_model import export_model  # imports tensorflow-text, which training does not need
+
     parent, name = os.path.split(os.fspath(directory).rstrip("/"))
     checkpoint = self.config.output_dir if self.checkpoints.steps() else self.config.init_checkpoint
     with self._messages():

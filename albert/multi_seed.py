@@ -19,6 +19,7 @@ from albert.estimator import Estimator
 from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import log, print_metrics
+from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training import cluster
 from albert.training.prediction_sources import prediction_sources_of
@@ -47,12 +48,12 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     UserError: the config asks for nothing, or for several runs without training and evaluating them; or a finished run
       lacks predictions, and its checkpoints are deleted. See Estimator for further errors.
   """
-  if not (config.do_train or config.do_eval or config.do_predict):
-    raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  check_actions(config)
   if config.num_runs == 1:
     Estimator(task, config).run()
     return
-  _check_several_runs(config)
+  if cluster.process_addresses():
+    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave it out")
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_finished_runs(task, config, seeds)
   results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
@@ -60,22 +61,6 @@ def run_seeds(task: Task, config: RunConfig) -> None:
   for seed in seeds:
     if seed != best_seed:
       files.remove_tree(files.join(_config_of_seed(config, seed).output_dir, output_files.CHECKPOINTS))
-
-
-def _check_several_runs(config: RunConfig) -> None:
-  """Raises UserError if the config cannot be used with several seeds."""
-  if not (config.do_train and config.do_eval):
-    raise UserError(
-      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
-      f"give its directory (see {output_files.RUNS}) as --output_dir"
-    )
-  if cluster.process_addresses():
-    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave it out")
-  if config.predictions_file:
-    raise UserError(
-      f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
-      "predictions: leave it out, and each run writes to its own directory"
-    )
 
 
 def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) -> None:

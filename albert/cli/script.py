@@ -30,7 +30,12 @@ def run(task_name: str, description: str | None) -> None:
 
 def main(task_name: str) -> None:
   """Trains, evaluates and predicts, as the parsed flags say."""
-  from albert import multi_seed  # imports TensorFlow, which takes seconds
   from albert.cli import script_flags
+  from albert.settings.resolve import resolve_settings
 
-  multi_seed.run_seeds(*script_flags.task_and_config(task_name))
+  resolved = resolve_settings(task_name, script_flags.given_flags(task_name))
+  resolved.check_command()
+  with startup.quick_imports():
+    from albert import multi_seed  # imports TensorFlow, which takes seconds
+
+  multi_seed.run_seeds(resolved.make_task(), resolved.config)

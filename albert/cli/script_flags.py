@@ -1,9 +1,9 @@
-"""Defines the flags of the run_* scripts, one for each config field, and makes the task and the config from them."""
+"""Defines the flags of the run_* scripts, one for each config field."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags
 
@@ -11,12 +11,7 @@ from albert.config import command_flags
 from albert.config.base import Config, define_field_flag, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
-from albert.settings.resolve import make_task_and_config
 from albert.tasks import registry
-
-if TYPE_CHECKING:
-  from albert.tasks.base import Task
-
 
 # Name -> help of the flags that are not fields of a config.
 MODEL_FLAGS = {
@@ -45,15 +40,3 @@ def given_flags(task_name: str) -> dict[str, Any]:
   """Name -> value of the flags on the command line, without those that are left out."""
   names = [*MODEL_FLAGS, *(name for config in _configs(task_name) for name in option_fields(config))]
   return {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value is not None}
-
-
-def task_and_config(task_name: str) -> tuple[Task, RunConfig]:
-  """Makes the task and the config of the run from the parsed flags; see albert.settings.
-
-  Args:
-    task_name: a key of albert.tasks.registry.TASKS.
-  Raises:
-    UserError: a value out of range, an unknown model or recipe, data that the model cannot be trained on, or a flag
-      that contradicts the run in output_dir.
-  """
-  return make_task_and_config(task_name, given_flags(task_name))

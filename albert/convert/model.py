@@ -13,7 +13,8 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.weights.files import FLAG, WeightFile, open_weights
+from albert.weights.files import WeightFile, open_found
+from albert.weights.location import FLAG, find_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
 
 _GROUP = re.compile(r"/group_(\d+)/")
@@ -64,8 +65,8 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   Raises:
     UserError: there is no config, or a weight is missing, not used, or of another shape than the config says.
   """
-  file = open_weights(path)
-  config_file = albert_config_file or file.config_file
+  location = find_weights(path)  # a missing file is reported before TensorFlow is imported
+  config_file = albert_config_file or location.config_file
   if not config_file:
     raise UserError(
       f"{FLAG}={path}: has no albert_config.json or config.json beside it; give its config with --albert_config_file"
@@ -73,8 +74,9 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   if spm_model_file and not files.exists(spm_model_file):
     raise UserError(f"--spm_model_file={spm_model_file}: no such file")
   if spm_model_file:
-    file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
+    location.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
   config = load_model_config(config_file)
+  file = open_found(location)
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}
   sources = {name: file.entries[name].source for name in weights}

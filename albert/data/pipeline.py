@@ -63,6 +63,9 @@ def training_records(
   return current_epoch.concatenate(later_epochs)
 
 
+# AutoGraph would convert each function of the pipeline, which takes a second and changes nothing: no function branches
+# on the value of a tensor.
+@tf.autograph.experimental.do_not_convert
 def training_batches(
   shards: Shards,
   features: Sequence[FeatureSpec],
@@ -143,6 +146,7 @@ def _add_numbers(stream: tf.data.Dataset, first_example: int, part: int, num_par
   return stream.enumerate(first_example).map(pair)
 
 
+@tf.autograph.experimental.do_not_convert
 def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch_size: int) -> tf.data.Dataset:
   """Returns batches that contain each example once, in the order of the shards.
 

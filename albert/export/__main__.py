@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from albert import app
+from albert import app, startup
 from albert.config import command_flags
 from albert.config.base import Config, define_field_flag
 from albert.config.ranges import INT64_MAX, Range
@@ -79,10 +79,24 @@ def main() -> None:
   for name in ("checkpoint", "output_dir"):
     if not values[name].value:
       raise UserError(f"--{name} is missing (--help explains it)")
-  from albert.export.export_model import export_model  # imports TensorFlow; imported here so that --help is quick
+  from albert.export import arguments
+  from albert.export.checkpoint import find_checkpoint
+
+  arguments.check_form(values.task)
+  arguments.check_formats(values.formats, values.precision)
+  if values.name or values.task:
+    arguments.version_directory(values.output_dir, values.name or values.task, values.version)
+  found = find_checkpoint(
+    values.checkpoint,
+    select=values.select_checkpoint or "",
+    albert_config_file=values.albert_config_file,
+    spm_model_file=values.spm_model_file,
+  )
+  with startup.quick_imports():
+    from albert.export.export_model import export_model  # imports TensorFlow, which takes seconds
 
   directory = export_model(
-    values.checkpoint,
+    found,
     values.output_dir,
     task=values.task,
     name=values.name,
@@ -91,9 +105,6 @@ def main() -> None:
     precision=values.precision,
     top_k=values.top_k,
     formats=tuple(values.formats),
-    select=values.select_checkpoint or "",
-    albert_config_file=values.albert_config_file,
-    spm_model_file=values.spm_model_file,
   )
   print(f"wrote {directory}; its README.md describes how to call it")
 

@@ -14,7 +14,8 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.weights.files import WeightFile, open_weights
+from albert.weights.files import WeightFile, open_found
+from albert.weights.location import WeightLocation, find_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 from albert.weights.pretrained import selected_checkpoint
 
@@ -91,10 +92,25 @@ class ExportCheckpoint:
     return self.read(heads(self.config)[head].shapes)
 
 
-def open_checkpoint(
+@dataclasses.dataclass(frozen=True)
+class FoundCheckpoint:
+  """A checkpoint to export that is not open yet.
+
+  Attributes:
+    weights: where the weights are.
+    config: the model's config.
+    vocabulary: path of the SentencePiece model.
+  """
+
+  weights: WeightLocation
+  config: ModelConfig
+  vocabulary: str
+
+
+def find_checkpoint(
   path: str, *, select: str = "", albert_config_file: str = "", spm_model_file: str = ""
-) -> ExportCheckpoint:
-  """Opens the checkpoint to export.
+) -> FoundCheckpoint:
+  """Finds the checkpoint to export, its config and its vocabulary. Imports no TensorFlow.
 
   Args:
     path: anything that `albert.weights.files.open_weights` opens, or the output_dir of several runs (--num_runs). Of
@@ -106,26 +122,45 @@ def open_checkpoint(
     UserError: there is no checkpoint, it is damaged, or it has no config or vocabulary.
   """
   path = selected_checkpoint(path, select, flag=FLAG)
-  file = open_weights(path, flag=FLAG)
-  config_file = albert_config_file or file.config_file
+  weights = find_weights(path, flag=FLAG)
+  config_file = albert_config_file or weights.config_file
   if not config_file:
     raise UserError(
       f"{FLAG}={path}: has no albert_config.json beside it; give the model's config with --albert_config_file"
     )
   config = load_model_config(config_file)
-  if file.is_huggingface and not huggingface_groups_agree(config):
-    raise UserError(
-      f"{FLAG}={path}: transformers assigns its {config.num_hidden_layers} layers to "
-      f"{config.num_hidden_groups} groups in another way than this project; convert it first: "
-      "python -m albert.convert --format=albert"
-    )
-  vocabulary = spm_model_file or file.vocabulary
+  vocabulary = spm_model_file or weights.vocabulary
   if not vocabulary:
     raise UserError(f"{FLAG}={path}: has no spiece.model beside it; give the vocabulary with --spm_model_file")
   if not files.exists(vocabulary):
     raise UserError(f"--spm_model_file={vocabulary}: no such file")
   if spm_model_file:
-    file.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
+    weights.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}", flag=FLAG)
+  return FoundCheckpoint(weights, config, vocabulary)
+
+
+def open_checkpoint(
+  checkpoint: str | FoundCheckpoint, *, select: str = "", albert_config_file: str = "", spm_model_file: str = ""
+) -> ExportCheckpoint:
+  """Opens the checkpoint to export.
+
+  Args:
+    checkpoint: its path, or what find_checkpoint returned for it and the other arguments.
+    select, albert_config_file, spm_model_file: see find_checkpoint.
+  Raises:
+    UserError: see find_checkpoint; or the weights are damaged.
+  """
+  found = checkpoint
+  if isinstance(found, str):
+    found = find_checkpoint(found, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
+  config, vocabulary = found.config, found.vocabulary
+  file = open_found(found.weights, flag=FLAG)
+  if file.is_huggingface and not huggingface_groups_agree(config):
+    raise UserError(
+      f"{FLAG}={file.path}: transformers assigns its {config.num_hidden_layers} layers to "
+      f"{config.num_hidden_groups} groups in another way than this project; convert it first: "
+      "python -m albert.convert --format=albert"
+    )
   step_match = _STEP_DIRECTORY.search(file.directory)
   if not step_match:  # only a run names its directories step-N
     return ExportCheckpoint(file, config, vocabulary, step=None, run={}, metrics={})

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert.errors import RunError, UserError
+from albert.errors import RunError
 from albert.export import checks
 from albert.export.description import NamedArrays
-from albert.export.formats import EXTRA_FORMATS, ONNX, TFLITE, TFLITE_INT8
+from albert.export.formats import ONNX, TFLITE, TFLITE_INT8
 from albert.export.served_model import ServedModel
 from albert.export.signatures import TOKEN_INPUTS, portable_function
 from albert.io import files
@@ -34,25 +34,6 @@ _FORMAT_NOTES = {
   TFLITE_INT8: "TFLite, int8 matrices with one scale for each row, activations quantized dynamically",
   ONNX: f"ONNX, float32, opset {_ONNX_OPSET}",
 }
-
-
-def check_formats(formats: Sequence[str], precision: str) -> None:
-  """Checks that the formats can be written.
-
-  Args:
-    formats: names of formats.
-    precision: float32 or bfloat16.
-  Raises:
-    UserError: a format is unknown, its converter is not installed, or the precision is not float32.
-  """
-  unknown = [name for name in formats if name not in EXTRA_FORMATS]
-  if unknown:
-    raise UserError(f"--formats={unknown[0]}: must be one of {', '.join(EXTRA_FORMATS)}")
-  missing = [name for name in ("tf2onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
-  if ONNX in formats and missing:
-    raise UserError(f"--formats={ONNX} needs {' and '.join(missing)}: pip install 'onnxruntime>=1.16' 'tf2onnx>=1.16'")
-  if formats and precision != "float32":
-    raise UserError(f"--formats={','.join(formats)} with --precision={precision}: give --precision=float32")
 
 
 def write_formats(

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.export import checks, converters, file_hashes, model_card, ops, warmup
-from albert.export.checkpoint import ExportCheckpoint, open_checkpoint
+from albert.export.arguments import check_formats, version_directory
+from albert.export.checkpoint import ExportCheckpoint, FoundCheckpoint, open_checkpoint
 from albert.export.description import describe_model, write_examples
 from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE, TOKENS_SIGNATURE
 from albert.export.selection import SelectedForm, select_form
@@ -26,7 +27,7 @@ LABELS = "labels.txt"
 
 
 def export_model(
-  checkpoint: str,
+  checkpoint: str | FoundCheckpoint,
   output_dir: str,
   *,
   task: str = "",
@@ -47,7 +48,7 @@ def export_model(
 
   Args:
     checkpoint, select, albert_config_file, spm_model_file: the weights, the config and the vocabulary, see
-      `albert.export.checkpoint.open_checkpoint`.
+      `albert.export.checkpoint.open_checkpoint`. `checkpoint` may be what `find_checkpoint` returned for these.
     output_dir: directory of all models.
     task: what the model is served as, a name of `albert.export.registry.FORMS`; "" for the form that fits the task of
       the run.
@@ -63,13 +64,13 @@ def export_model(
     RunError: the model fails for a request of `albert.export.checks`, a converter cannot write a format, the answers
       of a format differ from the SavedModel's, or writing fails.
   """
-  converters.check_formats(formats, precision)
+  check_formats(formats, precision)
   opened = open_checkpoint(
     checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
   )
   form = select_form(opened, task, settings or {}, precision=precision, top_k=top_k)
   name = name or form.name
-  target = _version_directory(output_dir, name, version)
+  target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
   model = form.model_class(opened, form.settings)
   files.remove_leftovers(os.path.dirname(target))
@@ -95,23 +96,7 @@ def _rename_staging(staging: str, target: str, output_dir: str, name: str, versi
     except (UserError, RunError):
       if not files.exists(target):
         raise
-    target = _version_directory(output_dir, name, version)
-
-
-def _version_directory(output_dir: str, name: str, version: int) -> str:
-  """The directory of a new version; `version` 0 stands for one more than the greatest existing number."""
-  if "/" in name or name.startswith("."):
-    raise UserError(f"--name={name}: must be a plain name, such as cola")
-  directory = files.join(output_dir.rstrip("/"), name)
-  if files.exists(directory) and not files.is_dir(directory):
-    raise UserError(f"{directory}: is a file; give another --output_dir or --name")
-  entries = files.listdir(directory) if files.exists(directory) else []
-  versions = [int(entry) for entry in entries if entry.isdecimal()]
-  if version in versions:
-    raise UserError(
-      f"--version={version}: {files.join(directory, str(version))} exists; give another version, or leave it out"
-    )
-  return files.join(directory, str(version or max(versions, default=0) + 1))
+    target = version_directory(output_dir, name, version)
 
 
 def _write_model(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert.config.base import Config, from_dict
 from albert.errors import UserError
+from albert.export.arguments import check_form
 from albert.export.checkpoint import FLAG, ExportCheckpoint
 from albert.export.registry import FORMS
 from albert.export.served_model import ExportSettings, ServedModel
@@ -55,8 +56,7 @@ def select_form(
     UserError: the form is unknown or does not fit the checkpoint, no form fits, several fit, or a value is out of
       range.
   """
-  if name and name not in FORMS:
-    raise UserError(f"--task={name}: must be one of {', '.join(FORMS)}")
+  check_form(name)
   if name:
     form_or_reason = _try_form(checkpoint, name, overrides, precision, top_k)
     if isinstance(form_or_reason, str):

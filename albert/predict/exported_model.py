@@ -14,6 +14,7 @@ from albert.export.formats import DESCRIPTION, TEXT_SIGNATURE
 from albert.io import files, json_values
 from albert.io.json_values import format_value
 from albert.predict.requests import PredictRequest
+from albert.predict.tensorflow_import import import_tensorflow
 
 _PROBABILITIES = "probabilities"
 _SIGNIFICANT_DIGITS = 6
@@ -90,9 +91,7 @@ class ExportedModel:
     self.description = read_description(description_file)
     self.fields: Sequence[Mapping[str, Any]] = self.description["fields"]
     file_hashes.check_hashes(directory, description_file, self.description, _EXPORT_AGAIN)
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (registers the op of the tokenizer)
-
+    tf = import_tensorflow()
     try:
       self._loaded = tf.saved_model.load(directory)
     except Exception as error:

@@ -6,13 +6,15 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
 from tqdm import tqdm
 
 from albert.io import files, json_values, local_files
 from albert.runs import log_lines, output_files
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 
 def read_metrics(output_dir: str) -> list[dict[str, Any]]:
@@ -79,6 +81,9 @@ class _TensorBoardEvents:
   """Writes TensorBoard's events. An error becomes a warning, because metrics.jsonl has the same numbers."""
 
   def __init__(self, directory: str):
+    import tensorflow as tf  # imported here, because commands that read or log no metrics import this module, too
+
+    self._tf = tf
     self._directory = directory
     self._writer: tf.summary.SummaryWriter | None = None
     with self._errors_as_warnings():
@@ -89,7 +94,7 @@ class _TensorBoardEvents:
     """Turns an error into a warning and stops writing: TensorBoard cannot read events that follow an incomplete one."""
     try:
       yield
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, self._tf.errors.OpError) as error:
       os_error = local_files.find_system_error(error)
       reason = (os_error and os_error.strerror) or " ".join(str(error).split())[:300]
       self._writer = None
@@ -103,7 +108,7 @@ class _TensorBoardEvents:
       # as_default flushes the events at its end, so that an error of the disk is raised here and not in a later call.
       with self._errors_as_warnings(), self._writer.as_default(step=step):
         for name, value in metrics.items():
-          tf.summary.scalar(name, value)
+          self._tf.summary.scalar(name, value)
 
   def close(self) -> None:
     if self._writer is not None:

@@ -7,17 +7,18 @@ import platform
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
-import tf_keras as keras
 
 from albert.data.content import DataContent
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.runs.metrics_log import log
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 
 def claim_directory(
@@ -127,6 +128,8 @@ def check_writable(directory: str) -> None:
     UserError: the directory, or its nearest existing parent, is a file or cannot be written to.
   """
   if files.is_remote(directory):
+    import tensorflow as tf  # imported here, so that a local directory is checked before
+
     test_file = files.join(directory, f".writable-{uuid.uuid4().hex}")
     try:
       files.write_atomically(test_file, b"")
@@ -167,6 +170,9 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
 
 def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
   """Writes environment.json: the command, the versions of Python and of the main packages, and the devices."""
+  import tensorflow as tf
+  import tf_keras as keras
+
   values = {
     "command": sys.argv,
     "python": platform.python_version(),

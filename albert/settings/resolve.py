@@ -2,49 +2,98 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert.config.base import alternatives, check_types, option_fields
+from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.errors import UserError
 from albert.io import json_values
 from albert.io.json_values import format_value
+from albert.settings.command_checks import check_command
 from albert.settings.existing_run import find_existing_run
 from albert.settings.sources import Settings
 from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
 from albert.tasks.splits import DEV, TRAIN
+from albert.weights.location import WeightLocation, find_weights
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
 
 
-def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:
-  """Makes the task and the config of the run. Values that are not given come from albert.settings.sources.
+@dataclasses.dataclass(frozen=True)
+class ResolvedSettings:
+  """All settings of a command, before its task is made. No data has been read, and TensorFlow is not imported yet.
+
+  Attributes:
+    settings: where the values come from.
+    config: the settings of the run.
+    model_config: the model.
+    data_config: the task's own config.
+    weights: where the weights of init_checkpoint are; None if a new run does not start from any.
+  """
+
+  settings: Settings
+  config: RunConfig
+  model_config: ModelConfig
+  data_config: Config
+  weights: WeightLocation | None
+
+  def check_command(self) -> None:
+    """Checks flags and files without TensorFlow; see albert.settings.command_checks.check_command."""
+    check_command(self.settings.task_name, self.config, self.model_config, self.data_config)
+
+  def make_task(self) -> Task:
+    """Makes the task. This imports TensorFlow, which takes seconds.
+
+    Raises:
+      UserError: data that the model cannot be trained on, damaged weights, or a setting that contradicts the run in
+        output_dir.
+    """
+    if self.weights is not None:
+      from albert.weights.files import open_found
+
+      open_found(self.weights)  # weights that cannot be used are reported before any data is read
+    task = registry.make_task(self.settings.task_name, self.model_config, self.data_config)
+    self.settings.check_task_settings(task.settings())
+    return task
+
+
+def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettings:
+  """Decides all settings of a command. Values that are not given come from albert.settings.sources.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
     flags: name of a flag of the scripts -> its value, for the flags or arguments that the user gave.
   Raises:
-    UserError: a value out of range, an unknown model or recipe, data that the model cannot be trained on, or a setting
-      that contradicts the run in output_dir.
+    UserError: a value out of range, an unknown model or recipe, an init_checkpoint that does not exist or is damaged,
+      or a setting that contradicts the run in output_dir.
   """
   settings = Settings(task_name, flags)
   config = settings.run_config()
-  weights_config_file = weights_vocabulary = None
+  weights = None
   if config.init_checkpoint and settings.existing_run is None:
-    from albert.weights.files import open_weights  # imports TensorFlow, which takes seconds
+    weights = find_weights(config.init_checkpoint)
+  model_config = settings.model_config(weights.config_file if weights else None)
+  data_config = settings.data_config(weights.vocabulary if weights else None)
+  return ResolvedSettings(settings, config, model_config, data_config, weights)
 
-    weights = open_weights(config.init_checkpoint)
-    weights_config_file, weights_vocabulary = weights.config_file, weights.vocabulary
-  model_config = settings.model_config(weights_config_file)
-  task = registry.make_task(task_name, model_config, settings.data_config(weights_vocabulary))
-  settings.check_task_settings(task.settings())
-  return task, config
+
+def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:
+  """Makes the task and the config of the run.
+
+  Args:
+    task_name, flags: see resolve_settings.
+  Raises:
+    UserError: see resolve_settings and ResolvedSettings.make_task.
+  """
+  resolved = resolve_settings(task_name, flags)
+  return resolved.make_task(), resolved.config
 
 
 # Flags of the scripts that are not arguments of an Estimator.

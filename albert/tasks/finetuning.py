@@ -24,9 +24,8 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
 from albert.tasks.base import LOSS, Batch, Task
+from albert.tasks.finetuning_checks import load_task_tokenizer, tokenizer_config
 from albert.tasks.splits import DEV, FILE_FIELDS, TEST, TRAIN
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import load_tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 # Prefixes of the weights of the pretraining heads, which fine-tuning does not use.
@@ -70,23 +69,8 @@ class FinetuningTask(Task):
   def __init__(self, model_config: ModelConfig, config: FinetuningConfig):
     super().__init__(model_config)
     self.config = config
-    if config.max_seq_length > model_config.max_position_embeddings:
-      raise UserError(
-        f"--max_seq_length={config.max_seq_length}: the model has {model_config.max_position_embeddings} positions: "
-        f"give {model_config.max_position_embeddings} or less"
-      )
-    if not config.spm_model_file:
-      raise UserError(
-        "--spm_model_file is missing, and there is no spiece.model in --output_dir or beside --init_checkpoint: give "
-        "the SentencePiece model that the weights were trained with"
-      )
-    self.tokenizer_config = TokenizerConfig(config.spm_model_file, config.do_lower_case, config.convert_quotes)
-    self.tokenizer = load_tokenizer(self.tokenizer_config)
-    if self.tokenizer.vocab_size != model_config.vocab_size:
-      raise UserError(
-        f"--spm_model_file={config.spm_model_file} has {self.tokenizer.vocab_size} pieces, the model has vocab_size "
-        f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
-      )
+    self.tokenizer = load_task_tokenizer(model_config, config)
+    self.tokenizer_config = tokenizer_config(config)
     self.new_weights = self.head_weights
     self.reinitialized_weights = self.head_weights if config.fresh_head else ()
     # For each split: its rows if they are in memory, and what was read and made so far.

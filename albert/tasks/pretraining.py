@@ -23,7 +23,7 @@ from albert.data.manifest import Manifest
 from albert.data.pipeline import EXAMPLE_WEIGHT, ShardDataset
 from albert.data.rows import DataSource, Rows, TableData, rows_of
 from albert.data.schema import FeatureSpec, pretraining_features
-from albert.data.shards import count_and_hash_shards, stat_shards
+from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io import files, records
 from albert.io.globs import expand_globs
@@ -32,10 +32,10 @@ from albert.runs import output_files
 from albert.tasks import fill_mask, pretraining_stages
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, Task, TrainingStage, WeightedSum, weighted_sum
 from albert.tasks.fill_mask import MaskedLine
+from albert.tasks.pretraining_files import check_can_predict, find_shards, load_vocabulary
 from albert.tasks.pretraining_masking import make_masking
 from albert.tasks.splits import TEST
-from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.tokenizer import Tokenizer
 from albert.tokenization.vocabulary import VocabularyId
 
 MASKED_LM_LOSS = "masked_lm_loss"
@@ -100,7 +100,7 @@ class PretrainingTask(Task):
   def _shard_stats(self, flag: str) -> dict[str, files.Stat]:
     """Returns path -> size and modification time of each shard that a flag gives. The files are listed only once."""
     if flag not in self._file_stats:
-      self._file_stats[flag] = stat_shards(self._globs[flag], flag=f"--{flag}")
+      self._file_stats[flag] = find_shards(flag, self._globs[flag])
     return self._file_stats[flag]
 
   def _read_shard_settings(self, paths: Sequence[str]) -> Manifest | None:
@@ -135,7 +135,7 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _tokenizer(self) -> Tokenizer:
-    return load_tokenizer(TokenizerConfig(self.config.spm_model_file, self.config.do_lower_case))
+    return load_vocabulary(self.config)
 
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     """Checks that shards fit the model, the flags and other shards. Sets what the flags leave to the manifest."""
@@ -234,8 +234,6 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _training_shards(self) -> ShardDataset:
-    if not self._globs["input_file"]:
-      raise UserError("--do_train needs --input_file: the shards to train on")
     return self._shards("input_file", self.masking)
 
   def evaluation_data(self) -> dict[str, Dataset]:
@@ -244,8 +242,6 @@ class PretrainingTask(Task):
 
   @functools.cached_property
   def _heldout_shards(self) -> ShardDataset:
-    if not self.config.eval_input_file:
-      raise UserError("evaluation needs --eval_input_file: shards of held-out documents, not those trained on")
     manifest = self._check_manifests(list(self._shard_stats("eval_input_file")))
     if manifest and manifest.settings.get("masking") == "none":
       raise UserError(
@@ -368,9 +364,7 @@ class PretrainingTask(Task):
   @functools.cached_property
   def _masked_lines(self) -> Sequence[MaskedLine]:
     """The lines of --predict_file. Raises UserError for a line that cannot be filled."""
-    is_given = self.config.predict_file or self._prediction_rows is not None
-    if not is_given or not self.config.spm_model_file:
-      raise UserError("--do_predict needs --predict_file (lines with [MASK]) and --spm_model_file")
+    check_can_predict(self.config, has_lines=self._prediction_rows is not None)
     max_length = self.model_config.max_position_embeddings
     lines = fill_mask.read_masked_lines(self.prediction_inputs(), self._tokenizer, max_length=max_length)
     if not lines:

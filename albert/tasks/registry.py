@@ -38,6 +38,22 @@ class RunAverager(Protocol):
     ...
 
 
+class FileCheck(Protocol):
+  """Checks that the files of a command exist and that its flags name them. Needs no TensorFlow and reads no data."""
+
+  def __call__(self, model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> None:
+    """Makes the checks, with the messages that the task itself would give later.
+
+    Args:
+      model_config: the model.
+      config: the task's own config.
+      train, evaluate, predict: what the command does.
+    Raises:
+      UserError: a flag is missing, there is no such file, or the vocabulary does not fit the model.
+    """
+    ...
+
+
 def _no_recipe(config: Any) -> str:
   del config
   return ""
@@ -50,12 +66,14 @@ class RegisteredTask:
   Attributes:
     config_class: the config that holds the task's flags.
     make_task: (model config, task config) -> the task. It imports the task's module, and so TensorFlow.
+    check_files: checks that the files of a command exist, before TensorFlow is imported.
     recipe: task config -> the recipe of configs/ that is used unless --recipe names another one; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
   """
 
   config_class: type[Config]
   make_task: Callable[[ModelConfig, Any], Task]
+  check_files: FileCheck
   recipe: Callable[[Any], str] = _no_recipe
   average_runs: RunAverager | None = None
 
@@ -76,10 +94,28 @@ def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> T
   return PretrainingTask(model_config, config)
 
 
+def _check_pretraining(
+  model_config: ModelConfig, config: PretrainingConfig, *, train: bool, evaluate: bool, predict: bool
+) -> None:
+  from albert.tasks import pretraining_files
+
+  pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
+
+
 def _make_classifier(model_config: ModelConfig, config: specs.ClassifierConfig) -> Task:
   from albert.tasks.glue import task as glue_task
 
   return glue_task.make_task(model_config, config)
+
+
+def _check_classifier(
+  model_config: ModelConfig, config: specs.ClassifierConfig, *, train: bool, evaluate: bool, predict: bool
+) -> None:
+  from albert.tasks import finetuning_checks
+  from albert.tasks.glue import split_files
+
+  split_files.check_files(config, train=train, evaluate=evaluate, predict=predict)
+  finetuning_checks.load_task_tokenizer(model_config, config)
 
 
 def _average_classifiers(
@@ -96,6 +132,15 @@ def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Ta
   return squad_task.make_task(model_config, config)
 
 
+def _check_squad(
+  model_config: ModelConfig, config: squad_data.SquadConfig, *, train: bool, evaluate: bool, predict: bool
+) -> None:
+  from albert.tasks import finetuning_checks
+
+  finetuning_checks.check_splits(squad_data.find_files, config, train=train, evaluate=evaluate, predict=predict)
+  finetuning_checks.load_task_tokenizer(model_config, config)
+
+
 def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
   from albert.tasks.squad import evaluation
 
@@ -108,6 +153,15 @@ def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
   return race_task.RaceTask(model_config, config)
 
 
+def _check_race(
+  model_config: ModelConfig, config: race_data.RaceConfig, *, train: bool, evaluate: bool, predict: bool
+) -> None:
+  from albert.tasks import finetuning_checks
+
+  finetuning_checks.check_splits(race_data.find_files, config, train=train, evaluate=evaluate, predict=predict)
+  finetuning_checks.load_task_tokenizer(model_config, config)
+
+
 def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
   from albert.tasks.race import evaluation
 
@@ -115,14 +169,20 @@ def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], out
 
 
 TASKS: dict[str, RegisteredTask] = {
-  "pretraining": RegisteredTask(PretrainingConfig, _make_pretraining),
+  "pretraining": RegisteredTask(PretrainingConfig, _make_pretraining, _check_pretraining),
   "classifier": RegisteredTask(
-    specs.ClassifierConfig, _make_classifier, recipe=specs.recipe_name, average_runs=_average_classifiers
+    specs.ClassifierConfig,
+    _make_classifier,
+    _check_classifier,
+    recipe=specs.recipe_name,
+    average_runs=_average_classifiers,
   ),
   "squad": RegisteredTask(
-    squad_data.SquadConfig, _make_squad, recipe=squad_data.recipe_name, average_runs=_average_squad
+    squad_data.SquadConfig, _make_squad, _check_squad, recipe=squad_data.recipe_name, average_runs=_average_squad
   ),
-  "race": RegisteredTask(race_data.RaceConfig, _make_race, recipe=lambda config: "race", average_runs=_average_race),
+  "race": RegisteredTask(
+    race_data.RaceConfig, _make_race, _check_race, recipe=lambda config: "race", average_runs=_average_race
+  ),
 }
 
 

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
-import tensorflow as tf
 
 from albert.errors import UserError
 from albert.io import files, json_values
@@ -111,6 +110,8 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   for name in files.listdir(directory or "."):
     if name == f"{base}.index" or name.startswith(f"{base}.data-"):
       check_is_file(files.join(directory, name) if directory else name, flag)
+  import tensorflow as tf  # imported here, so that a missing file is reported before
+
   try:
     reader = tf.train.load_checkpoint(prefix)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from albert.errors import UserError
 from albert.io import files
 from albert.weights.checkpoint_damage import PREFIX
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> 
     prefix: the path of the files without .index and .data-*.
     tensors: name -> values.
   """
+  import tensorflow as tf
+
   names = list(tensors)
   with tf.device("CPU:0"):
     tf.raw_ops.SaveV2(
@@ -58,6 +63,8 @@ def restore(checkpoint: Checkpoint, variables: Mapping[str, tf.Variable]) -> Non
     UserError: a variable is missing, has another shape or type, or holds a value that is not finite. Runs do not save
       such values.
   """
+  import tensorflow as tf
+
   reader = tf.train.load_checkpoint(checkpoint.prefix)
   shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
   for name, variable in variables.items():

@@ -16,22 +16,23 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import tensorflow as tf
 
 from albert.config.model import ModelConfig
 from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
-from albert.io.lost_processes import is_lost_process
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log
 from albert.runs.output_files import STEP_DIRECTORY
 from albert.weights.checkpoint_damage import MANIFEST, MODEL_CONFIG, PREFIX, describe_damage, find_damage
 from albert.weights.checkpoint_files import Checkpoint, write_bundle
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
@@ -122,6 +123,10 @@ class CheckpointManager:
       RunError: the checkpoint could not be written, or another process has taken the lock. Older checkpoints are
         unchanged.
     """
+    import tensorflow as tf  # imported here, because commands that only look for a checkpoint use this module, too
+
+    from albert.io.lost_processes import is_lost_process
+
     self.check_lock()
     final = self.path(step)
     is_remote = files.is_remote(final)

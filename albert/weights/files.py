@@ -11,25 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert.config.model import ModelConfig, load_model_config
-from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.runs import output_files
-from albert.runs.metrics_log import log
-from albert.tokenization.vocabulary_files import find_vocabulary, run_directories
 from albert.weights import arrays as weight_arrays
-from albert.weights import checkpoint_damage
 from albert.weights.arrays import Array
+from albert.weights.location import FLAG, WeightLocation, find_weights
 from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
-FLAG = "--init_checkpoint"
-CONFIG_NAMES = ("albert_config.json", "config.json")
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
-# The directory of one checkpoint, or of all checkpoints of a run.
-_CHECKPOINT_DIRECTORY = re.compile(r"^(step-\d+|checkpoints)$")
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 # transformers may save a second copy of a tied weight. (Name of the copy, name of the weight.)
 _TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
@@ -49,34 +39,31 @@ class WeightEntry(NamedTuple):
   is_transposed: bool
 
 
-class WeightFile:
+class WeightFile(WeightLocation):
   """The weights at a path. An array is read from disk only when `read` is called.
 
   Args:
-    path: the path as the user gave it, for errors.
+    location: where the weights are.
     arrays: name in the file -> array.
     entries: name in the original -> how the weight is stored in the file.
-    directory: the directory of the weights, in which a config and a vocabulary are looked for.
     is_huggingface: whether the names in the file are those of transformers.
     flag: the flag with which the user gave the path, for errors.
   """
 
   def __init__(
     self,
-    path: str,
+    location: WeightLocation,
     arrays: Mapping[str, Array],
     entries: Mapping[str, WeightEntry],
     *,
-    directory: str,
     is_huggingface: bool,
     flag: str = FLAG,
   ):
-    self.path = path
+    super().__init__(location.path, location.directory, location.prefix)
+    self._flag = flag
     self._arrays = arrays
     self.entries = dict(entries)
-    self.directory = directory
     self.is_huggingface = is_huggingface
-    self._flag = flag
 
   @property
   def has_pooler(self) -> bool:
@@ -104,52 +91,6 @@ class WeightFile:
       raise UserError(f"{self._flag}={self._arrays[entry.source].file}: {entry.source} is empty: {list(value.shape)}")
     return np.ascontiguousarray(value.T if entry.is_transposed else value)
 
-  @property
-  def config_file(self) -> str | None:
-    """The path of the model's config beside the weights; None if there is none."""
-    candidates = [files.join(self.directory, name) for name in CONFIG_NAMES]
-    return next((path for path in candidates if files.exists(path)), None)
-
-  def config(self) -> ModelConfig | None:
-    """The model's config beside the weights; None if there is none."""
-    return load_model_config(self.config_file) if self.config_file else None
-
-  @property
-  def vocabulary(self) -> str | None:
-    """The path of the SentencePiece model beside the weights or in the output_dir of their run, if there is one."""
-    return find_vocabulary(self.directory)
-
-  def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
-    """Refuses a vocabulary that differs from that of the weights.
-
-    The vocabulary of the weights is known if it lies beside them, or if their run recorded its hash. Otherwise nothing
-    is checked. To compare sizes is not enough: another vocabulary of the same size has other pieces.
-
-    Args:
-      sha256: SHA-256 of the SentencePiece model that is to be used.
-      vocabulary_name: the name of that vocabulary in errors, such as "--spm_model_file=PATH".
-      flag: the flag with which the user gave the weights, for errors.
-    Raises:
-      UserError: the vocabularies differ.
-    """
-    run = output_files.read_config(self.run_file) if self.run_file else {}
-    source = self.vocabulary or self.run_file
-    expected = run.get("data", {}).get("vocab_sha256")
-    if not expected and self.vocabulary:
-      expected = file_sha256(self.vocabulary)
-    if expected and expected != sha256:
-      raise UserError(
-        f"{flag}={self.path}: its vocabulary is {source} (SHA-256 {expected[:12]}...), but {vocabulary_name} is a "
-        f"different one ({sha256[:12]}...), so its embeddings belong to other pieces; give the vocabulary of the "
-        "weights, or weights that were trained with this vocabulary"
-      )
-
-  @property
-  def run_file(self) -> str | None:
-    """The path of config.json of the run that the weights come from; None if they are not a checkpoint of a run."""
-    candidates = [files.join(directory, output_files.CONFIG) for directory in run_directories(self.directory)]
-    return next((path for path in candidates if files.exists(path)), None)
-
 
 def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   """Opens the weights at a path.
@@ -167,102 +108,38 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   Raises:
     UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
   """
-  if path.endswith(_PICKLES):
-    raise _pickle_error(path, flag)
-  if path.endswith(".npz"):
-    return _name_weights(path, weight_arrays.open_npz(path, flag), flag)
-  if path.endswith(".safetensors") and not files.is_dir(path):
-    return _name_weights(path, weight_arrays.open_safetensors(path, flag), flag)
-  if files.is_dir(path):
-    names = files.listdir(path)
-    arrays = weight_arrays.open_safetensors_directory(path, names, flag)
-    if arrays is not None:
-      return _name_weights(path, arrays, flag, directory=path)
-    has_checkpoint = checkpoint_damage.PREFIX + ".index" in names or any(map(_CHECKPOINT_DIRECTORY.match, names))
-    pickles = [name for name in names if name.endswith(_PICKLES)]
-    if pickles and not has_checkpoint:
-      raise _pickle_error(files.join(path, pickles[0]), flag)
-  prefix = find_prefix(path, flag=flag)
-  return _name_weights(path, weight_arrays.open_bundle(prefix, flag), flag, directory=prefix.rpartition("/")[0] or ".")
+  return open_found(find_weights(path, flag=flag), flag=flag)
 
 
-def _pickle_error(path: str, flag: str) -> UserError:
-  return UserError(
-    f"{flag}={path}: is a PyTorch pickle, which can run any code when it is read, so it is not read; give the "
-    "model.safetensors of the same model, or make it where that code may run: "
-    "AlbertModel.from_pretrained(DIRECTORY).save_pretrained(NEW_DIRECTORY) in transformers"
-  )
-
-
-def _refuse_damaged(directory: str, flag_and_path: str) -> None:
-  """Raises UserError if a checkpoint directory is damaged."""
-  damage = checkpoint_damage.find_damage(directory)
-  if damage:
-    raise UserError(f"{flag_and_path}: {damage}; give another checkpoint")
-
-
-def _find_newest_undamaged(directory: str, flag_and_path: str) -> str | None:
-  """Finds the newest undamaged step-N directory in a directory; None if there is none. Warns of damaged ones."""
-  names = files.listdir(directory) if files.is_dir(directory) else []
-  matches = [match for match in map(output_files.STEP_DIRECTORY.match, names) if match]
-  for match in sorted(matches, key=lambda match: int(match[1]), reverse=True):
-    checkpoint = files.join(directory, match.string)
-    damage = checkpoint_damage.find_damage(checkpoint)
-    if damage is None:
-      return checkpoint
-    log(f"warning: {flag_and_path}: skipped {checkpoint}: {damage}")
-  return None
-
-
-def find_prefix(path: str, *, flag: str = FLAG) -> str:
-  """Finds a TensorFlow checkpoint.
+def open_found(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
+  """Opens weights that `find_weights` has found: reads their names and shapes.
 
   Args:
-    path: a checkpoint prefix, a step-N directory, a directory of step-N directories, the output_dir of a run, or a
-      directory of one other checkpoint, such as Google's archives. For a run or a directory of step-N directories the
-      newest undamaged checkpoint is found, and a warning names the damaged ones.
+    location: where the weights are.
     flag: the flag with which the user gave the path, for errors.
-  Returns:
-    The prefix that tf.train.load_checkpoint takes.
   Raises:
-    UserError: there is no checkpoint, or it is damaged.
+    UserError: the weights are damaged, or their names are not those of an ALBERT.
   """
-  path = path.removesuffix(".index")
-  if files.exists(path + ".index"):
-    directory, name = path.rpartition("/")[::2]
-    if name == checkpoint_damage.PREFIX and files.exists(files.join(directory or ".", checkpoint_damage.MANIFEST)):
-      _refuse_damaged(directory or ".", f"{flag}={path}")
-    return path
-  if files.exists(files.join(path, checkpoint_damage.PREFIX + ".index")):
-    _refuse_damaged(path, f"{flag}={path}")
-    return files.join(path, checkpoint_damage.PREFIX)
-  for directory in (path, files.join(path, output_files.CHECKPOINTS)):
-    newest = _find_newest_undamaged(directory, f"{flag}={path}")
-    if newest is not None:
-      return files.join(newest, checkpoint_damage.PREFIX)
-  indexes = sorted(name for name in (files.listdir(path) if files.is_dir(path) else []) if name.endswith(".index"))
-  if len(indexes) == 1:
-    return files.join(path, indexes[0].removesuffix(".index"))
-  if indexes:
-    raise UserError(
-      f"{flag}={path}: has several checkpoints ({', '.join(indexes)}): give the path of one, without .index"
-    )
-  raise UserError(
-    f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "
-    "the output_dir of a run, a directory of one checkpoint, a Hugging Face directory with model.safetensors, or a "
-    ".safetensors or .npz file"
-  )
+  path = location.path
+  if location.prefix:
+    arrays = weight_arrays.open_bundle(location.prefix, flag)
+  elif files.is_dir(path):
+    arrays = weight_arrays.open_safetensors_directory(path, files.listdir(path), flag) or {}
+  else:
+    open_file = weight_arrays.open_npz if path.endswith(".npz") else weight_arrays.open_safetensors
+    arrays = open_file(path, flag)
+  return _name_weights(location, arrays, flag)
 
 
-def _name_weights(path: str, arrays: dict[str, Array], flag: str, directory: str = "") -> WeightFile:
+def _name_weights(location: WeightLocation, arrays: dict[str, Array], flag: str) -> WeightFile:
   """Gives the weights among the arrays of a file the names of the original.
 
   Args:
-    path: the path as the user gave it.
+    location: where the weights are.
     arrays: name in the file -> array. The names are those of the original or of transformers.
     flag: the flag with which the user gave the path.
-    directory: the directory of the weights; "" for the one that `path` is in.
   """
+  path = location.path
   weights = {name: array for name, array in arrays.items() if not _NOT_WEIGHTS.search(name)}
   if not weights:
     raise UserError(f"{flag}={path}: holds no weights; give another file")
@@ -278,8 +155,7 @@ def _name_weights(path: str, arrays: dict[str, Array], flag: str, directory: str
       duplicate = next(name for name in weights if not name.startswith("module/") and f"module/{name}" in weights)
       raise UserError(f"{flag}={path}: has both {duplicate} and module/{duplicate}; give a file with one of them")
   _drop_untrained_pooler(entries, weights, flag)
-  directory = directory or path.rpartition("/")[0] or "."
-  return WeightFile(path, arrays, entries, directory=directory, is_huggingface=is_huggingface, flag=flag)
+  return WeightFile(location, arrays, entries, is_huggingface=is_huggingface, flag=flag)
 
 
 def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, WeightEntry]:

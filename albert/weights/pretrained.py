@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, NamedTuple
 
 from albert.config.model import ModelConfig
 from albert.errors import UserError
@@ -16,6 +14,9 @@ from albert.runs.metrics_log import log
 from albert.weights import checkpoints
 from albert.weights.files import WeightFile, open_weights
 from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads, huggingface_groups_agree
+
+if TYPE_CHECKING:
+  import tensorflow as tf
 
 # Stands before the path in errors. (In the errors of commands, the name of a flag stands there.)
 FLAG = "weights"
@@ -142,8 +143,11 @@ def load_pretrained(
   _check_match(pretrained, assigned, variables)
   for name, variable in assigned.items():
     variable.assign(file.read(name))
-  for name in zeros:
-    variables[name].assign(tf.zeros_like(variables[name]))
+  if zeros:
+    import tensorflow as tf
+
+    for name in zeros:
+      variables[name].assign(tf.zeros_like(variables[name]))
   if new_parts:
     log(f"{file.path}: newly initialized, so to be trained before use: {', '.join(new_parts)}")
 

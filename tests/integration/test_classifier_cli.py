@@ -21,6 +21,7 @@ from sklearn import metrics
 
 from albert.cli import script_flags as cli_flags
 from albert.errors import UserError
+from albert.settings.resolve import make_task_and_config
 from albert.weights.checkpoints import CheckpointManager
 from tests.script_flags import parsed_flags, run_script, script_flags
 from tests.synthetic import TINY_MODEL, TINY_MODEL_FLAGS
@@ -307,7 +308,7 @@ def test_bad_data_is_one_clear_line(common: list[str], tmp_path: Path, case: str
   argv = [f"--task_name={task_name}", f"--data_dir={tmp_path / 'glue'}", f"--output_dir={tmp_path / 'run'}"]
 
   def read_data() -> None:
-    task, _ = cli_flags.task_and_config("classifier")
+    task, _ = make_task_and_config("classifier", cli_flags.given_flags("classifier"))
     task.training_data()
     task.evaluation_data()
 

@@ -14,7 +14,7 @@ from albert.errors import UserError
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.checkpoint_files import write_bundle
 from albert.weights.checkpoints import CheckpointManager
-from albert.weights.files import find_prefix
+from albert.weights.location import find_prefix
 from albert.weights.warm_start import warm_start
 from tests.synthetic import TINY_MODEL
 

@@ -74,16 +74,20 @@ class TextRows(Sequence[TextRow]):
     return TextRow(self.first[index], second, self.labels[index].item())
 
 
-def make_spec(config: ClassifierConfig) -> TaskSpec:
+def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpec:
   """Returns the spec of the task that the flags name.
 
+  Args:
+    config: the flags.
+    reads_labels: whether the labels of a custom task without --labels are read from its training file. If not, the
+      spec has no labels, and it is only checked that the file exists.
   Raises:
     UserError: the task is unknown, or does not have the given labels or formulation.
   """
   name = canonical_name(config.task_name)
   if name == CUSTOM:
     text_columns(config)  # raises an error for a wrong flag before the training file is read
-    spec = custom_spec(config, _custom_labels(config))
+    spec = custom_spec(config, _custom_labels(config, reads_labels=reads_labels))
   else:
     spec = SPECS[name]
     if config.labels and parse_labels(config.labels) != spec.labels:
@@ -94,7 +98,7 @@ def make_spec(config: ClassifierConfig) -> TaskSpec:
   return spec
 
 
-def _custom_labels(config: ClassifierConfig) -> tuple[str, ...]:
+def _custom_labels(config: ClassifierConfig, *, reads_labels: bool) -> tuple[str, ...]:
   """Returns the labels of a custom task, from --labels or else from its training file; () for a regression."""
   labels = parse_labels(config.labels)
   if labels or config.regression:
@@ -103,7 +107,7 @@ def _custom_labels(config: ClassifierConfig) -> tuple[str, ...]:
     raise UserError("--labels is missing, and there is no --train_file to take the labels of a custom task from")
   if not files.exists(config.train_file):
     raise UserError(f"--train_file={config.train_file}: no such file")
-  return tuple(read_labels(config.train_file, config.label_column))
+  return tuple(read_labels(config.train_file, config.label_column)) if reads_labels else ()
 
 
 def find_file(data_dir: str, folder: str, name: str) -> str | None:

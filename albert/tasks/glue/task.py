@@ -97,7 +97,8 @@ class RankingTask(TextTask):
     paths = super().data_files(split)
     if split == TRAIN:
       return paths
-    train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, self._formats[TRAIN].name)
+    name = self._files.formats[TRAIN].name
+    train_file = self.config.train_file or find_file(self.config.data_dir, self.spec.folder, name)
     return [*paths, train_file] if train_file and files.exists(train_file) else paths
 
   def raw_examples(self, split: str) -> Sequence[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,13 +23,14 @@ from albert.models.classifier import ClassifierModel
 from albert.tasks import predictions
 from albert.tasks.answers import class_answers
 from albert.tasks.base import DatasetOutputs
-from albert.tasks.finetuning import DEV, TEST, TRAIN, FinetuningTask
+from albert.tasks.finetuning import TEST, FinetuningTask
 from albert.tasks.glue import evaluation as glue_evaluation
-from albert.tasks.glue.data import TextRows, find_file, read_rows
+from albert.tasks.glue.data import TextRows, read_rows
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tasks.glue.labels import format_labels
 from albert.tasks.glue.ranking import RankingExamples
-from albert.tasks.glue.specs import CUSTOM, ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.glue.specs import ClassifierConfig, FileFormat, Submission, TaskSpec
+from albert.tasks.glue.split_files import task_files
 from albert.tasks.predictions import Predictions
 
 _TextTaskT = TypeVar("_TextTaskT", bound="TextTask")
@@ -53,17 +55,14 @@ class TextTask(FinetuningTask):
 
   def _set_splits(self) -> None:
     """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
-    spec, config = self.spec, self.config
-    dev_formats: Mapping[str, FileFormat | None] = spec.dev
-    if config.eval_file:  # one file replaces all development sets; MNLI has two
-      dev_formats = {DEV: next(iter(spec.dev.values()), spec.train)}
-    self.submissions = _submissions(spec, config)
-    test_formats = {split: submission.test_file for split, submission in self.submissions.items()}
-    formats = {TRAIN: spec.train, **dev_formats, **test_formats}
-    self._formats = {split: file for split, file in formats.items() if file is not None}
-    self.evaluation_splits = [split for split in dev_formats if split in self._formats]
-    first_dev = next(iter(dev_formats), "")
-    self.best_metric = f"{first_dev}_{spec.metrics[0]}" if len(dev_formats) > 1 else spec.metrics[0]
+    self._files = task_files(self.spec, self.config)
+    splits = self.evaluation_splits = self._files.evaluation_splits
+    self.best_metric = f"{splits[0]}_{self.spec.metrics[0]}" if len(splits) > 1 else self.spec.metrics[0]
+
+  @property
+  def submissions(self) -> Mapping[str, Submission]:
+    """The test sets, and the files for gluebenchmark.com with their predictions."""
+    return self._files.submissions
 
   def prediction_rows(self, data: TableData) -> Rows:
     """Converts texts, or pairs of texts, to rows whose columns are called as in the task's test set."""
@@ -82,8 +81,8 @@ class TextTask(FinetuningTask):
     elif split == TEST:
       id_column = self.config.id_column if self.config.id_column in source.columns else ""
       file = FileFormat("", (), tuple(self._text_columns_of_test()), id=id_column)
-      task.submissions = {TEST: Submission("", file)}
-      task._formats = {**self._formats, TEST: file}
+      formats = {**self._files.formats, TEST: file}
+      task._files = dataclasses.replace(self._files, submissions={TEST: Submission("", file)}, formats=formats)
     return task
 
   def checkpoint_settings(self) -> dict[str, Any]:
@@ -101,44 +100,17 @@ class TextTask(FinetuningTask):
 
   def feature_settings(self, split: str) -> dict[str, Any]:
     """Returns the columns that are read from the file of a split."""
-    file = self._formats[split]
+    file = self._files.formats[split]
     return {"texts": file.texts, "label": file.label, "id": file.id}
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the file of a split: the one that a flag gives, or else the task's file in data_dir."""
-    spec = self.spec
-    if split not in self._formats:
-      # Only the diagnostic set AX lacks splits.
-      raise UserError(f"{spec.name} has no {split} set; it is for --do_predict with a model of {spec.model_of}")
-    flags = {TRAIN: "train_file"} | dict.fromkeys(self.submissions, "predict_file")
-    flag = flags.get(split, "eval_file")
-    path = getattr(self.config, flag)
-    if not path:
-      return [self._find_in_data_dir(split, flag)]
-    if not files.exists(path):
-      raise UserError(f"--{flag}={path}: no such file")
-    return [path]
-
-  def _find_in_data_dir(self, split: str, flag: str) -> str:
-    """Returns the path of a split's file in data_dir. `flag` is the flag that could name it instead, for errors."""
-    config, spec = self.config, self.spec
-    if spec.name == CUSTOM:
-      raise UserError(f"--{flag} is missing: the {split} set of a custom task")
-    if not config.data_dir:
-      raise UserError(f"--data_dir is missing: the folder of {spec.name}'s files (or give --{flag})")
-    folder, name = self._folder(split), self._formats[split].name
-    path = find_file(config.data_dir, folder, name)
-    if path is None:
-      raise UserError(
-        f"--data_dir={config.data_dir}: neither {files.join(config.data_dir, folder, name)} nor "
-        f"{files.join(config.data_dir, name)} exists: give the folder of {spec.name}, or --{flag}"
-      )
-    return path
+    return [self._files.find(split)]
 
   def check_inputs(self, *, train: bool, evaluate: bool, predict: bool) -> None:
     """Reads the files of each split. Raises UserError if there is no development set to evaluate on."""
-    if evaluate and not self.evaluation_splits:
-      raise UserError(f"{self.spec.name} has no labels to evaluate with: give --do_predict")
+    if evaluate:
+      self._files.check_can_evaluate()
     super().check_inputs(train=train, evaluate=evaluate, predict=predict)
 
   def evaluation_data(self) -> dict[str, Dataset]:
@@ -148,19 +120,12 @@ class TextTask(FinetuningTask):
 
   def prediction_splits(self) -> Sequence[str]:
     """Returns the test sets, without an optional one whose file does not exist."""
-    return [
-      split for split, submission in self.submissions.items() if not submission.is_optional or self._has_files(split)
-    ]
-
-  def _folder(self, split: str) -> str:
-    """The folder of a split's file in data_dir."""
-    submission = self.submissions.get(split)
-    return (submission.folder if submission else "") or self.spec.folder
+    return self._files.prediction_splits()
 
   def _read_rows(self, split: str) -> TextRows:
     """Reads the file of a split, and prints a warning if damaged lines were skipped."""
     path = self.sources(split)[0]
-    rows, damaged_lines = read_rows(path, self._formats[split], self.spec)
+    rows, damaged_lines = read_rows(path, self._files.formats[split], self.spec)
     if damaged_lines:
       print(
         f"warning: {path}: {len(damaged_lines)} lines have another number of columns and are skipped; the first one is "
@@ -212,7 +177,7 @@ class TextTask(FinetuningTask):
     Returns: the predictions, with labels if the file has them.
     """
     rows, indices = self.cached_rows(split), outputs["example_index"]
-    has_labels = bool(self._formats[split].label)
+    has_labels = bool(self._files.formats[split].label)
     return Predictions(
       ids=[rows.ids[i] for i in indices],
       label_names=self.spec.labels,
@@ -227,7 +192,7 @@ class TextTask(FinetuningTask):
   def write_evaluation(self, split: str, outputs: DatasetOutputs, directory: str) -> None:
     """Writes predictions, mistakes, and a confusion matrix or a scatter plot."""
     result, rows = self.predictions(split, outputs), self.cached_rows(split)
-    indices, names = outputs["example_index"], self._formats[split].texts
+    indices, names = outputs["example_index"], self._files.formats[split].texts
     texts = [(names[0], [rows.first[i] for i in indices])]
     if rows.second is not None:
       texts.append((names[1], [rows.second[i] for i in indices]))
@@ -268,24 +233,8 @@ class TextTask(FinetuningTask):
         glue_evaluation.write_submission(directory, self.spec, submission, result, next(remaining_paths))
     return paths
 
-  def _has_files(self, split: str) -> bool:
-    return find_file(self.config.data_dir, self._folder(split), self._formats[split].name) is not None
-
   def answers(self, model: keras.Model, run_model: Callable[[Dataset], DatasetOutputs]) -> list[Any]:
     """Returns for each row of the test sets a ClassAnswer, or the predicted number of a regression."""
     del model
     results = [self.predictions(split, run_model(self.data(split))) for split in self.prediction_splits()]
     return [answer for result in results for answer in class_answers(result)]
-
-
-def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
-  """Returns the test sets to predict, by split. --predict_file replaces all test sets of the task.
-
-  A file for gluebenchmark.com is then written only if the task has a single test set: otherwise it is not known which
-  of them --predict_file is.
-  """
-  if not config.predict_file:
-    return spec.submissions
-  first = next(iter(spec.submissions.values()))
-  submission_name = first.name if len(spec.submissions) == 1 else ""
-  return {TEST: Submission(submission_name, first.test_file)}

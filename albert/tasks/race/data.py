@@ -22,6 +22,7 @@ from albert.io import files, json_values
 from albert.io.globs import expand_globs
 from albert.io.json_values import format_value
 from albert.io.text_encoding import check_first_line
+from albert.tasks.splits import FILE_FIELDS
 
 LEVELS = ("middle", "high")
 # The index of an answer that is not known.
@@ -108,6 +109,26 @@ def find_passages(folder: str, flag: str) -> list[str]:
   raise UserError(
     f"{flag}: {folder} holds neither middle/*.txt and high/*.txt nor *.txt: give a folder with the layout of RACE"
   )
+
+
+def find_files(config: RaceConfig, split: str) -> list[str]:
+  """Returns the paths of the files of a split: those that a flag gives (a file, or a folder), or those in data_dir.
+
+  Args:
+    config: the flags.
+    split: "train", "dev" or "test".
+  Raises:
+    UserError: the flag is missing, or there are no such files.
+  """
+  flag, paths = f"--{FILE_FIELDS[split]}", getattr(config, FILE_FIELDS[split])
+  if paths:
+    return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
+  if not config.data_dir:
+    raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
+  # In the original code --data_dir is the folder that contains RACE.
+  roots = (config.data_dir, files.join(config.data_dir, "RACE"))
+  folders = [files.join(root, split) for root in roots]
+  return find_passages(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
 
 
 def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:

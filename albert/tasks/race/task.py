@@ -14,17 +14,14 @@ from albert.data.examples import OPTION_MASK, TokenizedExamples
 from albert.data.pipeline import EXAMPLE_WEIGHT
 from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
-from albert.errors import UserError
-from albert.io import files
-from albert.io.globs import expand_globs
 from albert.models.multiple_choice import MultipleChoiceModel
 from albert.tasks import predictions
 from albert.tasks.answers import ChoiceAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import FILE_FIELDS, LOSS, TEST, FinetuningTask
+from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
 from albert.tasks.predictions import Predictions
 from albert.tasks.race import evaluation as race_evaluation
-from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_passages, option_name, read_questions
+from albert.tasks.race.data import ChoiceQuestion, RaceConfig, find_files, option_name, read_questions
 from albert.tasks.race.features import LABEL_IDS, RaceFeaturizer
 
 # B questions in a batch, K options of a question, S tokens of a sequence.
@@ -45,16 +42,7 @@ class RaceTask(FinetuningTask):
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the files of a split: those that a flag gives (a file, or a folder of passages), or those in data_dir."""
-    config, flag = self.config, f"--{FILE_FIELDS[split]}"
-    paths = getattr(config, FILE_FIELDS[split])
-    if paths:
-      return find_passages(paths, flag) if files.is_dir(paths) else expand_globs(paths, flag=flag)
-    if not config.data_dir:
-      raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
-    # In the original code --data_dir is the folder that contains RACE.
-    roots = (config.data_dir, files.join(config.data_dir, "RACE"))
-    folders = [files.join(root, split) for root in roots]
-    return find_passages(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
+    return find_files(self.config, split)
 
   def raw_examples(self, split: str) -> Sequence[ChoiceQuestion]:
     """Reads the questions of a split."""

@@ -13,7 +13,9 @@ from albert.config.run import FinetuningConfig
 from albert.data.rows import DataSource, Rows
 from albert.errors import UserError
 from albert.io import files, json_values
+from albert.io.globs import expand_globs
 from albert.io.json_values import format_value
+from albert.tasks.splits import DEV, TEST, TRAIN
 
 _REMEDY = "give a file in the form of SQuAD"
 _EntryT = TypeVar("_EntryT")
@@ -72,6 +74,26 @@ class SquadConfig(FinetuningConfig):
 def recipe_name(config: SquadConfig) -> str:
   """Returns the name of the recipe in configs/ for the version of SQuAD that the flags select."""
   return "squad_v2" if config.version_2_with_negative else "squad_v1"
+
+
+def find_files(config: SquadConfig, split: str) -> list[str]:
+  """Returns the paths of the files of a split, which a flag gives.
+
+  Args:
+    config: the flags.
+    split: "train", "dev" or "test".
+  Raises:
+    UserError: the flag is missing, or no file matches it.
+  """
+  flag, globs = {
+    TRAIN: ("--train_file", config.train_file),
+    DEV: ("--eval_file", config.eval_file) if config.eval_file else ("--predict_file", config.predict_file),
+    TEST: ("--predict_file", config.predict_file),
+  }[split]
+  if not globs:
+    missing = "--eval_file (or --predict_file)" if split == DEV else flag
+    raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
+  return expand_globs(globs, flag=flag)
 
 
 @dataclasses.dataclass(frozen=True)

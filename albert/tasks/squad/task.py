@@ -18,15 +18,14 @@ from albert.data.rows import Rows, TableData, rows_of
 from albert.data.schema import INPUT_IDS, INPUT_MASK, SEGMENT_IDS
 from albert.errors import UserError
 from albert.io import files
-from albert.io.globs import expand_globs
 from albert.models.squad_heads import SquadV1Model, SquadV2Model
 from albert.tasks.answers import SpanAnswer
 from albert.tasks.base import Batch, DatasetOutputs, ForwardResult, weighted_sum
-from albert.tasks.finetuning import DEV, LOSS, TEST, TRAIN, FinetuningTask
+from albert.tasks.finetuning import LOSS, TEST, FinetuningTask
 from albert.tasks.question_definitions import flat_squad
 from albert.tasks.squad import evaluation as squad_evaluation
 from albert.tasks.squad import predictions as squad_predictions
-from albert.tasks.squad.data import SquadConfig, SquadQuestion, read_questions
+from albert.tasks.squad.data import SquadConfig, SquadQuestion, find_files, read_questions
 from albert.tasks.squad.evaluation import UnalignedAnswer
 from albert.tasks.squad.features import END_POSITIONS, IS_IMPOSSIBLE, P_MASK, START_POSITIONS, SquadFeaturizer
 from albert.tasks.squad.predictions import SquadPredictions
@@ -72,16 +71,7 @@ class SquadTask(FinetuningTask):
 
   def data_files(self, split: str) -> Sequence[str]:
     """Returns the files that a flag gives."""
-    config = self.config
-    flag, globs = {
-      TRAIN: ("--train_file", config.train_file),
-      DEV: ("--eval_file", config.eval_file) if config.eval_file else ("--predict_file", config.predict_file),
-      TEST: ("--predict_file", config.predict_file),
-    }[split]
-    if not globs:
-      missing = "--eval_file (or --predict_file)" if split == DEV else flag
-      raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
-    return expand_globs(globs, flag=flag)
+    return find_files(self.config, split)
 
   def raw_examples(self, split: str) -> Sequence[SquadQuestion]:
     """Reads the questions of a split."""

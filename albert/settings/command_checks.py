@@ -1,0 +1,65 @@
+"""Checks of a command's flags and files that need no TensorFlow, so that a mistake is reported at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from albert.config.base import Config, option_fields
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig, RunConfig
+from albert.errors import UserError
+from albert.io import files
+from albert.runs import output_files, run_directory
+from albert.tasks import registry
+
+
+def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, data_config: Config) -> None:
+  """Checks that a command has something to do, and that the local files exist that it reads.
+
+  The task and the Estimator make the same checks again when they open the files. Remote paths (gs://) are left to
+  them, because only TensorFlow can look at these.
+
+  Args:
+    task_name: a key of albert.tasks.registry.TASKS.
+    config: the settings of the run.
+    model_config: the model.
+    data_config: the task's own config.
+  Raises:
+    UserError: a flag or a file is missing, flags do not fit together, or output_dir cannot be written to.
+  """
+  check_actions(config)
+  check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
+  paths: dict[str, Any] = {name: getattr(data_config, name) for name in option_fields(type(data_config))}
+  if not any(isinstance(path, str) and files.is_remote(path) for path in paths.values()):
+    evaluates = config.do_eval or (config.do_train and config.train.eval_every_steps > 0)
+    registry.TASKS[task_name].check_files(
+      model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
+    )
+  if not files.is_remote(config.output_dir):
+    run_directory.check_writable(config.output_dir)
+
+
+def check_actions(config: RunConfig) -> None:
+  """Raises UserError if the config asks for nothing, or for several runs without training and evaluating them."""
+  if not (config.do_train or config.do_eval or config.do_predict):
+    raise UserError("nothing to do: give --do_train, --do_eval or --do_predict")
+  if config.num_runs == 1:
+    return
+  if not (config.do_train and config.do_eval):
+    raise UserError(
+      f"--num_runs={config.num_runs} compares runs, so give both --do_train and --do_eval; to use the best run, "
+      f"give its directory (see {output_files.RUNS}) as --output_dir"
+    )
+  if config.predictions_file:
+    raise UserError(
+      f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
+      "predictions: leave it out, and each run writes to its own directory"
+    )
+
+
+def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:
+  """Raises UserError if training needs weights to start from and the config gives none."""
+  if are_needed and not (config.init_checkpoint or config.from_scratch):
+    raise UserError(
+      "--do_train needs --init_checkpoint, the weights to start from; for random weights give --from_scratch"
+    )

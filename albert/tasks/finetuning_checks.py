@@ -1,0 +1,71 @@
+"""Checks of a fine-tuning task that need no TensorFlow: its vocabulary, and the files of its splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig
+from albert.errors import UserError
+from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.tokenization.config import TokenizerConfig
+from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+
+_ConfigT = TypeVar("_ConfigT", bound=FinetuningConfig)
+
+
+def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
+  """Returns the settings of the task's tokenizer."""
+  return TokenizerConfig(config.spm_model_file, config.do_lower_case, config.convert_quotes)
+
+
+def load_task_tokenizer(model_config: ModelConfig, config: FinetuningConfig) -> Tokenizer:
+  """Loads the vocabulary of a task, and checks that model, vocabulary and max_seq_length fit together.
+
+  Args:
+    model_config: the model.
+    config: the task's settings.
+  Raises:
+    UserError: there is no vocabulary, its size is not the model's vocab_size, or max_seq_length is greater than the
+      model's number of positions.
+  """
+  if config.max_seq_length > model_config.max_position_embeddings:
+    raise UserError(
+      f"--max_seq_length={config.max_seq_length}: the model has {model_config.max_position_embeddings} positions: "
+      f"give {model_config.max_position_embeddings} or less"
+    )
+  if not config.spm_model_file:
+    raise UserError(
+      "--spm_model_file is missing, and there is no spiece.model in --output_dir or beside --init_checkpoint: give "
+      "the SentencePiece model that the weights were trained with"
+    )
+  tokenizer = load_tokenizer(tokenizer_config(config))
+  if tokenizer.vocab_size != model_config.vocab_size:
+    raise UserError(
+      f"--spm_model_file={config.spm_model_file} has {tokenizer.vocab_size} pieces, the model has vocab_size "
+      f"{model_config.vocab_size}: give the vocabulary that the weights were trained with"
+    )
+  return tokenizer
+
+
+def check_splits(
+  find_files: Callable[[_ConfigT, str], Sequence[str]],
+  config: _ConfigT,
+  *,
+  train: bool,
+  evaluate: bool,
+  predict: bool,
+) -> None:
+  """Checks that the files of the splits exist that a command reads. They are not read.
+
+  Args:
+    find_files: returns the paths of a split's files.
+    config: the task's settings.
+    train, evaluate, predict: what the command does.
+  Raises:
+    UserError: a flag is missing, or there is no such file.
+  """
+  for split, is_read in ((TRAIN, train), (DEV, evaluate), (TEST, predict)):
+    if is_read:
+      find_files(config, split)
