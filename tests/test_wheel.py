@@ -163,7 +163,7 @@ def test_text_to_answers_in_an_empty_directory(installation: Installation, tmp_p
   run("albert-convert", "--init_checkpoint=run", "--output_dir=converted", "--format=huggingface", vocabulary)
   assert (tmp_path / "converted" / "model.safetensors").exists()
   run("albert-export", "--checkpoint=run", "--task=embeddings", "--output_dir=models", vocabulary)
-  answer = run("albert-predict", "--model=models", "--input_file=corpus.txt")
+  answer = run("albert-predict", "--model=models/embeddings", "--input_file=corpus.txt")
   assert answer.count("\n") == (tmp_path / "corpus.txt").read_text().count("\n")
   run("albert-report", "run", "--output_file=report.html")
   assert run("albert-experiments", "--list")

@@ -187,11 +187,19 @@ def _newest_version(path: str) -> str:
   """Returns the directory of the newest version in a directory of versions; `path` itself if it is a version."""
   if files.exists(files.join(path, "saved_model.pb")):
     return path
-  names = files.listdir(path) if files.is_dir(path) else []
-  versions = [int(name) for name in names if name.isascii() and name.isdecimal()]
+  versions = _versions(path)
   if not versions:
-    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one")
+    names = files.listdir(path) if files.is_dir(path) else []
+    models = [model for model in (files.join(path, name) for name in sorted(names)) if _versions(model)]
+    remedy = f": give one of its models, such as --model={models[0]}" if models else ""
+    raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one{remedy}")
   return files.join(path, str(max(versions)))
+
+
+def _versions(path: str) -> list[int]:
+  """The numbers of the versions in a directory of versions; none if it is not such a directory."""
+  names = files.listdir(path) if files.is_dir(path) else []
+  return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
 
 def _plain_value(value: Any) -> Any:

@@ -223,6 +223,10 @@ def test_the_command_refuses_directories_without_a_model(tmp_path: Path) -> None
   (tmp_path / "3").mkdir()
   (tmp_path / "3" / "saved_model.pb").write_bytes(b"")
   assert "has no assets.extra/servable.json" in command(f"--model={tmp_path}").stderr
+  for name in ("b", "a"):
+    (tmp_path / "all" / name / "1").mkdir(parents=True)
+  with pytest.raises(UserError, match=f"versions of one: give one of its models, such as --model={tmp_path}/all/a$"):
+    ExportedModel(f"{tmp_path}/all")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
