@@ -16,11 +16,14 @@ from albert.errors import UserError
 ENGLISH = "en"
 # An apostrophe within a word is no quotation mark.
 _APOSTROPHE_MARK = re.compile(r"(?<!\w)['‘’‚]|['’](?!\w)")
-_TO_SPACES = str.maketrans(dict.fromkeys('"“”„«»‹›', " "))
-_QUOTATION_MARK = re.compile(r"[\"“”„«»‹›]|(?<!\w)['‘’‚]|['’](?!\w)")
+_APOSTROPHES = "'‘’‚"
+_QUOTATION_MARKS = '"“”„«»‹›'
 # A quotation mark beside the white space between two sentences, or in it. The pattern ends at the next sentence.
 _MARK_AT_BOUNDARY = re.compile(r"[\"“”„«»‹›'‘’‚]\s*.?\Z", re.DOTALL)
 _BEFORE = 8
+# A longer paragraph is split in pieces of this size, since sentencex's time grows faster than the length of the text.
+_MAX_CHARS = 10_000
+_OVERLAP = 200
 _FIRST_CHARACTER = re.compile(r"[^\s\"“”„«»‹›'‘’‚(\[–—-]")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9]+)*")
 
@@ -37,8 +40,26 @@ def check_language(language: str) -> None:
 
 def _starts_in_lower_case(text: str, position: int) -> bool:
   """Whether the first word after a position, after quotation marks and brackets, starts with a lower-case letter."""
+  if text[position : position + 1].isalpha():  # nearly always
+    return text[position].islower()
   match = _FIRST_CHARACTER.search(text, position)
   return match is not None and match[0].islower()
+
+
+def _without_quotation_marks(text: str) -> str:
+  """Returns the text with a space in place of each quotation mark."""
+  for mark in _QUOTATION_MARKS:
+    text = text.replace(mark, " ")
+  return _APOSTROPHE_MARK.sub(" ", text) if any(mark in text for mark in _APOSTROPHES) else text
+
+
+def _cut(text: str, ends: list[int]) -> Iterator[str]:
+  """Yields the parts of a text up to each of the positions, without white space around them."""
+  start = 0
+  for end in ends:
+    if part := text[start:end].strip():
+      yield part
+    start = end
 
 
 class SentenceSplitter:
@@ -59,17 +80,27 @@ class SentenceSplitter:
 
   def split(self, paragraph: str) -> Iterator[str]:
     """Yields the sentences of a paragraph, without white space around them."""
-    ends = self._find_ends(paragraph)
-    if _QUOTATION_MARK.search(paragraph):
-      inside = self._find_ends(_APOSTROPHE_MARK.sub(" ", paragraph.translate(_TO_SPACES)))
-      ends |= {end for end in inside - ends if not _MARK_AT_BOUNDARY.search(paragraph, max(0, end - _BEFORE), end + 1)}
-    if paragraph != paragraph.lower():  # "Who is it?" he asked. Text without capitals is left to sentencex.
-      ends = {end for end in ends if not _starts_in_lower_case(paragraph, end)}
     start = 0
-    for end in sorted(ends):
-      if sentence := paragraph[start:end].strip():
-        yield sentence
-      start = end
+    while len(paragraph) - start > _MAX_CHARS:
+      text = paragraph[start : start + _MAX_CHARS]
+      # What follows the piece may change where the last sentences end.
+      ends = [end for end in self._sentence_ends(text) if end <= len(text) - _OVERLAP]
+      ends = ends or [text.rfind(" ") + 1 or len(text)]
+      yield from _cut(text, ends)
+      start += ends[-1]
+    rest = paragraph[start:]
+    yield from _cut(rest, self._sentence_ends(rest))
+
+  def _sentence_ends(self, text: str) -> list[int]:
+    """Returns the position after each sentence and the white space that follows it, ascending."""
+    ends = self._find_ends(text)
+    unquoted = _without_quotation_marks(text)
+    if unquoted != text:
+      inside = self._find_ends(unquoted)
+      ends |= {end for end in inside - ends if not _MARK_AT_BOUNDARY.search(text, max(0, end - _BEFORE), end + 1)}
+    if text != text.lower():  # "Who is it?" he asked. Text without capitals is left to sentencex.
+      ends = {end for end in ends if not _starts_in_lower_case(text, end)}
+    return sorted({*ends, len(text)})
 
   def _find_ends(self, text: str) -> set[int]:
     """Returns the position after each sentence and the white space that follows it."""

@@ -12,6 +12,8 @@ from data_prep.text_files import BYTE_ORDER_MARK
 _BLOCK_BYTES = 1 << 20
 # The end of a piece that reaches to the end of its file.
 TO_THE_END = (1 << 63) - 1
+# A paragraph with more characters is cut at the end of a line, so that a file without blank lines fits into memory.
+_MAX_PARAGRAPH_CHARS = 1 << 20
 
 
 def whole_file(path: str, text_format: str) -> Piece:
@@ -94,13 +96,18 @@ def paragraphs_of(lines: Iterator[str], *, joins_lines: bool) -> Iterator[str]:
     joins_lines: whether the lines up to a blank line are one paragraph. If not, each line is one.
   """
   pending: list[str] = []
+  num_chars = 0
   for line in map(clean, lines):
-    if joins_lines and line:
+    if joins_lines and line and num_chars < _MAX_PARAGRAPH_CHARS:
       pending.append(line)
+      num_chars += len(line)
       continue
     if pending:
       yield " ".join(pending)
-      pending = []
+      pending, num_chars = [], 0
+    if joins_lines and line:
+      pending, num_chars = [line], len(line)
+      continue
     if line:
       yield line
   if pending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_nothing_is_lost() -> None:
   text = ' "A!" (b) \t„C? D“ … e.g. x.\u00a0Y  '
   assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
   assert list(split_sentences(" \t ")) == []
+
+
+def test_a_paragraph_of_any_length_is_split_in_the_same_way() -> None:
+  sentences = [f'"Sentence {number} is here," said Mr. Bold.' for number in range(3000)]
+  start = time.process_time()
+  assert list(split_sentences(" ".join(sentences))) == sentences
+  assert time.process_time() - start < 10  # in proportion to the length
+  words = ["word"] * 9000
+  assert " ".join(split_sentences(" ".join(words))) == " ".join(words)
+  assert "".join(split_sentences("x" * 25_000)) == "x" * 25_000
 
 
 @pytest.mark.parametrize(("language", "least"), [("en", 0.96), ("de", 0.93), ("fr", 0.90)])

@@ -181,3 +181,11 @@ def test_warnings_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[
   ]
   remedies = {"few sentences": "", "much dropped": ""}
   assert not report.warnings(report.ReadingReport(documents=3, sentences=30), remedies)
+
+
+def test_a_file_without_blank_lines_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr("data_prep.readers.lines._MAX_PARAGRAPH_CHARS", 100)
+  sentences = [f"Sentence number {number} is here." for number in range(99)]
+  (tmp_path / "a.txt").write_text("\n".join(sentences))
+  converted = split_files([str(tmp_path / "a.txt")], ReadingSettings(document="file"), str(tmp_path / "out"))
+  assert Path(converted.paths[0]).read_text() == "\n".join(sentences) + "\n\n"
