@@ -53,7 +53,9 @@ def run_seeds(task: Task, config: RunConfig) -> None:
     Estimator(task, config).run()
     return
   if cluster.process_addresses():
-    raise UserError(f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave it out")
+    raise UserError(
+      f"--num_runs={config.num_runs}: several processes (TF_CONFIG) can train one run only: leave out --num_runs"
+    )
   seeds = range(config.train.seed, config.train.seed + config.num_runs)
   _check_finished_runs(task, config, seeds)
   results = {seed: _run_seed(task, _config_of_seed(config, seed)) for seed in seeds}
@@ -74,11 +76,11 @@ def _check_finished_runs(task: Task, config: RunConfig, seeds: Iterable[int]) ->
   task.check_inputs(train=True, evaluate=True, predict=True)
   for seed in seeds:
     seed_config = _config_of_seed(config, seed)
-    sources = prediction_sources_of(task, seed_config)
-    if _is_finished(seed_config) and not sources.are_complete() and not _saved_steps(task, seed_config):
+    predictions = prediction_sources_of(task, seed_config)
+    if _is_finished(seed_config) and not predictions.are_complete() and not _saved_steps(task, seed_config):
       raise UserError(
-        f"{seed_config.output_dir} is done, but has no predictions of {sources.describe_inputs()}, and its checkpoints "
-        "are deleted: delete it to train it again, or leave out --do_predict"
+        f"the run in {seed_config.output_dir} is done, but has no predictions of {predictions.describe_inputs()}, and "
+        "its checkpoints are deleted: delete this directory to train the run again, or leave out --do_predict"
       )
 
 
@@ -113,7 +115,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
   estimator = Estimator(task, config)
   if _is_finished(config):
     estimator.claim_output_dir()
-    log(f"{config.output_dir} is done: its results are taken from {path}")
+    log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:
     log(f"run with seed {config.train.seed} in {config.output_dir}")
     estimator.train()

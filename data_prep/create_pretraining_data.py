@@ -67,7 +67,7 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
   tokenizer = load_tokenizer(TokenizerConfig(job.spm_model_file, job.settings.do_lower_case))
   workspace = Workspace(job, tokenizer.sha256)
   try:
-    with files.errors_naming(job.output_dir, "use"):
+    with files.convert_errors(job.output_dir, "use"):
       return _prepare(job, runner, tokenizer, workspace)
   except UserError as error:
     with contextlib.suppress(OSError, UserError, RunError):

@@ -69,7 +69,7 @@ def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
 
 
 def _read_text(text_range: TextRange) -> TextRange:
-  with files.errors_naming(text_range.path, "read"):
+  with files.convert_errors(text_range.path, "read"):
     data, start, is_cut = read_range(text_range)
   return TextRange(text_range.path, text_range.ordinal, start, start + len(data), is_cut, data)
 

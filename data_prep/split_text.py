@@ -70,7 +70,7 @@ def split_files(
   files.makedirs(output_dir)
   with (
     DirectoryLock(output_dir, "splitting text"),
-    files.errors_naming(output_dir, "use"),
+    files.convert_errors(output_dir, "use"),
     Workers(num_processes, _start_worker) as workers,
   ):
     files.remove_leftovers(output_dir)

@@ -46,7 +46,7 @@ def convert(
   staging = files.staging_path(output_dir)
   try:
     files.makedirs(staging)
-    with files.errors_naming(output_dir):  # errors of TensorFlow, which writes here, name output_dir
+    with files.convert_errors(output_dir):  # errors of TensorFlow, which writes here, name output_dir
       report = _format_report(_write(model, staging, target_format, architecture))
     files.write_atomically(files.join(staging, REPORT), report)
     if model.vocabulary:

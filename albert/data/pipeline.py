@@ -9,7 +9,7 @@ shards that the rest of the epoch needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -37,7 +37,7 @@ EXAMPLE_WEIGHT = "example_weight"
 def training_records(
   shards: Shards,
   *,
-  first_example: int,
+  num_skipped: int,
   seed: int,
   num_interleaved: int = INTERLEAVED_SHARDS,
   window_size: int = WINDOW_SIZE,
@@ -48,12 +48,12 @@ def training_records(
 
   Args:
     shards: the files to read.
-    first_example: number of examples at the start of the stream that are skipped because they were already used.
+    num_skipped: number of examples at the start of the stream that are skipped because they were already used.
     seed: seed of the order of shards and examples.
     num_interleaved: number of shards whose records are interleaved.
     window_size: number of examples that are shuffled together.
   """
-  epoch, offset = divmod(first_example, shards.num_examples)
+  epoch, offset = divmod(num_skipped, shards.num_examples)
 
   def read_epoch(number: tf.Tensor, first_record: int = 0) -> tf.data.Dataset:
     return _epoch(shards, number, first_record, seed, num_interleaved, window_size)
@@ -75,7 +75,7 @@ def training_batches(
   seed: int,
   context: InputContext,
   masking: DynamicMasking | None = None,
-  first_example: int = 0,
+  num_used: int = 0,
 ) -> tf.data.Dataset:
   """Returns the endless stream of training batches of one host, starting at a step.
 
@@ -92,22 +92,22 @@ def training_batches(
     seed: seed of the order of the examples and of dynamic masks.
     context: which parts this host reads, and the number of replicas.
     masking: if given, each example gets new masks, which depend on the seed and on its number in the stream.
-    first_example: number of examples of the stream, in all parts, that come before step 0; a multiple of the number of
-      parts.
+    num_used: number of examples that earlier stages of the run took from the stream, over all parts; a multiple of the
+      number of parts. Step 0 begins after them.
 
   Returns:
-    A dataset of batches. The shares of a global batch for the replicas of this host follow each other, each with
-    batch_size / context.num_replicas examples: name of a feature -> int32 or float32 [examples, length], and
-    example_weight, float32 [examples].
+    A dataset. Each element is the share of a global batch that one replica gets, batch_size / context.num_replicas
+    examples: name of a feature -> int32 or float32 [examples, length], and example_weight, float32 [examples]. The
+    shares of all replicas of this host follow each other, then those of the next global batch.
   """
   num_parts = context.input_parts or context.num_hosts
   parts_per_host = num_parts // context.num_hosts
   examples_per_part, replica_batch_size = batch_size // num_parts, batch_size // context.num_replicas
-  first_of_part = first_example // num_parts + first_step * examples_per_part
+  num_skipped = num_used // num_parts + first_step * examples_per_part  # in each part
   streams = []
   for part in range(context.host_index * parts_per_host, (context.host_index + 1) * parts_per_host):
-    stream = training_records(shards.part(part, num_parts), first_example=first_of_part, seed=seed)
-    streams.append(_add_numbers(stream, first_of_part, part, num_parts) if masking else stream)
+    stream = training_records(shards.part(part, num_parts), num_skipped=num_skipped, seed=seed)
+    streams.append(_add_numbers(stream, num_skipped, part, num_parts) if masking else stream)
   stream = _alternate(streams, examples_per_part)
   if masking is None:
     return _parse_batches(stream.batch(replica_batch_size, drop_remainder=True), features, replica_batch_size)
@@ -134,16 +134,22 @@ def _alternate(streams: Sequence[tf.data.Dataset], num_examples: int) -> tf.data
   return tf.data.Dataset.zip(batches_of_streams).map(concatenate).unbatch()
 
 
-def _add_numbers(stream: tf.data.Dataset, first_example: int, part: int, num_parts: int) -> tf.data.Dataset:
+def _add_numbers(stream: tf.data.Dataset, num_skipped: int, part: int, num_parts: int) -> tf.data.Dataset:
   """Converts each record of a part's stream to the pair (record, number).
 
   No other record has this number: not in another part, and not in another epoch.
+
+  Args:
+    stream: the records of the part, without the first `num_skipped`.
+    num_skipped: see training_records.
+    part: index of the part.
+    num_parts: number of parts.
   """
 
   def pair(index: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return record, index * num_parts + part
 
-  return stream.enumerate(first_example).map(pair)
+  return stream.enumerate(num_skipped).map(pair)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -156,7 +162,8 @@ def evaluation_batches(shards: Shards, features: Sequence[FeatureSpec], *, batch
     batch_size: number of examples in every batch. The last batch is filled up with examples of weight 0.
 
   Returns:
-    As training_batches.
+    A dataset of batches: name of a feature -> int32 or float32 [batch_size, length], and example_weight, float32
+    [batch_size], which is 0 for the examples that fill up the last batch.
   """
   stream = _read_shards(tf.constant(shards.paths), tf.constant(shards.compressed), 1)
   return _parse_batches(stream.batch(batch_size), features, batch_size)
@@ -167,36 +174,74 @@ def _shard_order(num_shards: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
   return tf.random.experimental.stateless_shuffle(tf.range(num_shards), seed=tf.stack([np.int64(seed), epoch]))
 
 
+class _EpochStart(NamedTuple):
+  """Where reading of an epoch starts.
+
+  Attributes:
+    group: index of the first group of shards that is read.
+    skipped_in_group: number of records of this group that come before the first window.
+    window: index of the first window that is shuffled.
+    skipped_in_window: number of records at the start of this window, after it is shuffled, that are skipped.
+  """
+
+  group: int
+  skipped_in_group: int
+  window: int
+  skipped_in_window: int
+
+
+def _find_start(counts: np.ndarray, offset: int, num_interleaved: int, window_size: int) -> _EpochStart:
+  """Finds the group of shards and the window that contain record `offset` of an epoch.
+
+  The window is read from its start, because a window is shuffled as a whole. So the group is that of the window's first
+  record.
+
+  Args:
+    counts: int [shards], number of records of each shard, in the order of the epoch.
+    offset: index of the record in the epoch.
+    num_interleaved: number of shards in a group.
+    window_size: number of records in a window.
+  """
+  window, skipped_in_window = divmod(offset, window_size)
+  group, skipped_in_group = _find_group(counts, num_interleaved, window * window_size)
+  return _EpochStart(group, skipped_in_group, window, skipped_in_window)
+
+
 def _epoch(
   shards: Shards, epoch: tf.Tensor, offset: int, seed: int, num_interleaved: int, window_size: int
 ) -> tf.data.Dataset:
   """Returns the records of one epoch, starting at record `offset`.
 
-  The shards are read in groups of `num_interleaved` shards, and the resulting records are shuffled in windows. The
-  offset is 0 except in the first epoch after a run is resumed. Groups of shards that end before it are not read.
+  The shards are read in groups of `num_interleaved` shards, and the resulting records are shuffled in windows. Groups
+  of shards that are not needed are not read.
+
+  Args:
+    shards: the files.
+    epoch: number of the epoch, int64. It may be a symbolic tensor if the offset is 0.
+    offset: index of the first record. It is 0 except in the first epoch of a stream.
+    seed: seed of the order of shards and records.
+    num_interleaved: number of shards in a group.
+    window_size: number of records in a window.
   """
   order = _shard_order(len(shards.paths), seed, epoch)
-  # The window that contains the offset is read from its start, because a window is shuffled as a whole.
-  first_window, offset_in_window = divmod(offset, window_size)
-  first_group = offset_in_group = 0
-  if offset:
-    counts = np.asarray(shards.counts)[order.numpy()]
-    first_group, offset_in_group = _find_group(counts, num_interleaved, first_window * window_size)
-  remaining_shards = order[first_group * num_interleaved :]
+  start = _EpochStart(0, 0, 0, 0)
+  if offset:  # the epoch is a number, so that the order has a value
+    start = _find_start(np.asarray(shards.counts)[order.numpy()], offset, num_interleaved, window_size)
+  remaining_shards = order[start.group * num_interleaved :]
 
   def read_group(group: tf.Tensor) -> tf.data.Dataset:
     return _read_shards(tf.gather(shards.paths, group), tf.gather(shards.compressed, group), num_interleaved)
 
   groups = tf.data.Dataset.from_tensor_slices(remaining_shards).batch(num_interleaved)
-  records_of_groups = groups.flat_map(read_group).skip(offset_in_group)
+  records_of_groups = groups.flat_map(read_group).skip(start.skipped_in_group)
 
-  def permute(window: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    # Each window of each epoch has its own permutation: its seed is made of the seed, the epoch and the window.
-    window_seed = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), window)
-    return tf.gather(rows, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(rows)[0]), seed=window_seed))
+  def permute(window_index: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    # Each window of each epoch has its own permutation: its seed is made of the seed, the epoch and the window's index.
+    window_seed = tf.random.experimental.stateless_fold_in(tf.stack([np.int64(seed), epoch]), window_index)
+    return tf.gather(window, tf.random.experimental.stateless_shuffle(tf.range(tf.shape(window)[0]), seed=window_seed))
 
-  windows = records_of_groups.batch(window_size).enumerate(first_window).map(permute)
-  return windows.prefetch(1).unbatch().skip(offset_in_window)
+  windows = records_of_groups.batch(window_size).enumerate(start.window).map(permute)
+  return windows.prefetch(1).unbatch().skip(start.skipped_in_window)
 
 
 def _find_group(counts: np.ndarray, num_interleaved: int, record: int) -> tuple[int, int]:
@@ -206,7 +251,9 @@ def _find_group(counts: np.ndarray, num_interleaved: int, record: int) -> tuple[
     counts: int [shards], number of records of each shard, in the order in which the shards are read.
     num_interleaved: number of shards in a group.
     record: the index of the record among the records of all shards.
-  Returns: the index of the group, and the number of records of this group that come before the record.
+
+  Returns:
+    The index of the group, and the number of records of this group that come before the record.
   """
   group_sizes = np.add.reduceat(counts, np.arange(0, len(counts), num_interleaved))
   group_ends = np.cumsum(group_sizes)
@@ -290,7 +337,7 @@ def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
       check_record(path, number, record, features)
 
 
-def first_example(path: str) -> dict[str, np.ndarray]:
+def read_first_record(path: str) -> dict[str, np.ndarray]:
   """Returns the features of the first record of a shard.
 
   Raises:
@@ -349,7 +396,7 @@ class ShardDataset(Dataset):
     features: the features of their records.
     masking: makes new masks for each training example; None to use the masks in the shards. Evaluation always uses the
       masks in the shards.
-    first_example: number of examples of the training stream that come before step 0.
+    num_used: number of examples of the training stream that earlier stages of the run used. Step 0 begins after them.
   """
 
   def __init__(
@@ -357,12 +404,12 @@ class ShardDataset(Dataset):
     shards: Shards,
     features: Sequence[FeatureSpec],
     masking: DynamicMasking | None = None,
-    first_example: int = 0,
+    num_used: int = 0,
   ):
     self.shards = shards
     self.features = features
     self.masking = masking
-    self.first_example = first_example
+    self.num_used = num_used
     self.needs_python = masking is not None
     self.num_examples = shards.num_examples
     self.content = shards.content
@@ -381,12 +428,12 @@ class ShardDataset(Dataset):
       seed=seed,
       context=context,
       masking=self.masking,
-      first_example=self.first_example,
+      num_used=self.num_used,
     )
 
   def starting_at(self, example: int) -> ShardDataset:
     """See Dataset."""
-    return ShardDataset(self.shards, self.features, self.masking, first_example=example)
+    return ShardDataset(self.shards, self.features, self.masking, num_used=example)
 
   def evaluation_batches(self, *, batch_size: int) -> tf.data.Dataset:
     """See Dataset."""

@@ -76,7 +76,7 @@ def export_model(
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
-    with files.errors_naming(target):  # errors of TensorFlow name the target instead of the staging directory
+    with files.convert_errors(target):  # errors of TensorFlow name the target instead of the staging directory
       _write_model(staging, name, opened, form, model, formats)
     local_files.sync_tree(staging)
     target = _rename_staging(staging, target, output_dir, name, version)

@@ -10,12 +10,12 @@ import re
 import tempfile
 
 from albert.errors import RunError, UserError
-from albert.io import files, local_files
+from albert.io import local_files
 
 _LONGEST_REASON = 300
 # Surrogates, with which Python represents bytes of file names that are not UTF-8.
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-_BYTES_TO_TRY = 64 << 10
+_TEST_FILE_BYTES = 64 << 10  # size of the file that is written as a test of the temporary directory
 _RUN_AGAIN = "run the same command again once the cause is fixed; finished work is kept"
 
 
@@ -26,8 +26,9 @@ def convert_file_error(error: BaseException) -> UserError | RunError | None:
     error: any exception.
 
   Returns:
-    UserError for a wrong path, RunError for a failure of the system, None if `error` does not come from a file system.
-    OSErrors do, some errors of TensorFlow, and encoding errors for file names that are not UTF-8.
+    UserError for a wrong path, RunError for a failure of the system, None for an error that does not come from a file
+    system. Errors of file systems are OSErrors, some errors of TensorFlow, and encoding errors for file names that are
+    not UTF-8.
   """
   if isinstance(error, OSError):
     return _convert_system_error(error)
@@ -50,14 +51,11 @@ def convert_file_error(error: BaseException) -> UserError | RunError | None:
 
 
 def _convert_system_error(error: OSError) -> UserError | RunError:
+  """Converts an error of the operating system. The message names the file if `error` does."""
   path = error.filename if error.filename2 is None else error.filename2  # filename2 is the target of a rename
   if not isinstance(path, str | bytes) or error.strerror is None:
     return RunError(f"{error.strerror or str(error) or type(error).__name__}: {_RUN_AGAIN}")
-  try:
-    with files.errors_naming(os.fsdecode(path), "use"):
-      raise OSError(error.errno, error.strerror, os.fsdecode(path))
-  except (UserError, RunError) as fault:
-    return fault
+  return local_files.file_error(error, os.fsdecode(path), "use")
 
 
 def temporary_directory_error(error: BaseException) -> RunError | None:
@@ -76,7 +74,7 @@ def temporary_directory_error(error: BaseException) -> RunError | None:
     return None
   try:
     with tempfile.TemporaryFile() as file:
-      file.write(bytes(_BYTES_TO_TRY))
+      file.write(bytes(_TEST_FILE_BYTES))
       file.flush()
   except OSError as reason:
     directory = tempfile.tempdir or "TMPDIR"  # None if Python found no writable directory

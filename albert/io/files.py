@@ -53,7 +53,7 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
-errors_naming = local_files.errors_naming
+convert_errors = local_files.convert_errors
 
 
 def open_file(path: str, mode: str = "rb", *, or_pipe: bool = False) -> BinaryIO:

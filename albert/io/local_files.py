@@ -72,11 +72,26 @@ def one_line_error(error: OSError, problem: str, remedy: str) -> UserError | Run
   """
   if error.errno in _WRONG_PATH_ERRORS:
     return UserError(f"{problem} ({error.strerror}): {remedy}")
-  return RunError(f"{problem} ({error.strerror or error}): run the same command again once the cause is fixed")
+  reason = error.strerror or str(error) or type(error).__name__
+  return RunError(f"{problem} ({reason}): run the same command again once the cause is fixed")
+
+
+def file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
+  """Makes the error of one line for a system error of a file.
+
+  Args:
+    error: the system error.
+    path: the file. For a staging file, the message gives its final name.
+    verb: what could not be done with the file, such as "read".
+
+  Returns:
+    As one_line_error.
+  """
+  return one_line_error(error, f"{final_path(path)}: cannot {verb} it", "check the path and its rights")
 
 
 @contextlib.contextmanager
-def errors_naming(path: str, verb: str = "write") -> Iterator[None]:
+def convert_errors(path: str, verb: str = "write") -> Iterator[None]:
   """Context manager that turns system errors into one line that names the file, also if TensorFlow reports them.
 
   Args:
@@ -94,24 +109,22 @@ def errors_naming(path: str, verb: str = "write") -> Iterator[None]:
     if cause is None:
       raise
     failed_path = os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else path
-    raise one_line_error(
-      cause, f"{final_path(failed_path)}: cannot {verb} it", "check the path and its rights"
-    ) from error
+    raise file_error(cause, failed_path, verb) from error
 
 
 class _LocalFile(io.FileIO):
   """A local file whose read and write errors name the file, which Python's do not."""
 
   def readinto(self, buffer: Any) -> int | None:
-    with errors_naming(str(self.name), "read"):
+    with convert_errors(str(self.name), "read"):
       return super().readinto(buffer)
 
   def readall(self) -> bytes:
-    with errors_naming(str(self.name), "read"):
+    with convert_errors(str(self.name), "read"):
       return super().readall()
 
   def write(self, data: Any) -> int | None:  # type: ignore[override]
-    with errors_naming(str(self.name)):
+    with convert_errors(str(self.name)):
       return super().write(data)
 
 
@@ -129,7 +142,7 @@ def open_local(path: str, mode: str) -> BinaryIO:
     UserError: the path or its permissions are wrong.
     RunError: the disk or the system failed.
   """
-  with errors_naming(path, "read" if "r" in mode else "write"):
+  with convert_errors(path, "read" if "r" in mode else "write"):
     raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
     buffer_class = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
     return cast("BinaryIO", buffer_class(raw, _BUFFER_BYTES))
@@ -146,7 +159,7 @@ def sync(file: BinaryIO) -> None:
     descriptor = file.fileno()
   except (AttributeError, OSError):
     return
-  with errors_naming(str(file.name)):
+  with convert_errors(str(file.name)):
     os.fsync(descriptor)
 
 

@@ -93,7 +93,7 @@ def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[st
   """
   _check_not_empty(answers)
   exact = f1 = 0.0
-  # Added one by one as in the official script. Since Python 3.12, `sum` gives other last digits.
+  # Added one by one as in the official script of v1.1. Since Python 3.12, `sum` gives other last digits.
   for question, texts in answers.items():
     if not texts:
       raise UserError(f"question {question} has no answer to compare with: evaluate it as SQuAD v2.0")
@@ -188,6 +188,7 @@ def _mean_scores(
   """Means of exact match and F1 over some questions, in percent."""
   questions = list(questions)
   total = len(questions)
+  # Added with `sum`, as in the official script of v2.0.
   return {
     f"{prefix}exact": 100.0 * sum(exact[question] for question in questions) / total,
     f"{prefix}f1": 100.0 * sum(f1[question] for question in questions) / total,
@@ -203,19 +204,19 @@ def _best_threshold(
 ) -> tuple[float, float]:
   """Finds the threshold of null_odds with the best mean score.
 
-  The search starts with "" as the prediction for every question, which the official script reports as threshold 0. Then
-  the predictions of one question after the other are counted, in the order of their null_odds.
+  At first the prediction for every question is "". The official script reports this as threshold 0. Then one question
+  after the other gets its own prediction, in the order of their null_odds. The mean score is computed after each.
 
   Returns:
-    The best mean score in percent, and the null_odds of the last question whose prediction it counts.
+    The best mean score in percent, and the null_odds of the question after which this score was first reached.
   """
-  total: float = sum(1 for is_answerable in has_answer.values() if not is_answerable)
-  best_total, threshold = total, 0.0
+  score_sum: float = sum(1 for is_answerable in has_answer.values() if not is_answerable)
+  best_sum, threshold = score_sum, 0.0
   for question in sorted(null_odds, key=lambda question: null_odds[question]):
     if has_answer[question]:
-      total += scores[question]
+      score_sum += scores[question]
     elif predictions[question]:
-      total -= 1
-    if total > best_total:
-      best_total, threshold = total, null_odds[question]
-  return 100.0 * best_total / len(scores), threshold
+      score_sum -= 1
+    if score_sum > best_sum:
+      best_sum, threshold = score_sum, null_odds[question]
+  return 100.0 * best_sum / len(scores), threshold

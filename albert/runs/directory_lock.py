@@ -163,7 +163,7 @@ class DirectoryLock:
     except ImportError:  # Windows
       return False
     while True:
-      with files.errors_naming(self.path):
+      with files.convert_errors(self.path):
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
       is_locked = False
       try:

@@ -109,7 +109,7 @@ class PretrainingTask(Task):
     Returns: the manifest beside the first shard, if there is one.
     """
     config, path = self.config, paths[0]
-    example = pipeline.first_example(path)
+    example = pipeline.read_first_record(path)
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
       flag_value, length = getattr(config, flag), len(example.get(feature, ()))
       if not length:

@@ -16,7 +16,7 @@ _PIECES, _TRAINER_SPEC = 1, 2
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _MODEL_TYPE = 3
 _NORMAL, _USER_DEFINED = 1, 4  # ModelProto.SentencePiece.Type
-_UNIGRAM = b"\x01"  # TrainerSpec.ModelType, and its default
+_ENCODED_UNIGRAM = b"\x01"  # UNIGRAM of TrainerSpec.ModelType, encoded; a model without a type is a unigram model
 _SCORE_UNIT = 2.0**-13
 # Multiples of _SCORE_UNIT up to this value are exact in float32, which has 24 significant bits.
 LARGEST_EXACT_SUM = 2.0**24 * _SCORE_UNIT
@@ -56,8 +56,10 @@ def with_exact_scores(model: bytes) -> bytes:
     if field.number == _PIECES:
       pieces.append(_decode_piece(field.value))
       continue
-    if field.number == _TRAINER_SPEC and _fields_by_number(field.value).get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM:
-      return model
+    if field.number == _TRAINER_SPEC:
+      model_type = _fields_by_number(field.value).get(_MODEL_TYPE, _ENCODED_UNIGRAM)
+      if model_type != _ENCODED_UNIGRAM:
+        return model
     other_fields += field.encoded
   normal_scores = [piece.score for piece in pieces if piece.piece_type == _NORMAL] or [0.0]
   lowest, highest = min(normal_scores), max(normal_scores)

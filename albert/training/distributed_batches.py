@@ -16,13 +16,13 @@ ElementSpec = Mapping[str, tf.TensorSpec]
 
 
 def distribute_training_batches(
-  strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset, first_step: int
+  strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset, first_step: int
 ) -> tf.distribute.DistributedDataset:
   """Distributes the training batches from `first_step` on over the replicas.
 
   Args:
     strategy: the strategy to distribute them with.
-    train: batch size, seed and input parts.
+    train_config: batch size, seed and input parts.
     data: the training data.
     first_step: number of updates done so far; their batches are skipped.
   Returns: an endless dataset. Each replica gets (train_batch_size / number of replicas) examples of every batch.
@@ -32,33 +32,33 @@ def distribute_training_batches(
 
   def make_host_batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
     input_context = InputContext(
-      context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train.input_parts
+      context.input_pipeline_id, context.num_input_pipelines, strategy.num_replicas_in_sync, train_config.input_parts
     )
-    batches = _host_batches(train, data, first_step, input_context)
+    batches = _host_batches(train_config, data, first_step, input_context)
     if isinstance(strategy, tf.distribute.TPUStrategy):
       check_static_shapes(batches.element_spec)
-      check_host(train.tpu, needs_python=data.needs_python)
+      check_host(train_config.tpu, needs_python=data.needs_python)
     return batches
 
   return strategy.distribute_datasets_from_function(make_host_batches)
 
 
-def element_spec(strategy: tf.distribute.Strategy, train: TrainConfig, data: Dataset) -> ElementSpec:
+def element_spec(strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset) -> ElementSpec:
   """Returns the shapes and dtypes of the features that one replica gets of each training batch.
 
   Args:
     strategy: the strategy whose replicas share a batch.
-    train: batch size, seed and input parts.
+    train_config: batch size, seed and input parts.
     data: the training data.
   """
-  context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train.input_parts)
-  return cast("ElementSpec", _host_batches(train, data, 0, context).element_spec)
+  context = InputContext(0, num_hosts(strategy), strategy.num_replicas_in_sync, train_config.input_parts)
+  return cast("ElementSpec", _host_batches(train_config, data, 0, context).element_spec)
 
 
-def _host_batches(train: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
+def _host_batches(train_config: TrainConfig, data: Dataset, first_step: int, context: InputContext) -> tf.data.Dataset:
   """Returns the dataset of the batches that one host reads."""
   return data.training_batches(
-    batch_size=train.train_batch_size, first_step=first_step, seed=train.seed, context=context
+    batch_size=train_config.train_batch_size, first_step=first_step, seed=train_config.seed, context=context
   )
 
 

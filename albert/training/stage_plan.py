@@ -122,8 +122,8 @@ def plan_stages(
       )
     content = stage.data.content
     data_key = content.sha256 if content.files else id(stage.data)
-    first_example = used.get(data_key, 0)
-    used[data_key] = first_example + (last_step - first_step) * stage_train.train_batch_size
+    num_used = used.get(data_key, 0)
+    used[data_key] = num_used + (last_step - first_step) * stage_train.train_batch_size
     plans.append(
       StagePlan(
         number=index + 1,
@@ -132,7 +132,7 @@ def plan_stages(
         last_step=last_step,
         train=stage_train,
         model_config=stage.model_config,
-        data=stage.data.starting_at(first_example),
+        data=stage.data.starting_at(num_used),
         settings=stage.settings,
       )
     )

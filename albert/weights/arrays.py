@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgspec
@@ -110,7 +110,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   for name in files.listdir(directory or "."):
     if name == f"{base}.index" or name.startswith(f"{base}.data-"):
       check_is_file(files.join(directory, name) if directory else name, flag)
-  import tensorflow as tf  # imported here, so that a missing file is reported before
+  import tensorflow as tf  # takes seconds, so a missing file is reported before it is imported
 
   try:
     reader = tf.train.load_checkpoint(prefix)
@@ -163,7 +163,7 @@ def open_npz(path: str, flag: str) -> dict[str, Array]:
 
 def _npz_error(path: str, flag: str, error: Exception) -> UserError:
   return UserError(
-    f"{flag}={path}: is not an .npz file of plain arrays, or is damaged ({error or type(error).__name__})"
+    f"{flag}={path}: is not an .npz file of plain arrays, or is damaged ({str(error) or type(error).__name__})"
   )
 
 
@@ -211,6 +211,8 @@ class _Index(msgspec.Struct):
 def open_safetensors_directory(directory: str, names: list[str], flag: str) -> dict[str, Array] | None:
   """Opens the safetensors files of a Hugging Face directory: model.safetensors, or the files that the index lists.
 
+  These files may hold arrays that the index does not list. They are returned, too.
+
   Args:
     directory: the directory.
     names: the names of its files.
@@ -235,7 +237,7 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
       raise UserError(f"{flag}={directory}: {INDEX} lists {part}, which is missing; download it, too")
     part_arrays = open_safetensors(files.join(directory, part), flag)
     duplicates = arrays.keys() & part_arrays.keys()
-    misplaced = [name for name in part_arrays if weight_map.get(name, part) != part]
+    misplaced = [name for name in part_arrays if name in weight_map and weight_map[name] != part]
     wrong = [*duplicates, *misplaced]
     if wrong:
       name = wrong[0]
@@ -249,8 +251,8 @@ def open_safetensors_directory(directory: str, names: list[str], flag: str) -> d
   return arrays
 
 
-class _Tensor(msgspec.Struct):
-  """An entry of the header of a safetensors file."""
+class _HeaderEntry(msgspec.Struct):
+  """The entry of one array in the header of a safetensors file. data_offsets: start and end of its values, in bytes."""
 
   dtype: str
   shape: list[int]
@@ -268,42 +270,60 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   Raises:
     UserError: the file is missing or damaged.
   """
-  from safetensors import SafetensorError, deserialize, safe_open
+  from safetensors import SafetensorError
 
   check_is_file(path, flag)
   hashes = _recorded_hashes(path.rpartition("/")[0] or ".")
   try:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16
-    # into NumPy. Therefore the header is also read here. The library opens only local files; all bytes of a remote file
-    # are read now.
-    local_file = None if files.is_remote(path) else safe_open(path, framework="np")
-    with files.open_file(path) as file:
-      remote_tensors = dict(deserialize(file.read())) if local_file is None else {}
-      header, data_start = _read_header(file, path, flag)
+    # into NumPy. Therefore the header is also read here.
+    header, read = (_open_remote_file if files.is_remote(path) else _open_local_file)(path, flag)
   except (SafetensorError, OSError) as error:
     raise UserError(f"{flag}={path}: is not a safetensors file, or is damaged ({error}); download it again") from error
-
-  def read(name: str, tensor: _Tensor) -> np.ndarray:
-    if tensor.dtype != "BF16" and local_file is not None:
-      return local_file.get_tensor(name)
-    if local_file is None:
-      data = bytes(remote_tensors[name]["data"])
-    else:
-      with files.open_file(path) as file:
-        file.seek(data_start + tensor.data_offsets[0])
-        data = file.read(tensor.data_offsets[1] - tensor.data_offsets[0])
-    return _decode_tensor(data, tensor)
 
   return {
     name: Array(
       path,
-      tuple(tensor.shape),
-      _SAFETENSORS_TYPES.get(tensor.dtype, tensor.dtype),
-      lambda name=name, tensor=tensor: read(name, tensor),  # type: ignore[misc]
+      tuple(entry.shape),
+      _SAFETENSORS_TYPES.get(entry.dtype, entry.dtype),
+      lambda name=name: read(name),  # type: ignore[misc]
       hashes.get(name, ""),
     )
-    for name, tensor in header.items()
+    for name, entry in header.items()
   }
+
+
+def _open_local_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Callable[[str], np.ndarray]]:
+  """Opens a local safetensors file.
+
+  Returns:
+    The header, and a function that reads the array of a name.
+  """
+  from safetensors import safe_open
+
+  library_file = safe_open(path, framework="np")
+  with files.open_file(path) as file:
+    header, data_start = _read_header(file, path, flag)
+
+  def read(name: str) -> np.ndarray:
+    if header[name].dtype != "BF16":
+      return library_file.get_tensor(name)
+    start, end = header[name].data_offsets
+    with files.open_file(path) as file:
+      file.seek(data_start + start)
+      return _decode_array(file.read(end - start), header[name])
+
+  return header, read
+
+
+def _open_remote_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Callable[[str], np.ndarray]]:
+  """As _open_local_file, for a remote file. All its bytes are read now, because the library opens only local files."""
+  from safetensors import deserialize
+
+  with files.open_file(path) as file:
+    contents = dict(deserialize(file.read()))
+    header, _ = _read_header(file, path, flag)
+  return header, lambda name: _decode_array(bytes(contents[name]["data"]), header[name])
 
 
 def _recorded_hashes(directory: str) -> dict[str, str]:
@@ -318,7 +338,7 @@ def _recorded_hashes(directory: str) -> dict[str, str]:
   return {target: sha256 for _, target, _, sha256 in rows[1:]}
 
 
-def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Tensor], int]:
+def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[dict[str, _HeaderEntry], int]:
   """Reads the header of a safetensors file whose sizes the library has checked.
 
   Returns:
@@ -329,11 +349,11 @@ def _read_header(file: BinaryIO, path: str, flag: str) -> tuple[Mapping[str, _Te
   source = f"{flag}={path}: its header"
   values = json_values.parse(source, file.read(header_bytes), dict[str, Any], "download it again")
   values.pop("__metadata__", None)
-  return json_values.convert(source, values, dict[str, _Tensor], "download it again"), 8 + header_bytes
+  return json_values.convert(source, values, dict[str, _HeaderEntry], "download it again"), 8 + header_bytes
 
 
-def _decode_tensor(data: bytes, tensor: _Tensor) -> np.ndarray:
-  """Converts a tensor's bytes to an array. The bits of a bfloat16 are the upper half of those of a float32."""
-  if tensor.dtype == "BF16":
-    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(tensor.shape)
-  return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[tensor.dtype]).newbyteorder("<")).reshape(tensor.shape)
+def _decode_array(data: bytes, entry: _HeaderEntry) -> np.ndarray:
+  """Converts an array's bytes to NumPy. The bits of a bfloat16 are the upper half of those of a float32."""
+  if entry.dtype == "BF16":
+    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
+  return np.frombuffer(data, np.dtype(_SAFETENSORS_TYPES[entry.dtype]).newbyteorder("<")).reshape(entry.shape)

@@ -47,7 +47,7 @@ def find_damage(path: str, step: int | None = None) -> str | None:
   if not files.is_dir(path):
     return "it is not a directory"
   try:
-    with files.errors_naming(path, "read"):
+    with files.convert_errors(path, "read"):
       names = files.listdir(path)
     if MANIFEST not in names:
       return f"no {MANIFEST}, so it was never finished"

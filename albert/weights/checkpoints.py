@@ -276,7 +276,7 @@ class CheckpointManager:
       return []
     if not files.is_dir(self.directory):
       raise UserError(f"{self.directory}: must be a directory of checkpoints, but is not a directory: move it away")
-    with files.errors_naming(self.directory, "read"):
+    with files.convert_errors(self.directory, "read"):
       matches = [STEP_DIRECTORY.match(name) for name in files.listdir(self.directory)]
     return sorted(int(match.group(1)) for match in matches if match)
 
@@ -370,7 +370,7 @@ class CheckpointManager:
       if problem is None:
         num_undamaged += 1
         if num_undamaged > self.keep and step not in never_deleted:
-          with files.errors_naming(self.path(step), "remove"):
+          with files.convert_errors(self.path(step), "remove"):
             self._delete(step)
       elif step not in self._warned_steps:
         self._warned_steps.add(step)

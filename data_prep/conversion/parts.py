@@ -188,7 +188,7 @@ def write_part(task: PartTask) -> PartRecord:
   with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as file:
     writer = _PartWriter(file, task.settings)  # type: ignore[arg-type]
     for source in task.pieces:
-      with files.errors_naming(source.piece.path, "read"):
+      with files.convert_errors(source.piece.path, "read"):
         _read_piece(source.piece, task.settings, writer)
     file.seek(0)
     num_bytes, sha256 = _save(file, task.path)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def numbers(
 ) -> list[int]:
   """Returns `count` example numbers of the stream, from number `first` on."""
   stream = pipeline.training_records(
-    shards, first_example=first, seed=seed, num_interleaved=interleaved, window_size=window
+    shards, num_skipped=first, seed=seed, num_interleaved=interleaved, window_size=window
   )
   records = map(decode_example, stream.take(count).as_numpy_iterator())
   return [example_numbers(record["input_ids"][None], record["input_mask"][None])[0] for record in records]

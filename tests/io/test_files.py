@@ -297,11 +297,20 @@ def test_file_errors_of_tensorflow_and_of_python() -> None:
     "b: cannot use it (No space left on device): run the same"
   )
   assert str(file_errors.convert_file_error(OSError("odd"))).startswith("odd: run the same command again")
+  assert str(file_errors.convert_file_error(OSError())).startswith("OSError: run the same command again")
   with pytest.raises(UnicodeEncodeError) as caught:
     tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
   assert "caf\udce9: this name or text has bytes that are not UTF-8" in str(
     file_errors.convert_file_error(caught.value)
   )
+
+
+def test_an_error_without_a_message_is_named_by_its_type() -> None:
+  with (
+    pytest.raises(RunError, match=r"^file: cannot write it \(TimeoutError\): run"),
+    files.convert_errors("file"),
+  ):
+    raise TimeoutError
 
 
 def test_a_temporary_directory_that_tensorflow_cannot_write_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def fail_reads(below: str, number: int, after: int) -> None:
     if str(path).startswith(below):
       left[0] -= 1
       if left[0] < 0:
-        with local_files.errors_naming(str(path), "read"):
+        with local_files.convert_errors(str(path), "read"):
           raise OSError(number, os.strerror(number))
 
   def failing_readinto(file: local_files._LocalFile, buffer: bytearray) -> int | None:

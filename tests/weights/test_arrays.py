@@ -10,6 +10,7 @@ import struct
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -251,6 +252,14 @@ def test_a_flipped_bit_of_an_npz_is_found_when_it_is_read(tmp_path: Path):
   path.write_bytes(data)
   with pytest.raises(UserError, match=r"is damaged \(Bad CRC-32"):
     open_weights(str(path)).read(NAME)
+
+
+def test_damage_that_is_found_by_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+  """zipfile raises a bare EOFError where an archive ends too early."""
+  arrays = open_weights(write("npz", tmp_path / "npz", WEIGHTS))
+  monkeypatch.setattr(np.lib.format, "read_array", mock.Mock(side_effect=EOFError))
+  with pytest.raises(UserError, match=r"is damaged \(EOFError\)$"):
+    arrays.read(NAME)
 
 
 def test_an_archive_that_unpacks_to_far_more_is_not_read(tmp_path: Path):
