@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ SEED = tf.constant([3, 4])
 
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor | None = SEED, site: int = 0) -> tf.Tensor:
-  """Dropout of a training step."""
+  """Applies dropout as in training. `site` is the number of this dropout in the model (see layers.dropout)."""
   return layers.dropout(x, rate, site=site, training=True, seed=seed)
 
 
@@ -33,7 +34,7 @@ def test_dropouts_rate_mean_and_variance(rate, dtype, seed):
   assert y.dtype.name == dtype
   y = tf.cast(y, tf.float32).numpy().astype(np.float64)
   kept = y != 0
-  # The kept elements are Bernoulli(1 - rate) times 2 / (1 - rate): mean 2, variance 4 rate / (1 - rate).
+  # Each element is 2 / (1 - rate) with probability 1 - rate, and else 0: mean 2, variance 4 rate / (1 - rate).
   deviation = 2 * np.sqrt(rate / (1 - rate))
   scale_error = 0.0 if dtype == "float32" else 4e-3  # bfloat16 rounds 2 / (1 - rate)
   assert kept.mean() == pytest.approx(1 - rate, abs=4 * np.sqrt(rate * (1 - rate) / y.size))
@@ -93,7 +94,7 @@ def test_without_a_seed_every_call_draws_another_mask_and_set_seed_repeats_them(
     assert masks() == first
 
 
-def config_with(hidden: float = 0.0, attention: float = 0.0) -> ModelConfig:
+def make_config(hidden_dropout: float = 0.0, attention_dropout: float = 0.0) -> ModelConfig:
   return ModelConfig(
     vocab_size=41,
     embedding_size=6,
@@ -102,50 +103,60 @@ def config_with(hidden: float = 0.0, attention: float = 0.0) -> ModelConfig:
     num_attention_heads=5,
     intermediate_size=28,
     max_position_embeddings=14,
-    hidden_dropout_prob=hidden,
-    attention_probs_dropout_prob=attention,
+    hidden_dropout_prob=hidden_dropout,
+    attention_probs_dropout_prob=attention_dropout,
   )
+
+
+class DropoutCall(NamedTuple):
+  """The shape of a dropout's input, and the seed of its mask."""
+
+  shape: tuple[int, ...]
+  mask_seed: tuple[int, ...]
+
+
+def record_dropouts(monkeypatch: pytest.MonkeyPatch) -> list[DropoutCall]:
+  """Replaces dropout by a function that changes nothing and appends to the returned list."""
+  calls: list[DropoutCall] = []
+
+  def record(x: tf.Tensor, rate: float, *, site: int, training: bool, seed: tf.Tensor) -> tf.Tensor:
+    if rate and training:
+      mask_seed = tf.random.experimental.stateless_fold_in(seed, site).numpy()
+      calls.append(DropoutCall(tuple(x.shape), tuple(mask_seed.tolist())))
+    return x
+
+  monkeypatch.setattr(layers, "dropout", record)
+  return calls
 
 
 @pytest.mark.parametrize(("hidden", "attention", "sites_per_block"), [(0.3, 0, 2), (0, 0.3, 1), (0.3, 0.3, 3)])
 def test_dropout_sits_where_the_original_has_it_and_every_site_draws_its_own_mask(
   monkeypatch, hidden, attention, sites_per_block
 ):
-  drawn: list[tuple[tuple[int, ...], int, int]] = []
-
-  def spy(x: tf.Tensor, rate: float, *, site: int, training: bool, seed: tf.Tensor) -> tf.Tensor:
-    if rate and training:
-      a, b = tf.random.experimental.stateless_fold_in(seed, site).numpy()
-      drawn.append((tuple(x.shape), int(a), int(b)))
-    return x
-
-  monkeypatch.setattr(layers, "dropout", spy)
-  config, features = config_with(hidden, attention), batch(config_with(), 5)
+  calls = record_dropouts(monkeypatch)
+  config, features = make_config(hidden, attention), batch(make_config(), 5)
   model = encoder(config)
-  drawn.clear()
+  calls.clear()  # of calls while the model was built
   model(features, training=True, seed=SEED)
-  assert len(drawn) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
-  assert len({(a, b) for _, a, b in drawn}) == len(drawn)
+  assert len(calls) == config.num_hidden_layers * sites_per_block + (1 if hidden else 0)
+  assert len({call.mask_seed for call in calls}) == len(calls)
   batch_size, length = features["input_ids"].shape
-  block: list[tuple[int, ...]] = []
-  if attention:
-    block.append((batch_size, 5, length, length))
-  if hidden:
-    block += [(batch_size, length, 20)] * 2
-  expected = ([(batch_size, length, 6)] if hidden else []) + block * 3
-  assert [shape for shape, *_ in drawn] == expected
+  embeddings = [(batch_size, length, 6)] if hidden else []
+  attention_probs = [(batch_size, 5, length, length)] if attention else []
+  halves_of_block = [(batch_size, length, 20)] * 2 if hidden else []  # the outputs of attention and feed-forward
+  assert [call.shape for call in calls] == embeddings + (attention_probs + halves_of_block) * 3
 
 
 def test_a_models_dropout_is_a_function_of_its_seed():
-  features, model = batch(config_with(), 5), encoder(config_with(0.2, 0.2))
+  features, model = batch(make_config(), 5), encoder(make_config(0.2, 0.2))
 
   def states(seed: tf.Tensor | None, training: bool | None = True) -> np.ndarray:
     return model(features, training=training, seed=seed).sequence_output.numpy()
 
   np.testing.assert_array_equal(states(SEED), states(SEED))
   assert np.abs(states(SEED) - states(tf.constant([3, 5]))).max() > 0.1
-  without = encoder(config_with(), {n: v.numpy() for n, v in model.named_weights().items()})
-  expected = without(features, training=True, seed=SEED).sequence_output.numpy()
+  model_without_dropout = encoder(make_config(), {n: v.numpy() for n, v in model.named_weights().items()})
+  expected = model_without_dropout(features, training=True, seed=SEED).sequence_output.numpy()
   for training in (False, None):
     for seed in (SEED, None):
       np.testing.assert_array_equal(states(seed, training), expected)
@@ -156,8 +167,8 @@ def test_layer_norm_of_values_far_from_zero():
   x = (1000 + rng.standard_normal((6, 50))).astype(np.float32)
   layer = layers.LayerNorm()
   normalized = layer(tf.constant(x)).numpy()
-  wide = x.astype(np.float64)
-  truth = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-12)
+  x64 = x.astype(np.float64)
+  truth = (x64 - x64.mean(-1, keepdims=True)) / np.sqrt(x64.var(-1, keepdims=True) + 1e-12)
   np.testing.assert_allclose(normalized, truth, atol=1e-3)  # 1000 in float32 has steps of 6e-5
   assert np.isfinite(layer(tf.zeros([2, 50])).numpy()).all()
 
@@ -210,7 +221,7 @@ def test_every_activation_of_the_config_has_a_function():
 
 
 def test_each_half_of_a_block_against_the_reference():
-  config = dataclasses.replace(config_with(), num_attention_heads=4)
+  config = dataclasses.replace(make_config(), num_attention_heads=4)
   weights = random_weights(config, 4, with_heads=())
   reference = Reference(config, weights)
   rng = np.random.default_rng(6)
