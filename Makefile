@@ -17,7 +17,8 @@ BASE_PYTHON_DOCS ?=
 PYTEST_ARGS ?=
 # A file's tests stay together, so that each of its trained models is made once; the order of the files is kept, since
 # some of the longest have few tests and would come last.
-IN_PARALLEL := -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# A worker more than there are cores, since tests also wait for the disk and for other processes.
+IN_PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 # For example: make torture TORTURE_ARGS='kills --seed=7 --share=0.1'
 TORTURE_ARGS ?=
 # Recorded data to compare with: `python benchmarks/parity.py --help` says what there may be.

@@ -315,7 +315,8 @@ def test_a_checkpoint_of_the_other_version_is_refused(data: dict[str, str], comm
 def test_the_script_itself_exits_with_2(tmp_path: Path, commands: Workplace) -> None:
   path = tmp_path / "train.json"
   path.write_text('{"data": [')
-  result = commands.run(["run_squad.py", f"--output_dir={tmp_path / 'run'}", "--do_train", f"--train_file={path}"])
+  flags = [f"--output_dir={tmp_path / 'run'}", "--do_train", "--from_scratch", f"--train_file={path}"]
+  result = commands.run(["run_squad.py", *flags])
   assert result.code == 2
   assert result.stderr.startswith("error: --spm_model_file is missing")
   assert result.stderr.count("\n") == 1

@@ -18,7 +18,7 @@ from albert.optimizers.factory import make_optimizer
 from albert.tasks.pretraining import PretrainingTask
 from albert.training.global_state import dtype_policy
 from tests.models.built import pretraining_model
-from tests.parity.bfloat16 import CONFIG, PEAK_RATES, make_batch, rows
+from tests.parity.bfloat16 import CONFIG, make_batch, rows
 from tests.parity.rows import assert_ok
 
 SEED = tf.constant([1, 2])
@@ -129,6 +129,6 @@ def test_no_two_of_many_tokens_tie_in_bfloat16(bfloat16):
   assert [len(np.unique(row)) for row in starts] == [384] * 16
 
 
-@pytest.mark.parametrize("optimizer_name", PEAK_RATES)
+@pytest.mark.parametrize("optimizer_name", ["lamb", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_fifty_steps_stay_near_those_of_float32(optimizer_name):
   assert_ok(rows(optimizer_name))

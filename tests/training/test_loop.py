@@ -248,6 +248,7 @@ def test_only_the_chief_writes_the_files_of_a_run(input_file, tmp_path, monkeypa
   assert {"config.json", "environment.json", "kept.txt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
+@pytest.mark.slow
 def test_training_can_overfit_the_examples(input_file, tmp_path):
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=input_file, eval_input_file=input_file))
   config = RunConfig(

@@ -169,6 +169,13 @@ def test_a_killed_process_keeps_its_parts(
   assert contents(out) == contents(tmp_path / "complete")
 
 
+# A form for each way to cut the input into parts: ranges of bytes, row groups, bzip2 streams, whole files.
+_QUICK = {"JSON lines", "Parquet", "Wikipedia, multistream", "wikiextractor"}
+
+
+@pytest.mark.parametrize(
+  "form", [name if name in _QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FORMS], indirect=True
+)
 @pytest.mark.usefixtures("parts_of")
 def test_the_shards_do_not_depend_on_processes(form: Form, inputs: list[str], tmp_path: Path, spm_model: str) -> None:
   outputs = []
