@@ -57,7 +57,7 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
   ]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
   is_v2 = version == 2
   files = {

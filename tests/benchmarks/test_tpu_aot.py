@@ -200,6 +200,7 @@ def test_the_table_tells_what_fits_nowhere_from_what_is_not_found_yet(batch, lar
   assert row.strip("| ").split(" | ")[4:5] == [largest]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(_has_profile(), reason="the profile is there")
 def test_without_the_profile_one_line_says_how_to_get_it(tmp_path):
   command = [sys.executable, str(SCRIPT), f"--output_dir={tmp_path}"]

@@ -33,9 +33,10 @@ def downloads(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Path:
   return directory
 
 
-@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize("name", modules())
-def test_docstring_examples(name, downloads, monkeypatch):
+def test_docstring_examples(name, downloads, monkeypatch, request):
+  if not name.startswith("albert.optimizers"):  # their examples train a small model for many steps
+    request.getfixturevalue("eager_steps")
   monkeypatch.chdir(downloads)
   failures, _ = doctest.testmod(importlib.import_module(name))
   assert failures == 0
