@@ -95,6 +95,11 @@ def _boundaries(sentences: Iterable[str]) -> set[int]:
   return ends - {position}
 
 
+def read_paragraphs(path: Path) -> list[list[str]]:
+  """Reads a sample: for each paragraph its sentences."""
+  return [block.splitlines() for block in path.read_text(encoding="utf-8").strip().split("\n\n")]
+
+
 def quality(paragraphs: list[list[str]], split: Splitter) -> tuple[int, int, int]:
   """Returns how many boundaries were found, wrongly found, and missed."""
   found = wrong = missed = 0
@@ -122,7 +127,7 @@ def main(folder: Path) -> None:
   print("| language | sentences | library | found | wrong | missed | F1 | MB/s |")
   print("|---|---|---|---|---|---|---|---|")
   for path in sorted(folder.glob("*.txt")):
-    paragraphs = [block.splitlines() for block in path.read_text(encoding="utf-8").strip().split("\n\n")]
+    paragraphs = read_paragraphs(path)
     for name, make in LIBRARIES.items():
       try:
         split = make(path.stem)

@@ -16,10 +16,9 @@ import tensorflow as tf
 
 from albert.data.dataset import Dataset, InputContext
 from albert.data.dynamic_masking import DynamicMasking
+from albert.data.record_checks import explain_failure
 from albert.data.schema import FeatureSpec
 from albert.data.shards import Shards
-from albert.errors import UserError
-from albert.io import records
 
 # Number of shards that are interleaved, and number of examples that are shuffled together. This is enough even for
 # shards of the original scripts, whose examples were not shuffled when they were written.
@@ -311,7 +310,7 @@ def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) 
   """Returns the same batch. Reading it fails if a value is out of its range (see FeatureSpec).
 
   The check is needed because a lookup with an id out of range does not fail on every device: a GPU returns zeros, and a
-  TPU the last row of the table. After a failure, explain_failure finds the file and the record.
+  TPU the last row of the table. After a failure, record_checks.explain_failure finds the file and the record.
   """
   is_in_range = []
   for feature in features:
@@ -320,72 +319,6 @@ def _check_ranges(batch: dict[str, tf.Tensor], features: Sequence[FeatureSpec]) 
   assertion = tf.debugging.Assert(tf.reduce_all(tf.stack(is_in_range)), ["a value of a record is out of its range"])
   with tf.control_dependencies([assertion]):
     return {name: tf.identity(values) for name, values in batch.items()}
-
-
-def explain_failure(shards: Shards, features: Sequence[FeatureSpec]) -> None:
-  """Reads all shards again, and raises an error for the first invalid record. Returns if all records are valid.
-
-  Args:
-    shards: the files to read.
-    features: the features that their records should have.
-
-  Raises:
-    UserError: a record is truncated, damaged, or has other features. The message names the file and the record.
-  """
-  for path in shards.paths:
-    for number, record in enumerate(records.read_records(path)):
-      check_record(path, number, record, features)
-
-
-def read_first_record(path: str) -> dict[str, np.ndarray]:
-  """Returns the features of the first record of a shard.
-
-  Raises:
-    UserError: the file has no records, or the first one is damaged.
-  """
-  record = next(records.read_records(path), None)
-  if record is None:
-    raise UserError(f"{path}: holds no records; leave it out or write it again")
-  return records.decode_example(record, f"{path}, record 0 (counted from 0)")
-
-
-def check_record(path: str, number: int, record: bytes, features: Sequence[FeatureSpec]) -> None:
-  """Checks the lengths, types and ranges of a record's features.
-
-  Args:
-    path: the file, for the message.
-    number: number of the record in the file, from 0.
-    record: the serialized record.
-    features: the features that it should have.
-
-  Raises:
-    UserError: the record has other features. The message names the file, the record and the feature.
-  """
-  location = f"{path}, record {number} (counted from 0)"
-  example = records.decode_example(record, location)
-  for feature in features:
-    length = len(example[feature.name]) if feature.name in example else 0
-    if length != feature.length:
-      raise UserError(
-        f"{location}: {feature.name} has {length} values, expected {feature.length}; "
-        "give the lengths that the shards were written with"
-      )
-    _check_values(location, feature, example[feature.name])
-
-
-def _check_values(location: str, feature: FeatureSpec, values: np.ndarray) -> None:
-  """Raises a UserError if a feature has another type, or a value out of its range."""
-  dtype = "texts" if values.dtype == object else values.dtype.name
-  if feature.dtype != dtype:
-    raise UserError(f"{location}: {feature.name} holds {dtype}, expected {feature.dtype}: write the shards again")
-  low, high = feature.bounds
-  is_wrong = ~((values >= low) & (values <= high))  # true for NaN
-  if is_wrong.any():
-    index = int(is_wrong.argmax())
-    raise UserError(
-      f"{location}: {feature.name}[{index}] is {values[index]}, it must be from {low} to {high}: give the shards of "
-      "this model and vocabulary (--vocab_size, --type_vocab_size), or write them again"
-    )
 
 
 class ShardDataset(Dataset):
@@ -440,5 +373,5 @@ class ShardDataset(Dataset):
     return evaluation_batches(self.shards, self.features, batch_size=batch_size)
 
   def explain_failure(self) -> None:
-    """See Dataset and `explain_failure` of this module."""
+    """See Dataset and record_checks.explain_failure."""
     explain_failure(self.shards, self.features)

@@ -1,4 +1,4 @@
-"""Checks of a command's flags and files that need no TensorFlow, so that a mistake is reported at once."""
+"""Checks the flags and files of a command before TensorFlow is imported, so that a mistake is reported at once."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import tf_keras as keras
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.config.stages import read_stages
-from albert.data import pipeline, tables
+from albert.data import record_checks, tables
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
 from albert.data.manifest import Manifest
@@ -109,7 +109,7 @@ class PretrainingTask(Task):
     Returns: the manifest beside the first shard, if there is one.
     """
     config, path = self.config, paths[0]
-    example = pipeline.read_first_record(path)
+    example = record_checks.read_first_record(path)
     for flag, feature in (("max_seq_length", "input_ids"), ("max_predictions_per_seq", "masked_lm_ids")):
       flag_value, length = getattr(config, flag), len(example.get(feature, ()))
       if not length:
@@ -297,7 +297,7 @@ class PretrainingTask(Task):
     label_counts = np.zeros(2, np.int64)
     for path in self._shard_stats("eval_input_file"):
       for number, record in enumerate(records.read_records(path)):
-        pipeline.check_record(path, number, record, self.features())
+        record_checks.check_record(path, number, record, self.features())
         example = records.decode_example(record, path)
         masked = example["masked_lm_ids"][example["masked_lm_weights"] > 0]
         token_counts += np.bincount(masked, minlength=len(token_counts))

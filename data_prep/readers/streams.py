@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 from albert.errors import UserError
 from albert.io import files
 from data_prep import text_checks
+from data_prep.readers import optional_libraries
 
 ENDINGS = (".gz", ".bz2", ".zst")
 _BUFFER_BYTES = 1 << 18
@@ -92,10 +93,8 @@ def check_libraries(path: str) -> None:
 
 
 def _import_zstandard(path: str) -> Any:
-  try:
+  with optional_libraries.required(path, "reading .zst files needs zstandard", "pip install 'zstandard>=0.22'"):
     import zstandard
-  except ImportError as error:
-    raise UserError(f"{path}: reading .zst files needs zstandard ({error}): pip install 'zstandard>=0.22'") from error
   return zstandard
 
 

@@ -9,23 +9,20 @@ from typing import Any, cast
 
 from albert.errors import UserError
 from albert.io import files
-from data_prep.readers import lines
+from data_prep.readers import lines, optional_libraries
 from data_prep.readers.records import NO_TEXT, BadRecord, DroppedRecord, Piece, Reader, Record, SourceDocument
 from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 
-_INSTALL = "pip install 'pyarrow>=15'"
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
 _FILE_MAGIC = b"ARROW1"
 
 
 def _import_pyarrow(path: str) -> Any:
-  try:
+  with optional_libraries.required(path, "reading Parquet and Arrow files needs pyarrow", "pip install 'pyarrow>=15'"):
     import pyarrow
     import pyarrow.ipc
     import pyarrow.parquet
-  except ImportError as error:
-    raise UserError(f"{path}: reading Parquet and Arrow files needs pyarrow ({error}): {_INSTALL}") from error
   return pyarrow
 
 

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from albert.errors import UserError
+from data_prep.readers import optional_libraries
 
-_INSTALL = "pip install 'mwparserfromhell>=0.6.5'"
 # Tags whose contents are not text.
 _SKIPPED_TAGS = frozenset(
   {
@@ -53,10 +52,10 @@ class Article(NamedTuple):
 
 
 def _import_parser(path: str) -> Any:
-  try:
+  with optional_libraries.required(
+    path, "reading a dump of Wikipedia needs mwparserfromhell", "pip install 'mwparserfromhell>=0.6.5'"
+  ):
     import mwparserfromhell
-  except ImportError as error:
-    raise UserError(f"{path}: reading a dump of Wikipedia needs mwparserfromhell ({error}): {_INSTALL}") from error
   return mwparserfromhell
 
 

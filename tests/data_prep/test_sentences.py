@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
 from albert.errors import UserError
+from benchmarks.bench_sentences import SAMPLES, quality, read_paragraphs
 from data_prep.sentences import SentenceSplitter, check_language, split_sentences
-
-SAMPLES = Path(__file__).parents[2] / "benchmarks" / "sentence_samples"
 
 
 @pytest.mark.parametrize(
@@ -50,23 +47,9 @@ def test_a_paragraph_of_any_length_is_split_in_the_same_way() -> None:
 @pytest.mark.parametrize(("language", "least"), [("en", 0.96), ("de", 0.93), ("fr", 0.90)])
 def test_quality_on_marked_samples(language: str, least: float) -> None:
   """F1 of the boundaries between sentences; benchmarks/bench_sentences.py compares it with other libraries."""
-  splitter = SentenceSplitter(language)
-  found = wrong = missed = 0
-  for block in (SAMPLES / f"{language}.txt").read_text(encoding="utf-8").strip().split("\n\n"):
-    sentences = block.splitlines()
-    expected, actual = _boundaries(sentences), _boundaries(splitter.split(" ".join(sentences)))
-    found += len(expected & actual)
-    wrong += len(actual - expected)
-    missed += len(expected - actual)
+  paragraphs = read_paragraphs(SAMPLES / f"{language}.txt")
+  found, wrong, missed = quality(paragraphs, SentenceSplitter(language).split)
   assert 2 * found / (2 * found + wrong + missed) > least
-
-
-def _boundaries(sentences: Iterable[str]) -> set[int]:
-  ends, position = set(), 0
-  for sentence in sentences:
-    position += len("".join(sentence.split()))
-    ends.add(position)
-  return ends - {position}
 
 
 def test_a_language_is_a_code() -> None:

@@ -55,7 +55,7 @@ def read_shards(directory: Path) -> tuple[list[str], Any]:
   """Reads all batches of shards. The result is the hash of the data that a resumed run compares, and of the batches."""
   import tensorflow as tf
 
-  from albert.data import pipeline
+  from albert.data import pipeline, record_checks
   from albert.data.schema import pretraining_features
   from albert.data.shards import count_and_hash_shards, stat_shards
   from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
@@ -70,7 +70,7 @@ def read_shards(directory: Path) -> tuple[list[str], Any]:
       for name in sorted(batch):
         digest.update(batch[name].tobytes())
   except tf.errors.OpError:
-    pipeline.explain_failure(shards, features)
+    record_checks.explain_failure(shards, features)
     raise
   return [], (shards.content.sha256, digest.hexdigest())
 
