@@ -65,7 +65,7 @@ class CommandInputs:
   def ensemble(self, disk: Path) -> list[str]:
     with self._lock:
       runs = f"{self.workplace.classifier_run},{self.other_run}"
-    return ["-m", "albert.ensemble", f"--input_directory={runs}", f"--output_dir={disk}/both"]
+    return ["-m", "albert.ensemble", f"--inputs={runs}", f"--output_dir={disk}/both"]
 
   def report(self, disk: Path) -> list[str]:
     return ["-m", "albert.report", str(self.workplace.classifier_run), f"--output_file={disk}/report.html"]
