@@ -35,7 +35,7 @@ PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 .PHONY: help setup setup-tpu demo test test-slow test-beam test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/installed  ## make .venv with the pinned packages
 

@@ -17,13 +17,7 @@ from albert.training.loop import Trainer
 from albert.training.run_plan import plan_training
 from albert.training.stage_plan import StagePlan
 from tests.synthetic import SEQ_LENGTH, TINY_MODEL, example_numbers, write_manifest, write_shards
-from tests.training.staged_runs import ALBERT, SHORT_LENGTH, claim, estimator_of, write_stage_shards
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-  """Name -> glob of shards, "long" and "short" (see write_stage_shards)."""
-  return write_stage_shards(tmp_path_factory.mktemp("shards"))
+from tests.training.staged_runs import ALBERT, SHORT_LENGTH, claim, estimator_of
 
 
 def test_a_stage_goes_on_in_the_same_shards_and_begins_new_ones_at_their_start(shards, tmp_path):

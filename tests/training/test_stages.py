@@ -34,7 +34,6 @@ from tests.training.staged_runs import (
   STEPS,
   claim,
   estimator_of,
-  write_stage_shards,
 )
 
 MODELS = {
@@ -45,16 +44,8 @@ MODELS = {
 
 State = dict[str, np.ndarray]
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _eager(all_steps_eager: None) -> None:
-  """Runs the steps eagerly, which is faster than to trace them. One test uses traced_steps instead."""
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-  """Name -> glob of shards, "long" and "short" (see write_stage_shards)."""
-  return write_stage_shards(tmp_path_factory.mktemp("shards"))
+# One test uses traced_steps instead.
+pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 
 def read_checkpoint(directory: Path, step: int = STEPS) -> State:

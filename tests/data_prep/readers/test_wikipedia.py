@@ -12,7 +12,7 @@ from data_prep.readers import wikipedia, wikitext
 from data_prep.readers.settings import ReadingSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers import wikipedia_dump as dump
-from tests.data_prep.readers.forms import DOCUMENTS, as_text
+from tests.data_prep.readers.forms import DOCUMENTS
 
 pytest.importorskip("mwparserfromhell")
 NAMESPACES = frozenset({"file", "category", "special"})
@@ -116,4 +116,3 @@ def test_pieces_of_any_size_hold_each_page_once(
   places = [record.place() for piece in pieces for record in wikipedia.read(piece, ReadingSettings())]
   titles = [page.split("<title>")[1].split("</title>")[0] for page in dump.pages(documents)]
   assert places == [f"page {title!r}" for title in titles]
-  assert as_text(documents)
