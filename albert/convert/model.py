@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -15,9 +14,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.weights.files import WeightFile, open_found
 from albert.weights.location import FLAG, find_weights
-from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
-
-_GROUP = re.compile(r"/group_(\d+)/")
+from albert.weights.names import GROUP, POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,14 +154,14 @@ def _ungroup(
     attention_group, ffn_group: return the group of a layer in `model`, for attention and feed-forward weights.
   """
   config = dataclasses.replace(model.config, sharing="all", num_hidden_groups=model.config.num_hidden_layers)
-  origins = {name: name for name in model.weights if not _GROUP.search(name)}
+  origins = {name: name for name in model.weights if not GROUP.search(name)}
   for name in encoder_shapes(config):
-    match = _GROUP.search(name)
+    match = GROUP.search(name)
     if match:
       layer = int(match.group(1))
       is_attention = "/attention_1/" in name or "/LayerNorm/" in name
       group = attention_group(layer) if is_attention else ffn_group(layer)
-      origins[name] = _GROUP.sub(f"/group_{group}/", name)
+      origins[name] = GROUP.sub(f"/group_{group}/", name)
   return dataclasses.replace(
     model,
     config=config,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
 from albert.errors import UserError
+from albert.weights.names import GROUP
 
-_GROUP = re.compile(r"/group_(\d+)/")
 # Finite float32 numbers are below 2**128.
 _FLOAT32_EXPONENT = 128
 _BOTTOM = ("bert/embeddings/", "bert/encoder/embedding_hidden_mapping_in/")
@@ -44,5 +43,5 @@ def _depth(name: str) -> int | None:
   """0 for the embeddings, g + 1 for group g, None for weights above the layers."""
   if name.startswith(_BOTTOM):
     return 0
-  match = _GROUP.search(name)
+  match = GROUP.search(name)
   return int(match.group(1)) + 1 if match else None

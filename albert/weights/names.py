@@ -12,6 +12,8 @@ from typing import NamedTuple
 from albert.config.model import ModelConfig
 
 _TRANSFORMER = "bert/encoder/transformer"
+# The part of a weight's name that says to which group of layers it belongs.
+GROUP = re.compile(r"/group_(\d+)/")
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # The end of an error message that begins with "has", for weights of transformers' classes without a pooler.
 NO_POOLER = (

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 
 from albert.config.model import ModelConfig
+from albert.weights.names import GROUP
 
-_GROUP = re.compile(r"/group_(\d+)/")
 _ATTENTION = re.compile(r"/(attention_1|LayerNorm)/")
 
 
@@ -28,11 +28,11 @@ def stacked_sources(names: Iterable[str], config: ModelConfig, depth: int) -> di
   """
   sources = {}
   for name in names:
-    match = _GROUP.search(name)
+    match = GROUP.search(name)
     if match is None:
       continue
     part = "attention" if _ATTENTION.search(name) else "ffn"
     layer = int(match.group(1))
     if config.sharing not in ("all", part) and layer >= depth:
-      sources[name] = _GROUP.sub(f"/group_{layer % depth}/", name, count=1)
+      sources[name] = GROUP.sub(f"/group_{layer % depth}/", name, count=1)
   return sources

@@ -14,10 +14,9 @@ from albert.io import files
 from albert.runs import output_files
 from albert.tokenization.vocabulary import VocabularyId
 from albert.weights.files import WeightEntry, WeightFile, open_weights
-from albert.weights.names import NO_POOLER, POOLER, huggingface_groups_agree
+from albert.weights.names import GROUP, NO_POOLER, POOLER, huggingface_groups_agree
 
 _SENTENCE_HEAD = "cls/seq_relationship/"
-_GROUP = re.compile(r"/group_(\d+)/")
 
 
 def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
@@ -29,12 +28,12 @@ def _shallower_name(name: str, num_groups: int, num_source_groups: int) -> str:
   def replace_group(match: re.Match[str]) -> str:
     return f"/group_{int(match.group(1)) * num_source_groups // num_groups}/"
 
-  return _GROUP.sub(replace_group, name)
+  return GROUP.sub(replace_group, name)
 
 
 def _num_groups(names: Sequence[str], part: str) -> int:
   """The number of groups of layers, counted in the weights whose names contain `part`."""
-  matches = [_GROUP.search(name) for name in names if part in name]
+  matches = [GROUP.search(name) for name in names if part in name]
   return 1 + max((int(match.group(1)) for match in matches if match), default=0)
 
 
@@ -48,7 +47,7 @@ def _source_names(variables: Sequence[str], source: Sequence[str], *, from_shall
       source_names |= {
         name: _shallower_name(name, num_groups, num_source_groups)
         for name in variables
-        if part in name and _GROUP.search(name)
+        if part in name and GROUP.search(name)
       }
   return source_names
 
