@@ -25,6 +25,7 @@ from albert.config import command_flags
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
+from albert.runs.metrics_log import print_metrics
 from albert.tasks import registry
 
 # Settings of the task that must be the same in all runs.
@@ -124,8 +125,7 @@ def main() -> None:
       raise UserError(f"--{name} is missing (--help explains it)")
   run_dirs = _expand_inputs(flag_values.inputs)
   metrics = ensemble_runs(run_dirs, flag_values.output_dir)
-  for name, value in metrics.items():
-    print(f"{name} = {value:.6g}")
+  print_metrics(metrics)
   print(f"{len(run_dirs)} runs; wrote {flag_values.output_dir}")
 
 

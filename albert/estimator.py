@@ -20,7 +20,7 @@ from albert.io import files
 from albert.runs import output_files, run_directory
 from albert.runs.directory_lock import DirectoryLock
 from albert.runs.metrics_log import log, print_metrics
-from albert.settings.command_checks import check_initial_weights
+from albert.settings.command_checks import check_initial_weights, evaluates_during
 from albert.settings.python_messages import python_messages
 from albert.settings.resolve import make_defined_task
 from albert.tasks.base import DatasetOutputs, Task
@@ -176,7 +176,7 @@ class Estimator:
       UserError: a file is missing or cannot be used, or a file that would be overwritten holds other predictions.
     """
     check_initial_weights(self.config, are_needed=train and self.task.needs_initial_weights)
-    evaluate = evaluate or (train and self.config.train.eval_every_steps > 0)
+    evaluate = evaluates_during(self.config, train=train, evaluate=evaluate)
     self.task.check_inputs(train=train, evaluate=evaluate, predict=predict)
     if train or evaluate or predict:
       run_directory.check_writable(self.config.output_dir)
@@ -187,7 +187,7 @@ class Estimator:
 
   def _check_batches(self, *, train: bool = False, evaluate: bool = False, predict: bool = False) -> None:
     """Checks the batch sizes that these actions use (see check_batches)."""
-    evaluate = evaluate or (train and self.config.train.eval_every_steps > 0)
+    evaluate = evaluates_during(self.config, train=train, evaluate=evaluate)
     evaluate = evaluate or (predict and self.task.predicts_in_batches)
     check_batches(self.config.train, self.strategy, trains=train, evaluates=evaluate)
 
@@ -199,13 +199,21 @@ class Estimator:
     Raises:
       UserError, RunError, Stopped: see train, evaluate and predict.
     """
+    self.train_and_evaluate()
+    if self.config.do_predict:
+      self.write_predictions()
+
+  def train_and_evaluate(self) -> None:
+    """Trains and evaluates, as do_train and do_eval of the config say, and prints the metrics of the evaluation.
+
+    Raises:
+      UserError, RunError, Stopped: see train and evaluate.
+    """
     if self.config.do_train:
       with self._messages():
         self._train()
     if self.config.do_eval:
       print_metrics(self.evaluate())
-    if self.config.do_predict:
-      self.write_predictions()
 
   def train(self) -> TrainingResult:
     """Trains until num_train_steps are done, and writes checkpoints, metrics and curves to output_dir.

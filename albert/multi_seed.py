@@ -18,7 +18,7 @@ from albert.errors import UserError
 from albert.estimator import Estimator
 from albert.io import files
 from albert.runs import output_files
-from albert.runs.metrics_log import log, print_metrics
+from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_actions
 from albert.tasks.base import Task
 from albert.training import cluster
@@ -118,8 +118,7 @@ def _run_seed(task: Task, config: RunConfig) -> dict[str, float]:
     log(f"the run in {config.output_dir} is done: its results are taken from {path}")
   else:
     log(f"run with seed {config.train.seed} in {config.output_dir}")
-    estimator.train()
-    print_metrics(estimator.evaluate())
+    estimator.train_and_evaluate()
   if config.do_predict and not prediction_sources_of(task, config).are_complete():
     estimator.write_predictions()
   return output_files.read_results(path)

@@ -12,6 +12,7 @@ import msgspec
 from albert.config.base import Config, check_types
 from albert.config.model import MODELS, ModelConfig
 from albert.config.run import OptimizerConfig, TrainConfig
+from albert.config.stage_flags import format_stages
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.json_values import format_value
@@ -106,5 +107,5 @@ def read_recipe(name: str, task_name: str) -> Recipe:
     raise UserError(f"{path}: is a recipe for {sections['task']}, but this script runs {task_name}")
   stages = sections.pop("stages", None)
   if stages is not None:
-    sections["data"] = {**sections.get("data", {}), "stages": json_values.dumps(stages, ensure_ascii=False)}
+    sections["data"] = {**sections.get("data", {}), "stages": format_stages(stages)}
   return Recipe(name, path, sections)

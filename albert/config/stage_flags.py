@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert.config.base import TRAINING, Config, option
 from albert.config.ranges import MAX_BATCH_SIZE
+from albert.io import json_values
+
+
+def format_stages(stages: Sequence[Mapping[str, Any]]) -> str:
+  """Returns a list of stages, as a recipe or Python gives it, in the form of the flag --stages."""
+  return json_values.dumps(stages, ensure_ascii=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -92,6 +92,14 @@ def read_stages(config: PretrainingConfig, model: ModelConfig) -> tuple[Stage, .
   return stages
 
 
+def deciding_input_file(stages: Sequence[Stage], config: PretrainingConfig) -> str:
+  """Returns the shards whose settings the run has; "" if none are given.
+
+  Of several stages the last one decides: evaluations have the length of its sequences.
+  """
+  return (stages[-1].input_file if stages else None) or config.input_file
+
+
 def _two_stages(config: PretrainingConfig) -> list[dict[str, Any]] | None:
   """The values of the two stages that --first_stage describes; None if it is not given."""
   flags = {flag: getattr(config, flag) for flag in _FIRST_STAGE_FIELDS if getattr(config, flag)}

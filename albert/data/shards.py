@@ -310,6 +310,8 @@ def _scan_or_look_up(
   cached_infos = {path: _look_up(cache, path, stats[path]) for path in paths}
   infos = {path: info for path, info in cached_infos.items() if info is not None}
   to_read = [path for path in paths if path not in infos]
+  if not to_read:
+    return infos
   last_save = time.monotonic()
   num_bytes = sum(stats[path].num_bytes for path in to_read)
   try:
@@ -321,15 +323,12 @@ def _scan_or_look_up(
           _write_cache(cache_file, cache)
           last_save = time.monotonic()
   finally:
-    if to_read:
-      _write_cache(cache_file, cache)
+    _write_cache(cache_file, cache)
   return infos
 
 
 def _scan(paths: Sequence[str], num_bytes: int) -> Generator[tuple[str, records.RecordFileInfo], None, None]:
   """Reads files of together `num_bytes` bytes, in worker processes if there are many bytes. Shows the progress."""
-  if not paths:
-    return
   num_processes = 1 if num_bytes < _BYTES_OF_ONE_PROCESS else min(os.cpu_count() or 1, len(paths))
   with Progress(len(paths), " files", "hashing shards") as progress, Workers(num_processes, _no_state) as workers:
     for path, info in workers.map(records.scan, paths):

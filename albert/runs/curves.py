@@ -41,12 +41,13 @@ def draw_curves(output_dir: str) -> str | None:
     "gradient norm": [name for name in names if name == "grad_norm"],
   }
   panels = {title: metrics for title, metrics in panels.items() if metrics}
+  stage_ends = log_lines.stage_ends(lines)
   figure = figures.new_figure(4.5 * len(panels), 3.5)
   for axes, (title, metrics) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
     for name in metrics:
       points = [(line["step"], _as_float(line[name])) for line in lines if name in line]
       axes.plot(*zip(*points, strict=True), label=name, linewidth=1.5)
-    for step, stage in log_lines.stage_ends(lines):
+    for step, stage in stage_ends:
       axes.axvline(step, color="gray", linewidth=0.6)
       axes.text(
         step, 1, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from albert.config.base import Config, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig, RunConfig
@@ -29,9 +27,9 @@ def check_command(task_name: str, config: RunConfig, model_config: ModelConfig, 
   """
   check_actions(config)
   check_initial_weights(config, are_needed=config.do_train and isinstance(data_config, FinetuningConfig))
-  paths: dict[str, Any] = {name: getattr(data_config, name) for name in option_fields(type(data_config))}
-  if not any(isinstance(path, str) and files.is_remote(path) for path in paths.values()):
-    evaluates = config.do_eval or (config.do_train and config.train.eval_every_steps > 0)
+  values = [getattr(data_config, name) for name in option_fields(type(data_config))]
+  if not any(isinstance(value, str) and files.is_remote(value) for value in values):
+    evaluates = evaluates_during(config, train=config.do_train, evaluate=config.do_eval)
     registry.TASKS[task_name].check_files(
       model_config, data_config, train=config.do_train, evaluate=evaluates, predict=config.do_predict
     )
@@ -55,6 +53,11 @@ def check_actions(config: RunConfig) -> None:
       f"--predictions_file={config.predictions_file} names one file, but each of the {config.num_runs} runs writes "
       "predictions: leave it out, and each run writes to its own directory"
     )
+
+
+def evaluates_during(config: RunConfig, *, train: bool, evaluate: bool) -> bool:
+  """Whether these actions evaluate: evaluation itself, and training if it evaluates from time to time."""
+  return evaluate or (train and config.train.eval_every_steps > 0)
 
 
 def check_initial_weights(config: RunConfig, *, are_needed: bool) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from albert.config.base import Config, alternatives, check_types, option_fields
 from albert.config.model import ModelConfig
 from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
+from albert.config.stage_flags import format_stages
 from albert.errors import UserError
-from albert.io import json_values
 from albert.io.json_values import format_value
 from albert.settings.command_checks import check_command
 from albert.settings.existing_run import find_existing_run
@@ -137,7 +137,7 @@ def _checked_settings(definition: TaskDefinition, arguments: Mapping[str, Any]) 
       raise UserError(f"{name}={format_value(value)}: the task gives this setting: leave it out")
     json_value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if name == "stages" and isinstance(value, list | tuple):
-      json_value = json_values.dumps(value, ensure_ascii=False)
+      json_value = format_stages(value)
     checked |= check_types(config_of_field[name], {name: json_value}, source="Estimator")
   return checked
 

@@ -77,7 +77,8 @@ class TrainingStage:
     model_config: the model as this stage trains it. It differs from that of the task in its depth and dropout.
     data: the data.
     train_batch_size: number of sequences per update; None for that of the run.
-    settings: settings of the data that affect training, as JSON values; config.json records them.
+    settings: settings of the data that affect training, as JSON values; config.json records them. {} if the settings
+      of the run list no stages.
   """
 
   until: float
@@ -85,6 +86,11 @@ class TrainingStage:
   data: Dataset
   train_batch_size: int | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def is_of_divided_run(self) -> bool:
+    """Whether the settings of the run list stages, be it a single one."""
+    return bool(self.settings)
 
 
 class Task(abc.ABC):

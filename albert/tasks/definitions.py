@@ -107,7 +107,8 @@ class _TextDefinition(TaskDefinition):
     super().__init__()
     text_columns = [text] if isinstance(text, str) else list(text)
     id_columns = [id] if id else []
-    for name in (*text_columns, label, *id_columns):
+    labeled_columns = [*text_columns, label, *id_columns]
+    for name in labeled_columns:
       if not isinstance(name, str) or "," in name or name != name.strip() or not name:
         raise UserError(f"the column {name!r} has a comma, or spaces at its ends, or is not a text: rename it")
     self.settings |= {
@@ -117,14 +118,14 @@ class _TextDefinition(TaskDefinition):
       "id_column": id,
     }
     self._label_column = label
-    self._add_data(TRAIN, train, [*text_columns, label, *id_columns])
-    self._add_data(DEV, eval, [*text_columns, label, *id_columns])
+    self._add_data(TRAIN, train, labeled_columns)
+    self._add_data(DEV, eval, labeled_columns)
     self._add_data(TEST, test, text_columns, id_columns)
     # All labeled data: `train` before a share of it is held out.
     self._training: DataSource | None = self.rows.get(TRAIN) or self.settings.get(FILE_FIELDS[TRAIN])
     if self._training is not None and eval is None and eval_share:
       if not isinstance(self._training, Rows):
-        self._training = _read_file(self._training, [*text_columns, label, *id_columns])
+        self._training = _read_file(self._training, labeled_columns)
       strata = self._strata(self._training)
       self.rows[TRAIN], self.rows[DEV] = hold_out(self._training, eval_share, eval_seed, stratify_by=strata)
 

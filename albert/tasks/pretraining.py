@@ -15,7 +15,7 @@ import tf_keras as keras
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.config.stages import read_stages
+from albert.config.stages import deciding_input_file, read_stages
 from albert.data import record_checks, tables
 from albert.data.dataset import Dataset
 from albert.data.dynamic_masking import DynamicMasking
@@ -75,8 +75,7 @@ class PretrainingTask(Task):
     super().__init__(model_config)
     self.config = config
     self.stages = read_stages(config, model_config)
-    # Of several stages the last one decides: evaluations have the length of its sequences.
-    input_file = (self.stages[-1].input_file if self.stages else None) or config.input_file
+    input_file = deciding_input_file(self.stages, config)
     self._globs = {"input_file": input_file, "eval_input_file": config.eval_input_file}
     self._file_stats: dict[str, dict[str, files.Stat]] = {}
     self.vocab_sha256 = ""

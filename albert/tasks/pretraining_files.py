@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
-from albert.config.stages import read_stages
+from albert.config.stages import deciding_input_file, read_stages
 from albert.data.shards import stat_shards
 from albert.errors import UserError
 from albert.io import files
@@ -52,8 +52,7 @@ def check_files(
   Raises:
     UserError: a flag is missing, there is no such file, or the stages are not possible.
   """
-  stages = read_stages(config, model_config)
-  input_file = (stages[-1].input_file if stages else None) or config.input_file
+  input_file = deciding_input_file(read_stages(config, model_config), config)
   # The lengths of the sequences are read from the first shard, whatever the command does.
   if train or input_file:
     find_shards("input_file", input_file)

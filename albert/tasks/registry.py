@@ -88,7 +88,8 @@ class RegisteredTask:
 
 
 def _make_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> Task:
-  read_stages(config, model_config)  # refuses bad stages before TensorFlow is imported
+  # Bad stages are refused before TensorFlow is imported, also of remote shards, which check_files is not called for.
+  read_stages(config, model_config)
   from albert.tasks.pretraining import PretrainingTask
 
   return PretrainingTask(model_config, config)
@@ -126,19 +127,26 @@ def _average_classifiers(
   return evaluation.average_runs(run_dirs, task_settings, output_dir)
 
 
+def _splits_check(find_files: Callable[[Any, str], Sequence[str]]) -> FileCheck:
+  """Returns the check of a fine-tuning task whose data is found split by split.
+
+  Args:
+    find_files: (task config, split) -> the files of the split.
+  """
+
+  def check(model_config: ModelConfig, config: Any, *, train: bool, evaluate: bool, predict: bool) -> None:
+    from albert.tasks import finetuning_checks
+
+    finetuning_checks.check_splits(find_files, config, train=train, evaluate=evaluate, predict=predict)
+    finetuning_checks.load_task_tokenizer(model_config, config)
+
+  return check
+
+
 def _make_squad(model_config: ModelConfig, config: squad_data.SquadConfig) -> Task:
   from albert.tasks.squad import task as squad_task
 
   return squad_task.make_task(model_config, config)
-
-
-def _check_squad(
-  model_config: ModelConfig, config: squad_data.SquadConfig, *, train: bool, evaluate: bool, predict: bool
-) -> None:
-  from albert.tasks import finetuning_checks
-
-  finetuning_checks.check_splits(squad_data.find_files, config, train=train, evaluate=evaluate, predict=predict)
-  finetuning_checks.load_task_tokenizer(model_config, config)
 
 
 def _average_squad(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
@@ -151,15 +159,6 @@ def _make_race(model_config: ModelConfig, config: race_data.RaceConfig) -> Task:
   from albert.tasks.race import task as race_task
 
   return race_task.RaceTask(model_config, config)
-
-
-def _check_race(
-  model_config: ModelConfig, config: race_data.RaceConfig, *, train: bool, evaluate: bool, predict: bool
-) -> None:
-  from albert.tasks import finetuning_checks
-
-  finetuning_checks.check_splits(race_data.find_files, config, train=train, evaluate=evaluate, predict=predict)
-  finetuning_checks.load_task_tokenizer(model_config, config)
 
 
 def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
@@ -178,10 +177,18 @@ TASKS: dict[str, RegisteredTask] = {
     average_runs=_average_classifiers,
   ),
   "squad": RegisteredTask(
-    squad_data.SquadConfig, _make_squad, _check_squad, recipe=squad_data.recipe_name, average_runs=_average_squad
+    squad_data.SquadConfig,
+    _make_squad,
+    _splits_check(squad_data.find_files),
+    recipe=squad_data.recipe_name,
+    average_runs=_average_squad,
   ),
   "race": RegisteredTask(
-    race_data.RaceConfig, _make_race, _check_race, recipe=lambda config: "race", average_runs=_average_race
+    race_data.RaceConfig,
+    _make_race,
+    _splits_check(race_data.find_files),
+    recipe=lambda config: "race",
+    average_runs=_average_race,
   ),
 }
 

@@ -98,7 +98,7 @@ class Trainer:
       factors = layerwise_factors(self.weights, layerwise_decay)
       optimizer.scale_rates([(variable, factors[name]) for name, variable in self.weights.items()])
     self._stacked: dict[str, str] = {}  # name -> the name that it is copied from
-    if stage is not None and stage.settings:  # the run is divided into stages
+    if stage is not None and stage.is_of_divided_run:
       model.encoder.train_as(stage.model_config)
       depth = stage.model_config.num_hidden_layers
       self._stacked = stacked_sources(self.state(), model.encoder.config, depth)

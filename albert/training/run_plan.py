@@ -90,7 +90,7 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   """
   config, strategy = plan.config, plan.strategy
   num_examples: float = stages[-1].data.num_examples
-  if stages[-1].settings:  # the run is divided into stages
+  if stages[-1].is_of_divided_run:
     num_examples = config.train.train_batch_size / epochs_per_step(stages, config.train)
   train = dataclasses.replace(config.train, num_train_steps=resolve_train_steps(config.train, num_examples))
   stage_plans = plan_stages(stages, train, strategy)

@@ -44,6 +44,11 @@ class StagePlan:
   settings: Mapping[str, Any]
 
   @property
+  def is_of_divided_run(self) -> bool:
+    """Whether the settings of the run list stages, be it a single one."""
+    return bool(self.settings)
+
+  @property
   def num_epochs(self) -> float:
     """Number of passes over the data of this stage."""
     return (self.last_step - self.first_step) * self.train.train_batch_size / self.data.num_examples

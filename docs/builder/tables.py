@@ -37,7 +37,7 @@ def models_table() -> str:
 
 
 def _pretraining_heads(config: ModelConfig) -> int:
-  """The number of parameters of both heads. The shapes of these heads have no open lengths (None)."""
+  """Returns the number of parameters of the masked-LM head and the sentence head together."""
   total = 0
   for head in ("masked_lm", "sentence"):
     shapes = heads(config)[head].shapes
