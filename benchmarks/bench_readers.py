@@ -1,10 +1,12 @@
 """Measures how fast each form of text is converted to sentences on lines, and how much memory it takes.
 
-  PYTHONPATH=. python benchmarks/bench_readers.py --text=TEXT.txt [--megabytes=200] [--forms=parquet,wikipedia]
+  PYTHONPATH=. python benchmarks/bench_readers.py --text='NOVELS/*.txt' [--megabytes=200] [--forms=parquet,wikipedia]
+    [--processes=1,2]
 
-TEXT.txt is prose with blank lines between paragraphs; it is repeated up to the size. Ten paragraphs make a document.
-Each form is written to a temporary directory and converted by one process, which is measured alone: its processor time
-(so other programs disturb little), and the greatest memory it takes, less that after the imports.
+The text is prose with blank lines between paragraphs; it is repeated up to the size. Ten paragraphs make a document.
+Each form is written to a temporary directory and converted by one process, then by two. Printed are the time, the
+processor time of all processes together (which other programs disturb little), and the greatest memory of one process,
+imports included.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import bz2
 import contextlib
+import glob
 import gzip
 import io
 import json
@@ -33,9 +36,12 @@ _PAGE = (
 )
 
 
-def _documents(path: str, num_bytes: int) -> Iterator[list[str]]:
-  text = Path(path).read_text(encoding="utf-8-sig").replace("\r", "")
-  paragraphs = [" ".join(block.split()) for block in text.split("\n\n") if block.strip()]
+def _documents(pattern: str, num_bytes: int) -> Iterator[list[str]]:
+  """Yields documents of ten paragraphs each, together of at least `num_bytes` bytes."""
+  paragraphs = []
+  for path in sorted(glob.glob(pattern)):
+    text = Path(path).read_text(encoding="utf-8-sig").replace("\r", "")
+    paragraphs += [" ".join(block.split()) for block in text.split("\n\n") if block.strip()]
   written = 0
   while written < num_bytes:
     for start in range(0, len(paragraphs), _PARAGRAPHS):
@@ -106,6 +112,17 @@ def _open_gzip(path: str) -> io.IOBase:
   return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]
 
 
+def _open_zstandard(path: str) -> io.IOBase:
+  import zstandard
+
+  return zstandard.open(path, "wb")  # type: ignore[no-any-return]
+
+
+def _extracted_article(document: list[str]) -> bytes:
+  """An article as wikiextractor writes it: the title is its first line."""
+  return ('<doc id="1" url="u" title="Title">\nTitle\n\n' + "\n".join(document) + "\n</doc>\n").encode()
+
+
 def _paragraphs(document: list[str]) -> bytes:
   return ("\n".join(document) + "\n\n").encode()
 
@@ -116,31 +133,40 @@ def _wrapped(document: list[str]) -> bytes:
 
 # Name -> file name, function that writes it, settings.
 FORMS = {
+  "lines": ("a.txt", _write_lines(_open, _paragraphs), {}),
   "paragraphs": ("a.txt", _write_lines(_open, _paragraphs), {"sentences": "split"}),
   "file": ("a.txt", _write_lines(_open, _wrapped), {"document": "file"}),
   "jsonl": ("a.jsonl", _write_lines(_open, _json_line), {}),
   "jsonl.gz": ("a.jsonl.gz", _write_lines(_open_gzip, _json_line), {}),
+  "jsonl.zst": ("a.jsonl.zst", _write_lines(_open_zstandard, _json_line), {}),
   "parquet": ("a.parquet", _write_parquet, {}),
   "datasets": ("a.arrow", _write_dataset, {}),
   "wikipedia": ("a.xml.bz2", _write_wikipedia, {}),
+  "wikiextractor": ("wiki_00", _write_lines(_open, _extracted_article), {}),
 }
 
 
-def _measure(form: str, folder: str) -> None:
-  """Converts a form in this process, and prints processor seconds, megabytes of memory, and bytes of the result."""
+def _measure(form: str, folder: str, num_processes: int) -> None:
+  """Converts a form, and prints seconds, processor seconds, megabytes of memory, and bytes of the result."""
   from data_prep.readers.settings import ReadingSettings
   from data_prep.split_text import split_files
 
   name, _, settings = FORMS[form]
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  start = time.process_time()
+  start = time.perf_counter()
   with contextlib.redirect_stdout(sys.stderr):
     reading = ReadingSettings(**settings)  # type: ignore[arg-type]
-    converted = split_files([str(Path(folder) / name)], reading, str(Path(folder) / "out"))
-  seconds = time.process_time() - start
-  memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-  num_bytes = sum(Path(path).stat().st_size for path in converted.paths)
-  print(json.dumps({"seconds": seconds, "memory": memory, "bytes": num_bytes}))
+    converted = split_files(
+      [str(Path(folder) / name)], reading, str(Path(folder) / f"out-{num_processes}"), num_processes
+    )
+  seconds = time.perf_counter() - start
+  usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+  numbers = {
+    "seconds": seconds,
+    "processor_seconds": sum(usage.ru_utime + usage.ru_stime for usage in usages),
+    "memory": max(usage.ru_maxrss for usage in usages) / 1024,
+    "bytes": sum(Path(path).stat().st_size for path in converted.paths),
+  }
+  print(json.dumps(numbers))
 
 
 def main() -> None:
@@ -148,25 +174,38 @@ def main() -> None:
   parser.add_argument("--text", default="")
   parser.add_argument("--megabytes", type=int, default=200)
   parser.add_argument("--forms", default=",".join(FORMS))
-  parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+  parser.add_argument("--processes", default="1,2")
+  parser.add_argument("--write", nargs=2, help=argparse.SUPPRESS)
+  parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
   arguments = parser.parse_args()
-  if arguments.measure:
-    _measure(*arguments.measure)
-    return
-  print("| form | input, MB | text, MB | MB of text/s | memory, MB |")
-  print("|---|---|---|---|---|")
-  for form in arguments.forms.split(","):
+  if arguments.write:
+    form, folder = arguments.write
     name, write, _ = FORMS[form]
+    write(_documents(arguments.text, arguments.megabytes * 1_000_000), Path(folder), name)
+    return
+  if arguments.measure:
+    form, folder, num_processes = arguments.measure
+    _measure(form, folder, int(num_processes))
+    return
+  print("| form | input, MB | text, MB | processes | s | MB of text/s | MB of text/processor s | memory, MB |")
+  print("|---|---|---|---|---|---|---|---|")
+  for form in arguments.forms.split(","):
+    name = FORMS[form][0]
     with tempfile.TemporaryDirectory() as folder:
-      write(_documents(arguments.text, arguments.megabytes * 1_000_000), Path(folder), name)
-      command = [sys.executable, __file__, "--measure", form, folder]
-      done = subprocess.run(command, capture_output=True, text=True, check=True)
-      result = json.loads(done.stdout.splitlines()[-1])
+      # In a process of its own: a process that is started by another one counts that one's memory as its own.
+      size_flags = [f"--text={arguments.text}", f"--megabytes={arguments.megabytes}"]
+      subprocess.run([sys.executable, __file__, "--write", form, folder, *size_flags], check=True)
       size = (Path(folder) / name).stat().st_size / 1e6
-      text = result["bytes"] / 1e6
-      print(
-        f"| {form} | {size:.0f} | {text:.0f} | {text / result['seconds']:.1f} | {result['memory']:.0f} |", flush=True
-      )
+      for num_processes in arguments.processes.split(","):
+        command = [sys.executable, __file__, "--measure", form, folder, num_processes]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        result = json.loads(done.stdout.splitlines()[-1])
+        text, seconds = result["bytes"] / 1e6, result["seconds"]
+        print(
+          f"| {form} | {size:.0f} | {text:.0f} | {num_processes} | {seconds:.1f} | {text / seconds:.1f} | "
+          f"{text / result['processor_seconds']:.1f} | {result['memory']:.0f} |",
+          flush=True,
+        )
 
 
 if __name__ == "__main__":
