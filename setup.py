@@ -94,6 +94,7 @@ setup(
       "tensorflow-tpu==2.20.0",
     ],
     "beam": ["apache-beam>=2.70,<3"],
+    "ray": ["ray>=2.49,<3"],
     # Readers of data_prep.
     "zstd": ["zstandard>=0.22"],
     "parquet": ["pyarrow>=15"],

@@ -29,7 +29,7 @@ from albert.config.ranges import default_processes
 from albert.data.manifest import Manifest
 from albert.errors import Interrupted, RunError, Stopped, UserError
 from albert.io import files
-from albert.io.workers import Workers
+from albert.io.workers import WorkerPool
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
 from data_prep import text_checks
@@ -39,15 +39,14 @@ from data_prep.readers import formats
 from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import ReadingSettings
 from data_prep.runners import local as local_runner
-from data_prep.runners import unit_spills
 from data_prep.runners.base import Runner, make_manifest
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import UnusableTextError, Workspace, resume
 from data_prep.settings import PreparationSettings
 
 FLAGS = flags.FLAGS
-# The words after -- on the command line, which are flags of Apache Beam.
-_beam_flags: list[str] = []
+# The words after -- on the command line, which are flags of Apache Beam or Ray.
+_runner_flags: list[str] = []
 
 
 def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
@@ -78,31 +77,30 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
 
 
 def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace) -> Manifest:
-  direct_paths, converted_paths = formats.split_by_conversion(job.inputs, job.reading)
-  _print_warnings(text_checks.check_inputs(direct_paths, tokenizer))
-  formats.check_inputs(converted_paths, job.reading)
+  direct = [path for path in job.inputs if formats.is_read_directly(path, job.reading)]
+  _print_warnings(text_checks.check_inputs(direct, tokenizer))
+  formats.check_inputs(sorted({*job.inputs} - {*direct}), job.reading)
   files.makedirs(job.output_dir)
-  with Workers(job.num_processes, unit_spills.start_worker, (job.settings, job.spm_model_file)) as workers:
+  with runner.open_workers(job) as workers:
     manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
-    text_job, reading_report = _convert(job, runner, tokenizer, workspace, workers)
-    prepared = runner.make_shards(text_job, workspace, tokenizer, workers)
+    job, reading = _convert(job, runner, tokenizer, workspace, workers)
+    prepared = runner.make_shards(job, workspace, tokenizer, workers)
   settings = workspace.shard_settings(workspace.input_entries(prepared.input_files))
-  manifest = make_manifest(settings, tokenizer, prepared, reading_report)
+  manifest = make_manifest(settings, tokenizer, prepared, reading)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
 
 
 def _convert(
-  job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: Workers
+  job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: WorkerPool
 ) -> tuple[Job, dict[str, Any] | None]:
-  """Converts the input files that are not read directly.
+  """Converts the input files of other forms to text.
 
   Returns:
-    The job with the converted text in place of these files, and the report of what was read and left out as JSON
-    values; None if no file needs a conversion.
+    The job with the text in place of these files, and what was read and left out; None if there are no such files.
   """
   if job.is_read_directly:
     return job, None
@@ -141,16 +139,17 @@ def _define_flags() -> None:
     "str",
     "runner",
     "local",
-    "local: processes on this machine; beam: Apache Beam, whose own flags are given after --, such as "
-    "-- --runner=DataflowRunner --project=NAME",
-    choices=["local", "beam"],
+    "local: processes on this machine; beam: Apache Beam; ray: a Ray cluster, or one that is started on this machine "
+    "with --num_processes workers; flags of Beam and Ray are given after --, such as -- --runner=DataflowRunner "
+    "--project=NAME, or -- --address=HOST:6379",
+    choices=["local", "beam", "ray"],
   )
   # The scripts for training call their seed --seed.
   flags.DEFINE_alias("seed", "random_seed", module_name=sys.argv[0])
 
 
 def _job_from_flags() -> Job:
-  def flag_values(config_class: type[Config]) -> dict[str, Any]:
+  def values(config_class: type[Config]) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
   return Job(
@@ -158,8 +157,8 @@ def _job_from_flags() -> Job:
     reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
-    settings=PreparationSettings(**flag_values(PreparationSettings)),
-    **flag_values(Job),
+    settings=PreparationSettings(**values(PreparationSettings)),
+    **values(Job),
   )
 
 
@@ -167,21 +166,30 @@ def _select_runner() -> Runner:
   """Returns the runner that --runner selects.
 
   Raises:
-    UserError: Apache Beam is not installed, or its flags are given without --runner=beam.
+    UserError: Apache Beam or Ray is not installed, or its flags are wrong, or are given with --runner=local.
   """
+  words = tuple(_runner_flags)
   if FLAGS.runner == "local":
-    if _beam_flags:
-      raise UserError(f"{_beam_flags[0]!r}: words after -- are Beam's flags: give --runner=beam, or leave them out")
+    if words:
+      raise UserError(
+        f"{words[0]!r}: words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or leave "
+        "them out"
+      )
     return local_runner.RUNNER
+  if FLAGS.runner == "ray":
+    try:
+      from data_prep.runners import ray as ray_runner
+    except ImportError as error:
+      raise UserError(f"--runner=ray needs Ray ({error}): pip install 'ray>=2.49,<3'") from error
+    return ray_runner.make_runner(words)
   try:
     from data_prep.runners import beam as beam_runner
   except ImportError as error:
     raise UserError(f"--runner=beam needs Apache Beam ({error}): pip install 'apache-beam>=2.70,<3'") from error
-  return beam_runner.make_runner(tuple(_beam_flags))
+  return beam_runner.make_runner(words)
 
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:
-  """Prints the counts of the manifest, with warnings about unknown tokens and dropped documents."""
   labels = ", ".join(f"{count} with label {label}" for label, count in manifest.label_counts.items())
   print(
     f"{output_dir}: {manifest.num_examples} examples ({labels}) in {len(manifest.shards)} shards from "
@@ -198,15 +206,10 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
       "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
       file=sys.stderr,
     )
-  _print_peak_memory()
-
-
-def _print_peak_memory() -> None:
-  """Prints the greatest memory that this process or one of its worker processes has used."""
-  bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-  own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  worker_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-  print(f"peak memory of a process: {max(own_peak, worker_peak) * bytes_per_unit / 1e6:.0f} MB")
+  # ru_maxrss is in KiB, on macOS in bytes.
+  bytes_per_unit = 1 if sys.platform == "darwin" else 1024
+  peak = max(resource.getrusage(processes).ru_maxrss for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+  print(f"peak memory of a process: {peak * bytes_per_unit / 1e6:.0f} MB")
 
 
 def main() -> None:
@@ -221,7 +224,7 @@ def main() -> None:
 def run_command() -> None:
   """Runs the command: albert-create-pretraining-data, or python -m data_prep.create_pretraining_data."""
   _define_flags()
-  app.run(main, words_after_dashes=_beam_flags)
+  app.run(main, words_after_dashes=_runner_flags)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ EXTRAS_OF_PROFILE = {
   "default.txt": ("dev",),
   "tf215-tfa.txt": ("tfa", "dev"),
   "beam.txt": ("beam", "dev"),
+  "ray.txt": ("ray", "dev"),
   "parity.txt": ("parity", "dev"),
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),

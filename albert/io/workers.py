@@ -13,7 +13,7 @@ from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from albert.errors import RunError
 
@@ -22,6 +22,18 @@ _MAX_SUBMITTED_BYTES = 128 << 20
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
+
+
+class WorkerPool(Protocol):
+  """Processes that functions can be called in: those of this machine (`Workers`), or those of a cluster."""
+
+  def map(
+    self,
+    function: Callable[[WorkItem], Result],
+    items: Iterable[WorkItem],
+    num_bytes: Callable[[WorkItem], int] = ...,
+  ) -> Iterator[tuple[WorkItem, Result]]:
+    """Calls a function for each item in the processes. See `Workers.map`."""
 
 
 def _start_worker(initializer: Callable[..., None], arguments: tuple[Any, ...]) -> None:

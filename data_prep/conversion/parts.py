@@ -1,8 +1,7 @@
-"""Writes one part of the converted text: a file made from some pieces of the input. Processes write parts in parallel.
+"""Converts one unit of the input to one text file, the unit's part of the text. Processes work on units independently.
 
-A part is written together with a record (a JSON file): a hash of the input and the settings that it was made from, a
-hash of its text, and a report of what was left out. A later command keeps the part if input and settings are still the
-same.
+A part is written together with a record (a JSON file): the hashes of what it was made from and of its text, and what
+was left out. A later command keeps a part whose record still fits.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import shutil
 import tempfile
 from typing import BinaryIO, NamedTuple
 
@@ -29,7 +29,6 @@ from data_prep.sorting.spills import Spill
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
 _LINES_PER_WRITE = 256
-_BLOCK_BYTES = 1 << 20
 
 
 class SourcePiece(NamedTuple):
@@ -51,9 +50,9 @@ class PartTask:
   """A part of the text to write.
 
   Attributes:
-    pieces: the pieces of input files that it is made from.
+    pieces: what it is made from.
     settings: how the pieces are read.
-    path: the text file to write.
+    path: the text file.
     number: the number of the part, from 0.
   """
 
@@ -64,7 +63,7 @@ class PartTask:
 
   @property
   def num_bytes(self) -> int:
-    """Number of bytes of the pieces."""
+    """Number of bytes of the input files that it is made from."""
     return sum(source.piece.num_bytes for source in self.pieces)
 
   @property
@@ -86,15 +85,14 @@ class PartTask:
     """A hash of everything that the text depends on, in hex."""
     # The number of allowed bad records changes no text.
     settings = dataclasses.replace(self.settings, skip_bad_records=0)
-    # The content of a file counts, but not its path.
     sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
-    # With --drop_duplicates, the hashes of documents are stored with the number of their part.
+    # The hashes of documents are stored with the number of their part.
     number = self.number if settings.drop_duplicates else None
     return hashlib.sha256(repr((settings, sources, number)).encode()).hexdigest()
 
 
 class PartRecord(msgspec.Struct):
-  """The contents of the record of a part.
+  """The contents of the file beside a part.
 
   Attributes:
     sources: `PartTask.sources_digest`.
@@ -118,14 +116,11 @@ def load_record(task: PartTask) -> PartRecord | None:
     record = files.read_json(path, PartRecord)
   except UserError:
     return None
-  if record.sources != task.sources_digest or record.report.num_bad > task.settings.skip_bad_records:
-    return None
   num_bytes = files.size(task.path) if files.exists(task.path) else 0  # a part without documents has no file
-  if record.num_bytes != num_bytes:
-    return None
+  is_valid = record.sources == task.sources_digest and record.num_bytes == num_bytes
   if task.settings.drop_duplicates and Spill.load(task.hashes_path) is None:
     return None
-  return record
+  return record if is_valid and record.report.num_bad <= task.settings.skip_bad_records else None
 
 
 class _PartWriter:
@@ -138,22 +133,22 @@ class _PartWriter:
     self._splitter = SentenceSplitter(settings.language)
 
   def add(self, piece: Piece, document: SourceDocument) -> None:
-    """Writes a document. If it is damaged or empty, nothing of it remains in the file."""
+    """Writes a document. If it turns out to be damaged or empty, nothing of it remains."""
     begin = self._file.tell()
     splits = self._settings.splits_sentences(piece.text_format)
     num_sentences = num_chars = 0
     try:
       lines = sentence_lines(document, self._splitter if splits else None)
-      while batch := list(itertools.islice(lines, _LINES_PER_WRITE)):
-        encoded_lines = "".join(f"{line}\n" for line in batch).encode("utf-8")
-        self._file.write(encoded_lines)
+      while some_lines := list(itertools.islice(lines, _LINES_PER_WRITE)):
+        text = "\n".join(some_lines)
+        data = text.encode("utf-8") + b"\n"
+        self._file.write(data)
         if self._settings.drop_duplicates:
-          self.hashes.add_text(encoded_lines)
-        num_sentences += len(batch)
-        num_chars += sum(map(len, batch))
+          self.hashes.add_text(data)
+        num_sentences += len(some_lines)
+        num_chars += len(text) - len(some_lines) + 1
     except BadRecordError as error:
-      self._file.seek(begin)
-      self._file.truncate()
+      self._forget_from(begin)
       self.hashes.end_document(is_kept=False)
       self.drop_bad(piece, error.place, error.reason)
       return
@@ -162,10 +157,15 @@ class _PartWriter:
       return
     self._file.write(b"\n")
     self.hashes.end_document(is_kept=True)
-    self.report.add_left_out(document.left_out)
+    for kind, number in document.left_out.items():
+      self.report.left_out[kind] = self.report.left_out.get(kind, 0) + number
     self.report.documents += 1
     self.report.sentences += num_sentences
     self.report.characters += num_chars
+
+  def _forget_from(self, begin: int) -> None:
+    self._file.seek(begin)
+    self._file.truncate()
 
   def drop_bad(self, piece: Piece, place: str, reason: str) -> None:
     """Counts a bad record.
@@ -210,15 +210,17 @@ def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) ->
 
 
 def _save(file: BinaryIO, path: str) -> tuple[int, str]:
-  """Copies an open file to `path`, atomically. Returns its size and its SHA-256 in hex."""
+  """Writes a file atomically. Returns its size and its SHA-256 in hex."""
   staging = files.staging_path(path)
-  digest = hashlib.sha256()
   try:
     with files.open_file(staging, "wb") as target:
-      while block := file.read(_BLOCK_BYTES):
-        target.write(block)
-        digest.update(block)
+      shutil.copyfileobj(file, target, 1 << 20)
+      num_bytes = file.tell()
+    file.seek(0)
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+      digest.update(block)
     files.replace(staging, path)
   finally:
     files.discard(staging)
-  return file.tell(), digest.hexdigest()
+  return num_bytes, digest.hexdigest()

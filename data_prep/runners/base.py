@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from albert.data.manifest import Manifest, ShardInfo
 from albert.errors import RunError
 from albert.io import files
-from albert.io.workers import Workers
+from albert.io.workers import WorkerPool
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import segments
 from data_prep.documents import Counts
 from data_prep.runners.job import KIND, Job
 from data_prep.runners.workspace import UnusableTextError, Workspace
 from data_prep.settings import PreparationSettings
-from data_prep.sorting.shards import shard_bounds
 
 
 class PreparedShards(NamedTuple):
@@ -45,7 +44,7 @@ class RunTasks(Protocol):
   def __call__(
     self,
     workspace: Workspace,
-    workers: Workers,
+    workers: WorkerPool,
     function: Callable[[Argument], Result],
     arguments: Sequence[Argument],
     schema: type[Result],
@@ -56,13 +55,15 @@ class Runner(NamedTuple):
   """A way to carry out a job.
 
   Attributes:
+    open_workers: starts the processes, or connects to them; the next three functions get them.
     make_shards: writes the shards of a job.
     hash_inputs: returns the name, size and SHA-256 of each input file as it is now, in order.
     run_tasks: calls a function for each of some arguments.
   """
 
-  make_shards: Callable[[Job, Workspace, Tokenizer, Workers], PreparedShards]
-  hash_inputs: Callable[[Job, Workspace, Workers], list[dict[str, Any]]]
+  open_workers: Callable[[Job], AbstractContextManager[WorkerPool]]
+  make_shards: Callable[[Job, Workspace, Tokenizer, WorkerPool], PreparedShards]
+  hash_inputs: Callable[[Job, Workspace, WorkerPool], list[dict[str, Any]]]
   run_tasks: RunTasks
 
 
@@ -110,7 +111,6 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
   expected_names = [job.shard_name(index) for index in range(job.num_shards)]
   names = [info.file for info in infos]
   if names != expected_names:
-    # If the names are the same, they are repeated or in another order.
     wrong_names = sorted({*expected_names} ^ {*names}) or names
     return (
       f"{len(names)} shards instead of {len(expected_names)} ({wrong_names[0]} and others are missing, unknown or "
@@ -119,11 +119,12 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
   num_written = sum(info.examples for info in infos)
   if num_written != num_examples:
     return f"{num_written} examples in the shards, but {num_examples} were made from the text"
-  bounds = shard_bounds(num_examples, job.num_shards)
-  for info, (start, end) in zip(infos, itertools.pairwise(bounds), strict=True):
+  for index, info in enumerate(infos):
+    # Shard i holds the examples i * num_examples // num_shards to (i + 1) * num_examples // num_shards - 1.
+    expected = (index + 1) * num_examples // job.num_shards - index * num_examples // job.num_shards
     path = files.join(job.output_dir, info.file)
-    if info.examples != end - start:
-      return f"{info.examples} examples in {info.file}, which should have {end - start}"
+    if info.examples != expected:
+      return f"{info.examples} examples in {info.file}, which should have {expected}"
     if not files.exists(path) or files.size(path) != info.bytes:
       return f"{path} is missing or does not have its {info.bytes} bytes"
   return ""

@@ -1,6 +1,6 @@
 """Data preparation on Apache Beam. Each of Beam's runners writes the same shards as one machine, byte for byte.
 
-    units of text -> instances, by key range -> sorted key ranges -> parts of shards -> shards
+    units of text -> blocks of instances, by key range -> sorted key ranges -> parts of shards -> shards
 
 Data move between machines twice: before the key ranges are sorted, and before the shards are written. The sizes of all
 key ranges are known before they are cut, so every shard gets the same examples as on one machine.
@@ -24,7 +24,7 @@ import msgspec
 from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files, json_values
-from albert.io.workers import Workers
+from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, segments, units
 from data_prep.documents import Counts
@@ -50,8 +50,11 @@ from data_prep.units import TextUnit
 _RESULT_FILE = "beam-result.json"
 _HASHES_FILE = ".input-hashes.json"
 _TASKS_FILE = "beam-tasks.json"
-# Approximate bytes of the instances in one key range. A machine sorts a key range in memory.
+# Approximate bytes of the instances in one key range.
 _KEY_RANGE_BYTES = 32 << 20
+# Greatest number of key ranges. With more of them, few of the instances that a process has gathered would be in the
+# same key range, and Beam would move many small blocks.
+_MAX_KEY_RANGES = 512
 # Approximate bytes of packed instances (uint16 words) for a byte of text, at 4.4 characters a token.
 _PACKED_BYTES_PER_TEXT_BYTE = 0.75
 # Approximate bytes of text for a byte of a GZIP file.
@@ -89,10 +92,10 @@ def _pipeline_inputs(job: Job) -> list[PipelineInput]:
 
 
 def num_key_ranges(job: Job) -> int:
-  """Returns the number of key ranges with which each has about _KEY_RANGE_BYTES of instances."""
+  """Returns the number of key ranges with which each has about _KEY_RANGE_BYTES of instances, or _MAX_KEY_RANGES."""
   text_bytes = sum(files.size(path) * (_TEXT_BYTES_PER_GZIP_BYTE if is_gzip(path) else 1) for path in job.inputs)
   packed_bytes = text_bytes * _PACKED_BYTES_PER_TEXT_BYTE * job.settings.dupe_factor
-  return max(1, round(packed_bytes / _KEY_RANGE_BYTES))
+  return min(_MAX_KEY_RANGES, max(1, round(packed_bytes / _KEY_RANGE_BYTES)))
 
 
 def build(pipeline: beam.Pipeline, job: Job, spm_model: bytes, result_file: str) -> None:
@@ -198,7 +201,7 @@ def _run_pipeline(pipeline: beam.Pipeline, result_file: str, schema: type[_Resul
 
 
 def make_shards(
-  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers, *, flags: tuple[str, ...] = ()
+  job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool, *, flags: tuple[str, ...] = ()
 ) -> PreparedShards:
   """Writes the shards of a job with Apache Beam.
 
@@ -225,7 +228,7 @@ def make_shards(
 
 
 def hash_inputs(
-  job: Job, workspace: Workspace, workers: Workers, *, flags: tuple[str, ...] = ()
+  job: Job, workspace: Workspace, workers: WorkerPool, *, flags: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
   """Returns the name, size and SHA-256 of each input file as it is now, in order. Beam's workers read the files.
 
@@ -257,7 +260,7 @@ def hash_inputs(
 
 def run_tasks(
   workspace: Workspace,
-  workers: Workers,
+  workers: WorkerPool,
   function: Callable[[Argument], Result],
   arguments: Sequence[Argument],
   schema: type[Result],
@@ -311,6 +314,7 @@ def make_runner(flags: tuple[str, ...] = ()) -> Runner:
   """
   beam_flags.make_pipeline(flags)  # checks the flags before any text is read
   return Runner(
+    lambda job: Workers(1, lambda: None),  # not used
     functools.partial(make_shards, flags=flags),
     functools.partial(hash_inputs, flags=flags),
     functools.partial(run_tasks, flags=flags),

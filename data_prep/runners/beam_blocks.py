@@ -1,21 +1,27 @@
 """Blocks of instances that Apache Beam moves between machines: split by key range, sorted, and cut into shards.
 
-With Beam, these functions do the work of data_prep.sorting: they sort the examples by key, and cut them into shards of
-equal size.
+A block holds the instances of one key range that a process has gathered, as arrays. Keys are unsigned 64-bit integers.
 """
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.sorting.shards import shard_bounds
-from data_prep.token_sequences import concatenated_ranges
+from albert.errors import RunError
+from albert.io import files
+from data_prep.packing import concatenated_ranges
+from data_prep.sorting.merge import KEY_RANGE_BYTES, LAST_KEY, RunSection, merge_runs
+from data_prep.sorting.spills import PackedInstances, Spill, SpillWriter
 
-# The low bits of an origin are the position of a byte in a file; the bits above them are the file's ordinal.
+# The low bits of an origin are a byte position in a file; the bits above them are the file's ordinal.
 _OFFSET_BITS = 40
+# Up to this many bytes of instances are sorted in memory, more of them on the local disk.
+_MEMORY_BYTES = 64 << 20
 
 
 class ShuffleBlock(NamedTuple):
@@ -58,10 +64,73 @@ def concatenate(blocks: Sequence[ShuffleBlock]) -> ShuffleBlock:
   return ShuffleBlock(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
 
 
-def sort_blocks(blocks: Iterable[ShuffleBlock]) -> ShuffleBlock:
-  """Returns the instances of all blocks, sorted by key, and by origin where the keys are equal."""
-  block = concatenate(list(blocks))
-  return take(block, np.lexsort((block.origins, block.keys)))
+def sort_blocks(blocks: Iterable[ShuffleBlock]) -> Iterator[ShuffleBlock]:
+  """Sorts the instances of all blocks by key, and by origin where the keys are equal.
+
+  If they are too large for the memory, they are sorted on the local disk (data_prep.sorting).
+
+  Yields:
+    Blocks of consecutive instances.
+  """
+  remaining = iter(blocks)
+  gathered: list[ShuffleBlock] = []
+  num_bytes = 0
+  for block in remaining:
+    gathered.append(block)
+    num_bytes += block.num_bytes
+    if num_bytes > _MEMORY_BYTES:
+      yield from _sort_on_disk(itertools.chain(gathered, remaining), block.words.dtype)
+      return
+  if gathered:
+    block = concatenate(gathered)
+    yield take(block, np.lexsort((block.origins, block.keys)))
+
+
+def _sort_on_disk(blocks: Iterable[ShuffleBlock], word_type: np.dtype) -> Iterator[ShuffleBlock]:
+  """Does the same as `sort_blocks` with a spill file. The origin of each instance is stored after its words."""
+  with tempfile.TemporaryDirectory() as directory:
+    path = files.join(directory, "key-range.spill")
+    first_key, last_key = LAST_KEY, 0
+    with SpillWriter(path) as writer:
+      for block in blocks:
+        words, sizes = _append_origins(block)
+        writer.add(block.keys, words, sizes)
+        first_key, last_key = min(first_key, int(block.keys.min())), max(last_key, int(block.keys.max()))
+      writer.close({}, [])
+    spill = Spill.load(path)
+    if spill is None:
+      raise RunError(f"{path} was damaged after it was written: run the same command again")
+    sections = [RunSection(path, run.begin, 0, run.end) for run in spill.runs]
+    num_bytes = sum(run.num_bytes for run in spill.runs)
+    # Of all 64-bit keys these are only a part, which merge_runs divides into ranges of about KEY_RANGE_BYTES.
+    num_key_ranges = (1 + num_bytes // KEY_RANGE_BYTES) * max(1, LAST_KEY // (last_key - first_key + 1))
+    for instances in merge_runs(
+      sections, word_type.str, first_key=first_key, last_key=last_key, num_key_ranges=num_key_ranges
+    ):
+      yield _with_origins(instances)
+
+
+def _append_origins(block: ShuffleBlock) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the words of a block with the origin of each instance after its words, and the new sizes."""
+  origins = block.origins.astype("<u8").view(block.words.dtype).reshape(block.origins.size, -1)  # [I, words]
+  sizes = block.sizes.astype(np.int64)
+  new_sizes = sizes + origins.shape[1]
+  starts = np.cumsum(new_sizes) - new_sizes
+  words = np.empty(int(new_sizes.sum()), block.words.dtype)
+  words[concatenated_ranges(starts, sizes)] = block.words
+  words[(starts + sizes)[:, None] + np.arange(origins.shape[1])] = origins
+  return words, new_sizes
+
+
+def _with_origins(instances: PackedInstances) -> ShuffleBlock:
+  """Returns the instances of `_append_origins`, which are sorted by key, also sorted by origin."""
+  num_words = np.dtype("<u8").itemsize // instances.words.dtype.itemsize
+  sizes = instances.sizes - num_words
+  origin_words = instances.words[(instances.starts + sizes)[:, None] + np.arange(num_words)]
+  origins = np.ascontiguousarray(origin_words).view("<u8")[:, 0]
+  rows = np.lexsort((origins, instances.keys))
+  words = instances.words[concatenated_ranges(instances.starts[rows], sizes[rows])]
+  return ShuffleBlock(instances.keys[rows], origins[rows], sizes[rows].astype(np.uint32), words)
 
 
 def find_key_ranges(keys: np.ndarray, num_key_ranges: int) -> np.ndarray:
@@ -87,7 +156,9 @@ def split_by_key_range(block: ShuffleBlock, num_key_ranges: int) -> Iterator[tup
 def split_by_shard(
   block: ShuffleBlock, first_example: int, num_examples: int, num_shards: int
 ) -> Iterator[tuple[int, int, ShuffleBlock]]:
-  """Cuts sorted instances into parts of shards, as `shards.shard_bounds` divides all examples.
+  """Cuts sorted instances into parts of shards.
+
+  Shard s holds the examples s * num_examples // num_shards to (s + 1) * num_examples // num_shards - 1.
 
   Args:
     block: the examples first_example, first_example + 1, ... of all examples.
@@ -98,9 +169,9 @@ def split_by_shard(
   Yields:
     The number of the shard, the number of the part's first example, and the part.
   """
-  bounds = shard_bounds(num_examples, num_shards)
+  shard_bounds = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
   block_end = first_example + block.keys.size
   for shard in range(num_shards):
-    start, end = max(bounds[shard], first_example), min(bounds[shard + 1], block_end)
+    start, end = max(shard_bounds[shard], first_example), min(shard_bounds[shard + 1], block_end)
     if start < end:
       yield shard, start, take(block, np.arange(start - first_example, end - first_example))

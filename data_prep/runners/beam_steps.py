@@ -59,6 +59,10 @@ class MakeInstances(beam.DoFn):
     self._maker: InstanceMaker | None = None
     self._gathered: list[ShuffleBlock] = []  # instances that have not been passed to the shuffle
 
+  def __getstate__(self) -> dict[str, Any]:
+    """Returns what Beam sends to workers: no tokenizer and no instances, also after `setup`."""
+    return {**self.__dict__, "_maker": None, "_gathered": []}
+
   def setup(self) -> None:
     """Opens the tokenizer of this process."""
     with tempfile.TemporaryDirectory() as directory:
@@ -194,9 +198,10 @@ def sort_key_range(
   key_range, unsorted_blocks = blocks_of_range
   num_examples = sum(sizes.values())
   first_example = sum(size for other, size in sizes.items() if other < key_range)
-  block = beam_blocks.sort_blocks(unsorted_blocks)
-  for shard, first, part in beam_blocks.split_by_shard(block, first_example, num_examples, num_shards):
-    yield shard, (first, part)
+  for block in beam_blocks.sort_blocks(unsorted_blocks):
+    for shard, first, part in beam_blocks.split_by_shard(block, first_example, num_examples, num_shards):
+      yield shard, (first, part)
+    first_example += block.keys.size
 
 
 def write_shard(

@@ -18,7 +18,7 @@ _MAX_SHARDS = 99_999
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(Config):
-  """A job of data preparation. Local processes or Apache Beam carry it out.
+  """A job of data preparation. Local processes, a Ray cluster or Apache Beam carry it out.
 
   Attributes:
     inputs: paths of the text files, sorted. The position of a file in this tuple is its ordinal.

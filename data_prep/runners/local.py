@@ -1,4 +1,6 @@
-"""Data preparation with processes of this machine: an external merge sort whose intermediate files can be reused.
+"""Data preparation as an external merge sort whose intermediate files can be reused.
+
+The processes of this machine carry it out, or those of a cluster that share its files (data_prep.runners.ray).
 
     units of text -> one spill file for each unit -> merged files, if there are many -> shards
 
@@ -11,13 +13,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from albert.data.manifest import ShardInfo
 from albert.errors import RunError
 from albert.io import files
 from albert.io.progress import Progress
-from albert.io.workers import Workers
+from albert.io.workers import WorkerPool, Workers
 from albert.tokenization.tokenizer import Tokenizer
 from data_prep import input_hashes, packing, segments
 from data_prep.documents import Counts
@@ -29,6 +32,9 @@ from data_prep.runners.workspace import SPILL_ENDING, Workspace
 from data_prep.sorting import merge_passes, shards
 from data_prep.sorting.spills import Spill
 from data_prep.units import TextUnit, plan_units
+
+# Threads that read the footers and records of spill files, which takes long for many files on a remote file system.
+_NUM_READERS = 16
 
 
 def _spill_path(workspace: Workspace, unit_name: str) -> str:
@@ -66,7 +72,7 @@ def _units(job: Job) -> Iterator[TextUnit]:
 
 
 def _make_units(
-  job: Job, workspace: Workspace, workers: Workers, merged_files: list[Spill]
+  job: Job, workspace: Workspace, workers: WorkerPool, merged_files: list[Spill]
 ) -> tuple[list[str], int, set[str]]:
   """Writes the spill files that are missing, and removes those that no unit needs.
 
@@ -107,7 +113,7 @@ def _remove_other_spills(workspace: Workspace, unit_names: set[str]) -> None:
       files.remove(workspace.file_path(file_name))
 
 
-def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[Spill], int]:
+def make_spills(job: Job, workspace: Workspace, workers: WorkerPool) -> tuple[list[Spill], int]:
   """Writes the instances of all units to spill files. Valid files of an earlier command are kept.
 
   Returns:
@@ -127,19 +133,21 @@ def make_spills(job: Job, workspace: Workspace, workers: Workers) -> tuple[list[
   if total_made < len(names):
     print(f"kept {len(names) - total_made} of {len(names)} units of an earlier run")
   merged_file_of = {record["unit"]: spill for spill in merged_files for record in spill.records()}
+  paths = [_spill_path(workspace, name) for name in names if name not in merged_file_of]
+  with ThreadPoolExecutor(_NUM_READERS) as readers:
+    loaded = dict(zip(paths, readers.map(Spill.load, paths), strict=True))
   spills: list[Spill] = []
   for name in names:
-    spill = merged_file_of.get(name) or Spill.load(_spill_path(workspace, name))
+    path = _spill_path(workspace, name)
+    spill = merged_file_of.get(name) or loaded[path]
     if spill is None:
-      raise RunError(
-        f"{_spill_path(workspace, name)} was removed or damaged after it was written: run the same command again"
-      )
+      raise RunError(f"{path} was removed or damaged after it was written: run the same command again")
     if not spills or spills[-1] is not spill:  # the units of a merged file are neighbours
       spills.append(spill)
   return spills, len(names)
 
 
-def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: Workers) -> list[dict[str, Any]]:
+def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: WorkerPool) -> list[dict[str, Any]]:
   """Checks that the input files still hold the text that the spill files were made from.
 
   Args:
@@ -154,8 +162,9 @@ def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: Worke
   Raises:
     UserError: a file has changed.
   """
-  records = itertools.chain.from_iterable(spill.records() for spill in spills)
-  tasks = input_hashes.make_file_tasks(job.inputs, sizes, records)
+  with ThreadPoolExecutor(_NUM_READERS) as readers:
+    records = itertools.chain.from_iterable(readers.map(Spill.records, spills))
+    tasks = input_hashes.make_file_tasks(job.inputs, sizes, records)
   entries: dict[str, dict[str, Any]] = {}
   with Progress(sum(sizes), "B", "checking text") as progress:
     for task, entry in workers.map(input_hashes.check_file, tasks):
@@ -165,7 +174,7 @@ def check_inputs(job: Job, sizes: list[int], spills: list[Spill], workers: Worke
 
 
 def write_shards(
-  job: Job, workspace: Workspace, workers: Workers, plan: shards.ShardPlan, word_type: str, shard_digest: str
+  job: Job, workspace: Workspace, workers: WorkerPool, plan: shards.ShardPlan, word_type: str, shard_digest: str
 ) -> list[ShardInfo]:
   """Writes the shards. Intact shards of an earlier command with the same digest are kept.
 
@@ -206,14 +215,14 @@ def write_shards(
   return [infos[index] for index in range(job.num_shards)]
 
 
-def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: Workers) -> PreparedShards:
+def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: WorkerPool) -> PreparedShards:
   """Writes the shards of a job.
 
   Args:
     job: the job.
     workspace: the job's workspace, open.
     tokenizer: the job's tokenizer.
-    workers: processes, each started with `unit_spills.start_worker`.
+    workers: processes, in each of which `unit_spills.start_worker` was called.
 
   Raises:
     UserError: bad input.
@@ -234,7 +243,7 @@ def make_shards(job: Job, workspace: Workspace, tokenizer: Tokenizer, workers: W
   return PreparedShards(counts, labels, infos, input_files)
 
 
-def hash_inputs(job: Job, workspace: Workspace, workers: Workers) -> list[dict[str, Any]]:
+def hash_inputs(job: Job, workspace: Workspace, workers: WorkerPool) -> list[dict[str, Any]]:
   """Returns the name, size and SHA-256 of each input file as it is now, in order."""
   del workspace
   entries = dict(workers.map(input_hashes.hash_file, job.inputs))
@@ -243,14 +252,19 @@ def hash_inputs(job: Job, workspace: Workspace, workers: Workers) -> list[dict[s
 
 def run_tasks(
   workspace: Workspace,
-  workers: Workers,
+  workers: WorkerPool,
   function: Callable[[Argument], Result],
   arguments: Sequence[Argument],
   schema: type[Result],
 ) -> Iterable[tuple[Argument, Result]]:
-  """Calls a function for each argument in processes of this machine."""
+  """Calls a function for each argument in the processes."""
   del workspace, schema
   return workers.map(function, arguments)
 
 
-RUNNER = Runner(make_shards, hash_inputs, run_tasks)
+def open_workers(job: Job) -> Workers:
+  """Returns the processes of this machine that carry out a job."""
+  return Workers(job.num_processes, unit_spills.start_worker, (job.settings, job.spm_model_file))
+
+
+RUNNER = Runner(open_workers, make_shards, hash_inputs, run_tasks)

@@ -47,6 +47,7 @@ from data_prep import split_text
 from data_prep.conversion.parts import PartTask, load_record
 from data_prep.conversion.sentences_of_files import read_sentences
 from data_prep.readers.settings import ReadingSettings
+from data_prep.runners import gzip_text
 from data_prep.runners.job import Job
 from data_prep.runners.workspace import Workspace
 from data_prep.settings import PreparationSettings
@@ -366,6 +367,12 @@ JSON_FILES = {
     ".text-0.txt.json",
     {"sources": _part("").sources_digest, "num_bytes": 0, "sha256": EMPTY_SHA256, "report": {"documents": 0}},
     lambda d: load_record(_part(str(d / "text-0.txt"))),
+    damage=None,
+  ),
+  "record of a decompressed text": JsonFile(
+    "gzip-0.txt.json",
+    {"sha256": EMPTY_SHA256, "num_bytes": 0},
+    lambda d: gzip_text._load_record(str(d / "gzip-0.txt.json")),
     damage=None,
   ),
   "JSON lines of text": JsonFile(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
-import subprocess
-import sys
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ from albert.data.manifest import ShardInfo
 from albert.errors import RunError, UserError
 from albert.io import files
 from data_prep.create_pretraining_data import Job, prepare
-from data_prep.runners.base import check_shards
+from data_prep.runners.base import Runner, check_shards
 from data_prep.settings import PreparationSettings
-from tests.conftest import english_like_documents
-from tests.data_prep.readers.forms import DOCUMENTS, FORMS
+from data_prep.units import plan_units
+from tests.data_prep.runners.engine_contract import EngineContract, make_job, run_command, write_corpus
+from tests.data_prep.runners.jobs import contents
 
 try:
   from data_prep.runners import beam as beam_runner
@@ -29,137 +29,22 @@ except ImportError:
   beam_runner = None  # type: ignore[assignment]
 
 needs_beam = pytest.mark.skipif(beam_runner is None, reason="needs Apache Beam: the beam extra")
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-  """Three files of documents. The last file has only five documents."""
-  documents = english_like_documents(420, seed=8)
-  directory = tmp_path / "corpus"
-  directory.mkdir()
-  for index, (first, last) in enumerate([(0, 200), (200, 415), (415, 420)]):
-    text = "".join("\n".join(document) + "\n\n" for document in documents[first:last])
-    (directory / f"{index}.txt").write_text(text, encoding="utf-8")
-  return directory
-
-
-def make_job(
-  tmp_path: Path, name: str, inputs: list[Path], spm_model: str, num_shards: int = 5, **settings: Any
-) -> Job:
-  return Job(
-    inputs=tuple(map(str, sorted(inputs))),
-    output_dir=str(tmp_path / name),
-    spm_model_file=spm_model,
-    settings=PreparationSettings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
-    num_shards=num_shards,
-  )
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-  return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, **settings: Any) -> None:
-  prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
-  prepare(make_job(tmp_path, "beam", inputs, spm_model, **settings), beam_runner.make_runner())
-  local, beam = contents(tmp_path / "local"), contents(tmp_path / "beam")
-  assert len(local) == 6
-  assert local == beam
+  return write_corpus(tmp_path / "corpus")
 
 
 @needs_beam
-@pytest.mark.parametrize(
-  "settings",
-  [
-    {"sentence_prediction": "sop"},
-    {"sentence_prediction": "nsp"},
-    {"sentence_prediction": "none"},
-    {"sentence_prediction": "none", "input_format": "full_sentences"},
-  ],
-  ids=lambda settings: "-".join(settings.values()),
-)
-def test_every_file_is_the_same(tmp_path, corpus, spm_model, monkeypatch, settings):
-  # With many small key ranges and bundles, the instances arrive in another order.
-  monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
-  monkeypatch.setattr(beam_steps, "_GATHERED_BYTES", 1000)
-  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, **settings)
-
-
-@needs_beam
-def test_gzip_files_are_read_as_a_whole(tmp_path, corpus, spm_model):
-  path = corpus / "1.txt"
-  with gzip.open(corpus / "1.txt.gz", "wb") as file:
-    file.write(path.read_bytes())
-  path.unlink()
-  assert_same_files(tmp_path, list(corpus.iterdir()), spm_model)
-
-
-@needs_beam
-def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(tmp_path, corpus, spm_model, capsys):
-  job = make_job(tmp_path, "beam", list(corpus.iterdir()), spm_model)
-  prepare(job, beam_runner.make_runner())
-  before = contents(tmp_path / "beam")
-  prepare(job)  # the shards do not depend on the runner
-  assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
-  (tmp_path / "beam" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
-  prepare(job, beam_runner.make_runner())
-  assert contents(tmp_path / "beam") == before
-
-
-@needs_beam
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_gives_the_same_files(tmp_path, spm_model, monkeypatch, name):
-  form = FORMS[name]
-  if form.module:
-    pytest.importorskip(form.module)
-  monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 9000)
-  (tmp_path / "input").mkdir()
-  inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
-  reading = dataclasses.replace(form.settings, drop_duplicates=True)
-  for runner_name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
-    made = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
-    assert prepare(made, **options).reading["dropped"]["duplicate"]["documents"] == 1
-  assert contents(tmp_path / "local") == contents(tmp_path / "beam")
-
-
-@needs_beam
-def test_a_bad_record_gives_the_error_of_the_local_runner(tmp_path, spm_model):
-  path = tmp_path / "a.jsonl"
-  path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
-  lines = []
-  for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
-    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
-      prepare(make_job(tmp_path, name, [path], spm_model), **options)
-    lines.append(str(caught.value))
-  assert lines[0] == lines[1]
-
-
-BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
-  "not UTF-8": (b"One sentence here.\nAnother \xff one.\n", {}, r"0\.txt, line 2: not UTF-8 text"),
-  "too little": (
-    b"A few words here.\nAnd some more.\n",
-    {"num_shards": 50},
-    r"--num_shards=50: the text gives only \d+ ex",
-  ),
-  "nothing": (b"word\n", {}, "no example in 1 documents of"),
-  "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
-}
-
-
-@needs_beam
-@pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_gives_the_error_of_the_local_runner(tmp_path, spm_model, case):
-  text, settings, message = BAD_INPUT[case]
-  path = tmp_path / "0.txt"
-  path.write_bytes(text)
-  lines = []
-  for name, options in (("local", {}), ("beam", {"runner": beam_runner.make_runner()})):
-    with pytest.raises(UserError, match=message) as caught:
-      prepare(make_job(tmp_path, name, [path], spm_model, **settings), **options)
-    lines.append(str(caught.value))
-    assert all(path.name.startswith(".preparation-") for path in (tmp_path / name).iterdir())
-  assert lines[0] == lines[1]
+class TestBeam(EngineContract):
+  @pytest.fixture
+  def runner(self, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    # With many small key ranges and bundles, the instances arrive in another order.
+    monkeypatch.setattr(beam_runner, "num_key_ranges", lambda job: 13)
+    monkeypatch.setattr(beam_steps, "_GATHERED_BYTES", 1000)
+    monkeypatch.setattr(beam_steps.beam_blocks, "_MEMORY_BYTES", 10_000)
+    return beam_runner.make_runner()
 
 
 @needs_beam
@@ -175,21 +60,36 @@ def test_formats_that_need_neighbours_reject_gzip_files(tmp_path, spm_model, set
     prepare(make_job(tmp_path, "beam", [path], spm_model, **settings), beam_runner.make_runner())
 
 
-def run_script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subprocess.CompletedProcess[str]:
-  command = [
-    sys.executable,
-    "-m",
-    "data_prep.create_pretraining_data",
-    f"--input_file={corpus}/*",
-    f"--output_dir={output}",
-    f"--spm_model_file={spm_model}",
-    "--max_seq_length=48",
-    "--dupe_factor=2",
-    "--num_shards=5",
-    "--num_processes=1",
-    *flags,
-  ]
-  return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+@needs_beam
+def test_the_step_can_be_pickled_after_setup(corpus, spm_model):
+  settings = PreparationSettings(max_seq_length=48, dupe_factor=2)
+  step = beam_steps.MakeInstances(settings, Path(spm_model).read_bytes(), 3)
+  before = pickle.dumps(step)
+  step.setup()
+  step.start_bundle()
+  (unit,) = plan_units([str(corpus / "2.txt")], with_donors=False)
+  made = _outputs([*step.process(unit), *step.finish_bundle()])
+  assert pickle.dumps(step) == before
+  copy = pickle.loads(pickle.dumps(step))
+  copy.setup()
+  copy.start_bundle()
+  assert len(made) > 3
+  assert _outputs([*copy.process(unit), *copy.finish_bundle()]) == made
+
+
+def _outputs(elements: list[Any]) -> list[tuple[Any, Any]]:
+  """Returns the outputs of MakeInstances without Beam's wrappers and NumPy's arrays: (tag or key range, value)."""
+  values = [(e.tag, e.value) if isinstance(e, beam_steps.beam.pvalue.TaggedOutput) else e.value for e in elements]
+  return [(key, [column.tolist() for column in value] if isinstance(key, int) else value) for key, value in values]
+
+
+@needs_beam
+def test_a_large_text_gives_large_blocks(tmp_path, monkeypatch):
+  """With 160 GB of text, a process that has gathered 64 MiB of instances emits about 100 of them in each block."""
+  monkeypatch.setattr(files, "size", lambda path: 160 * 10**9)
+  job = make_job(tmp_path, "beam", [tmp_path / "0.txt"], "", max_seq_length=512, dupe_factor=10)
+  block_bytes = beam_steps._GATHERED_BYTES / beam_runner.num_key_ranges(job)
+  assert block_bytes > 90 * 1360
 
 
 @needs_beam
@@ -197,25 +97,26 @@ def run_script(corpus: Path, output: Path, spm_model: str, *flags: str) -> subpr
 def test_beams_own_flags_pass_through(tmp_path, corpus, spm_model):
   prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
   flags = ["--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-  done = run_script(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
+  done = run_command(corpus, tmp_path / "beam", spm_model, "--runner=beam", "--", *flags)
   assert done.returncode == 0, done.stderr
   assert contents(tmp_path / "local") == contents(tmp_path / "beam")
-  done = run_script(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
+  done = run_command(corpus, tmp_path / "other", spm_model, "--runner=beam", "--", "--runner=NoSuchRunner")
   assert done.returncode != 0
   assert "NoSuchRunner" in done.stderr
 
 
 def test_beams_flags_without_beam_are_refused(tmp_path, corpus, spm_model):
-  done = run_script(corpus, tmp_path / "out", spm_model, "--", "--project=p")
+  done = run_command(corpus, tmp_path / "out", spm_model, "--", "--project=p")
   assert done.returncode == 2
   assert done.stderr == (
-    "error: '--project=p': words after -- are Beam's flags: give --runner=beam, or leave them out\n"
+    "error: '--project=p': words after -- are flags of Apache Beam or Ray: give --runner=beam or --runner=ray, or "
+    "leave them out\n"
   )
 
 
 @pytest.mark.skipif(beam_runner is not None, reason="Apache Beam is installed")
 def test_without_beam_one_line_says_what_to_install(tmp_path, corpus, spm_model):
-  done = run_script(corpus, tmp_path / "out", spm_model, "--runner=beam")
+  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=beam")
   assert done.returncode == 2
   assert done.stderr.startswith("error: --runner=beam needs Apache Beam (No module named 'apache_beam')")
 

@@ -1,0 +1,234 @@
+"""Calls functions in the worker processes of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import ray
+
+from albert.errors import RunError, UserError
+from data_prep.runners.ray_flags import RayOptions
+
+# Tasks are submitted ahead of their results until their items have this many bytes.
+_MAX_SUBMITTED_BYTES = 128 << 20
+# Seconds between two looks at the size of the cluster, to which nodes may be added.
+_SECONDS_BETWEEN_LOOKS = 10.0
+# Bytes of the shared memory of a cluster that this command starts. Tasks and results are small and don't use it.
+_OBJECT_STORE_BYTES = 100 << 20
+
+WorkItem = TypeVar("WorkItem")
+Result = TypeVar("Result")
+
+
+class _Outcome(NamedTuple):
+  """What a task returns.
+
+  Attributes:
+    result: the function's result; None if there is an error.
+    error: the function's exception if it is not a fault of this program.
+    node: the id of the node that the task ran on.
+    pid: the id of its process.
+    peak_bytes: greatest resident memory of the process so far.
+  """
+
+  result: Any
+  error: Exception | None
+  node: str
+  pid: int
+  peak_bytes: int
+
+
+def _peak_bytes() -> int:
+  """Returns the greatest resident memory of this process so far."""
+  with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+    for line in file:
+      if line.startswith("VmHWM:"):
+        return int(line.split()[1]) << 10
+  # ru_maxrss is in KiB, on macOS in bytes.
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (0 if sys.platform == "darwin" else 10)
+
+
+# The initializer that was called in this process, and its arguments.
+_initialized: tuple[Any, ...] | None = None
+
+
+def _run_task(
+  function: Callable[[Any], Any], item: Any, initializer: Callable[..., None], arguments: tuple[Any, ...]
+) -> _Outcome:
+  """Calls a function in a worker process of Ray. Before the first call it calls the initializer."""
+  global _initialized  # noqa: PLW0603
+  result, error = None, None
+  try:
+    if _initialized != (initializer, arguments):
+      initializer(*arguments)
+      _initialized = (initializer, arguments)
+    result = function(item)
+  except (UserError, RunError, OSError) as caught:
+    error = caught
+  return _Outcome(result, error, ray.get_runtime_context().get_node_id(), os.getpid(), _peak_bytes())
+
+
+class RayPool:
+  """Runs functions in the worker processes of a Ray cluster; a context manager.
+
+  Args:
+    options: the cluster, and what a task reserves.
+    num_processes: number of CPUs of a cluster that is started on this machine.
+    initializer: function of a module that is called once in each worker process.
+    arguments: arguments of `initializer`; picklable.
+  """
+
+  def __init__(
+    self, options: RayOptions, num_processes: int, initializer: Callable[..., None], arguments: tuple[Any, ...] = ()
+  ):
+    self._options = options
+    self._num_processes = num_processes
+    self._initializer = initializer
+    self._arguments = arguments
+    self._is_connected = False  # by this object
+    self._num_tasks = 0
+    self._peaks: dict[tuple[str, int], int] = {}  # node and process -> peak memory
+    self._slots = (0.0, 0)  # when the cluster was looked at, and how many tasks it runs at the same time
+
+  def __enter__(self) -> RayPool:
+    if not ray.is_initialized():
+      _connect(self._options, self._num_processes)
+      self._is_connected = True
+    self._warn_if_too_small()
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    if self._is_connected:
+      ray.shutdown()  # ends the worker processes
+      self._is_connected = False
+    if kind is None and self._peaks:
+      nodes = len({node for node, _ in self._peaks})
+      print(
+        f"Ray: {self._num_tasks} tasks in {len(self._peaks)} processes on {nodes} node{'s' * (nodes > 1)}; "
+        f"peak memory of a process: {max(self._peaks.values()) / 1e6:.0f} MB"
+      )
+
+  def _warn_if_too_small(self) -> None:
+    """Warns if a task fits on no node, since Ray then waits until a node is added that is large enough."""
+    options = self._options
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(
+      node.get("CPU", 0) >= options.num_cpus and node.get("memory", 0) >= options.memory_mb * 1e6 for node in nodes
+    ):
+      print(
+        f"warning: no node of the Ray cluster has {options.num_cpus:g} CPUs and {options.memory_mb} MB of memory: Ray "
+        "waits for such a node; --num_cpus and --memory_mb after -- change what a task reserves",
+        file=sys.stderr,
+        flush=True,
+      )
+
+  def _count_slots(self) -> int:
+    """Returns how many tasks the cluster runs at the same time, at least 1."""
+    looked_at, slots = self._slots
+    if not slots or time.monotonic() - looked_at > _SECONDS_BETWEEN_LOOKS:
+      slots = max(1, int(ray.cluster_resources().get("CPU", 0) / self._options.num_cpus))
+      self._slots = (time.monotonic(), slots)
+    return slots
+
+  def map(
+    self,
+    function: Callable[[WorkItem], Result],
+    items: Iterable[WorkItem],
+    num_bytes: Callable[[WorkItem], int] = lambda item: 0,
+  ) -> Iterator[tuple[WorkItem, Result]]:
+    """Calls a function for each item in the worker processes. Ray runs a task again if its process or node dies.
+
+    The next item is taken from `items` only when few submitted items have no result yet.
+
+    Args:
+      function: a function of a module, so that the workers can import it. It must be possible to run it twice.
+      items: arguments of the calls; picklable.
+      num_bytes: returns the size of an item's data. It limits the total size of the submitted items.
+
+    Yields:
+      (item, function(item)), in the order in which the calls finish.
+
+    Raises:
+      RunError: a task's process died again and again, or the cluster is gone.
+    """
+    options = self._options
+    task = ray.remote(_run_task).options(
+      num_cpus=options.num_cpus, memory=options.memory_mb * 10**6, max_retries=options.max_retries
+    )
+    submitted: dict[Any, WorkItem] = {}
+    remaining = iter(items)
+    try:
+      while True:
+        submitted_bytes = sum(map(num_bytes, submitted.values()))
+        # Some tasks wait beside those that run. A cluster that can grow adds nodes for them.
+        while len(submitted) < 2 * self._count_slots() + 2 and submitted_bytes < _MAX_SUBMITTED_BYTES:
+          next_item = list(itertools.islice(remaining, 1))  # empty at the end
+          if not next_item:
+            break
+          reference = task.remote(function, next_item[0], self._initializer, self._arguments)
+          submitted[reference] = next_item[0]
+          submitted_bytes += num_bytes(next_item[0])
+        if not submitted:
+          return
+        finished, _ = ray.wait(list(submitted), num_returns=1)
+        for reference in finished:
+          yield submitted.pop(reference), self._result(ray.get(reference))
+    except ray.exceptions.RayTaskError:
+      raise  # a fault of this program: its traceback is useful
+    except (ray.exceptions.RayError, ConnectionError) as error:
+      reason = next(iter(str(error).splitlines()), "")
+      raise RunError(
+        f"a task failed on the Ray cluster ({type(error).__name__}: {reason}): run the same command again; finished "
+        "work is kept. If memory ran out, reserve more for each task, such as -- --memory_mb=2000"
+      ) from error
+    finally:
+      for reference in submitted:
+        with contextlib.suppress(Exception):  # the cluster may be gone
+          ray.cancel(reference, force=True)
+
+  def _result(self, outcome: _Outcome) -> Any:
+    self._num_tasks += 1
+    worker = outcome.node, outcome.pid
+    self._peaks[worker] = max(outcome.peak_bytes, self._peaks.get(worker, 0))
+    if outcome.error is not None:
+      raise outcome.error
+    return outcome.result
+
+
+def _connect(options: RayOptions, num_processes: int) -> None:
+  """Connects this process to a Ray cluster, or starts one on this machine.
+
+  Raises:
+    UserError: there is no such cluster, or it has another version of Ray or Python.
+  """
+  address = options.address or os.environ.get("RAY_ADDRESS")
+  settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+  if address is None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send statistics to its makers
+    settings |= {"num_cpus": num_processes, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+  handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    ray.init(address=address or "local", **settings)
+  except Exception as error:  # Ray also raises plain Exceptions, for example if a busy machine starts it too slowly
+    reason = " ".join(str(error).split())
+    if address is None:
+      raise RunError(f"--runner=ray: Ray does not start on this machine ({reason})") from error
+    raise UserError(
+      f"--runner=ray: no Ray cluster can be used at {address} ({reason}): start one with `ray start --head`, or give "
+      "its -- --address=HOST:6379"
+    ) from error
+  finally:
+    for number, handler in handlers.items():  # Ray replaces them
+      signal.signal(number, handler)

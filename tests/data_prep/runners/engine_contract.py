@@ -1,0 +1,171 @@
+"""What every engine does beside the local runner: the same files, the same errors, and repairs of finished jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import UserError
+from data_prep.create_pretraining_data import Job, prepare
+from data_prep.runners.base import Runner
+from data_prep.settings import PreparationSettings
+from tests.conftest import english_like_documents
+from tests.data_prep.readers.forms import DOCUMENTS, FORMS
+from tests.data_prep.runners.jobs import contents
+
+ROOT = Path(__file__).resolve().parents[3]
+# Text that gives an error: its bytes, settings, and a part of the message.
+BAD_INPUT: dict[str, tuple[bytes, dict[str, Any], str]] = {
+  "not UTF-8": (b"One sentence here.\nAnother \xff one.\n", {}, r"0\.txt, line 2: not UTF-8 text"),
+  "too little": (
+    b"A few words here.\nAnd some more.\n",
+    {"num_shards": 50},
+    r"--num_shards=50: the text gives only \d+ ex",
+  ),
+  "nothing": (b"word\n", {}, "no example in 1 documents of"),
+  "one document": (b"A few words here.\nAnd some more.\n", {"sentence_prediction": "nsp"}, "needs at least two docum"),
+}
+
+
+def write_corpus(directory: Path) -> Path:
+  """Writes three files of documents. The last file has only five documents."""
+  documents = english_like_documents(420, seed=8)
+  directory.mkdir()
+  for index, (first, last) in enumerate([(0, 200), (200, 415), (415, 420)]):
+    text = "".join("\n".join(document) + "\n\n" for document in documents[first:last])
+    (directory / f"{index}.txt").write_text(text, encoding="utf-8")
+  return directory
+
+
+def compress_file(path: Path) -> Path:
+  """Replaces a file by a GZIP file, and returns its path."""
+  packed = path.with_name(f"{path.name}.gz")
+  packed.write_bytes(gzip.compress(path.read_bytes()))
+  path.unlink()
+  return packed
+
+
+def make_job(
+  tmp_path: Path,
+  name: str,
+  inputs: list[Path],
+  spm_model: str,
+  num_shards: int = 5,
+  compress: bool = False,
+  **settings: Any,
+) -> Job:
+  return Job(
+    inputs=tuple(map(str, sorted(inputs))),
+    output_dir=str(tmp_path / name),
+    spm_model_file=spm_model,
+    settings=PreparationSettings(**{"max_seq_length": 48, "dupe_factor": 2, **settings}),
+    num_shards=num_shards,
+    compress=compress,
+  )
+
+
+def assert_same_files(tmp_path: Path, inputs: list[Path], spm_model: str, runner: Runner, **settings: Any) -> None:
+  """Runs a job locally and with another runner, and compares all files."""
+  prepare(make_job(tmp_path, "local", inputs, spm_model, **settings))
+  prepare(make_job(tmp_path, "other", inputs, spm_model, **settings), runner)
+  local, other = contents(tmp_path / "local"), contents(tmp_path / "other")
+  assert len(local) == 6
+  assert local == other
+
+
+def command(corpus: Path, output: Path, spm_model: str, *flags: str, num_processes: int = 1) -> list[str]:
+  """Returns the command of the job of `make_job`."""
+  return [
+    sys.executable,
+    "-m",
+    "data_prep.create_pretraining_data",
+    f"--input_file={corpus}/*",
+    f"--output_dir={output}",
+    f"--spm_model_file={spm_model}",
+    "--max_seq_length=48",
+    "--dupe_factor=2",
+    "--num_shards=5",
+    f"--num_processes={num_processes}",
+    *flags,
+  ]
+
+
+def run_command(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+  words = command(*arguments, **options)
+  return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+
+
+class EngineContract:
+  """Tests that an engine's test class inherits. It has a fixture `runner`."""
+
+  @pytest.mark.parametrize(
+    "settings",
+    [
+      {"sentence_prediction": "sop"},
+      {"sentence_prediction": "nsp"},
+      {"sentence_prediction": "none"},
+      {"sentence_prediction": "none", "input_format": "full_sentences"},
+      {"sentence_prediction": "sop", "input_format": "sentence_pair"},
+    ],
+    ids=lambda settings: "-".join(settings.values()),
+  )
+  def test_every_file_is_the_same(self, tmp_path, corpus, spm_model, runner, settings):
+    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
+
+  def test_gzip_files_and_gzip_shards(self, tmp_path, corpus, spm_model, runner):
+    compress_file(corpus / "1.txt")
+    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, compress=True, masking="none")
+
+  def test_a_finished_job_is_kept_and_a_damaged_one_is_repaired(self, tmp_path, corpus, spm_model, runner, capsys):
+    compress_file(corpus / "1.txt")
+    job = make_job(tmp_path, "other", list(corpus.iterdir()), spm_model)
+    prepare(job, runner)
+    before = contents(tmp_path / "other")
+    prepare(job)  # the shards do not depend on the runner
+    assert "complete; the checksums of all 5 shards are correct" in capsys.readouterr().out
+    (tmp_path / "other" / "pretraining-00002-of-00005.tfrecord").write_bytes(b"damaged")
+    prepare(job, runner)
+    assert contents(tmp_path / "other") == before
+
+  @pytest.mark.parametrize("name", FORMS)
+  def test_every_form_gives_the_same_files(self, tmp_path, spm_model, monkeypatch, runner, name):
+    form = FORMS[name]
+    if form.module:
+      pytest.importorskip(form.module)
+    monkeypatch.setattr("data_prep.conversion.convert.PART_BYTES", 9000)
+    (tmp_path / "input").mkdir()
+    inputs = tuple(map(str, form.write([*DOCUMENTS, DOCUMENTS[3]], tmp_path / "input")))
+    reading = dataclasses.replace(form.settings, drop_duplicates=True)
+    for runner_name, options in (("local", {}), ("other", {"runner": runner})):
+      made = dataclasses.replace(make_job(tmp_path, runner_name, [], spm_model), inputs=inputs, reading=reading)
+      assert prepare(made, **options).reading["dropped"]["duplicate"]["documents"] == 1
+    assert contents(tmp_path / "local") == contents(tmp_path / "other")
+
+  def test_a_bad_record_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One. Two."}\n{"body": 1}\n')
+    lines = []
+    for name, options in (("local", {}), ("other", {"runner": runner})):
+      with pytest.raises(UserError, match=r"a\.jsonl, line 2: no field 'text'") as caught:
+        prepare(make_job(tmp_path, name, [path], spm_model), **options)
+      lines.append(str(caught.value))
+    assert lines[0] == lines[1]
+
+  @pytest.mark.parametrize("case", BAD_INPUT)
+  def test_bad_input_gives_the_error_of_the_local_runner(self, tmp_path, spm_model, runner, case):
+    text, settings, message = BAD_INPUT[case]
+    path = tmp_path / "0.txt"
+    path.write_bytes(text)
+    lines = []
+    for name, options in (("local", {}), ("other", {"runner": runner})):
+      with pytest.raises(UserError, match=message) as caught:
+        prepare(make_job(tmp_path, name, [path], spm_model, **settings), **options)
+      lines.append(str(caught.value))
+      assert all(path.name.startswith(".preparation-") for path in (tmp_path / name).iterdir())
+    assert lines[0] == lines[1]

@@ -1,0 +1,70 @@
+"""Steps of data preparation during which the process dies once. Ray's workers import them from here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from albert.data.manifest import ShardInfo
+from data_prep.runners import unit_spills
+from data_prep.runners.unit_spills import UnitOutcome, UnitTask
+from data_prep.sorting import merge_passes, shards, spills
+from data_prep.sorting.merge_passes import MergeTask
+from data_prep.sorting.shards import ShardTask
+from data_prep.sorting.spills import Spill
+
+_make_spill, _merge_spills, _write_shard = unit_spills.make_spill, merge_passes.merge_spills, shards.write_shard
+
+
+def _die(*arguments: Any) -> None:
+  os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(path: str, step: str) -> bool:
+  """Whether no process has died in this step of the job that writes `path` to its hidden directory."""
+  marker = Path(path).parents[2] / f"died-while-{step}"
+  try:
+    with marker.open("x") as file:
+      file.write(str(os.getpid()))
+  except FileExistsError:
+    return False
+  return True
+
+
+def make_spill(task: UnitTask) -> UnitOutcome:
+  """Dies before the end of the file is written."""
+  if _is_first(task.spill_path, "making"):
+    spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
+  return _make_spill(task)
+
+
+def merge_spills(task: MergeTask) -> Spill:
+  """Dies before the end of the file is written."""
+  if _is_first(task.path, "merging"):
+    spills.SpillWriter.close = _die  # type: ignore[method-assign, assignment]
+  return _merge_spills(task)
+
+
+def write_shard(task: ShardTask) -> ShardInfo:
+  """Dies after the first examples."""
+  if _is_first(task.path, "writing"):
+    shards.write_examples = _die
+  return _write_shard(task)
+
+
+def make_spill_slowly(task: UnitTask) -> UnitOutcome:
+  time.sleep(0.3)
+  return _make_spill(task)
+
+
+def die_always(task: UnitTask) -> UnitOutcome:
+  _die()
+  raise AssertionError
+
+
+def fail(task: UnitTask) -> UnitOutcome:
+  """Fails as a fault of the program does."""
+  raise KeyError("a fault of the program")

@@ -1,0 +1,329 @@
+"""A Ray cluster of two nodes writes the same shards as the local runner, also after kills. Needs the ray extra."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from albert.errors import RunError, UserError
+from data_prep.create_pretraining_data import prepare
+from data_prep.runners.base import Runner
+from data_prep.runners.ray_flags import RayOptions, parse
+from data_prep.sorting import merge_passes
+from tests.conftest import english_like_documents
+from tests.data_prep.runners import faults
+from tests.data_prep.runners.engine_contract import (
+  BAD_INPUT,
+  ROOT,
+  EngineContract,
+  assert_same_files,
+  command,
+  compress_file,
+  make_job,
+  run_command,
+  write_corpus,
+)
+from tests.data_prep.runners.jobs import contents, make_units_small
+
+try:
+  import ray
+  from ray.cluster_utils import Cluster
+
+  from data_prep.runners import ray as ray_runner
+except ImportError:
+  ray = None
+
+needs_ray = pytest.mark.skipif(ray is None, reason="needs Ray: the ray extra")
+NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 2 << 30}
+# Resident memory of a worker process that docs/scale.md promises, for length 512.
+MAX_WORKER_BYTES = 500e6
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+  return write_corpus(tmp_path / "corpus")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+  """A cluster of two nodes with one CPU each, to which this process is connected."""
+  os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+  cluster = Cluster()
+  _add_node(cluster, include_dashboard=False)
+  _add_node(cluster)
+  ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+  yield cluster
+  ray.shutdown()
+  cluster.shutdown()
+
+
+def _add_node(cluster: Any, **arguments: Any) -> Any:
+  """Adds a node with one CPU. On a busy machine it may start later than Ray waits for it, so there are three tries."""
+  for _ in range(2):
+    with contextlib.suppress(Exception):
+      return cluster.add_node(**NODE, **arguments)
+  return cluster.add_node(**NODE, **arguments)
+
+
+@pytest.fixture
+def runner(cluster: Any) -> Runner:
+  return ray_runner.make_runner()
+
+
+@needs_ray
+class TestRay(EngineContract):
+  @pytest.fixture(autouse=True)
+  def _small_units(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_units_small(monkeypatch)
+
+  @pytest.mark.parametrize(
+    "settings",
+    [{"sentence_prediction": "nsp"}, {"sentence_prediction": "none", "input_format": "full_sentences"}],
+    ids=lambda settings: "-".join(settings.values()),
+  )
+  def test_gzip_files_have_neighbours(self, tmp_path, corpus, spm_model, runner, settings):
+    compress_file(corpus / "0.txt")
+    compress_file(corpus / "1.txt")
+    assert_same_files(tmp_path, list(corpus.iterdir()), spm_model, runner, **settings)
+
+  def test_an_error_in_a_gzip_file_names_it(self, tmp_path, spm_model, runner):
+    path = compress_file(_write(tmp_path / "0.txt", BAD_INPUT["not UTF-8"][0]))
+    with pytest.raises(UserError, match=r"/0\.txt\.gz, line 2: not UTF-8 text"):
+      prepare(make_job(tmp_path, "other", [path], spm_model), runner)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"/0\.txt\.gz: the GZIP file is damaged or incomplete"):
+      prepare(make_job(tmp_path, "other", [path], spm_model), runner)
+
+
+# ---- kills ---------------------------------------------------------------------------------------------
+
+
+@needs_ray
+@pytest.mark.parametrize(
+  ("step", "target"),
+  [
+    ("making", "data_prep.runners.unit_spills.make_spill"),
+    ("merging", "data_prep.sorting.merge_passes.merge_spills"),
+    ("writing", "data_prep.sorting.shards.write_shard"),
+  ],
+)
+def test_a_killed_worker_is_replaced(tmp_path, corpus, spm_model, monkeypatch, runner, step, target):
+  make_units_small(monkeypatch)
+  monkeypatch.setattr(merge_passes, "max_open_runs", lambda: 6)
+  prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
+  monkeypatch.setattr(target, getattr(faults, target.rpartition(".")[2]))
+  prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), runner)
+  pid = int((tmp_path / f"died-while-{step}").read_text())
+  assert not _is_running(pid)
+  assert contents(tmp_path / "other") == contents(tmp_path / "local")
+
+
+@needs_ray
+def test_a_node_that_dies_is_replaced(tmp_path, corpus, spm_model, monkeypatch, cluster, runner):
+  make_units_small(monkeypatch)
+  node = _add_node(cluster)
+  prepare(make_job(tmp_path, "local", list(corpus.iterdir()), spm_model))
+  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.make_spill_slowly)
+
+  def remove_node() -> None:
+    _wait_for(tmp_path / "other", "unit-*.spill", 2)
+    cluster.remove_node(node, allow_graceful=False)
+
+  thread = threading.Thread(target=remove_node)
+  thread.start()
+  prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), runner)
+  thread.join()
+  assert contents(tmp_path / "other") == contents(tmp_path / "local")
+
+
+@needs_ray
+def test_a_process_that_always_dies_is_one_line(tmp_path, corpus, spm_model, monkeypatch, cluster):
+  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.die_always)
+  with pytest.raises(RunError, match=r"a task failed on the Ray cluster .*: run the same command again; finished work"):
+    prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), ray_runner.make_runner(["--max_retries=1"]))
+  assert not (tmp_path / "other" / "manifest.json").exists()
+
+
+@needs_ray
+def test_a_fault_of_the_program_keeps_its_traceback(tmp_path, corpus, spm_model, monkeypatch, runner):
+  monkeypatch.setattr("data_prep.runners.unit_spills.make_spill", faults.fail)
+  with pytest.raises(KeyError, match="a fault of the program"):
+    prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), runner)
+
+
+@needs_ray
+@pytest.mark.parametrize("place", ["cluster", "this machine"])
+def test_a_killed_command_is_continued(tmp_path, spm_model, request, place):
+  """The command is killed while units are made, and again while shards are written."""
+  corpus = tmp_path / "corpus"
+  corpus.mkdir()
+  lines = ["\n".join(document) for document in english_like_documents(12_000, seed=3)]  # 8 MB: 4 units
+  (corpus / "0.txt").write_text("\n\n".join(lines))
+  compress_file(_write(corpus / "1.txt", "\n\n".join(lines[:1000]).encode()))
+  flags = ["--dupe_factor=1", "--num_shards=40"]
+  assert run_command(corpus, tmp_path / "local", spm_model, *flags).returncode == 0
+  address = request.getfixturevalue("cluster").address if place == "cluster" else ""
+  flags += ["--runner=ray", *(["--", f"--address={address}"] if address else [])]
+  words = command(corpus, tmp_path / "other", spm_model, *flags, num_processes=2)
+  for pattern, count in (("unit-*.spill", 2), ("shard-*.json", 2)):
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+      _wait_for(tmp_path / "other", pattern, count)
+      process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "other" / "manifest.json").exists()
+  before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "other").glob("*.tfrecord")}
+  done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+  assert done.returncode == 0, done.stderr
+  assert re.search(r"kept (\d+) of \1 units of an earlier run", done.stdout)
+  assert re.search(r"kept \d+ of 40 shards of an earlier run", done.stdout)
+  assert "Ray: " in done.stdout
+  assert "writing shards: 100%" in done.stderr
+  assert contents(tmp_path / "other") == contents(tmp_path / "local")
+  assert len(before) >= 2
+  assert {name: (tmp_path / "other" / name).stat().st_mtime_ns for name in before} == before
+
+
+@needs_ray
+def test_a_stopped_command_ends_its_cluster(tmp_path, corpus, spm_model):
+  """SIGTERM ends the command with one line, and the processes of Ray that it started."""
+  words = command(corpus, tmp_path / "other", spm_model, "--dupe_factor=200", "--runner=ray", num_processes=2)
+  with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    _wait_for(tmp_path / "other", "*", 1)
+    children = _descendants(process.pid)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+  assert process.returncode == 128 + signal.SIGTERM
+  assert errors.splitlines()[-1] == "stopped: run the same command again to continue"
+  assert len(children) >= 3
+  deadline = time.monotonic() + 30
+  while any(map(_is_running, children)) and time.monotonic() < deadline:
+    time.sleep(0.2)
+  assert not [pid for pid in children if _is_running(pid)]
+
+
+def _write(path: Path, data: bytes) -> Path:
+  path.write_bytes(data)
+  return path
+
+
+def _wait_for(output_dir: Path, pattern: str, count: int) -> None:
+  """Waits until the hidden directory of a job has `count` files."""
+  deadline = time.monotonic() + 600
+  while len(list(output_dir.glob(f".preparation-*/{pattern}"))) < count:
+    assert time.monotonic() < deadline
+    time.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+  with contextlib.suppress(OSError):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+  return False
+
+
+def _descendants(pid: int) -> list[int]:
+  parents = {}
+  for path in Path("/proc").glob("[0-9]*/stat"):
+    with contextlib.suppress(OSError):
+      parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+  found = [pid]
+  for parent in found:
+    found += [child for child, of in parents.items() if of == parent]
+  return found[1:]
+
+
+# ---- memory --------------------------------------------------------------------------------------------
+
+
+@needs_ray
+def test_memory_of_a_worker_is_bounded(tmp_path, spm_model, capsys, runner):
+  """The greatest resident memory of a worker hardly differs between 6 and 30 MB of text."""
+  documents = ["\n".join(document) for document in english_like_documents(10_000, seed=5)]
+  peaks = []
+  for copies in (1, 5):
+    folder = tmp_path / f"corpus{copies}"
+    folder.mkdir()
+    for copy in range(copies):
+      (folder / f"{copy}.txt").write_text("\n\n".join(documents))
+    job = make_job(tmp_path, f"out{copies}", list(folder.iterdir()), spm_model, 2, max_seq_length=512, dupe_factor=1)
+    prepare(job, runner)
+    (peak,) = re.findall(r"peak memory of a process: (\d+) MB", capsys.readouterr().out)
+    peaks.append(int(peak) * 1e6)
+  assert max(peaks) < MAX_WORKER_BYTES, peaks
+
+
+# ---- flags and errors ----------------------------------------------------------------------------------
+
+
+@needs_ray
+def test_nodes_without_the_files_are_named(tmp_path, corpus, spm_model, monkeypatch, runner):
+  monkeypatch.setattr(
+    ray_runner,
+    "open_workers",
+    lambda job, options: ray_runner.RayPool(options, 1, ray_runner._start_worker, ("/no/such", None, "")),
+  )
+  with pytest.raises(UserError, match=r"--output_dir=/no/such does not exist on .*, a node of the Ray cluster: all no"):
+    prepare(make_job(tmp_path, "other", list(corpus.iterdir()), spm_model), ray_runner.make_runner())
+
+
+@needs_ray
+def test_a_task_that_fits_on_no_node_is_reported(tmp_path, corpus, spm_model, capsys, cluster):
+  pool = ray_runner.RayPool(parse(["--memory_mb=900000"]), 1, print)
+  with pool:
+    pass
+  assert "no node of the Ray cluster has 1 CPUs and 900000 MB of memory" in capsys.readouterr().err
+
+
+@needs_ray
+def test_a_cluster_that_does_not_exist_is_one_line(tmp_path, corpus, spm_model):
+  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=ray", "--", "--address=127.0.0.1:1")
+  assert done.returncode == 2
+  assert done.stderr.startswith("error: --runner=ray: no Ray cluster can be used at 127.0.0.1:1 (")
+  assert done.stderr.count("\n") == 1
+
+
+@needs_ray
+def test_a_missing_file_is_one_line(tmp_path, corpus, spm_model):
+  done = run_command(tmp_path / "nothing", tmp_path / "out", spm_model, "--runner=ray")
+  assert done.returncode == 2
+  assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+  ("word", "message"),
+  [
+    ("--adress=auto", r"unrecognized arguments: --adress=auto \(there are --address, --num_cpus, --memory_mb"),
+    ("--num_cpus=0", r"argument --num_cpus: '0' is not a number above 0"),
+    ("--memory_mb=much", r"argument --memory_mb: 'much' is not a whole number"),
+    ("--max_retries=-1", r"argument --max_retries: '-1' is not a whole number"),
+    ("stray", "unrecognized arguments: stray"),
+  ],
+)
+def test_wrong_flags_are_one_line(word: str, message: str) -> None:
+  with pytest.raises(UserError, match=f"flags of Ray after --: {message}"):
+    parse([word])
+
+
+def test_right_flags() -> None:
+  assert parse([]) == RayOptions()
+  assert parse(["--address=a:1", "--num_cpus=0.5", "--memory_mb", "900", "--max_retries=0"]) == RayOptions(
+    "a:1", 0.5, 900, 0
+  )
+
+
+@pytest.mark.skipif(ray is not None, reason="Ray is installed")
+def test_without_ray_one_line_says_what_to_install(tmp_path, corpus, spm_model):
+  done = run_command(corpus, tmp_path / "out", spm_model, "--runner=ray")
+  assert done.returncode == 2
+  assert re.fullmatch(
+    r"error: --runner=ray needs Ray \(No module named 'ray'\): pip install 'ray>=[\d.]+,<3'\n", done.stderr
+  )
