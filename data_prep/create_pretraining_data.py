@@ -77,18 +77,18 @@ def prepare(job: Job, runner: Runner = local_runner.RUNNER) -> Manifest:
 
 
 def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace) -> Manifest:
-  direct = [path for path in job.inputs if formats.is_read_directly(path, job.reading)]
-  _print_warnings(text_checks.check_inputs(direct, tokenizer))
-  formats.check_inputs(sorted({*job.inputs} - {*direct}), job.reading)
+  direct_paths, converted_paths = formats.split_by_conversion(job.inputs, job.reading)
+  _print_warnings(text_checks.check_inputs(direct_paths, tokenizer))
+  formats.check_inputs(converted_paths, job.reading)
   files.makedirs(job.output_dir)
   with runner.open_workers(job) as workers:
     manifest = resume(job, workspace, lambda: runner.hash_inputs(job, workspace, workers))
     if manifest is not None:
       return manifest
-    job, reading = _convert(job, runner, tokenizer, workspace, workers)
-    prepared = runner.make_shards(job, workspace, tokenizer, workers)
+    text_job, reading_report = _convert(job, runner, tokenizer, workspace, workers)
+    prepared = runner.make_shards(text_job, workspace, tokenizer, workers)
   settings = workspace.shard_settings(workspace.input_entries(prepared.input_files))
-  manifest = make_manifest(settings, tokenizer, prepared, reading)
+  manifest = make_manifest(settings, tokenizer, prepared, reading_report)
   manifest.save(job.output_dir)
   workspace.remove()
   return manifest
@@ -97,10 +97,11 @@ def _prepare(job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspac
 def _convert(
   job: Job, runner: Runner, tokenizer: Tokenizer, workspace: Workspace, workers: WorkerPool
 ) -> tuple[Job, dict[str, Any] | None]:
-  """Converts the input files of other forms to text.
+  """Converts the input files that are not read directly.
 
   Returns:
-    The job with the text in place of these files, and what was read and left out; None if there are no such files.
+    The job with the converted text in place of these files, and the report of what was read and left out as JSON
+    values; None if no file needs a conversion.
   """
   if job.is_read_directly:
     return job, None
@@ -149,7 +150,7 @@ def _define_flags() -> None:
 
 
 def _job_from_flags() -> Job:
-  def values(config_class: type[Config]) -> dict[str, Any]:
+  def flag_values(config_class: type[Config]) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in option_fields(config_class)}
 
   return Job(
@@ -157,8 +158,8 @@ def _job_from_flags() -> Job:
     reading=settings_from_flags(),
     output_dir=FLAGS.output_dir,
     spm_model_file=FLAGS.spm_model_file,
-    settings=PreparationSettings(**values(PreparationSettings)),
-    **values(Job),
+    settings=PreparationSettings(**flag_values(PreparationSettings)),
+    **flag_values(Job),
   )
 
 
@@ -190,6 +191,7 @@ def _select_runner() -> Runner:
 
 
 def _print_summary(manifest: Manifest, output_dir: str) -> None:
+  """Prints the counts of the manifest, with warnings about unknown tokens and dropped documents."""
   labels = ", ".join(f"{count} with label {label}" for label, count in manifest.label_counts.items())
   print(
     f"{output_dir}: {manifest.num_examples} examples ({labels}) in {len(manifest.shards)} shards from "
@@ -206,10 +208,15 @@ def _print_summary(manifest: Manifest, output_dir: str) -> None:
       "and dropped: look at the text; if its paragraphs are taken for documents, give --document=file",
       file=sys.stderr,
     )
-  # ru_maxrss is in KiB, on macOS in bytes.
-  bytes_per_unit = 1 if sys.platform == "darwin" else 1024
-  peak = max(resource.getrusage(processes).ru_maxrss for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-  print(f"peak memory of a process: {peak * bytes_per_unit / 1e6:.0f} MB")
+  _print_peak_memory()
+
+
+def _print_peak_memory() -> None:
+  """Prints the greatest memory that this process or one of its worker processes has used."""
+  bytes_per_unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+  own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  worker_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+  print(f"peak memory of a process: {max(own_peak, worker_peak) * bytes_per_unit / 1e6:.0f} MB")
 
 
 def main() -> None:

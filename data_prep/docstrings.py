@@ -33,8 +33,8 @@ _SIMPLE_TABLE = re.compile(r"[=\-]{2,}\s+[=\-]{2,}")
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s+(?=\S)")
 # The line "name : type", with which numpydoc describes a parameter.
 _TYPED_NAME = re.compile(r"`{0,2}\*{0,2}([A-Za-z_]\w*)(?:\s*,\s*\*{0,2}\w+)*`{0,2}\s+:(?:\s.*)?$")
-# The heading of a section. Its name is in one of three groups: lists of entries, sections without prose, and other
-# sections. A heading in Google's style ends with a colon.
+# The heading of a section. There are three kinds of sections: lists of entries (group "list"), sections without prose
+# (group "no_prose"), and other sections. A heading in Google's style ends with a colon.
 _SECTION = re.compile(
   r"(?P<list>(?:(?:other |keyword )?(?:parameters|arguments?))|args|kwargs|raises|warns|attributes|properties)?"
   r"(?P<no_prose>see also|references?|methods)?"
@@ -71,7 +71,9 @@ _STARTS_LIKE_CODE = re.compile(
 _PACKAGE_PREFIX = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[a-z_])")
 _KEY_WORD = re.compile(r"[^\W\d_]+")
 
-_MIN_WORDS, _MAX_CHARS = 1, 600
+# A sentence of prose has at least this many words, and at least this share of its tokens are words.
+_MIN_WORDS, _MIN_WORD_SHARE = 1, 0.4
+_MAX_CHARS = 600
 
 
 def _indent(line: str) -> int:
@@ -84,7 +86,7 @@ def _drop_blocks(lines: list[str]) -> Iterator[str]:
   A dropped block is replaced by one blank line, so that the paragraphs around it stay apart.
   """
   position = 0  # index of the next line
-  skip_deeper_than = -1  # inside a block: its lines are indented more than this; -1 outside
+  skip_deeper_than = -1  # in a dropped block: lines that are indented more than this belong to it; -1 outside of blocks
   while position < len(lines):
     line = lines[position].rstrip()
     text = line.strip()
@@ -152,9 +154,8 @@ class _Paragraphs:
     self._indent = 0  # the indentation of its first line
     self._has_hanging_indent = False  # whether its other lines are indented more than the first one
     self._parameter = ""  # the numpydoc parameter that the next paragraph describes
-    # In a Google section of "name: text" entries: their indentation, -1 before the first entry.
-    self._entry_indent = -1
-    self._in_entries = False
+    self._in_entries = False  # whether the current section has entries "name: text" in Google's style
+    self._entry_indent = -1  # the indentation of these entries, -1 before the first one
     self._skipped_section: _SkippedSection | None = None  # the section without prose that the next line is in
 
   def flush(self) -> None:
@@ -184,10 +185,10 @@ class _Paragraphs:
       self.joined.append(f"{section.group().rstrip(': ').capitalize()}:")
 
   def _add_text(self, text: str, indent: int) -> None:
-    typed = _TYPED_NAME.match(text)
-    if typed and not self._continues_paragraph(indent):
+    typed_name = _TYPED_NAME.match(text)
+    if typed_name and not self._continues_paragraph(indent):
       self.flush()
-      self._parameter = typed.group(1)
+      self._parameter = typed_name.group(1)
       return
     bullet = _BULLET.match(text) or _FIELD.match(text)
     if self._in_entries and self._entry_indent < 0:
@@ -222,7 +223,7 @@ def _is_prose(sentence: str) -> bool:
     return False
   tokens = sentence.split()
   words = [token for token in tokens if _ENGLISH_WORD.fullmatch(token.strip("\"'(),.;:!?*"))]
-  return len(words) >= max(_MIN_WORDS, 0.4 * len(tokens))
+  return len(words) >= max(_MIN_WORDS, _MIN_WORD_SHARE * len(tokens))
 
 
 def docstring_sentences(docstring: str) -> list[str]:

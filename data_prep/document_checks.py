@@ -1,4 +1,4 @@
-"""Warnings about text whose documents or sentences are probably not what they are taken for."""
+"""Warnings about text whose "documents" are probably paragraphs, or whose "sentences" are parts of sentences."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 # There is a warning if documents have at most this many sentences on average.
 _FEW_SENTENCES = 2.5
-# In text whose lines are wrapped, more than this share of the lines begins with a lower-case letter, and at least the
-# other share with a capital. Text that was converted to lower case has no capitals.
-_MIN_LOWER_CASE, _MIN_CAPITALS = 0.4, 0.1
+# If more than this share of the lines begins with a lower-case letter, the lines are probably wrapped.
+_MAX_LOWER_CASE = 0.4
+# Text with a smaller share of lines that begin with a capital was probably converted to lower case.
+_MIN_CAPITALS = 0.1
+# Smaller samples give no warning.
 _MIN_LINES = 20
 _MIN_DOCUMENTS = 5
-_DIRECT_REMEDY = (
+_FEW_SENTENCES_REMEDY = (
   "if blank lines are between paragraphs, give --document=file; if each line is a paragraph, give --sentences=split"
 )
 
@@ -21,10 +23,10 @@ def few_sentences_warning(num_sentences: int, num_documents: int, source: str, r
   """Returns a warning if documents have so few sentences on average that they are probably paragraphs; else None.
 
   Args:
-    num_sentences: number of sentences.
+    num_sentences: number of sentences in all documents.
     num_documents: number of documents.
-    source: what was counted.
-    remedy: what to do.
+    source: the text that was counted, such as "a sample of the text".
+    remedy: what the user can do; the warning ends with it.
   """
   if not num_documents or num_sentences > _FEW_SENTENCES * num_documents:
     return None
@@ -32,33 +34,39 @@ def few_sentences_warning(num_sentences: int, num_documents: int, source: str, r
   return f"warning: documents have {mean:.1f} sentences on average ({source}), too few for pairs of segments: {remedy}"
 
 
-def direct_warnings(samples: Iterable[list[str]]) -> list[str]:
-  """Returns warnings about text that is read as it is: sentences on lines, documents between blank lines.
+def layout_warnings(samples: Iterable[list[str]]) -> list[str]:
+  """Returns warnings about text that is read with a sentence on each line and a blank line after each document.
 
   Args:
-    samples: lines from the beginning of some files.
+    samples: for each of some files, the lines at its beginning.
   """
   num_documents = num_sentences = num_lines = num_lower_case = num_capitals = 0
   for lines in samples:
-    groups = [list(group) for has_text, group in itertools.groupby(lines, lambda line: bool(line.strip())) if has_text]
-    for document in groups[:-1]:  # the last one may go on after the sample
+    documents = _split_at_blank_lines(lines)
+    for document in documents[:-1]:  # the last one may continue after the sample
       num_documents += 1
       num_sentences += len(document)
-    for line in itertools.chain.from_iterable(groups):
-      first = next((character for character in line if character.isalpha()), "")
+    for line in itertools.chain.from_iterable(documents):
+      first_letter = next((character for character in line if character.isalpha()), "")
       num_lines += 1
-      num_lower_case += first.islower()
-      num_capitals += first.isupper()
-  found: list[str] = []
-  if num_lines >= _MIN_LINES and num_capitals >= _MIN_CAPITALS * num_lines > 0:
-    share = num_lower_case / num_lines
-    if share > _MIN_LOWER_CASE:
-      found.append(
-        f"warning: {share:.0%} of the lines begin with a lower-case letter (a sample of the text), so they are "
-        "probably parts of sentences, but each line is taken for a sentence: for text whose lines are wrapped, give "
-        "--document=file, or --sentences=split --paragraph=blank_line"
+      num_lower_case += first_letter.islower()
+      num_capitals += first_letter.isupper()
+  warnings: list[str] = []
+  if num_lines >= _MIN_LINES and num_capitals >= _MIN_CAPITALS * num_lines:
+    lower_case_share = num_lower_case / num_lines
+    if lower_case_share > _MAX_LOWER_CASE:
+      warnings.append(
+        f"warning: {lower_case_share:.0%} of the lines begin with a lower-case letter (a sample of the text), so they "
+        "are probably parts of sentences, but each line is taken for a sentence: for text whose lines are wrapped, "
+        "give --document=file, or --sentences=split --paragraph=blank_line"
       )
-  few = few_sentences_warning(num_sentences, num_documents, "a sample of the text", _DIRECT_REMEDY)
+  few = few_sentences_warning(num_sentences, num_documents, "a sample of the text", _FEW_SENTENCES_REMEDY)
   if few and num_documents >= _MIN_DOCUMENTS:
-    found.append(few)
-  return found
+    warnings.append(few)
+  return warnings
+
+
+def _split_at_blank_lines(lines: list[str]) -> list[list[str]]:
+  """Returns the lines of each document. Documents are separated by one or more blank lines."""
+  groups = itertools.groupby(lines, lambda line: bool(line.strip()))
+  return [list(group) for has_text, group in groups if has_text]

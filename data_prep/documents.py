@@ -6,26 +6,23 @@ A document ends at a blank line or at the end of a file. Every other line is a s
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import itertools
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from albert.errors import UserError
-from albert.io import files
 from albert.tokenization.tokenizer import UNK_ID
 from data_prep import text_checks
-from data_prep.text_files import BYTE_ORDER_MARK, cut_line, is_gzip
+from data_prep.text_files import count_line_ends, cut_line, decoding_problem, strip_line
 from data_prep.units import UNIT_BYTES, TextRange, read_range
 
 # Sentences are tokenized in batches of about this many characters.
 _BATCH_CHARS = 1 << 18
-_BLOCK_BYTES = 1 << 20
 
 
 class SupportsEncode(Protocol):
-  """The part of albert.tokenization.tokenizer.Tokenizer that `load_documents` uses."""
+  """The members of albert.tokenization.tokenizer.Tokenizer that `load_documents` uses."""
 
   @property
   def word_starts(self) -> np.ndarray: ...
@@ -104,17 +101,6 @@ class Counts:
 # ---- text ----------------------------------------------------------------------------------------------
 
 
-def _count_line_ends(text_range: TextRange, stop: int) -> int:
-  """Counts the line ends before byte `stop` of the range's file (of a GZIP file: of its decompressed text)."""
-  with files.open_file(text_range.path) as file:
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_gzip(text_range.path) else file
-    total = 0
-    while stop > 0 and (block := stream.read(min(_BLOCK_BYTES, stop))):
-      total += block.count(b"\n")
-      stop -= len(block)
-  return total
-
-
 def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tuple[list[TextDocument], bool]:
   """Reads the documents of a range of text.
 
@@ -140,14 +126,9 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      line_number = _count_line_ends(text_range, offset) + 1
-      raise UserError(
-        f"{text_range.path}, line {line_number}: not UTF-8 text (byte 0x{line[error.start]:02x}, {error.reason}): "
-        "convert the file to UTF-8, for example with iconv"
-      ) from error
-    if BYTE_ORDER_MARK in text:
-      text = text.replace(BYTE_ORDER_MARK, "")
-    text = text.strip()
+      line_number = count_line_ends(text_range.path, offset) + 1
+      raise UserError(f"{text_range.path}, line {line_number}: {decoding_problem(line, error)}") from error
+    text = strip_line(text)
     if not text:
       sentences = []
     else:
@@ -163,17 +144,18 @@ def parse_documents(text_range: TextRange, unit_bytes: int = UNIT_BYTES) -> tupl
 
 def _tokenize(tokenizer: SupportsEncode, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
   """Returns the token ids of all sentences, concatenated (int32 [T]), and each sentence's length (int64 [N])."""
+  # Without any sentences, the empty arrays are the result.
   ids: list[np.ndarray] = [np.zeros(0, np.int32)]
   lengths: list[np.ndarray] = [np.zeros(0, np.int64)]
-  start, chars = 0, 0
+  batch_start, num_chars = 0, 0
   for index, sentence in enumerate(sentences):
-    chars += len(sentence)
-    if chars >= _BATCH_CHARS or index == len(sentences) - 1:
-      batch = tokenizer.encode_batch(sentences[start : index + 1])
+    num_chars += len(sentence)
+    if num_chars >= _BATCH_CHARS or index == len(sentences) - 1:
+      batch = tokenizer.encode_batch(sentences[batch_start : index + 1])
       batch_lengths = np.fromiter(map(len, batch), np.int64, len(batch))
       ids.append(np.fromiter(itertools.chain.from_iterable(batch), np.int32, int(batch_lengths.sum())))
       lengths.append(batch_lengths)
-      start, chars = index + 1, 0
+      batch_start, num_chars = index + 1, 0
   return np.concatenate(ids), np.concatenate(lengths)
 
 
@@ -200,7 +182,8 @@ def load_documents(
   num_cuts = 0
   for text_range in ranges:
     documents_of_range, is_cut = parse_documents(text_range, unit_bytes)
-    num_cuts += is_cut and bool(documents_of_range)
+    if is_cut and documents_of_range:
+      num_cuts += 1
     texts += documents_of_range
   ids, lengths = _tokenize(tokenizer, list(itertools.chain.from_iterable(text.sentences for text in texts)))
   num_sentences = np.fromiter((len(text.sentences) for text in texts), np.int64, len(texts))
@@ -235,13 +218,14 @@ def cut_long_sentences(
   Returns:
     The new sentence_ends, and a copy of word_starts in which the first token of every sentence starts a word.
   """
-  starts = np.concatenate([[0], sentence_ends])[:-1].astype(np.int64)
+  sentence_starts = np.concatenate([[0], sentence_ends])[:-1].astype(np.int64)
   word_starts = word_starts.copy()
-  word_starts[starts] = True
+  word_starts[sentence_starts] = True
   cuts = []
-  for index in np.flatnonzero(sentence_ends - starts > max_num_tokens):
-    start, end = int(starts[index]), int(sentence_ends[index])
+  for index in np.flatnonzero(sentence_ends - sentence_starts > max_num_tokens):
+    start, end = int(sentence_starts[index]), int(sentence_ends[index])
     while end - start > max_num_tokens:
+      # Offsets from start + 1 to the starts of the words that follow within max_num_tokens tokens.
       word_offsets = np.flatnonzero(word_starts[start + 1 : start + max_num_tokens + 1])
       start += int(word_offsets[-1]) + 1 if word_offsets.size else max_num_tokens
       cuts.append(start)

@@ -13,14 +13,16 @@ import collections
 import dataclasses
 import gzip
 import hashlib
+import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from albert.data.manifest import file_sha256
 from albert.errors import RunError, UserError
 from albert.io import files
+from albert.io.records import HashingReader
 from data_prep.text_files import is_gzip
 from data_prep.units import TextRange, TextUnit, read_range
 
@@ -44,7 +46,7 @@ class RangeHash(NamedTuple):
 
 
 def unit_name(unit: TextUnit) -> str:
-  """Returns the unit's name: the ordinal of its first file and its nominal start. Sorted names are in text order."""
+  """Returns the ordinal of the unit's first file and its nominal start. Sorted names are in the order of the text."""
   first = unit.ranges[0]
   return f"{first.ordinal:08d}-{first.start:015d}"
 
@@ -59,7 +61,8 @@ def read_unit(unit: TextUnit) -> tuple[TextUnit, dict[str, Any]]:
     The unit with the text of its ranges and donors, and its record. The record (JSON values) holds the unit's name and
     the `RangeHash` of each range and donor. The unit's instances depend only on the record and the job's settings.
   """
-  ranges, donors = (tuple(map(_read_text, text_ranges)) for text_ranges in (unit.ranges, unit.donors))
+  ranges = tuple(map(_read_text, unit.ranges))
+  donors = tuple(map(_read_text, unit.donors))
   record = {
     "unit": unit_name(unit),
     "ranges": [list(_hash_range(text_range)) for text_range in ranges],
@@ -106,15 +109,16 @@ def make_file_tasks(paths: Sequence[str], sizes: Sequence[int], records: Iterabl
   Args:
     paths: the input files.
     sizes: bytes of each file when it was cut into units.
-    records: the records of all units.
+    records: the records of all units (`read_unit`).
   """
+  # The hashes of each file.
   ranges: list[list[RangeHash]] = [[] for _ in paths]
   donors: list[list[RangeHash]] = [[] for _ in paths]
   for record in records:
-    for hashes_by_file, values in ((ranges, record["ranges"]), (donors, record["donors"])):
-      for value in values:
-        range_hash = RangeHash(*value)
-        hashes_by_file[range_hash.ordinal].append(range_hash)
+    for range_hash in itertools.starmap(RangeHash, record["ranges"]):
+      ranges[range_hash.ordinal].append(range_hash)
+    for range_hash in itertools.starmap(RangeHash, record["donors"]):
+      donors[range_hash.ordinal].append(range_hash)
   return [FileTask(path, sizes[i], tuple(ranges[i]), tuple(donors[i])) for i, path in enumerate(paths)]
 
 
@@ -128,60 +132,45 @@ def check_file(task: FileTask) -> dict[str, Any]:
     UserError: the file has changed.
     RunError: units are missing or were made twice, or the file cannot be read.
   """
-  changed_error = UserError(
-    f"{task.path} changed while it was being read: nothing was written from it; run the same command again when no "
-    "other program writes to this file"
-  )
   range_hashes = {*task.ranges, *task.donors}
   with files.open_file(task.path) as file:
-    reader = _HashingReader(file)
-    stream = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", reader)) if is_gzip(task.path) else reader)
+    reader = HashingReader(file)
+    stream = cast("BinaryIO", gzip.GzipFile(fileobj=reader) if is_gzip(task.path) else reader)
     try:
       digests, length = _hash_ranges(stream, range_hashes)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-      raise changed_error from None
-  if reader.num_bytes != task.num_bytes or any(digests[item] != item.sha256 for item in range_hashes):
-    raise changed_error
+      raise changed_file_error(task.path) from None
+  is_changed = any(digests[range_hash] != range_hash.sha256 for range_hash in range_hashes)
+  if is_changed or reader.num_bytes != task.num_bytes:
+    raise changed_file_error(task.path)
   _check_coverage(task, length)
   return {"file": os.path.basename(task.path), "bytes": reader.num_bytes, "sha256": reader.sha256.hexdigest()}
 
 
+def changed_file_error(path: str) -> UserError:
+  """Returns the error for an input file that changed between two passes over it."""
+  return UserError(
+    f"{path} changed while it was being read: nothing was written from it; run the same command again when no other "
+    "program writes to this file"
+  )
+
+
 def _check_coverage(task: FileTask, length: int) -> None:
   """Checks that the units' ranges cover the text, of `length` bytes, without gaps or overlaps."""
-  covered = 0  # the ranges so far cover the text up to this byte
-  for start, end in [*sorted((item.start, item.end) for item in task.ranges), (length, length)]:
-    if start != covered:
-      fault = "missing from" if start > covered else "twice in"
+  covered_end = 0  # the ranges so far cover the text up to this byte
+  for start, end in [*sorted((text_range.start, text_range.end) for text_range in task.ranges), (length, length)]:
+    if start != covered_end:
+      fault = "missing from" if start > covered_end else "twice in"
       raise RunError(
-        f"{task.path}: the text from byte {min(covered, start)} to {max(covered, start)} is {fault} the examples: "
-        "units of text were lost or repeated; run the same command again"
+        f"{task.path}: the text from byte {min(covered_end, start)} to {max(covered_end, start)} is {fault} the "
+        "examples: units of text were lost or repeated; run the same command again"
       )
-    covered = end
+    covered_end = end
 
 
 def hash_file(path: str) -> dict[str, Any]:
   """Returns the manifest's entry for a file as it is now: its name, size and SHA-256."""
   return {"file": os.path.basename(path), "bytes": files.size(path), "sha256": file_sha256(path)}
-
-
-class _HashingReader:
-  """Reads a file, and counts and hashes the bytes."""
-
-  def __init__(self, file: BinaryIO):
-    self._file = file
-    self.num_bytes = 0
-    self.sha256 = hashlib.sha256()
-
-  def read(self, size: int = -1) -> bytes:
-    data = self._file.read(size)
-    self.num_bytes += len(data)
-    self.sha256.update(data)
-    return data
-
-
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-  while block := stream.read(_BLOCK_BYTES):
-    yield block
 
 
 def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[RangeHash, str], int]:
@@ -196,15 +185,17 @@ def _hash_ranges(stream: BinaryIO, ranges: Iterable[RangeHash]) -> tuple[dict[Ra
   begun: list[tuple[RangeHash, Any]] = []  # the ranges that are being read, and the hashes of their text so far
   digests: dict[RangeHash, str] = {}
   position = 0
-  for block in _blocks(stream):
-    stop = position + len(block)
-    while not_begun and not_begun[0].start < stop:
+  while block := stream.read(_BLOCK_BYTES):
+    block_end = position + len(block)
+    while not_begun and not_begun[0].start < block_end:
       begun.append((not_begun.popleft(), hashlib.sha256()))
-    for item, digest in begun:
-      digest.update(memoryview(block)[max(0, item.start - position) : max(0, item.end - position)])
-    digests.update((item, digest.hexdigest()) for item, digest in begun if item.end <= stop)
-    begun = [(item, digest) for item, digest in begun if item.end > stop]
-    position = stop
-  begun += [(item, hashlib.sha256()) for item in not_begun]  # if the stream is shorter than it was
-  digests.update((item, digest.hexdigest()) for item, digest in begun)
+    for text_range, digest in begun:
+      digest.update(memoryview(block)[max(0, text_range.start - position) : max(0, text_range.end - position)])
+      if text_range.end <= block_end:
+        digests[text_range] = digest.hexdigest()
+    begun = [(text_range, digest) for text_range, digest in begun if text_range.end > block_end]
+    position = block_end
+  # If the stream is shorter than it was, some ranges are incomplete or missing.
+  digests |= {text_range: digest.hexdigest() for text_range, digest in begun}
+  digests |= {text_range: hashlib.sha256().hexdigest() for text_range in not_begun}
   return digests, position

@@ -22,7 +22,7 @@ from data_prep.units import TextUnit
 
 # Approximate number of tokens that are masked at a time.
 _BATCH_TOKENS = 1 << 18
-# Greatest number of streams (duplicates of documents) that are cut into segments at a time.
+# Greatest number of streams (a stream is one duplicate of a document) that are cut into segments at a time.
 _MAX_STREAMS = 1 << 16
 
 
@@ -73,12 +73,14 @@ def make_batches(
     by_length = np.argsort(lengths, kind="stable")
     batch_numbers = np.cumsum(lengths[by_length] + 3) // _BATCH_TOKENS  # + 3: [CLS] and two [SEP]
     for rows in np.split(by_length, np.flatnonzero(np.diff(batch_numbers)) + 1):
-      yield _mask(documents, segments.InstanceSegments(*(column[rows] for column in instances)), settings, random_ids)
+      batch = segments.InstanceSegments(*(column[rows] for column in instances))
+      yield _mask(documents, batch, settings, random_ids)
 
 
 def _mask(
   documents: Documents, instances: segments.InstanceSegments, settings: PreparationSettings, random_ids: np.ndarray
 ) -> InstanceBatch:
+  """Builds the token sequences of instances, and masks them unless training does."""
   tokens = assemble(documents, instances, cls_id=CLS_ID, sep_id=SEP_ID)
   lengths = np.diff(tokens.row_splits)
   budgets = masking.num_predictions(lengths, settings.masked_lm_prob, settings.max_predictions_per_seq)

@@ -1,4 +1,4 @@
-"""Packs instances: the compact form in which they are kept between masking and the shards.
+"""Packs instances into the compact form that they have in spill files, after masking and before the shards are written.
 
 A packed instance is a sequence of integers, called words. A word is a uint16, or a uint32 if the vocabulary has more
 than 65,536 pieces. The words of an instance are, in this order:
@@ -16,7 +16,7 @@ import numpy as np
 from albert.data import schema
 from albert.data.masking import MaskedTokens
 from albert.io.records import RecordWriter, encode_batch
-from data_prep.token_sequences import InstanceTokens
+from data_prep.token_sequences import InstanceTokens, concatenated_ranges
 
 # Number of instances that are encoded at a time.
 _BATCH_SIZE = 1024
@@ -26,12 +26,6 @@ _HEADER_WORDS = 4
 def word_dtype(vocab_size: int) -> np.dtype:
   """Returns the type of a word for a vocabulary of this size."""
   return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-  """Returns the indices starts[i] to starts[i] + lengths[i] - 1 for all i, concatenated."""
-  result_starts = np.cumsum(lengths) - lengths
-  return np.arange(int(lengths.sum())) + np.repeat(starts - result_starts, lengths)
 
 
 def pack(
@@ -91,7 +85,8 @@ def unpack(
   prediction_column = np.arange(max_predictions_per_seq)
   is_token = token_column < num_tokens  # [B, S]
   is_prediction = prediction_column < num_predictions  # [B, P]
-  # For padding, these indices point to words of a later part or instance. The factors below replace those words by 0.
+  # For padding, these indices point to words of a later part or instance. Below, multiplying with is_token and
+  # is_prediction replaces these words by 0.
   id_index = starts[:, None] + _HEADER_WORDS + token_column
   position_index = starts[:, None] + _HEADER_WORDS + num_tokens + prediction_column
   original_id_index = position_index + num_predictions

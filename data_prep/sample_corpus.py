@@ -57,6 +57,7 @@ class Document:
 
   @property
   def text(self) -> str:
+    """The document as it is written: one sentence on each line, and a blank line at the end."""
     return "\n".join(self.sentences) + "\n\n"
 
   @property
@@ -91,7 +92,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 def _long_strings(statement: ast.stmt) -> Iterator[ast.Constant]:
   """Yields the strings of three or more lines in a statement, except parts of f-strings.
 
-  They are docstrings, too: some packages keep these in variables and arguments.
+  These are documentation, too: some packages keep their docstrings in variables and arguments.
   """
   if (statement.end_lineno or 0) < statement.lineno + 2:
     return
@@ -140,13 +141,13 @@ def shorten_lists(sentences: list[str]) -> list[str]:
   The entries of such a list have no natural order, so sentence-order prediction can learn nothing from them.
   """
   kept: list[str] = []
-  num_left = len(sentences)
+  num_to_keep = len(sentences)  # of the sentences before the next heading
   for sentence in sentences:
     if is_heading(sentence):
-      num_left = _MAX_LIST_SENTENCES if is_list_heading(sentence) else len(sentences)
+      num_to_keep = _MAX_LIST_SENTENCES if is_list_heading(sentence) else len(sentences)
       kept.append(sentence)
-    elif num_left > 0:
-      num_left -= 1
+    elif num_to_keep > 0:
+      num_to_keep -= 1
       kept.append(sentence)
   return kept
 
@@ -163,18 +164,18 @@ def unique_documents(modules: Iterable[tuple[str, list[list[str]]]]) -> Iterator
   Yields:
     The documents with at least three sentences.
   """
-  seen: set[int] = set()
+  seen_hashes: set[int] = set()
   for name, docstrings in modules:
-    kept: list[str] = []
+    kept_sentences: list[str] = []
     for sentences in docstrings:
-      keys = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
-      num_chars = sum(len(sentence) for sentence in keys)
-      num_new_chars = sum(len(sentence) for sentence, key in keys.items() if key not in seen)
+      hashes = {sentence: _hash(sentence_key(sentence)) for sentence in sentences if not is_heading(sentence)}
+      num_chars = sum(map(len, hashes))
+      num_new_chars = sum(len(sentence) for sentence in hashes if hashes[sentence] not in seen_hashes)
       if 2 * num_new_chars >= num_chars:
-        kept += sentences
-      seen.update(keys.values())
-    if len(kept) >= _MIN_SENTENCES:
-      yield Document(name, tuple(kept))
+        kept_sentences += sentences
+      seen_hashes.update(hashes.values())
+    if len(kept_sentences) >= _MIN_SENTENCES:
+      yield Document(name, tuple(kept_sentences))
 
 
 def _hash(text: str) -> int:
@@ -184,7 +185,7 @@ def _hash(text: str) -> int:
 def split_documents(
   documents: list[Document], heldout_fraction: float, max_bytes: float = float("inf")
 ) -> tuple[list[Document], list[Document]]:
-  """Splits documents into training and held-out documents. The hashes of their names decide.
+  """Splits documents at random into training and held-out documents. The order of `Document.rank` decides.
 
   Args:
     documents: all documents.
@@ -194,10 +195,9 @@ def split_documents(
   Returns:
     The training and the held-out documents, both in the order of `documents`.
   """
-  by_rank = sorted(documents, key=lambda document: document.rank)
   selected: list[Document] = []
   num_bytes = 0
-  for document in by_rank:
+  for document in sorted(documents, key=lambda document: document.rank):
     num_bytes += len(document.text.encode("utf-8"))
     if num_bytes > max_bytes:
       break
@@ -206,7 +206,8 @@ def split_documents(
   heldout_names = {document.name for document in selected[:num_heldout]}
   train_names = {document.name for document in selected[num_heldout:]}
   train = [document for document in documents if document.name in train_names]
-  return train, [document for document in documents if document.name in heldout_names]
+  heldout = [document for document in documents if document.name in heldout_names]
+  return train, heldout
 
 
 def read_packages(folders: list[str], num_processes: int) -> list[Document]:
@@ -216,13 +217,16 @@ def read_packages(folders: list[str], num_processes: int) -> list[Document]:
     folders: directories of Python packages. If two hold a module of the same name, the first one counts.
     num_processes: number of processes that parse modules.
   """
-  modules = {name: os.path.join(folder, name) for folder in reversed(folders) for name in find_modules(folder)}
-  names = sorted(modules)
+  paths: dict[str, str] = {}  # name of a module -> its file
+  for folder in folders:
+    for name in find_modules(folder):
+      paths.setdefault(name, os.path.join(folder, name))
+  names = sorted(paths)
 
   def read_modules() -> Iterator[tuple[str, list[list[str]]]]:
     # Spawned processes are safe even if the caller runs threads.
     with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
-      docstrings = pool.imap(module_sentences, [modules[name] for name in names], chunksize=16)
+      docstrings = pool.imap(module_sentences, [paths[name] for name in names], chunksize=16)
       with Progress(len(names), " modules", "reading docstrings") as progress:
         for name, sentences in zip(names, docstrings, strict=True):
           progress.update(1)

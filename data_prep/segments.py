@@ -22,10 +22,11 @@ SENTENCE_PREDICTIONS = (SOP, NSP, NONE)
 SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES = "segments", "sentence_pair", "full_sentences", "doc_sentences"
 INPUT_FORMATS = (SEGMENTS, SENTENCE_PAIR, FULL_SENTENCES, DOC_SENTENCES)
 
-# What the random draws of a chunk are for. _DRAWS is their number.
-_SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE, _DRAWS = range(8)
-# The random streams that are derived from the key of an instance.
-ORDER, MASKS, _TRUNCATION = 0, 1, 2
+# The purposes of a chunk's random draws, and their number.
+_SHORT, _TARGET, _SPLIT, _LABEL, _DONOR, _DONOR_START, _INSTANCE = range(7)
+_NUM_PURPOSES = 7
+# The purposes of the random draws that are derived from the key of an instance.
+ORDER, MASKS, _TRUNCATION = range(3)
 
 
 class SegmentRules(NamedTuple):
@@ -124,8 +125,8 @@ class _Draws(NamedTuple):
   steps: np.ndarray
 
   def bits(self, purpose: int) -> np.ndarray:
-    """Returns 64 random bits for each chunk. `purpose`: one of the numbers above, such as _SHORT."""
-    return random_streams.draw(self.keys, self.steps * _DRAWS + purpose)
+    """Returns 64 random bits for each chunk. The purpose is one of the constants above, such as _SHORT."""
+    return random_streams.draw(self.keys, self.steps * _NUM_PURPOSES + purpose)
 
 
 class _Cutter:
@@ -139,7 +140,8 @@ class _Cutter:
   """
 
   def __init__(self, documents: Documents, rules: SegmentRules, streams: np.ndarray, keys: np.ndarray):
-    self.docs, self.rules, self.stream_documents, self.keys = documents, rules, streams, keys
+    self.documents, self.rules = documents, rules
+    self.stream_documents, self.keys = streams, keys
     self.stream_ends = documents.splits[streams + 1]
     self.sentence_starts = np.concatenate([[0], documents.sentence_ends])[:-1].astype(np.int64)
     self.word_positions = np.flatnonzero(documents.word_starts)
@@ -161,14 +163,16 @@ class _Cutter:
       target: [C], target lengths.
     """
     if self.rules.input_format in (FULL_SENTENCES, DOC_SENTENCES):
-      first_sentence = np.searchsorted(self.docs.sentence_ends, position, side="right")
-      last_that_fits = np.searchsorted(self.docs.sentence_ends, np.minimum(position + target, end), side="right") - 1
-      return self.docs.sentence_ends[np.maximum(first_sentence, last_that_fits)]
+      first_sentence = np.searchsorted(self.documents.sentence_ends, position, side="right")
+      last_that_fits = (
+        np.searchsorted(self.documents.sentence_ends, np.minimum(position + target, end), side="right") - 1
+      )
+      return self.documents.sentence_ends[np.maximum(first_sentence, last_that_fits)]
     min_words = self.rules.min_words
     last_needed_word = np.minimum(self.words_before[position] + min_words - 1, self.word_positions.size - 1)
     earliest_end = np.maximum(position + target, self.word_positions[last_needed_word] + 1)
-    last_sentence = np.searchsorted(self.docs.sentence_ends, np.minimum(earliest_end, end))
-    chunk_end = self.docs.sentence_ends[last_sentence]
+    last_sentence = np.searchsorted(self.documents.sentence_ends, np.minimum(earliest_end, end))
+    chunk_end = self.documents.sentence_ends[last_sentence]
     num_words_left = self.words_before[end] - self.words_before[chunk_end]
     return np.where(num_words_left < min_words, end, chunk_end)
 
@@ -177,35 +181,35 @@ class _Cutter:
   ) -> tuple[np.ndarray, np.ndarray]:
     """Returns start and end of the next two sentences of each stream.
 
-    If only the document's last sentence remains, it is paired with the sentence before it. There are two exceptions,
-    in which the chunk is this sentence alone: it gets a random second sentence, or it is the document's only sentence.
+    If only the document's last sentence remains, it is paired with the sentence before it. But the chunk is this
+    sentence alone if it is the document's only one, or if it gets a random second sentence.
     """
     document = self.stream_documents[rows]
-    sentence = np.searchsorted(self.docs.sentence_ends, position, side="right")
+    sentence = np.searchsorted(self.documents.sentence_ends, position, side="right")
     last = self.first_sentences[document + 1] - 1
     goes_back = (sentence == last) & (sentence > self.first_sentences[document]) & ~has_random_second
-    start = self.sentence_starts[sentence - goes_back]
-    return start, self.docs.sentence_ends[np.minimum(sentence + 1, last)]
+    start = self.sentence_starts[np.where(goes_back, sentence - 1, sentence)]
+    return start, self.documents.sentence_ends[np.minimum(sentence + 1, last)]
 
   def middles(self, start: np.ndarray, end: np.ndarray, draws: _Draws) -> np.ndarray:
     """Returns the position at which the first segment of each chunk ends."""
     middle = self.random_splits(start, end, draws.bits(_SPLIT))
     if self.rules.input_format != SENTENCE_PAIR or self.rules.sentence_prediction != NSP:
       return middle
-    is_one_sentence = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)] == start
+    is_one_sentence = self.sentence_starts[np.searchsorted(self.documents.sentence_ends, end)] == start
     # A single sentence that gets a random second one is the whole first segment.
     return np.where(is_one_sentence & _draw_flips(draws), end, middle)
 
   def random_splits(self, start: np.ndarray, end: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Returns a random sentence boundary inside each chunk, or a word boundary if the chunk is a single sentence."""
-    first_sentence = np.searchsorted(self.docs.sentence_ends, start, side="right")
-    num_sentences = np.searchsorted(self.docs.sentence_ends, end) - first_sentence + 1
+    first_sentence = np.searchsorted(self.documents.sentence_ends, start, side="right")
+    num_sentences = np.searchsorted(self.documents.sentence_ends, end) - first_sentence + 1
     has_several = num_sentences > 1
     sentence = first_sentence + random_streams.to_int_below(bits, np.maximum(num_sentences - 1, 1))
     first_word = self.words_before[start]
     num_words = self.words_before[end] - first_word
     word = first_word + 1 + random_streams.to_int_below(bits, np.maximum(num_words - 1, 1))
-    return np.where(has_several, self.docs.sentence_ends[sentence], self.word_positions[word])
+    return np.where(has_several, self.documents.sentence_ends[sentence], self.word_positions[word])
 
   def random_second_segments(
     self, documents: np.ndarray, target: np.ndarray, donor_bits: np.ndarray, start_bits: np.ndarray
@@ -222,13 +226,14 @@ class _Cutter:
       Start and end of each segment. It ends after the sentence with which it reaches the target length, or at the end
       of the donor.
     """
-    donor = random_streams.to_int_below(donor_bits, len(self.docs) - 1)
-    donor += donor >= documents  # skips the chunk's own document
+    # Drawn from all documents but the chunk's own one, which is skipped.
+    donor = random_streams.to_int_below(donor_bits, len(self.documents) - 1)
+    donor = np.where(donor >= documents, donor + 1, donor)
     first_sentence, end_sentence = self.first_sentences[donor], self.first_sentences[donor + 1]
     sentence = first_sentence + random_streams.to_int_below(start_bits, end_sentence - first_sentence)
     start = self.sentence_starts[sentence]
-    earliest_end = np.minimum(start + np.maximum(target, 1), self.docs.splits[donor + 1])
-    return start, self.docs.sentence_ends[np.searchsorted(self.docs.sentence_ends, earliest_end)]
+    earliest_end = np.minimum(start + np.maximum(target, 1), self.documents.splits[donor + 1])
+    return start, self.documents.sentence_ends[np.searchsorted(self.documents.sentence_ends, earliest_end)]
 
   def next_chunks(self, rows: np.ndarray, position: np.ndarray, step: int) -> tuple[_Chunks, np.ndarray]:
     """Finds the next chunk of each of the given streams.
@@ -251,8 +256,8 @@ class _Cutter:
     else:
       start = position
       if rules.input_format == FULL_SENTENCES:
-        is_separator = ~self.docs.word_starts[position]
-        start = position + is_separator  # a chunk begins after the separator
+        is_separator = ~self.documents.word_starts[position]
+        start = np.where(is_separator, position + 1, position)  # a chunk begins after the separator
       target = self._draw_targets(draws)
       end = self.chunk_ends(start, self.stream_ends[rows], target)
     chunks = _Chunks(rows, np.full(rows.size, step), start, end, target)
@@ -279,9 +284,9 @@ class _Cutter:
     start, end = chunks.start, chunks.end
     if rules.sentence_prediction == NONE:
       if rules.input_format == FULL_SENTENCES:
-        last_sentence_start = self.sentence_starts[np.searchsorted(self.docs.sentence_ends, end)]
-        is_separator = ~self.docs.word_starts[last_sentence_start]
-        end = end - is_separator  # a separator at the end is dropped
+        last_sentence_start = self.sentence_starts[np.searchsorted(self.documents.sentence_ends, end)]
+        is_separator = ~self.documents.word_starts[last_sentence_start]
+        end = np.where(is_separator, end - 1, end)  # a separator at the end is dropped
       pair = _truncate((start, end, end, end), rules.max_num_tokens, keys)
       return InstanceSegments(*pair, np.zeros(documents.size, np.int64), keys, documents)
     middle = self.middles(start, end, draws)
@@ -317,18 +322,17 @@ def _truncate(pair: _Pair, longest: int, keys: np.ndarray) -> _Pair:
   its front or its back with probability 1/2. Here the number of tokens to remove from each segment is computed
   directly, and the number to remove from its front is a sum of random bits.
   """
-  a_lengths, b_lengths = pair[1] - pair[0], pair[3] - pair[2]
-  too_long = np.flatnonzero(a_lengths + b_lengths > longest)
+  a_start, a_end, b_start, b_end = (bound.copy() for bound in pair)
+  too_long = np.flatnonzero(a_end - a_start + b_end - b_start > longest)
   if not too_long.size:
     return pair
-  a_length, b_length = a_lengths[too_long], b_lengths[too_long]
+  a_length, b_length = (a_end - a_start)[too_long], (b_end - b_start)[too_long]
   excess = a_length + b_length - longest
   # First the longer segment is shortened to the other's length. Then both lose tokens in turn, the second one first.
   to_equal_length = np.minimum(np.abs(a_length - b_length), excess)
   in_turn = excess - to_equal_length
   a_removed = np.where(a_length > b_length, to_equal_length, 0) + in_turn // 2
   b_removed = np.where(a_length > b_length, 0, to_equal_length) + (in_turn + 1) // 2
-  a_start, a_end, b_start, b_end = (bound.copy() for bound in pair)
   pair_keys = random_streams.draw(keys[too_long], _TRUNCATION)
   for index, (start, end, num_removed) in enumerate(((a_start, a_end, a_removed), (b_start, b_end, b_removed))):
     removed_from_front = _count_heads(random_streams.draw(pair_keys, index), num_removed)
@@ -379,15 +383,17 @@ def make_instances(
     The instances of all streams.
   """
   cutter = _Cutter(documents, rules, streams, keys)
+  # The streams that have text left, and the first token of each that no chunk has used.
   active, position = np.arange(streams.size), documents.splits[streams].astype(np.int64)
-  parts: list[_Chunks] = []
+  chunks_of_steps: list[_Chunks] = []
   while active.size:
     # The loop only finds the chunks. Afterwards, all of them are converted to instances at once, which is faster.
-    chunks, next_position = cutter.next_chunks(active, position, len(parts))
-    parts.append(chunks)
+    chunks, next_position = cutter.next_chunks(active, position, len(chunks_of_steps))
+    chunks_of_steps.append(chunks)
     # If fewer words remain than an instance needs, they are dropped. This happens only with NSP, where a chunk may use
     # only a part of its sentences.
     num_words_left = cutter.words_before[cutter.stream_ends[active]] - cutter.words_before[next_position]
     has_text = num_words_left >= rules.min_words_left
     active, position = active[has_text], next_position[has_text]
-  return cutter.convert_chunks(_Chunks(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+  columns = [np.concatenate(column) for column in zip(*chunks_of_steps, strict=True)]
+  return cutter.convert_chunks(_Chunks(*columns))

@@ -14,16 +14,20 @@ import sentencex
 from albert.errors import UserError
 
 ENGLISH = "en"
-# An apostrophe within a word is no quotation mark.
-_APOSTROPHE_MARK = re.compile(r"(?<!\w)['‘’‚]|['’](?!\w)")
-_APOSTROPHES = "'‘’‚"
 _QUOTATION_MARKS = '"“”„«»‹›'
-# A quotation mark beside the white space between two sentences, or in it. The pattern ends at the next sentence.
+_APOSTROPHES = "'‘’‚"
+# An apostrophe that is not within a word is a quotation mark.
+_APOSTROPHE_AS_MARK = re.compile(r"(?<!\w)['‘’‚]|['’](?!\w)")
+# A quotation mark at a boundary between two sentences: before the white space between them, in it, or at the beginning
+# of the next sentence. The searched text ends with the first character of the next sentence.
 _MARK_AT_BOUNDARY = re.compile(r"[\"“”„«»‹›'‘’‚]\s*.?\Z", re.DOTALL)
-_BEFORE = 8
-# A longer paragraph is split in pieces of this size, since sentencex's time grows faster than the length of the text.
-_MAX_CHARS = 10_000
-_OVERLAP = 200
+# Number of characters before a boundary in which the quotation mark is searched.
+_CHARS_BEFORE_BOUNDARY = 8
+# A longer paragraph is split in windows of this size, since sentencex's time grows faster than the length of the text.
+_WINDOW_CHARS = 10_000
+# Boundaries in the last characters of a window are not used, since the text after the window may change them.
+_UNCERTAIN_CHARS = 200
+# The first character of a sentence that is not a space, a quotation mark, an opening bracket or a dash.
 _FIRST_CHARACTER = re.compile(r"[^\s\"“”„«»‹›'‘’‚(\[–—-]")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9]+)*")
 
@@ -39,8 +43,8 @@ def check_language(language: str) -> None:
 
 
 def _starts_in_lower_case(text: str, position: int) -> bool:
-  """Whether the first word after a position, after quotation marks and brackets, starts with a lower-case letter."""
-  if text[position : position + 1].isalpha():  # nearly always
+  """Whether the first word from a position on starts with a lower-case letter. Marks before the word are skipped."""
+  if text[position : position + 1].isalpha():  # a fast path, which is nearly always taken
     return text[position].islower()
   match = _FIRST_CHARACTER.search(text, position)
   return match is not None and match[0].islower()
@@ -50,11 +54,11 @@ def _without_quotation_marks(text: str) -> str:
   """Returns the text with a space in place of each quotation mark."""
   for mark in _QUOTATION_MARKS:
     text = text.replace(mark, " ")
-  return _APOSTROPHE_MARK.sub(" ", text) if any(mark in text for mark in _APOSTROPHES) else text
+  return _APOSTROPHE_AS_MARK.sub(" ", text) if any(mark in text for mark in _APOSTROPHES) else text
 
 
-def _cut(text: str, ends: list[int]) -> Iterator[str]:
-  """Yields the parts of a text up to each of the positions, without white space around them."""
+def _cut_at(text: str, ends: list[int]) -> Iterator[str]:
+  """Cuts a text at positions, and yields its parts that are not blank, without white space around them."""
   start = 0
   for end in ends:
     if part := text[start:end].strip():
@@ -65,10 +69,10 @@ def _cut(text: str, ends: list[int]) -> Iterator[str]:
 class SentenceSplitter:
   """Splits paragraphs of one language into sentences.
 
-  sentencex keeps a quotation together, however many sentences it has, so a speech in a novel would be a single
-  sentence. The paragraph is therefore split once more with spaces in place of its quotation marks. A boundary that is
-  found only then counts if there is no quotation mark at it: it is inside a quotation. A sentence does not start with
-  a lower-case letter, unless the paragraph has no capitals.
+  sentencex does not split a quotation, however many sentences it has, so a speech in a novel would be a single
+  sentence. Therefore the paragraph is split a second time, with spaces in place of its quotation marks. A boundary that
+  is found only the second time is used if no quotation mark is beside it, since it is then inside a quotation. A
+  boundary before a lower-case letter is not used, unless the paragraph has no capitals.
 
   Args:
     language: ISO 639 code. A language that sentencex does not know is split by the rules of a related one, or of
@@ -81,29 +85,31 @@ class SentenceSplitter:
   def split(self, paragraph: str) -> Iterator[str]:
     """Yields the sentences of a paragraph, without white space around them."""
     start = 0
-    while len(paragraph) - start > _MAX_CHARS:
-      text = paragraph[start : start + _MAX_CHARS]
-      # What follows the piece may change where the last sentences end.
-      ends = [end for end in self._sentence_ends(text) if end <= len(text) - _OVERLAP]
-      ends = ends or [text.rfind(" ") + 1 or len(text)]
-      yield from _cut(text, ends)
+    while len(paragraph) - start > _WINDOW_CHARS:
+      window = paragraph[start : start + _WINDOW_CHARS]
+      ends = [end for end in self._sentence_ends(window) if end <= len(window) - _UNCERTAIN_CHARS]
+      if not ends:  # a very long sentence is cut at the window's last space, or at its end
+        ends = [window.rfind(" ") + 1 or len(window)]
+      yield from _cut_at(window, ends)
       start += ends[-1]
-    rest = paragraph[start:]
-    yield from _cut(rest, self._sentence_ends(rest))
+    last_window = paragraph[start:]
+    yield from _cut_at(last_window, self._sentence_ends(last_window))
 
   def _sentence_ends(self, text: str) -> list[int]:
     """Returns the position after each sentence and the white space that follows it, ascending."""
     ends = self._find_ends(text)
     unquoted = _without_quotation_marks(text)
     if unquoted != text:
-      inside = self._find_ends(unquoted)
-      ends |= {end for end in inside - ends if not _MARK_AT_BOUNDARY.search(text, max(0, end - _BEFORE), end + 1)}
-    if text != text.lower():  # "Who is it?" he asked. Text without capitals is left to sentencex.
+      for end in self._find_ends(unquoted) - ends:
+        if not _MARK_AT_BOUNDARY.search(text, max(0, end - _CHARS_BEFORE_BOUNDARY), end + 1):
+          ends.add(end)
+    has_capitals = text != text.lower()
+    if has_capitals:  # "Who is it?" he asked.
       ends = {end for end in ends if not _starts_in_lower_case(text, end)}
     return sorted({*ends, len(text)})
 
   def _find_ends(self, text: str) -> set[int]:
-    """Returns the position after each sentence and the white space that follows it."""
+    """Returns the position after each sentence and the white space that follows it, as sentencex finds them."""
     return set(itertools.accumulate(map(len, sentencex.segment(self._language, text))))
 
 

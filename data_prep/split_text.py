@@ -36,16 +36,14 @@ from data_prep.readers.reading_flags import define_flags, settings_from_flags
 from data_prep.readers.settings import SPLIT, ReadingSettings
 
 FLAGS = flags.FLAGS
+_REPORT_FILE = "reading.json"
 
 
 class _FinishedRun(msgspec.Struct):
-  """The part of reading.json that a later run in the same directory compares."""
+  """The fields of reading.json that a later run in the same directory compares with its own settings and files."""
 
   settings: dict[str, Any]
   input_files: list[InputFile]
-
-
-_REPORT_FILE = "reading.json"
 
 
 def split_files(
@@ -66,7 +64,7 @@ def split_files(
     UserError: bad input.
     RunError: the disk or the system failed.
   """
-  formats.check_inputs(list(inputs), settings)
+  formats.check_inputs(inputs, settings)
   files.makedirs(output_dir)
   with (
     DirectoryLock(output_dir, "splitting text"),
@@ -87,7 +85,7 @@ def split_files(
 
 
 def _start_worker() -> None:
-  """Nothing: the functions that the workers run need no preparation."""
+  """Does nothing: the functions that the workers run need no preparation."""
 
 
 def _define_flags() -> None:
@@ -98,17 +96,18 @@ def _define_flags() -> None:
 
 
 def _check_output_dir(inputs: Sequence[str], settings: ReadingSettings) -> None:
-  """Checks that the directory does not hold the text of another input, which would be replaced.
+  """Checks that the directory does not hold text that was made from other files or with other settings.
 
   Raises:
-    UserError: it does.
+    UserError: it does, and this text would be replaced.
   """
   path = files.join(FLAGS.output_dir, _REPORT_FILE)
   if not files.exists(path):
     return
   existing = files.read_json(path, _FinishedRun, "not written by this command: choose another --output_dir")
-  names = [(os.path.basename(path), files.size(path)) for path in inputs]
-  if existing.settings != dataclasses.asdict(settings) or names != [(e.file, e.bytes) for e in existing.input_files]:
+  names_and_sizes = [(os.path.basename(path), files.size(path)) for path in inputs]
+  existing_names_and_sizes = [(entry.file, entry.bytes) for entry in existing.input_files]
+  if existing.settings != dataclasses.asdict(settings) or existing_names_and_sizes != names_and_sizes:
     raise UserError(
       f"--output_dir={FLAGS.output_dir} holds the text of other files, or was made with other settings: choose another "
       "directory, or remove this one"

@@ -18,18 +18,18 @@ import numpy as np
 from albert.errors import UserError
 from albert.io import files, json_values
 from albert.tokenization.tokenizer import UNK_ID, Tokenizer
-from data_prep.document_checks import direct_warnings
+from data_prep.document_checks import layout_warnings
 
 #: Bytes at the beginning of a file's text that `check_head` examines.
 HEAD_BYTES = 64 << 10
 # At the start, at most this many remote files are checked, since a remote file system may transfer many megabytes to
 # read a few bytes. The processes that read the text check every file.
 _MAX_REMOTE_FILES = 4
-# <unk> is counted at the start in a sample of the text: from at most so many files, so many bytes of each.
+# Before the text is processed, <unk> is counted in a sample: this many bytes of each of at most this many files.
 _SAMPLE_FILES = 16
 _SAMPLE_BYTES = 16 << 10
-# There is a warning if the share of <unk> is greater than this. A vocabulary that was trained on similar text gives far
-# less: 0.01% in the held-out text of `make demo`.
+# A greater share of <unk> gives a warning. A vocabulary that was trained on similar text gives far less: 0.01% in the
+# held-out text of `make demo`.
 _MAX_UNKNOWN_SHARE = 0.01
 _MAX_SHOWN_CHARACTERS = 5
 _MAX_SHOWN_LINE_LENGTH = 40
@@ -75,18 +75,18 @@ def check_inputs(
 
   Args:
     paths: text files, .txt or .txt.gz.
-    tokenizer: if given, <unk> is counted in a sample of the text.
-    warns_of_documents: whether documents and lines that are probably not documents and sentences give a warning, too.
+    tokenizer: counts <unk> in a sample of the text. Without it, there are no warnings.
+    warns_of_documents: whether there are also warnings if documents are probably paragraphs, or lines parts of
+      sentences.
 
   Returns:
     Warnings, one on each line: more than 1% of the sample's tokens are <unk>; documents have few sentences; lines are
-    parts of sentences. None if there are none, or without a tokenizer.
+    parts of sentences. None if there are none.
 
   Raises:
     UserError: a file is not plain text, see `check_head`.
   """
-  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
-  checked_paths = [path for path in paths if path in remote_paths or not files.is_remote(path)]
+  checked_paths = select_checked_paths(paths)
   sampled_paths = set(_select_evenly(checked_paths, _SAMPLE_FILES))
   samples: list[list[str]] = []
   for path in checked_paths:
@@ -96,9 +96,18 @@ def check_inputs(
       samples.append(head[:_SAMPLE_BYTES].decode("utf-8", errors="ignore").splitlines())
   if tokenizer is None:
     return None
-  unknown = _sample_warning([line for lines in samples for line in lines], tokenizer)
-  found = [*([unknown] if unknown else []), *(direct_warnings(samples) if warns_of_documents else [])]
-  return "\n".join(found) or None
+  warnings: list[str] = []
+  if unknown := _sample_warning([line for lines in samples for line in lines], tokenizer):
+    warnings.append(unknown)
+  if warns_of_documents:
+    warnings += layout_warnings(samples)
+  return "\n".join(warnings) or None
+
+
+def select_checked_paths(paths: Sequence[str]) -> list[str]:
+  """Returns the files whose beginning is checked before any text is read: all local files, and some remote ones."""
+  remote_paths = _select_evenly([path for path in paths if files.is_remote(path)], _MAX_REMOTE_FILES)
+  return [path for path in paths if path in remote_paths or not files.is_remote(path)]
 
 
 def check_head(path: str, head: bytes) -> None:
@@ -160,6 +169,20 @@ def check_is_gzip(path: str, first_bytes: bytes) -> None:
     )
 
 
+def damaged_file_error(source: str, file_format: str, error: BaseException) -> UserError:
+  """Returns the error for a compressed file that cannot be decompressed.
+
+  Args:
+    source: the file, and where it is damaged if this is known.
+    file_format: name of its format, such as "GZIP".
+    error: the exception of the library that decompresses it.
+  """
+  return UserError(
+    f"{source}: the {file_format} file is damaged or incomplete ({error}): compress it again, or leave it out of the "
+    "input"
+  )
+
+
 def check_format(path: str, head: bytes) -> None:
   """Checks that a file is not compressed, an archive, a document, a table, or UTF-16.
 
@@ -183,7 +206,7 @@ def check_format(path: str, head: bytes) -> None:
 def _find_json_key(body: str, *, is_cut: bool) -> str:
   """Finds the key of a JSON object that most likely holds the text, to use it in a jq command.
 
-  It is "text" if there is such a key, else the key with the longest string.
+  It is "text" if there is such a key, else the key with the longest string (the last one of several).
 
   Args:
     body: the beginning of a file, without leading white space.
@@ -195,14 +218,18 @@ def _find_json_key(body: str, *, is_cut: bool) -> str:
   strings = _find_json_strings(body, is_cut=is_cut)
   if strings is None:
     return ""
-  key = "text" if "text" in strings or not strings else max(reversed(strings), key=lambda key: len(strings[key]))
-  return key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+  if not strings or "text" in strings:
+    return "text"
+  longest_key = max(reversed(strings), key=lambda key: len(strings[key]))
+  return longest_key if longest_key.isidentifier() else json.dumps(longest_key, ensure_ascii=False)
 
 
 def _find_json_strings(body: str, *, is_cut: bool) -> dict[str, str] | None:
-  """Returns the values that are strings, by their keys, of the JSON object at the beginning of a file.
+  """Parses the JSON object at the beginning of a file.
 
-  The values are "" if the object is longer than `body`. The result is None if the file is not JSON.
+  Returns:
+    Key -> value, for the values that are strings. The values are "" if the object is longer than `body`. None if the
+    file is not JSON.
   """
   if not _JSON_OBJECT.match(body):
     return None
@@ -252,9 +279,13 @@ def _sample_warning(lines: list[str], tokenizer: Tokenizer) -> str | None:
   ids, _ = tokenizer.encode_batch_flat(lines)
   share = np.count_nonzero(ids == UNK_ID) / max(ids.size, 1)
   frequencies = Counter(tokenizer.normalize("".join(lines)))
-  known = set("".join(tokenizer.pieces)) | {" "}
-  unknown = [c for c, _ in frequencies.most_common() if c not in known and UNK_ID in tokenizer.encode(c)]
-  return unknown_warning("a sample of the text", float(share), unknown[:_MAX_SHOWN_CHARACTERS])
+  known_characters = set("".join(tokenizer.pieces)) | {" "}
+  unknown_characters = [
+    character
+    for character, _ in frequencies.most_common()
+    if character not in known_characters and UNK_ID in tokenizer.encode(character)
+  ]
+  return unknown_warning("a sample of the text", float(share), unknown_characters[:_MAX_SHOWN_CHARACTERS])
 
 
 def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -> str | None:
@@ -267,9 +298,9 @@ def unknown_warning(source: str, share: float, characters: Sequence[str] = ()) -
   """
   if share <= _MAX_UNKNOWN_SHARE:
     return None
-  shown = "".join(f", {c} U+{ord(c):04X}" for c in characters)
+  examples = "".join(f", {character} U+{ord(character):04X}" for character in characters)
   return (
     f"warning: {source}: {share:.1%} of the tokens are <unk>, since characters of this text are not in the vocabulary"
-    f"{shown}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
+    f"{examples}: train a vocabulary on similar text (data_prep.train_vocab, with a greater --character_coverage), "
     "or give text in the language of the vocabulary"
   )

@@ -10,6 +10,12 @@ from data_prep.documents import Documents
 from data_prep.segments import InstanceSegments
 
 
+def concatenated_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+  """Returns the indices starts[i] to starts[i] + lengths[i] - 1 for all i, concatenated."""
+  range_offsets = np.cumsum(lengths) - lengths  # where each range begins in the result
+  return np.arange(int(lengths.sum())) + np.repeat(starts - range_offsets, lengths)
+
+
 class InstanceTokens(NamedTuple):
   """The token sequences of instances, concatenated.
 
@@ -38,33 +44,27 @@ def assemble(documents: Documents, instances: InstanceSegments, *, cls_id: int, 
     cls_id: id of [CLS].
     sep_id: id of [SEP].
   """
-  length_a = instances.a_end - instances.a_start
-  length_b = instances.b_end - instances.b_start
-  has_second = length_b > 0
-  row_lengths = length_a + 2 + np.where(has_second, length_b + 1, 0)
+  a_lengths = instances.a_end - instances.a_start
+  b_lengths = instances.b_end - instances.b_start
+  has_second = b_lengths > 0
+  row_lengths = a_lengths + 2 + np.where(has_second, b_lengths + 1, 0)
   row_splits = np.concatenate([[0], np.cumsum(row_lengths)])
   row_starts = row_splits[:-1]
-  num_tokens = int(row_splits[-1])
   # The position in the documents that each token is copied from. Special tokens are copied from position 0, and
-  # replaced at the end.
-  source = np.zeros(num_tokens, np.int64)
-  maskable = np.ones(num_tokens, bool)
-  a_starts, b_starts = row_starts + 1, row_starts + length_a + 2
-  for target_starts, source_starts, lengths in (
-    (a_starts, instances.a_start, length_a),
-    (b_starts, instances.b_start, length_b),
+  # replaced below.
+  document_positions = np.zeros(int(row_splits[-1]), np.int64)
+  b_starts = a_lengths + 2  # positions in the instances
+  for segment_starts, segment_ends, row_offsets in (
+    (instances.a_start, instances.a_end, np.ones_like(a_lengths)),
+    (instances.b_start, instances.b_end, b_starts),
   ):
-    # For all segments concatenated: the index of each token, and the index where each segment begins.
-    index = np.arange(int(lengths.sum()))
-    first_index = np.cumsum(lengths) - lengths
-    target = index + np.repeat(target_starts - first_index, lengths)
-    source[target] = index + np.repeat(source_starts - first_index, lengths)
-  separators = np.concatenate([row_starts + length_a + 1, row_splits[1:][has_second] - 1])
-  maskable[row_starts] = False
-  maskable[separators] = False
-  ids = documents.ids[source]
-  word_starts = documents.word_starts[source]
+    lengths = segment_ends - segment_starts
+    positions = concatenated_ranges(segment_starts, lengths)
+    document_positions[concatenated_ranges(row_starts + row_offsets, lengths)] = positions
+  separators = np.concatenate([row_starts + b_starts - 1, row_splits[1:][has_second] - 1])
+  ids = documents.ids[document_positions]
   ids[row_starts] = cls_id
   ids[separators] = sep_id
-  maskable &= ids != sep_id  # also excludes the separators between documents
-  return InstanceTokens(ids, word_starts, maskable, row_splits, length_a + 2)
+  maskable = ids != sep_id  # neither [SEP] nor the separators between documents
+  maskable[row_starts] = False
+  return InstanceTokens(ids, documents.word_starts[document_positions], maskable, row_splits, b_starts)

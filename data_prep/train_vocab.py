@@ -43,8 +43,8 @@ from data_prep.text_files import cut_line, open_text_lines
 
 FLAGS = flags.FLAGS
 
-_READ_LINES = ReadingSettings()
-# SentencePiece skips longer lines. The lines of `cut_line` stay far shorter even if normalization lengthens them.
+_SENTENCES_ON_LINES = ReadingSettings()
+# SentencePiece skips longer lines. `cut_line` gives far shorter ones, even if normalization lengthens them.
 _MAX_LINE_BYTES = 1 << 20
 # SentencePiece marks <unk> with this character, and skips lines that contain it.
 _RESERVED_CHARACTER = "\u2585"
@@ -87,7 +87,7 @@ def sample_lines(lines: Iterable[str], size: int, rng: random.Random) -> list[st
 
 
 def _draw_num_to_skip(weight: float, rng: random.Random) -> int:
-  """Draws the number of lines before the next one that enters the sample. `weight`: the W of algorithm L."""
+  """Draws how many lines to skip before the next one that enters the sample. `weight` is W in algorithm L."""
   return math.floor(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight < 1.0 else 0
 
 
@@ -138,12 +138,10 @@ def train_model(
   ascii_chars = ascii_characters(do_lower_case=do_lower_case) if keep_ascii else ""
   # SentencePiece rejects a character that is both required and a user-defined symbol.
   required_chars = "".join(sorted(set(ascii_chars) - set(user_defined_symbols)))
-  parts = (part for sentence in sentences for part in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")))
-  normalized = (normalize_text(part, do_lower_case=do_lower_case) for part in parts)
   model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=(text for text in normalized if text),
+      sentence_iterator=_training_lines(sentences, do_lower_case=do_lower_case),
       model_writer=model,
       model_type="unigram",
       vocab_size=vocab_size,
@@ -164,6 +162,14 @@ def train_model(
   except RuntimeError as error:
     raise _training_error(str(error), vocab_size, keep_ascii) from error
   return model.getvalue()
+
+
+def _training_lines(sentences: Iterable[str], *, do_lower_case: bool) -> Iterator[str]:
+  """Yields sentences as the trainer gets them: cut if they are long, normalized, and without blank ones."""
+  for sentence in sentences:
+    for line in cut_line(sentence.replace(_RESERVED_CHARACTER, " ")):
+      if normalized := normalize_text(line, do_lower_case=do_lower_case):
+        yield normalized
 
 
 def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserError:
@@ -190,12 +196,12 @@ def _training_error(message: str, vocab_size: int, keep_ascii: bool) -> UserErro
 def format_vocab_file(model: bytes) -> str:
   """Returns the contents of a model's .vocab file: for each id a line with its piece, a tab and its score."""
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-  rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size()))
-  return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
+  ids = range(processor.get_piece_size())
+  return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)
 
 
-def read_lines(paths: Sequence[str], reading: ReadingSettings = _READ_LINES) -> Iterator[str]:
-  """Yields the lines of all files that are not blank, and shows a progress bar.
+def read_lines(paths: Sequence[str], reading: ReadingSettings = _SENTENCES_ON_LINES) -> Iterator[str]:
+  """Yields the sentences of all files, which are their lines that are not blank, and shows a progress bar.
 
   Args:
     paths: the files.
@@ -266,9 +272,9 @@ def _make_output_prefix() -> str:
 def main() -> None:
   reading = settings_from_flags()
   paths = formats.find_inputs(FLAGS.input_file)
-  direct = [path for path in paths if formats.is_read_directly(path, reading)]
-  text_checks.check_inputs(direct)
-  formats.check_inputs(sorted({*paths} - {*direct}), reading)
+  direct_paths, converted_paths = formats.split_by_conversion(paths, reading)
+  text_checks.check_inputs(direct_paths)
+  formats.check_inputs(converted_paths, reading)
   prefix = _make_output_prefix()
   folder, name = os.path.split(prefix)
   # The lock keeps another process from replacing one of the two files while this one writes the other.
@@ -277,15 +283,17 @@ def main() -> None:
 
 
 def _train(paths: Sequence[str], reading: ReadingSettings, prefix: str, lock: DirectoryLock) -> None:
+  """Draws a sample of the lines, trains a model on it, and writes the model and its .vocab file."""
   num_lines = 0
 
-  def lines() -> Iterator[str]:
+  def count_lines(lines: Iterable[str]) -> Iterator[str]:
     nonlocal num_lines
-    for line in read_lines(paths, reading):
+    for line in lines:
       num_lines += 1
       yield line
 
-  sample = sample_lines(lines(), FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
+  lines = count_lines(read_lines(paths, reading))
+  sample = sample_lines(lines, FLAGS.input_sentence_size, random.Random(FLAGS.random_seed))
   print(f"training {FLAGS.vocab_size:,} pieces on {len(sample):,} of {num_lines:,} lines ...", flush=True)
   start = time.monotonic()
   model = train_model(

@@ -15,14 +15,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 
-from albert.errors import UserError
 from albert.io import files
 from data_prep import text_checks
 from data_prep.text_files import is_gzip
 
 UNIT_BYTES = 2 << 20
-# The search for a blank line begins this many bytes before the position of the cut, since the blank line may begin
-# there.
+# The search for a blank line begins this many bytes before the earliest position of the cut, since the blank line that
+# ends at this position begins before it.
 _LOOK_BACK = 64
 # The first search for a blank line reads this many bytes.
 _SHORT_WINDOW = 1 << 16
@@ -39,9 +38,10 @@ class TextRange:
   Attributes:
     path: the file.
     ordinal: index of the file in the sorted list of input files.
-    start: position of the first byte in the file (of a GZIP file: in the decompressed text). Until a plain file is
-      read, it is a multiple of UNIT_BYTES; `read_range` finds the next blank line.
-    end: position after the last byte. Until a plain file is read, it is a multiple of UNIT_BYTES or the file's size.
+    start: position of the first byte in the file (of a GZIP file: in the decompressed text). As long as a plain file
+      is not read, this is the nominal position, a multiple of UNIT_BYTES; `read_range` finds the next blank line.
+    end: position after the last byte. As long as a plain file is not read, this is a multiple of UNIT_BYTES, or the
+      file's size.
     is_cut: whether the range begins inside a document. It is set when the text is read.
     data: the text, once it is read. The ranges of a GZIP file always have it.
   """
@@ -100,9 +100,8 @@ def find_boundary(window: bytes, min_position: int, *, is_last: bool) -> tuple[i
   if is_last:
     return len(window), False
   for pattern in (_LINE_END, _SPACE, _CHARACTER):
-    match_or_none = pattern.search(window, max(0, min_position - 1))
-    if match_or_none:
-      return match_or_none.end(), True
+    if end_match := pattern.search(window, max(0, min_position - 1)):
+      return end_match.end(), True
   return len(window), True
 
 
@@ -149,7 +148,8 @@ def gzip_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterat
     file.seek(0)
     stream = gzip.GzipFile(fileobj=file)
     text, offset = b"", 0  # the decompressed text after the last range, and the position where it begins
-    reported_bytes, is_cut = 0, False
+    reported_bytes = 0  # compressed bytes that were read for the ranges so far
+    is_cut = False  # whether the next range begins inside a document
     for position in itertools.count(unit_bytes, unit_bytes):
       window_bytes = position + unit_bytes - offset
       text += _decompress(stream, path, window_bytes - len(text))
@@ -169,9 +169,7 @@ def _decompress(stream: gzip.GzipFile, path: str, size: int) -> bytes:
   try:
     return stream.read(size) if size > 0 else b""
   except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-    raise UserError(
-      f"{path}: the GZIP file is damaged or incomplete ({error}): compress it again, or leave it out of the input"
-    ) from error
+    raise text_checks.damaged_file_error(path, "GZIP", error) from error
 
 
 def plain_ranges(path: str, ordinal: int, unit_bytes: int = UNIT_BYTES) -> Iterator[tuple[TextRange, int]]:
@@ -217,39 +215,34 @@ def plan_units(paths: list[str], *, with_donors: bool, unit_bytes: int = UNIT_BY
     with_donors: whether each unit gets the ranges of the next one as donors (the last unit: those of the one before).
     unit_bytes: greatest nominal size of a unit. Its text is at most twice as long.
   """
-  groups = _group_ranges(paths, unit_bytes)
+  units = _group_ranges(paths, unit_bytes)
   if not with_donors:
-    for index, (ranges, progress) in enumerate(groups):
-      yield TextUnit(index, ranges, (), progress)
+    yield from units
     return
-  previous: tuple[TextRange, ...] = ()
-  current = next(groups, None)
+  previous_ranges: tuple[TextRange, ...] = ()
+  unit = next(units, None)
+  while unit is not None:
+    following = next(units, None)
+    yield dataclasses.replace(unit, donors=following.ranges if following else previous_ranges)
+    previous_ranges, unit = unit.ranges, following
+
+
+def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[TextUnit]:
+  """Yields units without donors: groups of the ranges of all files, each of at most `unit_bytes` by nominal size."""
   index = 0
-  while current is not None:
-    following = next(groups, None)
-    yield TextUnit(index, current[0], following[0] if following else previous, current[1])
-    previous, current = current[0], following
-    index += 1
-
-
-def _group_ranges(paths: list[str], unit_bytes: int) -> Iterator[tuple[tuple[TextRange, ...], int]]:
-  """Groups the ranges of all files.
-
-  Yields:
-    Groups of ranges of at most `unit_bytes` by nominal size, and the number of bytes read from disk for each group.
-  """
   group: list[TextRange] = []
-  group_bytes, progress = 0, 0
+  group_bytes, progress_bytes = 0, 0
   for ordinal, path in enumerate(paths):
     cut_file = gzip_ranges if is_gzip(path) else plain_ranges
     for number, (text_range, bytes_read) in enumerate(cut_file(path, ordinal, unit_bytes)):
       # A range of a GZIP file counts as the range of the same plain text would, so that both give the same units.
       nominal_bytes = max(0, min(unit_bytes, text_range.end - number * unit_bytes))
       if group and group_bytes + nominal_bytes > unit_bytes:
-        yield tuple(group), progress
-        group, group_bytes, progress = [], 0, 0
+        yield TextUnit(index, tuple(group), progress_bytes=progress_bytes)
+        index += 1
+        group, group_bytes, progress_bytes = [], 0, 0
       group.append(text_range)
       group_bytes += nominal_bytes
-      progress += bytes_read
+      progress_bytes += bytes_read
   if group:
-    yield tuple(group), progress
+    yield TextUnit(index, tuple(group), progress_bytes=progress_bytes)

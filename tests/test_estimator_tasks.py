@@ -16,7 +16,7 @@ import albert
 from albert import tasks
 from albert.errors import UserError
 from albert.estimator import Estimator
-from tests.synthetic import TINY_MODEL, write_shards
+from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 from tests.tasks.race.folders import made_up_race
 from tests.tasks.squad.question_files import made_up_squad
 from tests.test_estimator import weights
@@ -93,6 +93,27 @@ def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> No
   assert of_files.predict() == answers
   assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == written
   assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
+
+
+def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
+  settings: dict[str, Any], tmp_path: Path
+) -> None:
+  sizes = {name: value for name, value in TINY_MODEL.to_dict().items() if name != "vocab_size"}
+  (tmp_path / "model.json").write_text(json.dumps(sizes))
+  rows = [("it is good", "yes"), ("it is bad", "no")]
+  estimator = Estimator(
+    tasks.Classification(rows, eval=rows), **settings | {"model": tmp_path / "model.json", "num_warmup_steps": None}
+  )
+  assert estimator.task.model_config == dataclasses.replace(
+    TINY_MODEL, vocab_size=settings["model"].vocab_size, classifier_dropout_prob=0.1
+  )
+  assert estimator.task.config.max_seq_length == TINY_MODEL.max_position_embeddings  # type: ignore[attr-defined]
+  assert estimator.train().step == 2
+  write_manifest(tmp_path, write_shards(tmp_path, [9]), [9], vocab_size=77)
+  short: dict[str, Any] = {"model": tmp_path / "model.json", "num_train_steps": 1, "train_batch_size": 4}
+  estimator = Estimator(tasks.Pretraining(tmp_path / "*.tfrecord"), **short)
+  assert estimator.task.model_config.vocab_size == 77
+  assert estimator.train().step == 1
 
 
 def test_questions_are_held_out_by_context(settings: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ TRAIN = ["--do_train", "--output_dir={new}"]
 CLASSIFIER = ["run_classifier.py", *TRAIN, "--task_name=custom", "--text_columns=text", "--from_scratch"]
 SQUAD = ["run_squad.py", *TRAIN, "--from_scratch"]
 RACE = ["run_race.py", *TRAIN, "--from_scratch"]
-PRETRAINING = ["run_pretraining.py", *TRAIN, "--vocab_size=61", "--input_file={shards}"]
+PRETRAINING = ["run_pretraining.py", *TRAIN, "--input_file={shards}"]
 EXPORT = ["-m", "albert.export", "--output_dir={new}"]
 CONVERT = ["-m", "albert.convert", "--output_dir={new}", "--format=tf1"]
 PREPARE = ["-m", "data_prep.create_pretraining_data", "--output_dir={new}", "--max_seq_length=32"]
@@ -53,7 +53,7 @@ REFUSED = [
   ([*CLASSIFIER, "--train_file={texts}", "--do_predict", "--predict_file=x"], "--predict_file=x: no such file"),
   ([*CLASSIFIER, "--train_file={texts}"], "--spm_model_file is missing"),
   ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
-  ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file={spm}"], "--spm_model_file={spm} has "),
+  ([*CLASSIFIER, "--train_file={texts}", "--spm_model_file={spm}", "--vocab_size=9"], "--spm_model_file={spm} has "),
   ([*CLASSIFIER, "--train_file={texts}", "--max_seq_length=513"], "--max_seq_length=513: the model has 512 positions"),
   ([*CLASSIFIER, "--task_name=MRPC", "--data_dir=absent"], "--data_dir=absent: neither absent/MRPC/train.tsv nor"),
   ([*CLASSIFIER, "--task_name=AX", "--do_eval"], "AX has no labels to evaluate with"),
@@ -74,6 +74,7 @@ REFUSED = [
   (["-m", "albert.predict", "--model=absent", "--input_file=x"], "--input_file=x: no such file"),
   ([*PREPARE, "--input_file=absent", "--spm_model_file={spm}"], "--input_file: 'absent' matches no file"),
   ([*PREPARE, "--input_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
+  ([*PRETRAINING, "--spm_model_file={spm}", "--do_eval"], "evaluation needs --eval_input_file"),
 ]
 # A few of them with every run of the tests; all of them take half a minute.
 _FAST = (0, 9, 16, 19, 32)

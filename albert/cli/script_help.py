@@ -142,12 +142,16 @@ def _model_flags(settings: Settings) -> list[FlagHelp]:
   else:
     default_name = recipe_model or "albert_base"
   known_fields = _model_fields(settings) if is_chosen or not is_finetuning else recipe_fields
+  has_weights = bool(settings.flags.get("init_checkpoint"))
+  vocabulary_decides = bool(known_fields) and not has_weights and not settings.gives_vocab_size()
   flags = [
     FlagHelp("model", MODEL_FLAGS["model"], default_name, "NAME", MODEL),
     FlagHelp("albert_config_file", MODEL_FLAGS["albert_config_file"], "", "FILE", MODEL),
   ]
   for name in option_fields(ModelConfig):
-    if name in known_fields:
+    if name == "vocab_size" and vocabulary_decides:
+      default = "the size of the vocabulary"
+    elif name in known_fields:
       default = command_help.format_default(known_fields[name])
     elif _recipe_is_undecided(settings) and name in REGULARIZATION:
       default = "from the task's recipe, or the model's"

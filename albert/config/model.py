@@ -32,7 +32,12 @@ class ModelConfig(Config):
 
   help_group: ClassVar[str] = MODEL
 
-  vocab_size: int = option(30000, "number of pieces in the vocabulary", minimum=1)
+  vocab_size: int = option(
+    30000,
+    "number of pieces in the vocabulary. A model with random weights has by default as many as --spm_model_file or, in "
+    "pretraining, as the manifest of the TFRecord files says",
+    minimum=1,
+  )
   embedding_size: int = option(128, "size E of the embeddings, which are projected to hidden_size", minimum=1)
   hidden_size: int = option(768, "size H of the hidden states", minimum=1)
   num_hidden_layers: int = option(12, "number of encoder layers", minimum=1)

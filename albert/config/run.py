@@ -106,11 +106,7 @@ class TrainConfig(Config):
     5000, "number of steps between checkpoints", minimum=1, affects_training=False, group=LOGGING
   )
   keep_checkpoints: int = option(
-    5,
-    "number of newest checkpoints to keep; the best one is kept, too",
-    minimum=1,
-    affects_training=False,
-    group=LOGGING,
+    5, "number of newest checkpoints to keep; the best is kept, too", minimum=1, affects_training=False, group=LOGGING
   )
   log_every_steps: int = option(
     100, "number of steps between lines of metrics.jsonl", minimum=1, affects_training=False, group=LOGGING
@@ -387,6 +383,7 @@ class RunConfig(Config):
   )
   optimizer: OptimizerConfig = OptimizerConfig()
   train: TrainConfig = TrainConfig()
+  warmup_is_default: bool = False  # nobody chose the length of the warm-up, so a short run may shorten it
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -21,8 +21,8 @@ from albert.data.pipeline import EXAMPLE_WEIGHT
 _WINDOW_BATCHES = 64
 # The length of a batch is rounded up to a multiple of this, for vector instructions.
 _LENGTH_MULTIPLE = 8
-# Random numbers of two kinds are drawn with the same seed: the permutations of epochs, and the orders of the batches in
-# windows. These numbers become part of the seed, so that the two kinds differ.
+# Random numbers have two purposes: to permute the examples of an epoch, and to shuffle the batches of a window. These
+# constants become part of the seed, so that each purpose gets other numbers.
 _EPOCH_STREAM, _WINDOW_STREAM = 0, 1
 
 

@@ -1,8 +1,8 @@
 """Makes tokenized examples in parallel, and caches them in a TFRecord file.
 
 The name of the file contains a hash of everything that the examples depend on. The last record of the file holds the
-number of examples and a hash of all other records. They detect a damaged, truncated or empty file, and the examples are
-then made again.
+number of examples and a hash of all other records, with which a damaged, truncated or empty file is detected. The
+examples are then made again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORMAT_VERSION = 2
 _FOOTER = b"albert features "
 # Number of raw examples that a worker process gets at a time.
 _CHUNK_SIZE = 1024
-# Worker processes are started only if a single one would need longer: starting them takes a second or two.
+# Worker processes are started only if one process would need more seconds: starting them takes a second or two.
 _MAX_SECONDS_OF_ONE_PROCESS = 3.0
 
 _RawT = TypeVar("_RawT")
@@ -47,7 +47,7 @@ def make_examples(
   """Makes tokenized examples, or reads them from the cache.
 
   Args:
-    raw: the raw examples: what a task reads from its files, such as questions.
+    raw: the raw examples, which a task reads from its files, such as questions.
     featurize: makes the TokenizedExamples of a chunk of `raw`. It must be picklable, and importing its module must not
       import TensorFlow.
     name: prefix of the name of the cache file, and name of the data in the progress line.
@@ -100,14 +100,15 @@ def _read(path: str) -> TokenizedExamples:
   """Reads the examples that _write wrote.
 
   Raises:
-    UserError: the file is damaged. Its message says how; the caller names the file.
+    UserError: the file is damaged. The message says how, without the name of the file, which the caller adds.
   """
   try:
-    *content, footer = [*records.read_records(path)] or [b""]
+    all_records = list(records.read_records(path))
   except UserError as error:  # its message has a remedy for shards, which does not apply here
     raise UserError("a record is damaged, or the file cannot be read") from error
-  if not footer.startswith(_FOOTER):
+  if not all_records or not all_records[-1].startswith(_FOOTER):
     raise UserError("its end is missing")
+  *content, footer = all_records
   expected = json_values.parse("its end", footer.removeprefix(_FOOTER), _Footer)
   digest = hashlib.sha256()
   for record in content:

@@ -76,7 +76,7 @@ class Manifest:
     vocab_sha256: SHA-256 of the SentencePiece model file, in hex.
     vocab_size: number of pieces of the vocabulary.
     num_documents: number of documents read, including the dropped ones.
-    num_tokens: number of tokens of all documents. A document counts once, whatever the duplication factor.
+    num_tokens: number of tokens of all documents. A document counts once, whatever --dupe_factor is.
     num_dropped_documents: number of documents with too little text for an example.
     num_cut_documents: number of documents that were cut into several ones, because they were too long for one unit of
       work.
@@ -134,7 +134,7 @@ class Manifest:
         f"{_REMEDY}"
       )
     checksum = values.pop(_CHECKSUM, None)  # manifests of earlier versions have none
-    if checksum not in (None, checksum_of(values)):
+    if checksum is not None and checksum != checksum_of(values):
       raise UserError(f"{path}: was changed after data preparation: restore it, or run data preparation again")
     return manifest
 

@@ -56,7 +56,9 @@ def mask_tokens(
   max_predictions: int | None = None,
   ngram: int = 3,
 ) -> MaskedSequence:
-  """Selects n-grams of whole words and masks their tokens (ALBERT, section 4.1). Of the arguments, only `rng` changes.
+  """Selects n-grams of whole words and masks their tokens (ALBERT, section 4.1).
+
+  No argument is changed, except the state of `rng`.
 
   Spans of n words are selected with p(n) proportional to 1/n until enough tokens are selected. Of these, 80% become
   [MASK], 10% a random token, and 10% stay as they are.
@@ -117,8 +119,8 @@ def sentence_order_pair(
 ) -> SentencePair:
   """Swaps two consecutive segments with probability 1/2 (sentence-order prediction; ALBERT, section 3.1).
 
-  While both together are too long, the longer one (the second if they are equally long) loses its first or its last
-  token, with probability 1/2 each, as in the original code. Of the arguments, only `rng` changes.
+  While the pair is too long, its longer segment (the second one if both are equally long) loses its first or its last
+  token, with probability 1/2 each, as in the original code. No argument is changed, except the state of `rng`.
 
   Args:
     first: ids of a segment, at least one.
@@ -143,10 +145,12 @@ def sentence_order_pair(
     raise UserError(f"segments of {len(first)} and {len(second)} ids: give two segments of at least one id each")
   if max_tokens is not None and max_tokens < 2:
     raise UserError(f"max_tokens is {max_tokens}: give at least 2, one for each segment")
-  label = SWAPPED if rng.random() < 0.5 else IN_ORDER
-  segments = (second, first) if label == SWAPPED else (first, second)
-  pair = [[int(i) for i in segment] for segment in segments]
-  while max_tokens is not None and len(pair[0]) + len(pair[1]) > max_tokens:
-    longer = pair[0] if len(pair[0]) > len(pair[1]) else pair[1]
-    longer.pop(0 if rng.random() < 0.5 else -1)
-  return SentencePair(pair[0], pair[1], label)
+  first_ids, second_ids = list(map(int, first)), list(map(int, second))
+  label = IN_ORDER
+  if rng.random() < 0.5:
+    first_ids, second_ids, label = second_ids, first_ids, SWAPPED
+  while max_tokens is not None and len(first_ids) + len(second_ids) > max_tokens:
+    longer = first_ids if len(first_ids) > len(second_ids) else second_ids
+    position = 0 if rng.random() < 0.5 else -1
+    longer.pop(position)
+  return SentencePair(first_ids, second_ids, label)

@@ -1,6 +1,6 @@
 """Converts tables in memory (pandas frames, NumPy arrays, lists, dicts) to Rows, which tasks read like a file.
 
-pandas is not imported. Any object is taken for a frame if it has `columns` and returns a column for `data[name]`.
+pandas is not imported. Any object counts as a frame if it has `columns` and returns a column for `data[name]`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from albert.io.json_values import encode_utf8, format_value
 # What `rows_of` accepts: the path of a file, or data in memory. docs/estimator.md lists the forms.
 TableData: TypeAlias = Any
 
-# Classes of pandas that stand for a missing value, by name.
+# Names of the classes with which pandas represents a missing value.
 _MISSING_CLASSES = ("NAType", "NaTType")
+_MAX_SHOWN_COLUMNS, _MAX_SHOWN_CHARS = 20, 40
 
 
 class _Absent:
@@ -63,7 +64,8 @@ class Rows:
 
   def location(self, index: int) -> str:
     """Returns where a row is, for an error message: `train: row 17` or `train.csv, line 19`."""
-    return f"{self.name}{',' if self.unit == 'line' else ':'} {self.unit} {self.numbers[index]}"
+    separator = "," if self.unit == "line" else ":"
+    return f"{self.name}{separator} {self.unit} {self.numbers[index]}"
 
   def values(self, index: int) -> dict[str, Any]:
     """Returns the columns of a row, without those that it lacks."""
@@ -156,8 +158,8 @@ def _columns_to_read(existing: Sequence[Any], name: str, required: Sequence[str]
   """Returns all required columns, and the optional ones that exist. Raises UserError if a required one is missing."""
   for column in required:
     if column not in existing:
-      existing_names = ", ".join(str(key)[:40] for key in existing[:20]) or "none"
-      raise UserError(f"{name}: no column {column!r}; there are: {existing_names}")
+      shown = ", ".join(str(key)[:_MAX_SHOWN_CHARS] for key in existing[:_MAX_SHOWN_COLUMNS]) or "none"
+      raise UserError(f"{name}: no column {column!r}; there are: {shown}")
   return [*required, *(column for column in optional if column in existing)]
 
 
@@ -211,8 +213,8 @@ def _to_list(values: Any, name: str, column: str) -> list[Any]:
       values = getattr(values, method)()
       break
   if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-    what = f"column {column!r}" if column else "the data"
-    raise UserError(f"{name}: {what} must be a list, an array or a column of a frame, is {format_value(values)}")
+    subject = f"column {column!r}" if column else "the data"
+    raise UserError(f"{name}: {subject} must be a list, an array or a column of a frame, is {format_value(values)}")
   return list(values)
 
 

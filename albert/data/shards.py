@@ -232,11 +232,10 @@ def _check_for_missing(directory: str, absent: Sequence[str], globs: str) -> Non
   patterns = [glob.strip() for glob in globs.split(",") if glob.strip()]
   missing = [name for name in absent if any(_matches(files.join(directory, name), glob) for glob in patterns)]
   if missing:
-    and_more = f" and {len(missing) - 1} more" if missing[1:] else ""
-    verb = "do" if missing[1:] else "does"
+    listed = f"{missing[0]}, which does" if len(missing) == 1 else f"{missing[0]} and {len(missing) - 1} more, which do"
     raise UserError(
-      f"{files.join(directory, MANIFEST_NAME)} lists {missing[0]}{and_more}, which {verb} not exist: restore the "
-      "shards or run data preparation again; to leave them out on purpose, give globs that do not match them"
+      f"{files.join(directory, MANIFEST_NAME)} lists {listed} not exist: restore the shards or run data preparation "
+      "again; to leave them out on purpose, give globs that do not match them"
     )
 
 
@@ -246,19 +245,28 @@ def _matches(path: str, glob: str) -> bool:
     # fnmatch's * also matches slashes, but it needs the slash after ** in the path: a/**/*.tfrecord would match
     # a/b/x.tfrecord, but not a/x.tfrecord. Written as a/**.tfrecord, it matches both.
     return fnmatch.fnmatchcase(path, glob.replace("**/", "*"))
-  # Without **, a * must not match slashes, so the parts between slashes are compared one by one.
-  path_parts, glob_parts = ([part for part in text.split("/") if part not in ("", ".")] for text in (path, glob))
-  return len(path_parts) == len(glob_parts) and all(map(fnmatch.fnmatchcase, path_parts, glob_parts))
+  # Without **, a * must not match slashes, so the names between slashes are compared one by one.
+  path_names, glob_names = _split_path(path), _split_path(glob)
+  return len(path_names) == len(glob_names) and all(map(fnmatch.fnmatchcase, path_names, glob_names))
+
+
+def _split_path(path: str) -> list[str]:
+  """Returns the names between the slashes of a path, without "."."""
+  return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def _warn_of_unlisted(paths: Sequence[str]) -> None:
-  if paths:
-    and_more, verb, pronoun = (f" and {len(paths) - 1} more files", "are", "them") if paths[1:] else ("", "is", "it")
-    print(
-      f"warning: {paths[0]}{and_more} {verb} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another "
-      f"run of data preparation wrote {pronoun}, leave {pronoun} out",
-      file=sys.stderr,
-    )
+  if not paths:
+    return
+  if len(paths) == 1:
+    subject, pronoun = f"{paths[0]} is", "it"
+  else:
+    subject, pronoun = f"{paths[0]} and {len(paths) - 1} more files are", "them"
+  print(
+    f"warning: {subject} used, but {_manifest_of(paths[0])} does not list {pronoun}; if another run of data "
+    f"preparation wrote {pronoun}, leave {pronoun} out",
+    file=sys.stderr,
+  )
 
 
 def _check_sizes(entries: Mapping[str, ShardInfo], stats: Mapping[str, files.Stat]) -> None:

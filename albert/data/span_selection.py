@@ -242,9 +242,11 @@ class _SpanSelection:
     row_words = row_splits[rows + 1] - row_splits[rows]
     candidates = row_splits[rows, None] + random_streams.to_int_below(bits[:, :-1], row_words[:, None])  # [R, C]
     candidate_words = self._words.words_in_span(candidates, n[:, None], room[:, None])
-    # In each row, the first candidate at which a span can start; candidate 0, with 0 words, if there is none.
-    first_possible = (np.arange(rows.size), (candidate_words > 0).argmax(axis=1))
-    first_words, num_words = candidates[first_possible], candidate_words[first_possible]
+    # In each row, the index of the first candidate at which a span can start. If there is none, it is 0, and this
+    # candidate has 0 words.
+    first_possible = (candidate_words > 0).argmax(axis=1)
+    row_indices = np.arange(rows.size)
+    first_words, num_words = candidates[row_indices, first_possible], candidate_words[row_indices, first_possible]
     self.tries[rows] += 1
     exhausted = np.flatnonzero((num_words == 0) & (self.tries[rows] >= _MAX_TRIES))
     first_words[exhausted], num_words[exhausted] = _choose_among_all_spans(
@@ -264,7 +266,8 @@ class _SpanSelection:
     """Returns all spans that were added."""
     if not self._spans:
       return MaskedSpans(*(np.zeros(0, np.int64) for _ in range(5)))
-    return MaskedSpans(*(np.concatenate(parts) for parts in zip(*self._spans, strict=True)))
+    columns = [np.concatenate(column) for column in zip(*self._spans, strict=True)]
+    return MaskedSpans(*columns)
 
 
 def select_spans(

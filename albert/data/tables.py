@@ -28,6 +28,7 @@ from albert.io.text_encoding import check_first_line
 # Largest number of characters in a field of a CSV file. The csv module's default is 131,072.
 _MAX_FIELD_CHARS = 2**31 - 1
 _JSON_EXTENSIONS = (".jsonl", ".json", ".ndjson")
+_MAX_SHOWN_NAMES, _MAX_SHOWN_CHARS = 20, 40
 
 # A row of a TSV or CSV file: the number of its first line, from 1, and its fields.
 _Row = tuple[int, list[str]]
@@ -56,7 +57,8 @@ class Table:
 
   def location(self, row: int) -> str:
     """Returns where a row is, for an error message: `train.csv, line 19`, or `train: row 17` for a row in memory."""
-    return f"{self.path}{',' if self.unit == 'line' else ':'} {self.unit} {self.line_numbers[row]}"
+    separator = "," if self.unit == "line" else ":"
+    return f"{self.path}{separator} {self.unit} {self.line_numbers[row]}"
 
   def non_empty_texts(self, name: str) -> list[str]:
     """Returns the fields of a column, after checking that none is empty.
@@ -135,10 +137,10 @@ class Table:
     Raises:
       UserError: a field is not one of the labels. The message names its line.
     """
-    index_of = {label: index for index, label in enumerate(labels)}
+    index_of_label = {label: index for index, label in enumerate(labels)}
     indices = np.empty(len(self), np.int32)
     for row, value in enumerate(self.non_empty_texts(name)):
-      index = index_of.get(value.strip())
+      index = index_of_label.get(value.strip())
       if index is None:
         raise UserError(
           f"{self.location(row)}: {name} {value.strip()!r} is not a label of this task: {_join_names(labels)}"
@@ -213,29 +215,28 @@ def _read_delimited(path: str, names: Sequence[str], header: Sequence[str] | Non
     header = next((_strip_all(fields) for _, fields in rows), None)
     if header is None:
       raise UserError(f"{path} is empty: it lacks the line that names its columns")
-  indices = [_column_index(path, header, name) for name in names]
-  columns: list[list[str]] = [[] for _ in names]
+  columns: dict[str, list[str]] = {name: [] for name in names}
+  # The column of the file and the method that adds a field, looked up before the loop to make it faster.
+  columns_to_read = [(_column_index(path, header, name), column.append) for name, column in columns.items()]
   line_numbers: list[int] = []
-  damaged: list[_Row] = []
-  # The methods are looked up before the loop, which makes it faster.
-  appends = [(column.append, index) for column, index in zip(columns, indices, strict=True)]
+  damaged_rows: list[_Row] = []
   num_fields = len(header)
   for number, fields in rows:
     if len(fields) != num_fields:
-      damaged.append((number, fields))
+      damaged_rows.append((number, fields))
       if not tolerated_damage:
         break
       continue
     line_numbers.append(number)
-    for append, index in appends:
-      append(fields[index])
-  if len(damaged) > tolerated_damage * len(line_numbers):
-    number, fields = damaged[0]
+    for index, add_field in columns_to_read:
+      add_field(fields[index])
+  if len(damaged_rows) > tolerated_damage * len(line_numbers):
+    number, fields = damaged_rows[0]
     raise UserError(
       f"{path}, line {number}: {len(fields)} columns instead of {num_fields} ({_join_names(header)}): "
       f"fields are separated by {'commas' if _is_csv(path) else 'tabs'}"
     )
-  return Table(path, line_numbers, dict(zip(names, columns, strict=True)), [number for number, _ in damaged])
+  return Table(path, line_numbers, columns, [number for number, _ in damaged_rows])
 
 
 def _extension(path: str) -> str:
@@ -252,8 +253,10 @@ def _is_csv(path: str) -> bool:
 
 def _join_names(names: Iterable[str]) -> str:
   """Returns the first 20 names, each shortened to 40 characters, for a message."""
-  listed = [name if len(name) <= 40 else f"{name[:40]}..." for name in itertools.islice(names, 21)]
-  return ", ".join(listed[:20]) + (", ..." if len(listed) > 20 else "")
+  shown = list(itertools.islice(names, _MAX_SHOWN_NAMES + 1))
+  shortened = [name if len(name) <= _MAX_SHOWN_CHARS else f"{name[:_MAX_SHOWN_CHARS]}..." for name in shown]
+  more = ", ..." if len(shown) > _MAX_SHOWN_NAMES else ""
+  return ", ".join(shortened[:_MAX_SHOWN_NAMES]) + more
 
 
 def _strip_all(fields: Sequence[str]) -> list[str]:
@@ -286,8 +289,9 @@ def _read_lines(path: str) -> Iterator[tuple[int, str]]:
 
 def _read_rows(path: str) -> Iterator[_Row]:
   """Yields the rows of a TSV or CSV file. Blank lines at the end of the file are left out."""
+  rows = _read_csv(path) if _is_csv(path) else _read_tsv(path)
   blank_rows: list[_Row] = []  # yielded only if another row follows
-  for number, fields in _read_csv(path) if _is_csv(path) else _read_tsv(path):
+  for number, fields in rows:
     if fields in ([], [""]):
       blank_rows.append((number, fields))
       continue
@@ -329,12 +333,12 @@ def _read_json_objects(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 def _read_json_lines(path: str, names: Sequence[str]) -> Table:
   columns: dict[str, list[str]] = {name: [] for name in names}
   line_numbers: list[int] = []
-  for number, values in _read_json_objects(path):
+  for number, json_object in _read_json_objects(path):
     line_numbers.append(number)
     for name, column in columns.items():
-      if name not in values:
-        raise UserError(f"{path}, line {number}: no {name!r}; there are: {_join_names(values)}")
-      column.append(_json_text(values[name], f"{path}, line {number}", name))
+      if name not in json_object:
+        raise UserError(f"{path}, line {number}: no {name!r}; there are: {_join_names(json_object)}")
+      column.append(_json_text(json_object[name], f"{path}, line {number}", name))
   return Table(path, line_numbers, columns)
 
 

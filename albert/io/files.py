@@ -206,7 +206,15 @@ def remove(path: str) -> None:
 def discard(path: str) -> None:
   """Removes a staging file or directory after a failure. Errors are ignored, so that the first failure is reported."""
   with contextlib.suppress(Exception):
-    remove_tree(path) if is_dir(path) else remove(path)
+    _remove_file_or_tree(path)
+
+
+def _remove_file_or_tree(path: str) -> None:
+  """Removes a file, or a directory with its contents."""
+  if is_dir(path):
+    remove_tree(path)
+  else:
+    remove(path)
 
 
 def remove_tree(path: str) -> None:
@@ -281,10 +289,10 @@ def remove_leftovers(directory: str) -> None:
     if match:
       path = join(directory, name)
       host_key, pid = match["key"], int(match["pid"])
-      is_of_another_host = host_key != processes.host_key()
+      is_from_another_host = host_key != processes.host_key()
       try:
-        if processes.has_ended(host_key, pid) or (is_of_another_host and _is_abandoned(path)):
-          remove_tree(path) if is_dir(path) else remove(path)
+        if processes.has_ended(host_key, pid) or (is_from_another_host and _is_abandoned(path)):
+          _remove_file_or_tree(path)
       except Exception:  # another process removed it, or it belongs to another user; a leftover does no harm
         continue
 

@@ -190,7 +190,7 @@ def _describe_syntax_error(source: str, text: str, error: json.JSONDecodeError) 
   return f"{source}{line}: not JSON ({error.msg}, column {error.colno})"
 
 
-# The decoders refuse what Python's json module accepts but JSON does not have, or what NumPy cannot represent.
+# Python's json module accepts NaN, integers too large for NumPy, and a key that occurs twice. These decoders do not.
 
 
 class _RefusedError(Exception):
@@ -204,7 +204,7 @@ class _RefusedValue:
   reason: str
 
 
-def _raise(reason: str) -> Any:
+def _raise_refused(reason: str) -> Any:
   raise _RefusedError(reason)
 
 
@@ -237,12 +237,12 @@ def _make_decoder(refuse: Callable[[str], Any], constant: Callable[[str], Any]) 
 
 
 # The decoders of the first pass, which stop at the first refused value:
-_STRICT = _make_decoder(_raise, lambda text: _raise(_NOT_FINITE + text))
-_LENIENT = _make_decoder(_raise, lambda text: None)
+_STRICT = _make_decoder(_raise_refused, lambda text: _raise_refused(_NOT_FINITE + text))
+_LENIENT = _make_decoder(_raise_refused, lambda text: None)
 # The decoders of the second pass, which mark refused values so that their paths can be found:
 _MARKING = _make_decoder(_RefusedValue, lambda text: _RefusedValue(_NOT_FINITE + text))
 _LENIENT_MARKING = _make_decoder(_RefusedValue, lambda text: None)
-# Decoders of `decode_start` and `read_text_field`:
+# The decoders of `decode_start` and `read_text_field`:
 _TEXT_NUMBERS = json.JSONDecoder(parse_int=str, parse_float=str)
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str | None)
@@ -253,7 +253,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
   if isinstance(value, dict):
     yield from ((_path_step(key), inner) for key, inner in value.items())
   elif isinstance(value, list):
-    yield from ((_path_step(n), inner) for n, inner in enumerate(value))
+    yield from ((_path_step(index), inner) for index, inner in enumerate(value))
 
 
 def _path_step(key: str | int) -> str:
@@ -275,10 +275,11 @@ def _find_refused(values: Any) -> Iterator[tuple[str, str]]:
 def _depth(values: Any) -> int:
   """Counts the levels of nested lists and objects, up to _MAX_DEPTH + 1. Not recursive, because of Python's limit."""
   depth, level = 0, [values]
-  while level and depth <= _MAX_DEPTH:
-    containers = [value for value in level if isinstance(value, list | dict)]
-    level = [inner for value in containers for inner in (value.values() if isinstance(value, dict) else value)]
-    depth += bool(containers)
+  while depth <= _MAX_DEPTH and (containers := [value for value in level if isinstance(value, list | dict)]):
+    depth += 1
+    level = []
+    for container in containers:
+      level += container.values() if isinstance(container, dict) else container
   return depth
 
 

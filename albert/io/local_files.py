@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from albert.errors import RunError, UserError
 
-# .NAME.KEY-PID-RANDOM.tmp, where KEY identifies the host (processes.host_key); files.staging_path makes such names.
+# Names that files.staging_path makes: .NAME.KEY-PID-RANDOM.tmp, where KEY identifies the host (processes.host_key).
 STAGING_NAME = re.compile(r"^\.(?P<name>.+)\.(?P<key>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp$", re.DOTALL)
 _BUFFER_BYTES = 64 << 10
 # Errors that mean a wrong path. Others, such as a full disk or too many open files, may go away by themselves.
@@ -37,8 +37,11 @@ _TENSORFLOW_REASON = re.compile(r"; ([^;\[\n]+?)\s*(?:\[|\n|$)")
 
 def final_path(path: str) -> str:
   """Replaces the names of staging files and directories in a path by the names that they get when they are complete."""
-  matches = ((STAGING_NAME.match(name), name) for name in path.split("/"))
-  return "/".join(match["name"] if match else name for match, name in matches)
+  names = []
+  for name in path.split("/"):
+    match = STAGING_NAME.match(name)
+    names.append(match["name"] if match else name)
+  return "/".join(names)
 
 
 def find_system_error(error: BaseException) -> OSError | None:
@@ -92,7 +95,7 @@ def file_error(error: OSError, path: str, verb: str) -> UserError | RunError:
 
 @contextlib.contextmanager
 def convert_errors(path: str, verb: str = "write") -> Iterator[None]:
-  """Context manager that turns system errors into one line that names the file, also if TensorFlow reports them.
+  """Context manager that turns system errors, also those that TensorFlow reports, into one line that names the file.
 
   Args:
     path: the file or directory, for errors that name none. For a staging file, the error gives its final name.
@@ -144,8 +147,11 @@ def open_local(path: str, mode: str) -> BinaryIO:
   """
   with convert_errors(path, "read" if "r" in mode else "write"):
     raw = _LocalFile(path, mode.replace("b", ""), opener=lambda name, flags: os.open(name, flags, 0o666))
-    buffer_class = io.BufferedRandom if "+" in mode else io.BufferedReader if "r" in mode else io.BufferedWriter
-    return cast("BinaryIO", buffer_class(raw, _BUFFER_BYTES))
+    if "+" in mode:
+      return cast("BinaryIO", io.BufferedRandom(raw, _BUFFER_BYTES))
+    if "r" in mode:
+      return cast("BinaryIO", io.BufferedReader(raw, _BUFFER_BYTES))
+    return cast("BinaryIO", io.BufferedWriter(raw, _BUFFER_BYTES))
 
 
 def sync(file: BinaryIO) -> None:

@@ -2,9 +2,9 @@
 
 The formats are TensorFlow's. A file is written under a staging name and renamed when it is complete. Both checksums of
 each record are checked when it is read.
-"""
 
-# B records of a batch, L values of a feature.
+Legend: B records of a batch, L values of a feature.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ message_type {
 """
 
 
-def _example_class() -> Any:
+def _make_example_class() -> Any:
   """Builds the message class in a descriptor pool of its own."""
   file = text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto())
   pool = descriptor_pool.DescriptorPool()
@@ -80,7 +80,7 @@ def _example_class() -> Any:
   return message_factory.GetMessageClass(pool.FindMessageTypeByName("albert.data.Example"))
 
 
-_Example = _example_class()
+_Example = _make_example_class()
 
 
 def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
@@ -149,14 +149,15 @@ def _feature_prefix(name: str, kind: str, num_bytes: int) -> bytes:
 def _packed_rows(values: np.ndarray) -> list[bytes]:
   """Encodes each row of an array [B, L] as packed values: float32 in 4 bytes each, integers as varints."""
   num_rows, width = values.shape
+  # The bytes of all rows, and where each row starts and the last one ends.
   if values.dtype.kind == "f":
-    data, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
-  elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:
-    data, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
+    encoded, bounds = values.astype("<f4").tobytes(), np.arange(num_rows + 1) * (4 * width)
+  elif values.dtype.kind == "b" or int(values.max(initial=0)) < 128:  # each varint is one byte
+    encoded, bounds = values.astype(np.uint8).tobytes(), np.arange(num_rows + 1) * width
   else:
-    flat, ends = encode_varints(values.ravel())
-    data, bounds = flat.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
-  return [data[start:end] for start, end in itertools.pairwise(bounds.tolist())]
+    varints, ends = encode_varints(values.ravel())
+    encoded, bounds = varints.tobytes(), np.concatenate([[0], ends[width - 1 :: width]])
+  return [encoded[start:end] for start, end in itertools.pairwise(bounds.tolist())]
 
 
 def encode_batch(features: Mapping[str, np.ndarray]) -> list[bytes]:
@@ -349,7 +350,7 @@ def _read_body(stream: BinaryIO, header: bytes, path: str, index: int) -> bytes:
   return data
 
 
-class _HashingReader(io.RawIOBase):
+class HashingReader(io.RawIOBase):
   """Reads a file, and counts and hashes the bytes that are read."""
 
   def __init__(self, file: BinaryIO):
@@ -391,7 +392,7 @@ def scan(path: str) -> RecordFileInfo:
     UserError: the file ends within a record, or a checksum is wrong.
   """
   with files.open_file(path) as file:
-    hashing = _HashingReader(file)
+    hashing = HashingReader(file)
     buffered = io.BufferedReader(hashing, _FLUSH_BYTES)
     is_gzip = _is_gzip(buffered.peek(_HEADER.size)[: _HEADER.size])
     stream = gzip.GzipFile(fileobj=buffered, mode="rb") if is_gzip else buffered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert.config.base import Config, alternatives, check_types, option_fields
@@ -14,8 +14,10 @@ from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.config.stage_flags import format_stages
 from albert.errors import UserError
 from albert.io.json_values import format_value
+from albert.runs.metrics_log import log
 from albert.settings.command_checks import check_command
 from albert.settings.existing_run import find_existing_run
+from albert.settings.fitting import fit_max_seq_length, fit_vocab_size
 from albert.settings.sources import Settings
 from albert.tasks import registry
 from albert.tasks.definitions import TaskDefinition
@@ -36,6 +38,7 @@ class ResolvedSettings:
     model_config: the model.
     data_config: the task's own config.
     weights: where the weights of init_checkpoint are; None if a new run does not start from any.
+    notes: lines that tell the user which settings follow the vocabulary or the model. make_task logs them.
   """
 
   settings: Settings
@@ -43,6 +46,7 @@ class ResolvedSettings:
   model_config: ModelConfig
   data_config: Config
   weights: WeightLocation | None
+  notes: Sequence[str] = ()
 
   def check_command(self) -> None:
     """Checks flags and files without TensorFlow; see albert.settings.command_checks.check_command."""
@@ -55,6 +59,8 @@ class ResolvedSettings:
       UserError: data that the model cannot be trained on, damaged weights, or a setting that contradicts the run in
         output_dir.
     """
+    for line in self.notes:
+      log(line)
     if self.weights is not None:
       from albert.weights.files import open_found
 
@@ -65,7 +71,7 @@ class ResolvedSettings:
 
 
 def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettings:
-  """Decides all settings of a command. Values that are not given come from albert.settings.sources.
+  """Decides all settings of a command. Values that are not given come from albert.settings.sources and fitting.
 
   Args:
     task_name: a key of albert.tasks.registry.TASKS.
@@ -81,7 +87,11 @@ def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettin
     weights = find_weights(config.init_checkpoint)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights.vocabulary if weights else None)
-  return ResolvedSettings(settings, config, model_config, data_config, weights)
+  notes: list[str] = []
+  if weights is None:
+    model_config, notes = fit_vocab_size(settings, model_config, data_config)
+  data_config, length_notes = fit_max_seq_length(settings, model_config, data_config)
+  return ResolvedSettings(settings, config, model_config, data_config, weights, notes + length_notes)
 
 
 def make_task_and_config(task_name: str, flags: Mapping[str, Any]) -> tuple[Task, RunConfig]:

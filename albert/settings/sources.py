@@ -209,6 +209,11 @@ class Settings:
     uses_checkpoint_of_run = name == "select_checkpoint" or not self.does_training
     if uses_checkpoint_of_run:
       remedy += f" and --init_checkpoint={files.join(self.existing_run.directory, 'checkpoints', 'step-N')}"
+    elif name in ("num_train_steps", "num_train_epochs") and self.existing_run.seed is None:
+      remedy += (
+        f"; with --init_checkpoint={self.existing_run.directory} there, its weights are trained further, with a new "
+        "schedule of the learning rate"
+      )
     return UserError(
       f"{flag}: the run in {self.existing_run.directory} has {name} = {recorded[name]!r} "
       f"({self.existing_run.config_file}): leave the flag out, or {remedy}"
@@ -228,8 +233,10 @@ class Settings:
       values |= {"init_checkpoint": "", "from_scratch": False}
     if self.existing_run and self.existing_run.seed is not None:
       train.setdefault("seed", self.existing_run.seed)
+    warmup_is_given = "num_warmup_steps" in self.flags or self.flags.get("warmup_proportion")
     return RunConfig(
       **values,
+      warmup_is_default=self.existing_run is None and not warmup_is_given,
       optimizer=OptimizerConfig(**self.values(OptimizerConfig, "optimizer")),
       train=TrainConfig(**train),
     )
@@ -266,6 +273,22 @@ class Settings:
       return load_model_config(self.flags["albert_config_file"])
     return named_model(self.flags["model"]) if self.flags.get("model") else None
 
+  def gives_vocab_size(self) -> bool:
+    """Whether a flag, the config file of a model, the run in output_dir or the recipe gives the model's vocab_size.
+
+    The name of a model does not give it: the models of the paper can be trained with any vocabulary.
+    """
+    if self.existing_run or "vocab_size" in self.flags:
+      return True
+    if self.flags.get("albert_config_file") or self.flags.get("model"):
+      return self._config_file_gives_vocab_size()
+    recipe_model = self.recipe.sections.get("model")
+    return isinstance(recipe_model, dict) and "vocab_size" in recipe_model
+
+  def _config_file_gives_vocab_size(self) -> bool:
+    path = self.flags.get("albert_config_file")
+    return bool(path and "vocab_size" in files.read_json(path))
+
   def _model_of_run(self, run: ExistingRun) -> ModelConfig:
     """The model of an existing run, after comparing it with the flags."""
     recorded = run.reusable_values(ModelConfig, "model")
@@ -277,7 +300,8 @@ class Settings:
         raise self._contradiction(_format_flag(name, value), name, model.to_dict())
     if model_of_flags is None:
       return model
-    for name in set(option_fields(ModelConfig)) - set(REGULARIZATION) - set(flags):
+    not_compared = {*REGULARIZATION, *flags} | (set() if self._config_file_gives_vocab_size() else {"vocab_size"})
+    for name in set(option_fields(ModelConfig)) - not_compared:
       if getattr(model_of_flags, name) != getattr(model, name):
         flag = "albert_config_file" if self.flags.get("albert_config_file") else "model"
         raise self._contradiction(_format_flag(flag, self.flags[flag]), name, model.to_dict())

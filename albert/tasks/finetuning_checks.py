@@ -11,6 +11,7 @@ from albert.errors import UserError
 from albert.tasks.splits import DEV, TEST, TRAIN
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import VocabularySize
 
 _ConfigT = TypeVar("_ConfigT", bound=FinetuningConfig)
 
@@ -18,6 +19,17 @@ _ConfigT = TypeVar("_ConfigT", bound=FinetuningConfig)
 def tokenizer_config(config: FinetuningConfig) -> TokenizerConfig:
   """Returns the settings of the task's tokenizer."""
   return TokenizerConfig(config.spm_model_file, config.do_lower_case, config.convert_quotes)
+
+
+def find_vocabulary_size(config: FinetuningConfig) -> VocabularySize | None:
+  """Finds the number of pieces of the task's vocabulary; None if there is no vocabulary.
+
+  Raises:
+    UserError: the vocabulary cannot be read.
+  """
+  if not config.spm_model_file:
+    return None
+  return VocabularySize(load_tokenizer(tokenizer_config(config)).vocab_size, config.spm_model_file)
 
 
 def load_task_tokenizer(model_config: ModelConfig, config: FinetuningConfig) -> Tokenizer:

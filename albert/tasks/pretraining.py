@@ -139,15 +139,15 @@ class PretrainingTask(Task):
   def _check_manifest(self, directory: str, manifest: Manifest) -> None:
     """Checks that shards fit the model, the flags and other shards. Sets what the flags leave to the manifest."""
     config, where = self.config, files.join(directory, "manifest.json")
-    if manifest.vocab_size != self.model_config.vocab_size:
-      raise UserError(
-        f"{where}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
-        f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
-      )
     if config.spm_model_file and self._tokenizer.sha256 != manifest.vocab_sha256:
       raise UserError(
         f"--spm_model_file={config.spm_model_file} is not the vocabulary that {where} was made with (its SHA-256 "
         "differs): give that one"
+      )
+    if manifest.vocab_size != self.model_config.vocab_size:
+      raise UserError(
+        f"{where}: the shards use a vocabulary of {manifest.vocab_size} pieces, the model has vocab_size "
+        f"{self.model_config.vocab_size}: give --vocab_size={manifest.vocab_size} or other shards"
       )
     self.vocab_sha256 = self.vocab_sha256 or manifest.vocab_sha256
     if manifest.vocab_sha256 != self.vocab_sha256:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 from albert.config.model import ModelConfig
 from albert.config.run import PretrainingConfig
 from albert.config.stages import deciding_input_file, read_stages
+from albert.data import manifest
 from albert.data.shards import stat_shards
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
 from albert.tokenization.config import TokenizerConfig
 from albert.tokenization.tokenizer import Tokenizer, load_tokenizer
+from albert.tokenization.vocabulary import VocabularySize
 
 
 def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
@@ -32,6 +36,30 @@ def find_shards(flag: str, globs: str) -> dict[str, files.Stat]:
 def load_vocabulary(config: PretrainingConfig) -> Tokenizer:
   """Loads the vocabulary of --spm_model_file. Raises UserError if there is no such file."""
   return load_tokenizer(TokenizerConfig(config.spm_model_file, config.do_lower_case))
+
+
+def find_vocabulary_size(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
+  """Finds the number of pieces of the vocabulary: in --spm_model_file, else in the manifest of the shards.
+
+  Args:
+    model_config: the model, whose depth the stages must fit.
+    config: the flags.
+  Returns: the number and the file that says so; None if neither is given, or if the shards have no manifest.
+  Raises:
+    UserError: a file or a manifest cannot be read, or the stages are not possible.
+  """
+  if config.spm_model_file:
+    return VocabularySize(load_vocabulary(config).vocab_size, config.spm_model_file)
+  shards = {
+    "input_file": deciding_input_file(read_stages(config, model_config), config),
+    "eval_input_file": config.eval_input_file,
+  }
+  for flag, globs in shards.items():
+    for directory in dict.fromkeys(map(os.path.dirname, find_shards(flag, globs))) if globs else ():
+      found = manifest.Manifest.load(directory)
+      if found:
+        return VocabularySize(found.vocab_size, files.join(directory, manifest.FILE_NAME))
+  return None
 
 
 def check_can_predict(config: PretrainingConfig, *, has_lines: bool) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from albert.config.base import Config
 from albert.config.model import ModelConfig
-from albert.config.run import PretrainingConfig
+from albert.config.run import FinetuningConfig, PretrainingConfig
 from albert.config.stages import read_stages
 from albert.tasks.glue import specs
 from albert.tasks.race import data as race_data
 from albert.tasks.squad import data as squad_data
+from albert.tokenization.vocabulary import VocabularySize
 
 if TYPE_CHECKING:
   from albert.tasks.base import Task
@@ -54,6 +55,29 @@ class FileCheck(Protocol):
     ...
 
 
+class VocabularySizeFinder(Protocol):
+  """Finds the number of pieces of a task's vocabulary. Needs no TensorFlow."""
+
+  def __call__(self, model_config: ModelConfig, config: Any) -> VocabularySize | None:
+    """Finds the number of pieces.
+
+    Args:
+      model_config: the model; its vocab_size is not used.
+      config: the task's own config.
+    Returns: the number and the file that says so; None if the task's files do not say it.
+    Raises:
+      UserError: a file cannot be read.
+    """
+    ...
+
+
+def _vocabulary_size_of_task(model_config: ModelConfig, config: FinetuningConfig) -> VocabularySize | None:
+  del model_config
+  from albert.tasks import finetuning_checks
+
+  return finetuning_checks.find_vocabulary_size(config)
+
+
 def _no_recipe(config: Any) -> str:
   del config
   return ""
@@ -69,6 +93,8 @@ class RegisteredTask:
     check_files: checks that the files of a command exist, before TensorFlow is imported.
     recipe: task config -> the recipe of configs/ that is used unless --recipe names another one; "" if there is none.
     average_runs: averages the predictions of several runs; None if the task's predictions cannot be averaged.
+    find_vocabulary_size: finds the vocab_size of a model that starts from random weights; by default in
+      --spm_model_file.
   """
 
   config_class: type[Config]
@@ -76,6 +102,7 @@ class RegisteredTask:
   check_files: FileCheck
   recipe: Callable[[Any], str] = _no_recipe
   average_runs: RunAverager | None = None
+  find_vocabulary_size: VocabularySizeFinder = _vocabulary_size_of_task
 
   @property
   def has_recipes(self) -> bool:
@@ -101,6 +128,12 @@ def _check_pretraining(
   from albert.tasks import pretraining_files
 
   pretraining_files.check_files(model_config, config, train=train, evaluate=evaluate, predict=predict)
+
+
+def _vocabulary_size_of_pretraining(model_config: ModelConfig, config: PretrainingConfig) -> VocabularySize | None:
+  from albert.tasks import pretraining_files
+
+  return pretraining_files.find_vocabulary_size(model_config, config)
 
 
 def _make_classifier(model_config: ModelConfig, config: specs.ClassifierConfig) -> Task:
@@ -168,7 +201,12 @@ def _average_race(run_dirs: Sequence[str], task_settings: Mapping[str, Any], out
 
 
 TASKS: dict[str, RegisteredTask] = {
-  "pretraining": RegisteredTask(PretrainingConfig, _make_pretraining, _check_pretraining),
+  "pretraining": RegisteredTask(
+    PretrainingConfig,
+    _make_pretraining,
+    _check_pretraining,
+    find_vocabulary_size=_vocabulary_size_of_pretraining,
+  ),
   "classifier": RegisteredTask(
     specs.ClassifierConfig,
     _make_classifier,

@@ -6,7 +6,6 @@ becomes a token of its own. For example, "1999," becomes `▁1999` `,`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,17 +55,21 @@ class CommaRule:
     """
     if not self.ids_decide:
       surfaces = self._processor.encode(texts, out_type=str, num_threads=1)
-      return [self._apply_by_surface(*pair) for pair in zip(batch, surfaces, strict=True)]
-    is_unchanged = self._ids_with_split.isdisjoint
+      return [self._apply_by_surface(ids, text_surfaces) for ids, text_surfaces in zip(batch, surfaces, strict=True)]
     for index, ids in enumerate(batch):
-      if not is_unchanged(ids):
-        batch[index] = [new for old in ids for new in self.splits.get(old, (old,))]
+      if not self._ids_with_split.isdisjoint(ids):
+        batch[index] = [new_id for old_id in ids for new_id in self.splits.get(old_id, (old_id,))]
     return batch
 
   def _apply_by_surface(self, ids: list[int], surfaces: list[str]) -> list[int]:
     """Applies the rule to one text. `surfaces`: the text of each id, since an <unk> may stand for a number and ","."""
-    new_ids = (self.split_ids(s) if ends_in_digit_comma(s) else [i] for i, s in zip(ids, surfaces, strict=True))
-    return list(itertools.chain.from_iterable(new_ids))
+    new_ids: list[int] = []
+    for i, surface in zip(ids, surfaces, strict=True):
+      if ends_in_digit_comma(surface):
+        new_ids += self.split_ids(surface)
+      else:
+        new_ids.append(i)
+    return new_ids
 
   def split_ids(self, piece: str) -> list[int]:
     """Returns the ids that replace a piece (or the text of an <unk>) to which the rule applies."""
@@ -78,5 +81,7 @@ class CommaRule:
     surfaces: list[str] = self._processor.encode(piece[:-1].replace(WORD_START, ""), out_type=str)
     # SentencePiece puts ▁ before every text. It is removed if the piece has none.
     if not piece.startswith(WORD_START) and surfaces[0].startswith(WORD_START):
-      surfaces[:1] = [surfaces[0][1:]] if len(surfaces[0]) > 1 else []
+      surfaces[0] = surfaces[0].removeprefix(WORD_START)
+      if not surfaces[0]:
+        del surfaces[0]
     return [*surfaces, ","]

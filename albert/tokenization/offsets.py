@@ -76,20 +76,8 @@ class OffsetTokenizer(Tokenizer):
     char_starts, char_ends = _origins(text, convert_quotes=self.config.convert_quotes)
     if len(char_starts) != len(normalized):
       raise AssertionError(f"{len(normalized)} normalized characters, but {len(char_starts)} offsets")
-    ids: list[int] = []
-    lengths: list[int] = []  # the number of characters, without spaces, that each token stands for
     part_starts, parts = self._parts_with_starts(normalized)
-    encoded = self._processor.encode(parts, out_type=int, num_threads=1)
-    surfaces = self._processor.encode(parts, out_type=str, num_threads=1)
-    for i, surface in zip(itertools.chain(*encoded), itertools.chain(*surfaces), strict=True):
-      is_split = i in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
-      if is_split:
-        split_ids, split_lengths = self._split(surface)
-        ids += split_ids
-        lengths += split_lengths
-      else:
-        ids.append(i)
-        lengths.append(len(surface) - surface.count(WORD_START))
+    ids, lengths = self._encode_with_lengths(parts)
     if not ids:
       empty = np.zeros(0, np.int32)
       return TokensWithOffsets(empty, empty, empty)
@@ -103,10 +91,33 @@ class OffsetTokenizer(Tokenizer):
       )
     # The range in `text` of each written character, and then of each token: from its first character to its last one.
     starts, ends = _to_word_edges(text, char_starts[written_starts], char_ends[written_ends - 1])
-    # A token of space after the last character starts where that character ends.
-    starts = np.append(starts, ends[-1:] if len(ends) else 0)[bounds[:-1]]
-    ends = np.append(0, ends)[bounds[1:]]
-    return TokensWithOffsets(np.array(ids, np.int32), starts.astype(np.int32), ends.astype(np.int32))
+    # A token of space after the last character starts where that character ends; one before the first character ends
+    # at 0.
+    last_end = ends[-1] if len(ends) else 0
+    token_starts = np.append(starts, last_end)[bounds[:-1]]
+    token_ends = np.append(0, ends)[bounds[1:]]
+    return TokensWithOffsets(np.array(ids, np.int32), token_starts.astype(np.int32), token_ends.astype(np.int32))
+
+  def _encode_with_lengths(self, parts: list[str]) -> tuple[list[int], list[int]]:
+    """Converts the parts of a normalized text to ids, and applies the comma rule.
+
+    Returns:
+      The ids of all parts, and the number of characters (without ▁) that each stands for.
+    """
+    ids: list[int] = []
+    lengths: list[int] = []
+    ids_of_parts = self._processor.encode(parts, out_type=int, num_threads=1)
+    surfaces_of_parts = self._processor.encode(parts, out_type=str, num_threads=1)
+    for i, surface in zip(itertools.chain(*ids_of_parts), itertools.chain(*surfaces_of_parts), strict=True):
+      is_split = i in self.comma_splits if self._comma_rule.ids_decide else ends_in_digit_comma(surface)
+      if is_split:
+        split_ids, split_lengths = self._split(surface)
+        ids += split_ids
+        lengths += split_lengths
+      else:
+        ids.append(i)
+        lengths.append(len(surface) - surface.count(WORD_START))
+    return ids, lengths
 
   def _parts_with_starts(self, normalized: str) -> tuple[list[int], list[str]]:
     """Returns the start of each part in the normalized text, and the parts, cut as in `encode_batch`."""
@@ -156,11 +167,11 @@ def _to_word_edges(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.
   # If one character was decomposed to several, they all get the end of the last one, which may include dropped
   # characters.
   ends = ends[np.searchsorted(starts, starts, side="right") - 1]
-  words = np.searchsorted(word_starts, starts, side="right") - 1
-  first = np.searchsorted(words, words, side="left")
-  last = np.searchsorted(words, words, side="right") - 1
-  starts = np.where(starts == starts[first], word_starts[words], starts)
-  ends = np.where(ends == ends[last], word_ends[words], ends)
+  words = np.searchsorted(word_starts, starts, side="right") - 1  # the word of each character
+  first_of_word = np.searchsorted(words, words, side="left")
+  last_of_word = np.searchsorted(words, words, side="right") - 1
+  starts = np.where(starts == starts[first_of_word], word_starts[words], starts)
+  ends = np.where(ends == ends[last_of_word], word_ends[words], ends)
   return starts, ends
 
 
@@ -197,18 +208,21 @@ def _word_origins(word: str, *, convert_quotes: bool) -> tuple[list[int], list[i
   """
   starts: list[int] = []
   ends: list[int] = []
-  i = start = previous_count = 0
-  while i < len(word):
-    size = 2 if convert_quotes and word[i : i + 2] in _QUOTES else 1
-    count = 1 if size == 2 else _num_decomposed(ord(word[i]))
-    i += size
-    if count:
-      starts += [start] * count
-      ends += [i] * count
-      start, previous_count = i, count
-    elif starts:
-      ends[-previous_count:] = [i] * previous_count
-      start = i
+  position = 0  # of the next character to read
+  start = 0  # where the range of the next normalized character starts
+  num_previous = 0  # number of normalized characters that the last character became
+  while position < len(word):
+    if convert_quotes and word[position : position + 2] in _QUOTES:
+      position, num_normalized = position + 2, 1
+    else:
+      position, num_normalized = position + 1, _num_decomposed(ord(word[position]))
+    if num_normalized:
+      starts += [start] * num_normalized
+      ends += [position] * num_normalized
+      start, num_previous = position, num_normalized
+    elif starts:  # a combining character after another character
+      ends[-num_previous:] = [position] * num_previous
+      start = position
   return starts, ends
 
 

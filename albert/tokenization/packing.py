@@ -86,11 +86,11 @@ def padded(ids: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
   input_ids = np.full(mask.shape, PAD_ID, np.int32)
   input_ids[mask] = ids
   is_separator = input_ids == SEP_ID
-  seen = np.cumsum(is_separator, axis=1) - is_separator
+  num_separators_before = np.cumsum(is_separator, axis=1) - is_separator
   return {
     "input_ids": input_ids,
     "input_mask": mask.astype(np.int32),
-    "segment_ids": ((seen > 0) & mask).astype(np.int32),
+    "segment_ids": ((num_separators_before > 0) & mask).astype(np.int32),
   }
 
 
@@ -109,7 +109,7 @@ def _text_budget(max_length: int, num_segments: int) -> int:
 def _copy_ranges(
   target: np.ndarray, target_starts: np.ndarray, source: np.ndarray, source_starts: np.ndarray, lengths: np.ndarray
 ) -> None:
-  """Copies N ranges: `lengths[n]` values from source[source_starts[n]:] to target[target_starts[n]:]."""
+  """Copies N ranges. Range n has `lengths[n]` values, from source[source_starts[n]] to target[target_starts[n]] on."""
   index_in_range = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
   target[np.repeat(target_starts, lengths) + index_in_range] = source[
     np.repeat(source_starts, lengths) + index_in_range

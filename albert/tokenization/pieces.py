@@ -35,11 +35,11 @@ def starts_word(piece: str, is_byte: bool = False) -> bool:
       # from 0x80 on continues a word.
       return 0xE3 <= byte <= 0xE9
     piece = chr(byte)
-  first = piece[:1]
-  if not first:
+  if not piece:
     return False
-  if first == WORD_START or any(low <= ord(first) <= high for low, high in _SCRIPTS_WITHOUT_SPACES):
+  character = piece[0]
+  if character == WORD_START or any(low <= ord(character) <= high for low, high in _SCRIPTS_WITHOUT_SPACES):
     return True
   # Punctuation (P*) and symbols (S*). An emoji that is newer than this Python's Unicode data has category Cn.
-  category = unicodedata.category(first)
+  category = unicodedata.category(character)
   return category[0] in "PS" or category == "Cn"

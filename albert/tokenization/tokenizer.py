@@ -200,7 +200,7 @@ class Tokenizer:
     """Converts texts, or pairs of texts, to a padded batch, the input of the encoder.
 
     A sequence is `[CLS] text [SEP]` or `[CLS] text [SEP] pair [SEP]`. Too long sequences are cut as in fine-tuning: a
-    single text loses its end; in a pair the longer text loses its last token, again and again, until both fit.
+    single text loses its end; in a pair, the last token of the longer text is removed until both fit.
 
     Args:
       texts: N texts.
@@ -224,13 +224,13 @@ class Tokenizer:
       >>> int(batch["input_ids"][0, 0]), int(batch["segment_ids"][0, -1])
       (2, 1)
     """
-    first = self.encode_texts_flat(texts)
+    ids, offsets = self.encode_texts_flat(texts)
     if text_pairs is None:
-      return padded(*pack_single(first, max_length))
-    second = self.encode_texts_flat(text_pairs, "text_pairs")
-    if len(first[1]) != len(second[1]):
-      raise UserError(f"{len(first[1]) - 1} texts, but {len(second[1]) - 1} text_pairs: give one for each text")
-    return padded(*pack_pair(first, second, max_length))
+      return padded(*pack_single((ids, offsets), max_length))
+    pair_ids, pair_offsets = self.encode_texts_flat(text_pairs, "text_pairs")
+    if len(offsets) != len(pair_offsets):
+      raise UserError(f"{len(offsets) - 1} texts, but {len(pair_offsets) - 1} text_pairs: give one for each text")
+    return padded(*pack_pair((ids, offsets), (pair_ids, pair_offsets), max_length))
 
   def encode_texts_flat(self, texts: Iterable[str], name: str = "texts") -> tuple[np.ndarray, np.ndarray]:
     """Converts texts to ids, like `encode_batch_flat`, after checking that they are a list of strings.
@@ -242,7 +242,7 @@ class Tokenizer:
     Raises:
       UserError: `texts` is a single string, or one of the texts is no string.
     """
-    return self.encode_batch_flat(_checked_texts(texts, name))
+    return self.encode_batch_flat(_check_texts(texts, name))
 
   def encode(self, text: str) -> list[int]:
     """Converts a text to a list of ids, without [CLS] and [SEP]."""
@@ -301,12 +301,13 @@ class Tokenizer:
     return self.pieces[piece_id]
 
   def _check_special_pieces(self) -> None:
-    for i, expected in enumerate(SPECIAL_PIECES):
+    """Raises a UserError if the ids 0 to 4 are not the control symbols."""
+    for i, expected_piece in enumerate(SPECIAL_PIECES):
       piece = self.pieces[i] if i < self.vocab_size else "nothing"
       has_expected_type = self._processor.is_unknown if i == UNK_ID else self._processor.is_control
-      if piece != expected or not has_expected_type(i):
+      if piece != expected_piece or not has_expected_type(i):
         raise UserError(
-          f"{self.model_file}: id {i} is {piece!r}, not the control symbol {expected!r}: "
+          f"{self.model_file}: id {i} is {piece!r}, not the control symbol {expected_piece!r}: "
           "train the vocabulary with data_prep/train_vocab.py"
         )
 
@@ -317,7 +318,7 @@ class Tokenizer:
     return self._comma_rule.apply(batch, parts)
 
 
-def _checked_texts(texts: Iterable[str], name: str) -> list[str]:
+def _check_texts(texts: Iterable[str], name: str) -> list[str]:
   """Returns the texts as a list.
 
   Raises:
@@ -325,11 +326,11 @@ def _checked_texts(texts: Iterable[str], name: str) -> list[str]:
   """
   if isinstance(texts, str | bytes):
     raise UserError(f"{name} is the single text {format_value(texts)}: give a list of texts")
-  checked = list(texts)
-  for index, text in enumerate(checked):
+  text_list = list(texts)
+  for index, text in enumerate(text_list):
     if not isinstance(text, str):
       raise UserError(f"{name}[{index}] is {format_value(text)}, of type {type(text).__name__}: give texts only")
-  return checked
+  return text_list
 
 
 @overload
@@ -351,18 +352,18 @@ def load_tokenizer(config: TokenizerConfig, tokenizer_class: type[Tokenizer] = T
 
 
 @functools.lru_cache(maxsize=4)
-def _load_tokenizer(tokenizer_class: type[Tokenizer], config: TokenizerConfig, status: files.Stat) -> Tokenizer:
-  del status  # a part of the cache key: a file that has changed is read again
+def _load_tokenizer(tokenizer_class: type[Tokenizer], config: TokenizerConfig, metadata: files.Stat) -> Tokenizer:
+  del metadata  # a part of the cache key: a file that has changed is read again
   return tokenizer_class.from_config(config)
 
 
 def _load_processor(model_file: str, model: bytes) -> sentencepiece.SentencePieceProcessor:
   processor = sentencepiece.SentencePieceProcessor()
   try:
-    loaded = bool(model) and processor.LoadFromSerializedProto(model)
+    is_loaded = bool(model) and processor.LoadFromSerializedProto(model)
   except (RuntimeError, ValueError) as error:
     raise _not_a_model_error(model_file) from error
-  if not loaded:
+  if not is_loaded:
     raise _not_a_model_error(model_file)
   return processor
 

@@ -1,4 +1,4 @@
-"""The identity of a vocabulary."""
+"""The identity and the size of a vocabulary."""
 
 from __future__ import annotations
 
@@ -15,3 +15,15 @@ class VocabularyId(NamedTuple):
 
   sha256: str
   name: str
+
+
+class VocabularySize(NamedTuple):
+  """The number of pieces of a vocabulary.
+
+  Attributes:
+    size: the number of pieces.
+    file: the path of the file that says so: the SentencePiece model, or the manifest of shards.
+  """
+
+  size: int
+  file: str

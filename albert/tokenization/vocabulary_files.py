@@ -18,6 +18,8 @@ _REMEDY = "restore this file, or give the path of the vocabulary itself"
 
 
 class _DataSettings(msgspec.Struct):
+  """The values that are read of the section `data` of a run's config.json."""
+
   do_lower_case: bool = True
   convert_quotes: bool = False
 
@@ -35,7 +37,7 @@ class _HuggingFaceConfig(msgspec.Struct):
 
 
 def run_directories(directory: str) -> list[str]:
-  """For a step-N directory of a run: the directory above it, and the one above that (output_dir). Else empty."""
+  """Returns the two directories above a step-N directory of a run, of which the second is output_dir; else []."""
   if not re.search(r"(^|/)step-\d+$", directory):
     return []
   parent = directory.rpartition("/")[0]
@@ -51,8 +53,12 @@ def find_vocabulary(directory: str) -> str | None:
   Returns:
     Its path, or None if there is none.
   """
-  candidates = [files.join(place, name) for place in (directory, *run_directories(directory)) for name in NAMES]
-  return next((path for path in candidates if files.exists(path)), None)
+  for folder in (directory, *run_directories(directory)):
+    for name in NAMES:
+      path = files.join(folder, name)
+      if files.exists(path):
+        return path
+  return None
 
 
 def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
@@ -67,20 +73,21 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
   Raises:
     UserError: there is no vocabulary, or a file with settings cannot be read.
   """
-  given = os.fspath(path)
-  path = given.rstrip("/") or given
+  path_text = os.fspath(path)
+  path = path_text.rstrip("/") or path_text
+  parent = path.rpartition("/")[0] or "."
   if files.is_dir(path):
-    directory = path
+    # The output_dir of several runs has a directory for each of them, with the same vocabulary.
+    runs = sorted(name for name in files.listdir(path) if re.match(r"^run-\d+$", name))
+    directories = [path, *(files.join(path, name) for name in runs)]
   elif files.exists(path) and path.endswith(".model"):
-    return _with_settings(path, path.rpartition("/")[0] or ".")
-  else:
-    directory = path.rpartition("/")[0] or "."
-  # The output_dir of several runs has a directory for each of them, with the same vocabulary.
-  runs = [name for name in files.listdir(directory) if re.match(r"^run-\d+$", name)] if files.is_dir(path) else []
-  for place in (directory, *(files.join(directory, name) for name in sorted(runs))):
-    vocabulary = find_vocabulary(place)
+    return _with_settings(path, parent)
+  else:  # the prefix of a checkpoint
+    directories = [parent]
+  for directory in directories:
+    vocabulary = find_vocabulary(directory)
     if vocabulary:
-      return _with_settings(vocabulary, place)
+      return _with_settings(vocabulary, directory)
   raise UserError(
     f"{path}: no vocabulary there ({' or '.join(NAMES)}): give the path of the vocabulary, or of a directory that has "
     "one"
@@ -88,8 +95,9 @@ def find_tokenizer_config(path: files.AnyPath) -> TokenizerConfig:
 
 
 def _with_settings(vocabulary: str, directory: str) -> TokenizerConfig:
-  for place in (directory, *run_directories(directory)):
-    run_config, huggingface_config = files.join(place, _RUN_CONFIG), files.join(place, _HUGGINGFACE_CONFIG)
+  """Returns the settings of the tokenizer with this vocabulary, from the files beside the weights or of their run."""
+  for folder in (directory, *run_directories(directory)):
+    run_config, huggingface_config = files.join(folder, _RUN_CONFIG), files.join(folder, _HUGGINGFACE_CONFIG)
     if files.exists(huggingface_config):
       return TokenizerConfig(vocabulary, files.read_json(huggingface_config, _HuggingFaceConfig, _REMEDY).do_lower_case)
     if files.exists(run_config):

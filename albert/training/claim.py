@@ -63,7 +63,7 @@ def _settings_that_affect_training(
   return {
     "task": task.name,
     "model": task.model_config.to_dict(),
-    "optimizer": config.optimizer.training_settings(),
+    "optimizer": training.optimizer.training_settings(),
     "train": training.train.training_settings() | {"precision": precision},
     "stages": [stage.to_dict() for stage in training.stages if stage.is_of_divided_run],
     "data": task.settings(),

@@ -21,6 +21,9 @@ from albert.training.distributed_batches import ElementSpec, element_spec, featu
 from albert.training.stage_plan import StagePlan, epochs_per_step, plan_stages
 from albert.training.strategy import make_strategy, num_hosts
 
+# Share of a short run that is warm-up, if nobody chose another one.
+_SHORT_WARMUP = 0.1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan:
@@ -44,7 +47,7 @@ class TrainingPlan:
   Attributes:
     strategy: the tf.distribute strategy over the devices.
     train: the training settings, with the resolved numbers of steps and input parts.
-    optimizer: the optimizer's settings.
+    optimizer: the optimizer's settings, with the resolved length of the warm-up.
     jit_compile: whether the loop compiles the training step with XLA. On a TPU the strategy compiles it in any case.
     stages: the stages in order, which together have all steps; () for a trainer that gets its batches from elsewhere.
   """
@@ -96,9 +99,8 @@ def plan_training(plan: RunPlan, stages: Sequence[TrainingStage]) -> TrainingPla
   stage_plans = plan_stages(stages, train, strategy)
   last = stage_plans[-1]
   jit_compile = resolve_jit_compile(train.jit_compile, strategy, lambda: element_spec(strategy, last.train, last.data))
-  return TrainingPlan(
-    strategy=strategy, train=train, optimizer=config.optimizer, jit_compile=jit_compile, stages=stage_plans
-  )
+  optimizer = resolve_warmup(config.optimizer, train.num_train_steps, is_default=config.warmup_is_default)
+  return TrainingPlan(strategy=strategy, train=train, optimizer=optimizer, jit_compile=jit_compile, stages=stage_plans)
 
 
 def resolve_input_parts(input_parts: int, hosts: int) -> int:
@@ -134,6 +136,28 @@ def resolve_train_steps(train: TrainConfig, num_examples: float) -> int:
       f"epochs (at most {INT32_MAX} steps)"
     )
   return steps
+
+
+def resolve_warmup(optimizer: OptimizerConfig, num_train_steps: int, *, is_default: bool) -> OptimizerConfig:
+  """Shortens a warm-up to a tenth of a run, if it takes more than half of the run and the user did not choose it.
+
+  The recipes of the paper's runs have a fixed number of warm-up steps, which may be more than a first try has in total.
+
+  Args:
+    optimizer: the optimizer's settings.
+    num_train_steps: number of updates of the run.
+    is_default: whether num_warmup_steps comes from a recipe or is the default of the field.
+  Returns: the settings, with another num_warmup_steps if it was shortened; a line of the log then says so.
+  """
+  default = optimizer.num_warmup_steps
+  if not is_default or optimizer.warmup_proportion or 2 * default <= num_train_steps:
+    return optimizer
+  num_warmup_steps = round(_SHORT_WARMUP * num_train_steps)
+  log(
+    f"num_warmup_steps is {num_warmup_steps}, a tenth of the {num_train_steps} steps: the default, {default}, is more "
+    "than half of them"
+  )
+  return dataclasses.replace(optimizer, num_warmup_steps=num_warmup_steps)
 
 
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:

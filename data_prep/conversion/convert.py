@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from albert.errors import UserError
@@ -15,11 +15,11 @@ from data_prep.conversion.duplicates import CopyResult, CopyTask
 from data_prep.conversion.parts import PartRecord, PartTask, SourcePiece
 from data_prep.conversion.report import BAD_RECORD, ReadingReport
 from data_prep.readers import formats
-from data_prep.readers.settings import FILE, ReadingSettings
+from data_prep.readers.settings import FILE, TEXT, ReadingSettings
 
-# A part is made from about this many bytes of input, and from at most this many files.
+# A part is made from about this many bytes of input, and from at most this many pieces of files.
 PART_BYTES = 8 << 20
-_MAX_FILES = 4096
+_MAX_PIECES = 4096
 # The names of parts, of their records, and of the hashes of their documents.
 _PART_NAME = re.compile(r"\.?text-\d{8}-\d{15}\.txt(\.json|\.hashes)?")
 
@@ -37,8 +37,8 @@ class RunTasks(Protocol):
 
     Args:
       function: a function of a module.
-      arguments: its arguments; they can be pickled.
-      schema: the type of its results; they can be converted to JSON.
+      arguments: its arguments, which must be possible to pickle.
+      schema: the type of its results, which must be possible to convert to JSON.
 
     Returns:
       Pairs of arguments and results, in any order.
@@ -46,13 +46,14 @@ class RunTasks(Protocol):
 
 
 class ConvertedText(NamedTuple):
-  """The input files, those of other forms replaced by the text that was made from them.
+  """The text that is tokenized: input files that need no conversion, and the parts that were made from the other ones.
 
   Attributes:
     paths: the text files, in the order of the input.
     report: what was read and left out of the converted files.
-    input_ordinals: for each of `paths` the index of the input file; None for the parts of converted files.
-    entries: the manifest's entries (name, size, SHA-256) of the input files; None for files that were not converted.
+    input_ordinals: for each of `paths`, the index of the input file; None for a part.
+    entries: for each input file, its entry for the manifest (name, size, SHA-256); None for files that were not
+      converted.
   """
 
   paths: list[str]
@@ -66,64 +67,84 @@ class ConvertedText(NamedTuple):
     Args:
       entries_of_paths: the entries of `paths`.
     """
-    found = {
+    unconverted = {
       ordinal: entry
       for ordinal, entry in zip(self.input_ordinals, entries_of_paths, strict=True)
       if ordinal is not None
     }
-    return [found[ordinal] if entry is None else entry for ordinal, entry in enumerate(self.entries)]
+    return [unconverted[ordinal] if entry is None else entry for ordinal, entry in enumerate(self.entries)]
 
 
-class _Slot(NamedTuple):
-  """A text file of the result: an input file as it is, or a part to write."""
+class _TextFile(NamedTuple):
+  """A file of `ConvertedText`.
 
-  ordinal: int | None
+  Attributes:
+    path: the file.
+    ordinal: for an input file that needs no conversion, its index; None for a part.
+    task: what to write to a part; None for an input file.
+  """
+
   path: str
-  task: PartTask | None
+  ordinal: int | None = None
+  task: PartTask | None = None
 
 
-def plan(
-  inputs: Sequence[str],
-  entries: Sequence[dict[str, Any] | None],
-  settings: ReadingSettings,
-  directory: str,
-  part_bytes: int,
-) -> list[_Slot]:
-  """Plans the parts. Short files share a part. The plan depends only on the files and the settings.
+def _plan(
+  inputs: Sequence[str], entries: Sequence[dict[str, Any] | None], settings: ReadingSettings, directory: str
+) -> list[_TextFile]:
+  """Plans the parts. The plan depends only on the files and the settings.
 
   Args:
     inputs: the input files, sorted.
     entries: the manifest's entries of the files to convert, None for the others.
     settings: how they are read.
     directory: where the parts are written.
-    part_bytes: a part is made from about this many bytes of input.
   """
-  slots: list[_Slot] = []
+  text_files: list[_TextFile] = []
+  num_parts = 0
+  for source in _group_pieces(inputs, entries, settings):
+    if isinstance(source, int):
+      text_files.append(_TextFile(inputs[source], ordinal=source))
+      continue
+    name = f"text-{source[0].ordinal:08d}-{source[0].piece.start:015d}.txt"
+    path = files.join(directory, name)
+    # With --drop_duplicates, a part is first written to a hidden file, and then copied without the duplicates.
+    written_path = files.join(directory, f".{name}") if settings.drop_duplicates else path
+    text_files.append(_TextFile(path, task=PartTask(source, settings, written_path, num_parts)))
+    num_parts += 1
+  return text_files
+
+
+def _group_pieces(
+  inputs: Sequence[str], entries: Sequence[dict[str, Any] | None], settings: ReadingSettings
+) -> Iterator[tuple[SourcePiece, ...] | int]:
+  """Groups the pieces of the files to convert. Short files share a part.
+
+  Args:
+    inputs: the input files, sorted.
+    entries: the manifest's entries of the files to convert, None for the others.
+    settings: how they are read.
+
+  Yields:
+    In the order of the input: the pieces of each part, and the index of each file that is not converted.
+  """
   group: list[SourcePiece] = []
-
-  def end_part() -> None:
-    if group:
-      name = f"text-{group[0].ordinal:08d}-{group[0].piece.start:015d}.txt"
-      path = files.join(directory, name)
-      # With --drop_duplicates the parts are copied to this path later, without the duplicates.
-      part_path = files.join(directory, f".{name}") if settings.drop_duplicates else path
-      number = sum(slot.task is not None for slot in slots)
-      slots.append(_Slot(None, path, PartTask(tuple(group), settings, part_path, number)))
-      group.clear()
-
   for ordinal, (path, entry) in enumerate(zip(inputs, entries, strict=True)):
     if entry is None:
-      end_part()
-      slots.append(_Slot(ordinal, path, None))
+      if group:
+        yield tuple(group)
+        group = []
+      yield ordinal
       continue
     reader = formats.reader_of(formats.format_of(path, settings))
-    for piece in reader.plan(path, settings, part_bytes):
+    for piece in reader.plan(path, settings, PART_BYTES):
       num_bytes = sum(source.piece.num_bytes for source in group)
-      if group and (num_bytes + piece.num_bytes > part_bytes or len(group) >= _MAX_FILES):
-        end_part()
+      if group and (num_bytes + piece.num_bytes > PART_BYTES or len(group) >= _MAX_PIECES):
+        yield tuple(group)
+        group = []
       group.append(SourcePiece(ordinal, piece, entry["sha256"]))
-  end_part()
-  return slots
+  if group:
+    yield tuple(group)
 
 
 def convert_inputs(
@@ -134,45 +155,42 @@ def convert_inputs(
   *,
   convert_all: bool = False,
 ) -> ConvertedText:
-  """Converts the input files of other forms than that in which text is tokenized.
+  """Converts the input files that do not have the form that is tokenized (`formats.is_read_directly`).
 
-  Parts of an earlier command that still fit are kept.
+  If an earlier command was stopped, the parts that it wrote are kept, as far as files and settings are the same.
 
   Args:
     inputs: the input files, sorted.
     settings: how they are read.
     directory: where the parts are written.
     run_tasks: calls functions in processes.
-    convert_all: whether files that have this form are converted, too.
+    convert_all: whether files that have this form already are converted, too.
 
   Raises:
     UserError: bad input, or a file changed while it was read.
     RunError: the disk or the system failed.
   """
   to_convert = [path for path in inputs if convert_all or not formats.is_read_directly(path, settings)]
-  hashes = _hash_files(to_convert, run_tasks, "hashing input")
-  entries = [hashes.get(path) for path in inputs]
-  slots = plan(inputs, entries, settings, directory, PART_BYTES)
-  tasks = [slot.task for slot in slots if slot.task is not None]
-  if overwritten := sorted({slot.path for slot in slots if slot.task is not None} & {*inputs}):
+  entries_by_path = _hash_files(to_convert, run_tasks, "hashing input")
+  entries = [entries_by_path.get(path) for path in inputs]
+  text_files = _plan(inputs, entries, settings, directory)
+  part_paths = {text_file.path for text_file in text_files if text_file.task is not None}
+  if overwritten := sorted(part_paths & {*inputs}):
     raise UserError(f"{overwritten[0]} is an input file, and would be written, too: give another --output_dir")
-  records = {task.path: record for task in tasks if (record := parts.load_record(task))}
-  missing = [task for task in tasks if task.path not in records]
-  if records:
-    print(f"kept {len(records)} of {len(tasks)} parts of the text of an earlier run")
-  records |= _write_parts(missing, settings, run_tasks)
-  changed_paths = {source.piece.path for task in missing for source in task.pieces}
-  _check_unchanged({path: hashes[path] for path in sorted(changed_paths)}, run_tasks)
-  total = report.add_reports(records[task.path].report for task in tasks)
-  _check_bad_records(total, settings)
-  _remove_others(directory, {path for task in tasks for path in (task.path, task.record_path, task.hashes_path)})
+  tasks = [text_file.task for text_file in text_files if text_file.task is not None]
+  records = _complete_parts(tasks, settings, entries_by_path, run_tasks)
+  reading_report = report.add_reports(records[task.path].report for task in tasks)
+  _check_bad_records(reading_report, settings)
+  _remove_other_parts(directory, {path for task in tasks for path in (task.path, task.record_path, task.hashes_path)})
   if settings.drop_duplicates:
-    total = _drop_duplicates(slots, total, directory, run_tasks)
-  kept = [slot for slot in slots if slot.task is None or _has_text(slot.path)]
-  return ConvertedText([slot.path for slot in kept], total, [slot.ordinal for slot in kept], entries)
+    reading_report = _drop_duplicates(text_files, reading_report, directory, run_tasks)
+  kept = [text_file for text_file in text_files if text_file.task is None or _has_text(text_file.path)]
+  paths, ordinals = [text_file.path for text_file in kept], [text_file.ordinal for text_file in kept]
+  return ConvertedText(paths, reading_report, ordinals, entries)
 
 
 def _hash_files(paths: Sequence[str], run_tasks: RunTasks, action: str) -> dict[str, dict[str, Any]]:
+  """Returns the manifest's entry of each file (name, size, SHA-256). A progress bar shows the action."""
   entries: dict[str, dict[str, Any]] = {}
   with Progress(sum(map(files.size, paths)), "B", action) as progress:
     for path, entry in run_tasks(input_hashes.hash_file, list(paths), dict[str, Any]):
@@ -181,7 +199,42 @@ def _hash_files(paths: Sequence[str], run_tasks: RunTasks, action: str) -> dict[
   return entries
 
 
+def _complete_parts(
+  tasks: Sequence[PartTask], settings: ReadingSettings, entries_by_path: dict[str, dict[str, Any]], run_tasks: RunTasks
+) -> dict[str, PartRecord]:
+  """Writes the parts that no earlier command has written.
+
+  Args:
+    tasks: all parts.
+    settings: how the text is read.
+    entries_by_path: the manifest's entry of each file to convert, as it was before it was read.
+    run_tasks: calls functions in processes.
+
+  Returns:
+    Path -> record, for all parts.
+
+  Raises:
+    UserError: bad input, or a file changed while it was read.
+  """
+  records: dict[str, PartRecord] = {}
+  for task in tasks:
+    if record := parts.load_record(task):
+      records[task.path] = record
+  if records:
+    print(f"kept {len(records)} of {len(tasks)} parts of the text of an earlier run")
+  missing = [task for task in tasks if task.path not in records]
+  records |= _write_parts(missing, settings, run_tasks)
+  read_paths = {source.piece.path for task in missing for source in task.pieces}
+  _check_unchanged({path: entries_by_path[path] for path in sorted(read_paths)}, run_tasks)
+  return records
+
+
 def _write_parts(tasks: Sequence[PartTask], settings: ReadingSettings, run_tasks: RunTasks) -> dict[str, PartRecord]:
+  """Writes parts. Returns the record of each part, by its path.
+
+  Raises:
+    UserError: bad input, or more bad records than --skip_bad_records.
+  """
   records: dict[str, PartRecord] = {}
   num_bad = 0
   with Progress(sum(task.num_bytes for task in tasks), "B", "reading text") as progress:
@@ -205,23 +258,34 @@ def _has_text(path: str) -> bool:
 
 
 def _drop_duplicates(
-  slots: Sequence[_Slot], total: ReadingReport, directory: str, run_tasks: RunTasks
+  text_files: Sequence[_TextFile], before: ReadingReport, directory: str, run_tasks: RunTasks
 ) -> ReadingReport:
-  """Copies the parts without duplicates. Returns the report with them."""
-  numbered = [(slot.path, slot.task) for slot in slots if slot.task is not None]
-  found = duplicates.find_duplicates([task.hashes_path for _, task in numbered], directory)
-  copies = [
-    CopyTask(task.path, path, tuple(found[task.number].tolist()) if task.number in found else ())
-    for path, task in numbered
-  ]
-  results = {copy.path: result for copy, result in run_tasks(duplicates.copy_part, copies, CopyResult)}
-  dropped = report.add_reports(results[path].report for path, _ in numbered)
-  total = report.add_reports([total, dropped])
-  total.sentences -= sum(result.sentences for result in results.values())
+  """Copies the parts without duplicates.
+
+  Args:
+    text_files: the plan. Its parts are copied.
+    before: the report of all parts, with the duplicates.
+    directory: where merged files of hashes are written.
+    run_tasks: calls functions in processes.
+
+  Returns:
+    The report without the duplicates.
+  """
+  planned = [(text_file.path, text_file.task) for text_file in text_files if text_file.task is not None]
+  duplicates_by_part = duplicates.find_duplicates([task.hashes_path for _, task in planned], directory)
+  copy_tasks = []
+  for path, task in planned:
+    is_affected = task.number in duplicates_by_part
+    dropped_numbers = tuple(duplicates_by_part[task.number].tolist()) if is_affected else ()
+    copy_tasks.append(CopyTask(task.path, path, dropped_numbers))
+  results = {copy_task.path: result for copy_task, result in run_tasks(duplicates.copy_part, copy_tasks, CopyResult)}
+  dropped = report.add_reports(results[path].report for path, _ in planned)
+  after = report.add_reports([before, dropped])
+  after.sentences -= sum(result.sentences for result in results.values())
   for entry in dropped.dropped.values():
-    total.documents -= entry.documents
-    total.characters -= entry.characters
-  return total
+    after.documents -= entry.documents
+    after.characters -= entry.characters
+  return after
 
 
 def remove_working_files(directory: str) -> None:
@@ -231,23 +295,22 @@ def remove_working_files(directory: str) -> None:
       files.remove(files.join(directory, name))
 
 
-def _check_bad_records(total: ReadingReport, settings: ReadingSettings) -> None:
-  if total.num_bad > settings.skip_bad_records:
-    example = total.dropped[BAD_RECORD].examples[-1]
+def _check_bad_records(reading_report: ReadingReport, settings: ReadingSettings) -> None:
+  """Raises a UserError if there are more bad records than --skip_bad_records."""
+  if reading_report.num_bad > settings.skip_bad_records:
+    example = reading_report.dropped[BAD_RECORD].examples[-1]
     raise parts.too_many_bad_records(example, settings.skip_bad_records)
 
 
 def _check_unchanged(before: dict[str, dict[str, Any]], run_tasks: RunTasks) -> None:
+  """Raises a UserError if a file is no longer as it was. `before`: path -> the manifest's entry before it was read."""
   after = _hash_files(list(before), run_tasks, "checking input")
   for path, entry in before.items():
     if after[path] != entry:
-      raise UserError(
-        f"{path} changed while it was being read: nothing was written from it; run the same command again when no "
-        "other program writes to this file"
-      )
+      raise input_hashes.changed_file_error(path)
 
 
-def _remove_others(directory: str, paths: set[str]) -> None:
+def _remove_other_parts(directory: str, paths: set[str]) -> None:
   """Removes the parts of an earlier command that are not in this one's plan."""
   for name in files.listdir(directory):
     path = files.join(directory, name)
@@ -256,14 +319,20 @@ def _remove_others(directory: str, paths: set[str]) -> None:
 
 
 def remedies(settings: ReadingSettings, text_formats: Iterable[str]) -> dict[str, str]:
-  """Returns the remedies for `report.warnings`, for text that is read with these settings."""
+  """Returns the remedies for `report.warnings`.
+
+  Args:
+    settings: how the text was read.
+    text_formats: the forms of the input files.
+  """
   forms = set(text_formats)
-  few = "give --sentences=split if the lines are paragraphs"
-  if any(settings.splits_sentences(form) for form in forms):
-    few = "give text with longer documents"
-    if settings.document != FILE and "text" in forms:
-      few = "give --document=file if each file is a document"
+  if not any(settings.splits_sentences(form) for form in forms):
+    few_sentences = "give --sentences=split if the lines are paragraphs"
+  elif settings.document != FILE and TEXT in forms:
+    few_sentences = "give --document=file if each file is a document"
+  else:
+    few_sentences = "give text with longer documents"
   return {
-    "few sentences": few,
+    "few sentences": few_sentences,
     "much dropped": "look at the examples in the table above, and check --text_format and --text_field",
   }

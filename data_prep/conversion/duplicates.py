@@ -1,16 +1,20 @@
 """Finds documents that are exact copies of earlier ones, by sorting hashes on disk, and removes them from the text.
 
-The first copy, in the order of the input, is kept. Each part of the text has a spill file with an entry for each of its
-documents: the first 64 bits of a 128-bit hash are the key, by which data_prep.sorting sorts. The other 64 bits, the
-part and the number of the document are its words.
+Of equal documents, the first one in the order of the input is kept. Each part of the text has a spill file with an
+entry for each of its documents. The key of an entry, by which data_prep.sorting sorts, is the first half of a 128-bit
+hash of the document. Its words are the other half of the hash, the number of the part, and the number of the document
+in the part.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
+import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,19 +22,19 @@ import numpy as np
 from albert.errors import RunError
 from albert.io import files, json_values
 from data_prep.conversion.report import ReadingReport
-from data_prep.sorting.merge import KEY_RANGE_BYTES, LAST_KEY, RunSection, merge_runs
+from data_prep.sorting.merge import KEY_RANGE_BYTES, merge_whole_files
 from data_prep.sorting.merge_passes import MergeTask, max_open_runs, merge_spills
 from data_prep.sorting.spills import Spill, SpillWriter
 
 DUPLICATE = "duplicate"
 _WORD_TYPE = "<u4"
-# Words of an entry: the rest of the hash (2), the part, the number of the document.
+# Number of words of an entry: two for the second half of the hash, the number of the part, the number of the document.
 _ENTRY_WORDS = 4
 _HASH_BYTES = 16
 
 
 class DocumentHashes:
-  """Collects the hashes of a part's documents. The text of a document is added in parts."""
+  """Collects the hashes of a part's documents. The text of a document may be added piece by piece."""
 
   def __init__(self) -> None:
     self._digests: list[bytes] = []
@@ -41,7 +45,7 @@ class DocumentHashes:
     self._current.update(text)
 
   def end_document(self, *, is_kept: bool) -> None:
-    """Ends the current document, which becomes an entry if it is kept."""
+    """Ends the current document. It becomes an entry if it is kept."""
     if is_kept:
       self._digests.append(self._current.digest())
     self._current = hashlib.blake2b(digest_size=_HASH_BYTES)
@@ -73,27 +77,33 @@ def find_duplicates(paths: Sequence[str], directory: str) -> dict[int, np.ndarra
   """
   folder = files.join(directory, ".duplicates")
   files.remove_tree(folder)
-  spills = [_load(path) for path in paths]
+  spills = _merge_until_few([_load(path) for path in paths], folder)
+  copies_of_ranges = list(_find_copies(spills))
+  files.remove_tree(folder)
+  if not copies_of_ranges:
+    return {}
+  part_numbers = np.concatenate([copies.part_numbers for copies in copies_of_ranges])
+  document_numbers = np.concatenate([copies.document_numbers for copies in copies_of_ranges])
+  order = np.lexsort((document_numbers, part_numbers))
+  part_numbers, document_numbers = part_numbers[order], document_numbers[order]
+  distinct_parts, starts = np.unique(part_numbers, return_index=True)
+  return dict(zip(distinct_parts.tolist(), np.split(document_numbers, starts[1:]), strict=True))
+
+
+def _merge_until_few(spills: list[Spill], folder: str) -> list[Spill]:
+  """Merges neighbouring spill files until they are few enough to be read at the same time. The inputs are kept."""
   level = 0
   while sum(len(spill.runs) for spill in spills) > max_open_runs() and len(spills) > 1:
     files.makedirs(folder)
     level += 1
-    step = max(2, max_open_runs() // max(len(spill.runs) for spill in spills))
-    groups = [tuple(spills[start : start + step]) for start in range(0, len(spills), step)]
-    spills = [
-      merge_spills(MergeTask(group, files.join(folder, f"{level}-{index}"), level, _WORD_TYPE, KEY_RANGE_BYTES))
-      for index, group in enumerate(groups)
-    ]
-  found = list(_duplicates_of(spills))
-  files.remove_tree(folder)
-  if not found:
-    return {}
-  part_numbers, document_numbers = (np.concatenate(column) for column in zip(*found, strict=True))
-  order = np.lexsort((document_numbers, part_numbers))
-  part_numbers, document_numbers = part_numbers[order], document_numbers[order]
-  bounds = np.flatnonzero(np.diff(part_numbers)) + 1
-  firsts = part_numbers[np.concatenate([[0], bounds])]
-  return {int(part): numbers for part, numbers in zip(firsts, np.split(document_numbers, bounds), strict=True)}
+    group_size = max(2, max_open_runs() // max(len(spill.runs) for spill in spills))
+    merged_spills = []
+    for start in range(0, len(spills), group_size):
+      group = tuple(spills[start : start + group_size])
+      path = files.join(folder, f"{level}-{start // group_size}")
+      merged_spills.append(merge_spills(MergeTask(group, path, level, _WORD_TYPE, KEY_RANGE_BYTES)))
+    spills = merged_spills
+  return spills
 
 
 def _load(path: str) -> Spill:
@@ -103,19 +113,31 @@ def _load(path: str) -> Spill:
   return spill
 
 
-def _duplicates_of(spills: Sequence[Spill]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Yields the parts and numbers of copies, one key range at a time."""
-  runs = [(spill.path, run) for spill in spills for run in spill.runs]
-  sections = [RunSection(path, run.begin, 0, run.end) for path, run in runs]
-  num_key_ranges = 1 + sum(run.num_bytes for _, run in runs) // KEY_RANGE_BYTES
-  for entries in merge_runs(sections, _WORD_TYPE, first_key=0, last_key=LAST_KEY, num_key_ranges=num_key_ranges):
+class _Copies(NamedTuple):
+  """Documents that are copies of earlier ones.
+
+  Attributes:
+    part_numbers: [N], the part of each document.
+    document_numbers: [N], the number of the document in its part.
+  """
+
+  part_numbers: np.ndarray
+  document_numbers: np.ndarray
+
+
+def _find_copies(spills: Sequence[Spill]) -> Iterator[_Copies]:
+  """Yields the copies among the entries of spill files, one key range at a time."""
+  for entries in merge_whole_files(spills, _WORD_TYPE, KEY_RANGE_BYTES):
     words = entries.words[entries.starts[:, None] + np.arange(_ENTRY_WORDS)]
-    rest = words[:, 0].astype(np.uint64) | words[:, 1].astype(np.uint64) << np.uint64(32)
-    order = np.lexsort((words[:, 3], words[:, 2], rest, entries.keys))
-    keys, rest, words = entries.keys[order], rest[order], words[order]
-    is_copy = np.flatnonzero((keys[1:] == keys[:-1]) & (rest[1:] == rest[:-1])) + 1
-    if is_copy.size:
-      yield words[is_copy, 2], words[is_copy, 3]
+    second_halves = words[:, 0].astype(np.uint64) | words[:, 1].astype(np.uint64) << np.uint64(32)
+    part_numbers, document_numbers = words[:, 2], words[:, 3]
+    # Equal hashes are neighbours in this order, and the entry of the first document comes first.
+    order = np.lexsort((document_numbers, part_numbers, second_halves, entries.keys))
+    keys, second_halves = entries.keys[order], second_halves[order]
+    is_copy = (keys[1:] == keys[:-1]) & (second_halves[1:] == second_halves[:-1])
+    copies = order[1:][is_copy]
+    if copies.size:
+      yield _Copies(part_numbers[copies], document_numbers[copies])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,9 +145,9 @@ class CopyTask:
   """A part of the text to copy without some of its documents.
 
   Attributes:
-    source: the part's text.
+    source: the part's text. A part without documents has no file.
     path: the file to write.
-    dropped: numbers of the documents that are left out, ascending.
+    dropped: numbers of the documents that are left out.
   """
 
   source: str
@@ -137,8 +159,8 @@ class CopyResult(msgspec.Struct):
   """What `copy_part` left out.
 
   Attributes:
-    sentences: number of sentences.
-    report: the documents; it counts nothing else.
+    sentences: number of sentences in the documents that were left out.
+    report: counts these documents, and nothing else.
   """
 
   sentences: json_values.Count
@@ -147,32 +169,37 @@ class CopyResult(msgspec.Struct):
 
 def copy_part(task: CopyTask) -> CopyResult:
   """Copies a part of the text without some of its documents."""
-  dropped = iter(task.dropped)
-  next_dropped = next(dropped, -1)
   result = CopyResult(0, ReadingReport())
-  document, num_sentences, num_chars, begin = 0, 0, 0, ""
-  if not files.exists(task.source):  # a part without documents
+  if not files.exists(task.source):
     return result
+  dropped_numbers = frozenset(task.dropped)
   staging = files.staging_path(task.path)
   try:
     with files.open_file(task.source) as source, files.open_file(staging, "wb") as target:
-      for line in source:
-        is_dropped = document == next_dropped
-        if not is_dropped:
-          target.write(line)
-        elif line != b"\n":
+      for number, numbered_lines in itertools.groupby(_number_documents(source), key=operator.itemgetter(0)):
+        lines = (line for _, line in numbered_lines)
+        if number not in dropped_numbers:
+          target.writelines(lines)
+          continue
+        start, num_sentences, num_chars = "", 0, 0
+        for line in lines:
           text = line.decode("utf-8").removesuffix("\n")
-          begin = begin or text
-          num_sentences += 1
-          num_chars += len(text)
-        if line == b"\n":
-          if is_dropped:
-            place = f"{os.path.basename(task.path)}, document {document + 1}"
-            result.report.drop(DUPLICATE, place, begin, num_chars)
-            result.sentences += num_sentences
-            next_dropped = next(dropped, -1)
-          document, num_sentences, num_chars, begin = document + 1, 0, 0, ""
+          if text:  # not the blank line at the end
+            start = start or text
+            num_sentences += 1
+            num_chars += len(text)
+        result.report.drop(DUPLICATE, f"{os.path.basename(task.path)}, document {number + 1}", start, num_chars)
+        result.sentences += num_sentences
     files.replace(staging, task.path)
   finally:
     files.discard(staging)
   return result
+
+
+def _number_documents(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+  """Yields the number of its document, from 0, with each line. A document ends with a blank line."""
+  number = 0
+  for line in lines:
+    yield number, line
+    if line == b"\n":
+      number += 1

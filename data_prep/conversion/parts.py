@@ -1,7 +1,8 @@
-"""Converts one unit of the input to one text file, the unit's part of the text. Processes work on units independently.
+"""Writes one part of the converted text: a file made from some pieces of the input. Processes write parts in parallel.
 
-A part is written together with a record (a JSON file): the hashes of what it was made from and of its text, and what
-was left out. A later command keeps a part whose record still fits.
+A part is written together with a record (a JSON file): a hash of the input and the settings that it was made from, a
+hash of its text, and a report of what was left out. A later command keeps the part if input and settings are still the
+same.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import shutil
 import tempfile
 from typing import BinaryIO, NamedTuple
 
@@ -29,6 +29,7 @@ from data_prep.sorting.spills import Spill
 # A part up to this size is held in memory until it is written.
 _MEMORY_BYTES = 32 << 20
 _LINES_PER_WRITE = 256
+_BLOCK_BYTES = 1 << 20
 
 
 class SourcePiece(NamedTuple):
@@ -50,9 +51,9 @@ class PartTask:
   """A part of the text to write.
 
   Attributes:
-    pieces: what it is made from.
+    pieces: the pieces of input files that it is made from.
     settings: how the pieces are read.
-    path: the text file.
+    path: the text file to write.
     number: the number of the part, from 0.
   """
 
@@ -63,7 +64,7 @@ class PartTask:
 
   @property
   def num_bytes(self) -> int:
-    """Number of bytes of the input files that it is made from."""
+    """Number of bytes of the pieces."""
     return sum(source.piece.num_bytes for source in self.pieces)
 
   @property
@@ -85,14 +86,15 @@ class PartTask:
     """A hash of everything that the text depends on, in hex."""
     # The number of allowed bad records changes no text.
     settings = dataclasses.replace(self.settings, skip_bad_records=0)
+    # The content of a file counts, but not its path.
     sources = [(source.sha256, *source.piece[1:]) for source in self.pieces]
-    # The hashes of documents are stored with the number of their part.
+    # With --drop_duplicates, the hashes of documents are stored with the number of their part.
     number = self.number if settings.drop_duplicates else None
     return hashlib.sha256(repr((settings, sources, number)).encode()).hexdigest()
 
 
 class PartRecord(msgspec.Struct):
-  """The contents of the file beside a part.
+  """The contents of the record of a part.
 
   Attributes:
     sources: `PartTask.sources_digest`.
@@ -116,11 +118,14 @@ def load_record(task: PartTask) -> PartRecord | None:
     record = files.read_json(path, PartRecord)
   except UserError:
     return None
+  if record.sources != task.sources_digest or record.report.num_bad > task.settings.skip_bad_records:
+    return None
   num_bytes = files.size(task.path) if files.exists(task.path) else 0  # a part without documents has no file
-  is_valid = record.sources == task.sources_digest and record.num_bytes == num_bytes
+  if record.num_bytes != num_bytes:
+    return None
   if task.settings.drop_duplicates and Spill.load(task.hashes_path) is None:
     return None
-  return record if is_valid and record.report.num_bad <= task.settings.skip_bad_records else None
+  return record
 
 
 class _PartWriter:
@@ -133,22 +138,22 @@ class _PartWriter:
     self._splitter = SentenceSplitter(settings.language)
 
   def add(self, piece: Piece, document: SourceDocument) -> None:
-    """Writes a document. If it turns out to be damaged or empty, nothing of it remains."""
+    """Writes a document. If it is damaged or empty, nothing of it remains in the file."""
     begin = self._file.tell()
     splits = self._settings.splits_sentences(piece.text_format)
     num_sentences = num_chars = 0
     try:
       lines = sentence_lines(document, self._splitter if splits else None)
-      while some_lines := list(itertools.islice(lines, _LINES_PER_WRITE)):
-        text = "\n".join(some_lines)
-        data = text.encode("utf-8") + b"\n"
-        self._file.write(data)
+      while batch := list(itertools.islice(lines, _LINES_PER_WRITE)):
+        encoded_lines = "".join(f"{line}\n" for line in batch).encode("utf-8")
+        self._file.write(encoded_lines)
         if self._settings.drop_duplicates:
-          self.hashes.add_text(data)
-        num_sentences += len(some_lines)
-        num_chars += len(text) - len(some_lines) + 1
+          self.hashes.add_text(encoded_lines)
+        num_sentences += len(batch)
+        num_chars += sum(map(len, batch))
     except BadRecordError as error:
-      self._forget_from(begin)
+      self._file.seek(begin)
+      self._file.truncate()
       self.hashes.end_document(is_kept=False)
       self.drop_bad(piece, error.place, error.reason)
       return
@@ -157,15 +162,10 @@ class _PartWriter:
       return
     self._file.write(b"\n")
     self.hashes.end_document(is_kept=True)
-    for kind, number in document.left_out.items():
-      self.report.left_out[kind] = self.report.left_out.get(kind, 0) + number
+    self.report.add_left_out(document.left_out)
     self.report.documents += 1
     self.report.sentences += num_sentences
     self.report.characters += num_chars
-
-  def _forget_from(self, begin: int) -> None:
-    self._file.seek(begin)
-    self._file.truncate()
 
   def drop_bad(self, piece: Piece, place: str, reason: str) -> None:
     """Counts a bad record.
@@ -210,17 +210,15 @@ def _read_piece(piece: Piece, settings: ReadingSettings, writer: _PartWriter) ->
 
 
 def _save(file: BinaryIO, path: str) -> tuple[int, str]:
-  """Writes a file atomically. Returns its size and its SHA-256 in hex."""
+  """Copies an open file to `path`, atomically. Returns its size and its SHA-256 in hex."""
   staging = files.staging_path(path)
+  digest = hashlib.sha256()
   try:
     with files.open_file(staging, "wb") as target:
-      shutil.copyfileobj(file, target, 1 << 20)
-      num_bytes = file.tell()
-    file.seek(0)
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-      digest.update(block)
+      while block := file.read(_BLOCK_BYTES):
+        target.write(block)
+        digest.update(block)
     files.replace(staging, path)
   finally:
     files.discard(staging)
-  return num_bytes, digest.hexdigest()
+  return file.tell(), digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What reading left out, and why: counts and examples, for the manifest and for a printed table."""
+"""Counts and examples of the documents that reading left out, for the manifest and for a printed table."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from albert.io import json_values
 from data_prep.document_checks import few_sentences_warning
 
 BAD_RECORD = "bad record"
-# So many examples of each reason are kept, each with the beginning of the text.
-MAX_EXAMPLES = 3
-# Bad records are listed up to this number.
-MAX_BAD_RECORDS = 100
+# Greatest number of examples that are kept of the documents left out for one reason, and of bad records.
+_MAX_EXAMPLES = 3
+_MAX_BAD_RECORD_EXAMPLES = 100
 _MAX_EXAMPLE_CHARS = 80
-_MANY_DROPPED = 0.5
-# Documents that a form leaves out by design; they do not count as lost text.
+# There is a warning if a greater share of the documents or of the text is left out.
+_MAX_LOST_SHARE = 0.5
+# Reasons that do not count for this warning: a dump of Wikipedia always has such pages.
 _EXPECTED_REASONS = frozenset({"redirect", "not an article"})
 
 
@@ -27,7 +27,8 @@ class Dropped(msgspec.Struct):
   Attributes:
     documents: their number.
     characters: number of characters of their text.
-    examples: some of them: the file, the place in it, and the beginning of the text or what is wrong with it.
+    examples: one line for each of some of them: the file, the place in it, and the beginning of the text. For a bad
+      record, what is wrong with it takes the place of the text.
   """
 
   documents: json_values.Count = 0
@@ -61,12 +62,34 @@ class ReadingReport(msgspec.Struct):
       text: the beginning of its text, or what is wrong with it.
       num_chars: number of characters of its text.
     """
+    if reason != BAD_RECORD:
+      text = " ".join(text[: 2 * _MAX_EXAMPLE_CHARS].split())[:_MAX_EXAMPLE_CHARS]
+    self._add_dropped(reason, Dropped(1, num_chars, [f"{source}: {text}" if text else source]))
+
+  def _add_dropped(self, reason: str, dropped: Dropped) -> None:
     entry = self.dropped.setdefault(reason, Dropped())
-    entry.documents += 1
-    entry.characters += num_chars
-    if len(entry.examples) < (MAX_BAD_RECORDS if reason == BAD_RECORD else MAX_EXAMPLES):
-      shown = text if reason == BAD_RECORD else " ".join(text[: 2 * _MAX_EXAMPLE_CHARS].split())[:_MAX_EXAMPLE_CHARS]
-      entry.examples.append(f"{source}: {shown}" if shown else source)
+    entry.documents += dropped.documents
+    entry.characters += dropped.characters
+    max_examples = _MAX_BAD_RECORD_EXAMPLES if reason == BAD_RECORD else _MAX_EXAMPLES
+    entry.examples += dropped.examples[: max_examples - len(entry.examples)]
+
+  def add_left_out(self, left_out: Mapping[str, int]) -> None:
+    """Counts parts of documents that were left out.
+
+    Args:
+      left_out: kind -> number of parts.
+    """
+    for kind, number in left_out.items():
+      self.left_out[kind] = self.left_out.get(kind, 0) + number
+
+  def add(self, other: ReadingReport) -> None:
+    """Adds the counts of another report, and its examples after those of this one."""
+    self.documents += other.documents
+    self.sentences += other.sentences
+    self.characters += other.characters
+    self.add_left_out(other.left_out)
+    for reason, dropped in other.dropped.items():
+      self._add_dropped(reason, dropped)
 
   @property
   def num_bad(self) -> int:
@@ -82,17 +105,7 @@ def add_reports(reports: Iterable[ReadingReport]) -> ReadingReport:
   """Adds up reports. The examples are those of the first reports that have any."""
   total = ReadingReport()
   for report in reports:
-    total.documents += report.documents
-    total.sentences += report.sentences
-    total.characters += report.characters
-    for kind, number in report.left_out.items():
-      total.left_out[kind] = total.left_out.get(kind, 0) + number
-    for reason, dropped in report.dropped.items():
-      entry = total.dropped.setdefault(reason, Dropped())
-      entry.documents += dropped.documents
-      entry.characters += dropped.characters
-      limit = MAX_BAD_RECORDS if reason == BAD_RECORD else MAX_EXAMPLES
-      entry.examples += dropped.examples[: limit - len(entry.examples)]
+    total.add(report)
   return total
 
 
@@ -102,34 +115,38 @@ def format_table(report: ReadingReport) -> str:
   rows.append(("kept", f"{report.documents:,}", f"{report.sentences:,}", f"{report.characters:,}"))
   for reason, dropped in sorted(report.dropped.items()):
     rows.append((f"left out: {reason}", f"{dropped.documents:,}", "", f"{dropped.characters:,}"))
-  widths = [max(len(row[column]) for row in rows) for column in range(4)]
-  lines = [
-    "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
-    for row in rows
-  ]
+  label_width, *number_widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  lines = []
+  for label, *numbers in rows:
+    cells = [number.rjust(width) for number, width in zip(numbers, number_widths, strict=True)]
+    lines.append("  ".join([label.ljust(label_width), *cells]))
   for reason, dropped in sorted(report.dropped.items()):
-    lines += [f"{reason}, for example {example}" for example in dropped.examples[:1]]
+    if dropped.examples:
+      lines.append(f"{reason}, for example {dropped.examples[0]}")
   if report.left_out:
-    lines.append("left out of documents: " + ", ".join(f"{n:,} {kind}" for kind, n in sorted(report.left_out.items())))
+    kinds = [f"{number:,} {kind}" for kind, number in sorted(report.left_out.items())]
+    lines.append(f"left out of documents: {', '.join(kinds)}")
   return "\n".join(line.rstrip() for line in lines)
 
 
 def warnings(report: ReadingReport, remedies: Mapping[str, str]) -> list[str]:
-  """Returns warnings about text that can hardly be meant to be read in this way, each with the remedy.
+  """Returns warnings about text that was probably not meant to be read with these settings.
 
   Args:
     report: what was read.
-    remedies: the remedies for "few sentences" and for "much dropped".
+    remedies: what the user can do if documents have few sentences ("few sentences") and if most of the text is left
+      out ("much dropped").
   """
-  few = few_sentences_warning(
+  few_sentences = few_sentences_warning(
     report.sentences, report.documents, f"{report.documents:,} documents", remedies["few sentences"]
   )
-  found = [few] if few else []
+  messages = [few_sentences] if few_sentences else []
   lost = {reason: entry for reason, entry in report.dropped.items() if reason not in _EXPECTED_REASONS}
   num_lost = sum(entry.documents for entry in lost.values())
   lost_chars = sum(entry.characters for entry in lost.values())
-  lost_share = max(num_lost / max(1, num_lost + report.documents), lost_chars / max(1, lost_chars + report.characters))
-  if lost_share > _MANY_DROPPED:
+  lost_document_share = num_lost / max(1, num_lost + report.documents)
+  lost_text_share = lost_chars / max(1, lost_chars + report.characters)
+  if max(lost_document_share, lost_text_share) > _MAX_LOST_SHARE:
     reasons = ", ".join(f"{entry.documents:,} {reason}" for reason, entry in sorted(lost.items()))
-    found.append(f"warning: most of the text is left out ({reasons}): {remedies['much dropped']}")
-  return found
+    messages.append(f"warning: most of the text is left out ({reasons}): {remedies['much dropped']}")
+  return messages

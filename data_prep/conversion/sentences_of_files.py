@@ -1,4 +1,4 @@
-"""The sentences of documents, as lines."""
+"""Reads the sentences of documents and of whole files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ def sentence_lines(document: SourceDocument, splitter: SentenceSplitter | None) 
         yield from cut_line(" ".join(sentence.split()))
 
 
-def too_many_bad_records(example: str, allowed: int) -> UserError:
-  """Returns the error for more bad records than --skip_bad_records allows."""
-  if allowed:
-    return UserError(f"{example} (one bad record more than --skip_bad_records={allowed})")
+def too_many_bad_records(example: str, num_allowed: int) -> UserError:
+  """Returns the error for more bad records than --skip_bad_records allows.
+
+  Args:
+    example: a bad record: its file, its place, and what is wrong with it.
+    num_allowed: the value of --skip_bad_records.
+  """
+  if num_allowed:
+    return UserError(f"{example} (one bad record more than --skip_bad_records={num_allowed})")
   return UserError(f"{example} (or leave such records out with --skip_bad_records)")
 
 
@@ -58,15 +63,16 @@ def read_sentences(path: str, settings: ReadingSettings, on_read: Callable[[int]
   num_bad = 0
   for piece in reader.plan(path, settings, _READ_BYTES):
     for record in reader.read(piece, settings):
-      place, reason = "", ""
+      bad_record = ""  # its place, and what is wrong with it
       if isinstance(record, SourceDocument):
         try:
           yield from sentence_lines(record, splitter)
         except BadRecordError as error:
-          place, reason = error.place, error.reason
+          bad_record = f"{error.place}: {error.reason}"
       elif isinstance(record, BadRecord):
-        place, reason = record.place(), record.reason
-      num_bad += bool(reason)
-      if num_bad > settings.skip_bad_records:
-        raise too_many_bad_records(f"{path}, {place}: {reason}", settings.skip_bad_records)
+        bad_record = f"{record.place()}: {record.reason}"
+      if bad_record:
+        num_bad += 1
+        if num_bad > settings.skip_bad_records:
+          raise too_many_bad_records(f"{path}, {bad_record}", settings.skip_bad_records)
     on_read(min(piece.num_bytes, files.size(path)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import cast
 
 from albert.errors import UserError
 from albert.io import files
 from albert.io.globs import expand_globs
+from data_prep import text_checks
 from data_prep.readers import json_lines, plain_text, streams, tables, wikiextractor, wikipedia
 from data_prep.readers.records import Reader
 from data_prep.readers.settings import (
@@ -30,8 +32,8 @@ _READERS = {
   WIKIPEDIA: cast("Reader", wikipedia),
   WIKIEXTRACTOR: cast("Reader", wikiextractor),
 }
-# The form of a file whose name, without the ending of a compressed file, matches.
-_NAMES = (
+# Patterns of file names, without .gz, .bz2 and .zst, and the form of these files.
+_NAME_PATTERNS = (
   (re.compile(r"\.(jsonl|ndjson|json)$", re.IGNORECASE), JSON_LINES),
   (re.compile(r"\.parquet$", re.IGNORECASE), PARQUET),
   (re.compile(r"\.arrow$", re.IGNORECASE), DATASETS),
@@ -40,17 +42,14 @@ _NAMES = (
 )
 # Files of a directory that hold no text: the report of data_prep.split_text, and descriptions of saved datasets.
 _NOT_TEXT = frozenset({"reading.json", "dataset_info.json", "state.json", "dataset_dict.json"})
-# At the start, at most this many remote files are checked, since a remote file system may transfer many megabytes to
-# read a few bytes.
-_MAX_REMOTE_FILES = 4
 
 
 def format_of(path: str, settings: ReadingSettings) -> str:
-  """Returns the form of a file: that of --text_format, or else the one that its name stands for."""
+  """Returns the form of a file: --text_format, or with --text_format=auto the form that its name tells."""
   if settings.text_format != AUTO:
     return settings.text_format
   name = os.path.basename(path).removesuffix(streams.compression(path))
-  return next((text_format for pattern, text_format in _NAMES if pattern.search(name)), TEXT)
+  return next((text_format for pattern, text_format in _NAME_PATTERNS if pattern.search(name)), TEXT)
 
 
 def reader_of(text_format: str) -> Reader:
@@ -59,19 +58,23 @@ def reader_of(text_format: str) -> Reader:
 
 
 def is_read_directly(path: str, settings: ReadingSettings) -> bool:
-  """Whether a file has the form in which text is tokenized: sentences on lines, documents between blank lines."""
+  """Whether a file already has the form that is tokenized: a sentence on each line, documents between blank lines."""
   return settings.reads_lines and format_of(path, settings) == TEXT and streams.compression(path) in ("", ".gz")
 
 
-def check_inputs(paths: list[str], settings: ReadingSettings) -> None:
+def split_by_conversion(paths: Sequence[str], settings: ReadingSettings) -> tuple[list[str], list[str]]:
+  """Returns the files that are read directly (`is_read_directly`), and the other ones, which are converted."""
+  direct_paths = [path for path in paths if is_read_directly(path, settings)]
+  return direct_paths, sorted({*paths} - {*direct_paths})
+
+
+def check_inputs(paths: Sequence[str], settings: ReadingSettings) -> None:
   """Checks the beginning of every local file, and of some remote files, and that the needed libraries are installed.
 
   Raises:
     UserError: see `records.Reader.check`.
   """
-  remote = [path for path in paths if files.is_remote(path)]
-  step = max(1, -(-len(remote) // _MAX_REMOTE_FILES))
-  for path in [*(path for path in paths if not files.is_remote(path)), *remote[::step]]:
+  for path in text_checks.select_checked_paths(paths):
     reader_of(format_of(path, settings)).check(path, settings)
 
 
@@ -96,25 +99,29 @@ def find_inputs(spec: str) -> list[str]:
 
 
 def _files_of_directory(directory: str) -> list[str]:
-  """Returns the files below a directory that are not hidden, as they are given to `expand_globs`."""
-  found: list[str] = []
+  """Returns the files below a directory that are not hidden.
+
+  Raises:
+    UserError: there are none, the directory holds several splits of a dataset, or a name has a comma.
+  """
+  paths: list[str] = []
   names = files.listdir(directory)
   if "dataset_dict.json" in names:
-    splits = ", ".join(name.rstrip("/") for name in names if name != "dataset_dict.json")
+    splits = ", ".join(name for name in names if name != "dataset_dict.json")
     raise UserError(
       f"--input_file: {directory} holds several splits of a dataset ({splits}): give the folder of one, such as "
       f"{files.join(directory, 'train')}"
     )
   for name in names:
-    path = files.join(directory, name.rstrip("/"))
+    path = files.join(directory, name)
     if name.startswith((".", "_")) or name in _NOT_TEXT:
       continue
     if files.is_dir(path):
-      found += _files_of_directory(path)
+      paths += _files_of_directory(path)
     elif "," in path:
       raise UserError(f"--input_file: {path}: its name has a comma, which separates files: rename it")
     else:
-      found.append(path)
-  if not found:
+      paths.append(path)
+  if not paths:
     raise UserError(f"--input_file: {directory} has no files: check the path")
-  return found
+  return paths

@@ -9,8 +9,9 @@ from albert.errors import UserError
 from albert.io import json_values
 from data_prep import text_checks
 from data_prep.readers import lines, streams
-from data_prep.readers.records import NO_TEXT, BadRecord, DroppedRecord, Piece, Record, SourceDocument
+from data_prep.readers.records import BadRecord, Piece, Record
 from data_prep.readers.settings import JSON_LINES, ReadingSettings
+from data_prep.text_files import decoding_problem
 
 _MAX_SHOWN_FIELDS = 8
 
@@ -27,9 +28,7 @@ def check(path: str, settings: ReadingSettings) -> None:
       f"jq -c '.[]' < {path} > text.jsonl"
     )
   if not body.startswith(b"{"):
-    raise UserError(
-      f"{path}: begins with {body[:40].decode('utf-8', errors='replace')!r}, not with a JSON object: give --text_format"
-    )
+    raise UserError(f"{path}: begins with {streams.show_start(body)}, not with a JSON object: give --text_format")
 
 
 def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
@@ -44,28 +43,25 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     if not line.strip():
       continue
     try:
-      text = text_of(line, settings.text_field)
+      text = _parse_text(line, settings.text_field)
     except UnicodeDecodeError as error:
-      yield BadRecord(place, lines.decoding_problem(line, error))
+      yield BadRecord(place, decoding_problem(line, error))
     except ValueError as error:
       yield BadRecord(place, str(error))
     else:
-      if text is None:
-        yield DroppedRecord(place, NO_TEXT, "")
-      else:
-        yield SourceDocument(place, lines.paragraphs_of(iter(text.split("\n")), joins_lines=joins_lines))
+      yield lines.text_to_record(place, text, joins_lines=joins_lines)
 
 
-def text_of(line: bytes, field: str) -> str | None:
-  """Returns the text of a line; None if it is null.
+def _parse_text(line: bytes, field: str) -> str | None:
+  """Returns the text in a field of a JSON object; None if the field is null.
 
   Args:
-    line: a JSON object.
-    field: the name of the field that holds the text.
+    line: the JSON object.
+    field: the name of the field.
 
   Raises:
-    ValueError: the line is not a JSON object with this field; the text says why.
-    UnicodeDecodeError: it is not UTF-8.
+    ValueError: the line is not a JSON object with a text in this field. The message says why, and gives the remedy.
+    UnicodeDecodeError: the line is not UTF-8.
   """
   try:
     return json_values.read_text_field(line.removeprefix(codecs.BOM_UTF8), field)
@@ -73,5 +69,5 @@ def text_of(line: bytes, field: str) -> str | None:
     names = ", ".join(error.args[:_MAX_SHOWN_FIELDS]) or "none"
     raise ValueError(f"no field {field!r} (its fields: {names}): give --text_field") from None
   except ValueError as error:
-    line.decode("utf-8")  # bytes that are not UTF-8 are reported as such
+    line.decode("utf-8")  # raises UnicodeDecodeError if this is the reason
     raise ValueError(f"not a JSON object with a text {field!r} ({error}): correct or remove the line") from None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from albert.io import files
-from data_prep.readers.records import Piece
+from data_prep.readers.records import NO_TEXT, DroppedRecord, Piece, Place, SourceDocument
 from data_prep.readers.streams import compression, open_stream
-from data_prep.text_files import BYTE_ORDER_MARK
+from data_prep.text_files import count_line_ends, strip_line
 
-_BLOCK_BYTES = 1 << 20
 # The end of a piece that reaches to the end of its file.
 TO_THE_END = (1 << 63) - 1
 # A paragraph with more characters is cut at the end of a line, so that a file without blank lines fits into memory.
@@ -21,10 +21,18 @@ def whole_file(path: str, text_format: str) -> Piece:
   return Piece(path, text_format, 0, TO_THE_END, files.size(path))
 
 
-def byte_ranges(path: str, text_format: str, unit_bytes: int) -> Iterator[Piece]:
-  """Cuts a file into ranges of bytes without reading it. A compressed file is a single piece."""
+def byte_ranges(path: str, text_format: str, unit_bytes: int, *, divisible_ending: str = "") -> Iterator[Piece]:
+  """Cuts a file into ranges of bytes without reading it.
+
+  Args:
+    path: the file.
+    text_format: its form.
+    unit_bytes: the size of a range.
+    divisible_ending: ending of compressed files that can be read from the middle, such as ".bz2". Other compressed
+      files are single pieces.
+  """
   size = files.size(path)
-  if compression(path) or size <= unit_bytes:
+  if compression(path) not in ("", divisible_ending) or size <= unit_bytes:
     yield whole_file(path, text_format)
     return
   for start in range(0, size, unit_bytes):
@@ -32,8 +40,20 @@ def byte_ranges(path: str, text_format: str, unit_bytes: int) -> Iterator[Piece]
     yield Piece(path, text_format, start, end, end - start)
 
 
+class SourceLine(NamedTuple):
+  """A line of a file.
+
+  Attributes:
+    place: returns where it is in its file, such as "line 3".
+    content: its bytes, with the line end.
+  """
+
+  place: Place
+  content: bytes
+
+
 class LineNumbers:
-  """Numbers of the lines of a range. The lines before the range are counted only when a number is asked for.
+  """Numbers of the lines of a range. The lines before the range are counted only when a number is needed.
 
   Args:
     path: the file; not compressed if `start` is not 0.
@@ -42,73 +62,72 @@ class LineNumbers:
 
   def __init__(self, path: str, start: int):
     self._path, self._start = path, start
-    self._num_before: int | None = 0 if start == 0 else None
+    self._num_before: int | None = None if start else 0
 
-  def place(self, index: int) -> Callable[[], str]:
-    """Returns a function that returns the name of line `index` of the range, from 0."""
+  def place(self, index: int) -> Place:
+    """Returns a function that returns the place of a line, such as "line 3".
+
+    Args:
+      index: number of the line in the range, from 0.
+    """
     return lambda: f"line {self._lines_before() + index + 1}"
 
   def _lines_before(self) -> int:
     if self._num_before is None:
-      self._num_before, left = 0, self._start
-      with files.open_file(self._path) as file:
-        while left > 0 and (block := file.read(min(_BLOCK_BYTES, left))):
-          self._num_before += block.count(b"\n")
-          left -= len(block)
+      self._num_before = count_line_ends(self._path, self._start)
     return self._num_before
 
 
-def read_lines(piece: Piece) -> Iterator[tuple[Callable[[], str], bytes]]:
-  """Reads the lines that begin in a piece.
-
-  Yields:
-    A function that returns the line's place, and the line with its line end.
-  """
+def read_lines(piece: Piece) -> Iterator[SourceLine]:
+  """Reads the lines that begin in a piece."""
   with open_stream(piece.path) as stream:
     position = piece.start
     if position:
+      # The piece may begin inside a line. It begins with a line if the byte before it is a line end.
       stream.seek(position - 1)
-      position += len(stream.readline()) - 1  # the rest of a line that begins before the piece
+      position += len(stream.readline()) - 1
     numbers = LineNumbers(piece.path, position)
     index = 0
     while position < piece.end and (line := stream.readline()):
-      yield numbers.place(index), line
+      yield SourceLine(numbers.place(index), line)
       position += len(line)
       index += 1
 
 
-def decoding_problem(line: bytes, error: UnicodeDecodeError) -> str:
-  """Returns what is wrong with a line that is not UTF-8, and the remedy."""
-  problem = f"byte 0x{line[error.start]:02x}, {error.reason}"
-  return f"not UTF-8 text ({problem}): convert the file to UTF-8, for example with iconv"
-
-
-def clean(text: str) -> str:
-  """Returns a line without byte-order marks and without white space around it."""
-  return text.replace(BYTE_ORDER_MARK, "").strip() if BYTE_ORDER_MARK in text else text.strip()
-
-
-def paragraphs_of(lines: Iterator[str], *, joins_lines: bool) -> Iterator[str]:
+def paragraphs_of(lines: Iterable[str], *, joins_lines: bool) -> Iterator[str]:
   """Yields the paragraphs of some text.
 
   Args:
     lines: its lines.
     joins_lines: whether the lines up to a blank line are one paragraph. If not, each line is one.
   """
-  pending: list[str] = []
+  stripped_lines = map(strip_line, lines)
+  return _join_lines(stripped_lines) if joins_lines else filter(None, stripped_lines)
+
+
+def _join_lines(lines: Iterable[str]) -> Iterator[str]:
+  """Yields paragraphs: the lines up to each blank line, joined."""
+  paragraph_lines: list[str] = []
   num_chars = 0
-  for line in map(clean, lines):
-    if joins_lines and line and num_chars < _MAX_PARAGRAPH_CHARS:
-      pending.append(line)
-      num_chars += len(line)
-      continue
-    if pending:
-      yield " ".join(pending)
-      pending, num_chars = [], 0
-    if joins_lines and line:
-      pending, num_chars = [line], len(line)
-      continue
+  for line in lines:
+    if paragraph_lines and (not line or num_chars >= _MAX_PARAGRAPH_CHARS):
+      yield " ".join(paragraph_lines)
+      paragraph_lines, num_chars = [], 0
     if line:
-      yield line
-  if pending:
-    yield " ".join(pending)
+      paragraph_lines.append(line)
+      num_chars += len(line)
+  if paragraph_lines:
+    yield " ".join(paragraph_lines)
+
+
+def text_to_record(place: Place, text: str | None, *, joins_lines: bool) -> SourceDocument | DroppedRecord:
+  """Makes a document from the text in a field of a record. It is dropped if the field is null.
+
+  Args:
+    place: where the record is.
+    text: the text.
+    joins_lines: see `paragraphs_of`.
+  """
+  if text is None:
+    return DroppedRecord(place, NO_TEXT, "")
+  return SourceDocument(place, paragraphs_of(text.split("\n"), joins_lines=joins_lines))

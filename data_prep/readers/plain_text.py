@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 
 from data_prep import text_checks, units
 from data_prep.readers import lines, streams
 from data_prep.readers.records import BadRecord, BadRecordError, Piece, Record, SourceDocument
 from data_prep.readers.settings import FILE, TEXT, ReadingSettings
+from data_prep.text_files import decoding_problem, strip_line
 
-# A piece of plain text ends at the first blank line after its nominal end. So much text is searched for it.
+# Maximum size of a piece. It ends at the first blank line within this many bytes after its nominal end.
 PIECE_BYTES = 16 << 20
 
 
@@ -34,47 +35,53 @@ def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   joins_lines = settings.joins_lines(TEXT)
   if piece.start == 0:
     text_checks.check_head(piece.path, streams.read_head(piece.path))
-  numbered_lines = _lines_of_documents(piece) if piece.end != lines.TO_THE_END else lines.read_lines(piece)
+  source_lines = lines.read_lines(piece) if piece.end == lines.TO_THE_END else _lines_of_documents(piece)
   if settings.document == FILE:
     # The lines are read while the document is written, so a file may be larger than memory.
-    yield SourceDocument(lambda: "line 1", lines.paragraphs_of(_decode(numbered_lines), joins_lines=joins_lines))
+    yield SourceDocument(lambda: "line 1", lines.paragraphs_of(_decode(source_lines), joins_lines=joins_lines))
     return
-  for is_blank, group in itertools.groupby(numbered_lines, lambda numbered: not numbered[1].strip()):
+  for is_blank, group in itertools.groupby(source_lines, lambda line: not line.content.strip()):
     if not is_blank:
       yield from _read_group(list(group), joins_lines=joins_lines)
 
 
-def _lines_of_documents(piece: Piece) -> Iterator[tuple[Callable[[], str], bytes]]:
+def _lines_of_documents(piece: Piece) -> Iterator[lines.SourceLine]:
   """Reads the lines of the documents that begin in a piece. Long documents are cut (`units.read_range`)."""
   text_range = units.TextRange(piece.path, 0, piece.start, piece.end)
-  data, start, _ = units.read_range(text_range, PIECE_BYTES)
+  text, start, _ = units.read_range(text_range, PIECE_BYTES)
   numbers = lines.LineNumbers(piece.path, start)
-  for index, line in enumerate(io.BytesIO(data)):
-    yield numbers.place(index), line
+  for index, line in enumerate(io.BytesIO(text)):
+    yield lines.SourceLine(numbers.place(index), line)
 
 
-def _decode(numbered_lines: Iterator[tuple[Callable[[], str], bytes]]) -> Iterator[str]:
-  for place, line in numbered_lines:
+def _decode(source_lines: Iterable[lines.SourceLine]) -> Iterator[str]:
+  """Yields the lines as text.
+
+  Raises:
+    BadRecordError: a line is not UTF-8.
+  """
+  for place, content in source_lines:
     try:
-      yield line.decode("utf-8")
+      yield content.decode("utf-8")
     except UnicodeDecodeError as error:
-      raise BadRecordError(place(), lines.decoding_problem(line, error)) from error
+      raise BadRecordError(place(), decoding_problem(content, error)) from error
 
 
-def _read_group(group: list[tuple[Callable[[], str], bytes]], *, joins_lines: bool) -> Iterator[Record]:
-  """Yields the document of consecutive lines that are not blank, or the bad record; nothing if it is blank after all.
+def _read_group(group: list[lines.SourceLine], *, joins_lines: bool) -> Iterator[Record]:
+  """Yields the documents in consecutive lines without an ASCII blank line, or one bad record if a line is not UTF-8.
 
-  Lines of white space that is not ASCII separate documents, too.
+  Usually the lines are one document. Lines of white space that is not ASCII separate documents, too.
   """
   texts: list[str] = []
-  for place, line in group:
+  for place, content in group:
     try:
-      texts.append(line.decode("utf-8"))
+      texts.append(strip_line(content.decode("utf-8")))
     except UnicodeDecodeError as error:
-      yield BadRecord(place, lines.decoding_problem(line, error))
+      yield BadRecord(place, decoding_problem(content, error))
       return
-  numbered = [(place, lines.clean(text)) for (place, _), text in zip(group, texts, strict=True)]
-  for has_text, part in itertools.groupby(numbered, lambda item: bool(item[1])):
+  index = 0
+  for has_text, document_lines in itertools.groupby(texts, bool):
+    document = list(document_lines)
     if has_text:
-      document = list(part)
-      yield SourceDocument(document[0][0], lines.paragraphs_of((text for _, text in document), joins_lines=joins_lines))
+      yield SourceDocument(group[index].place, lines.paragraphs_of(document, joins_lines=joins_lines))
+    index += len(document)

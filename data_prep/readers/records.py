@@ -1,4 +1,4 @@
-"""What a reader yields for each record of a file: a document, or why there is none."""
+"""What a reader yields for each record of a file: a document, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import NamedTuple, Protocol
 
 from data_prep.readers.settings import ReadingSettings
 
-# The reasons for which a record gives no document. Readers of single forms have more.
+# A reason for which a record gives no document. Some readers have others, such as "redirect".
 NO_TEXT = "no text"
+# Returns where a record is in its file, such as "line 3". It is a function since the lines of a file are counted only
+# if a message needs their numbers.
+Place = Callable[[], str]
 
 
 class Piece(NamedTuple):
@@ -19,7 +22,7 @@ class Piece(NamedTuple):
     text_format: its form, one of `settings.TEXT_FORMATS`.
     start: the first byte, row group or record batch. A record belongs to the piece in which it begins.
     end: the byte, row group or record batch after the last one.
-    num_bytes: number of bytes of the file that the piece takes, for a progress bar and for dividing the work.
+    num_bytes: approximate size of the piece in the file, for a progress bar and for dividing the work.
   """
 
   path: str
@@ -33,27 +36,27 @@ class SourceDocument(NamedTuple):
   """A document as it is in a file.
 
   Attributes:
-    place: returns where it is in its file, such as "line 3".
-    paragraphs: its paragraphs, or its lines if each line is a sentence. They are read before the next record. Iterating
-      over them may raise `BadRecordError`.
+    place: see `Place`.
+    paragraphs: its paragraphs, or its lines if each line is a sentence. The caller must iterate over them before it
+      asks the reader for the next record. Iterating may raise `BadRecordError`.
     left_out: kind -> number of parts of the document that were left out, such as tables.
   """
 
-  place: Callable[[], str]
+  place: Place
   paragraphs: Iterable[str]
   left_out: Mapping[str, int] = {}
 
 
 class DroppedRecord(NamedTuple):
-  """A record that is left out as its form demands, such as a redirect of Wikipedia.
+  """A record that is not damaged but holds no document, such as a redirect of Wikipedia.
 
   Attributes:
-    place: returns where it is in its file.
+    place: see `Place`.
     reason: why it is left out, in a few words. Records are counted by reason.
     text: its text, or the beginning of it.
   """
 
-  place: Callable[[], str]
+  place: Place
   reason: str
   text: str
 
@@ -62,11 +65,11 @@ class BadRecord(NamedTuple):
   """A damaged record.
 
   Attributes:
-    place: returns where it is in its file.
+    place: see `Place`.
     reason: what is wrong with it, and the remedy.
   """
 
-  place: Callable[[], str]
+  place: Place
   reason: str
 
 
@@ -97,7 +100,7 @@ class Reader(Protocol):
     """
 
   def plan(self, path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
-    """Cuts a file into pieces of about `unit_bytes`. It depends on nothing but the contents of the file."""
+    """Cuts a file into pieces of about `unit_bytes`. The pieces depend only on the contents of the file."""
 
   def read(self, piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
     """Reads the records of a piece in order.

@@ -10,20 +10,18 @@ from data_prep import sentences
 
 AUTO = "auto"
 # The forms of text, for --text_format.
-TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR = (
-  "text",
-  "jsonl",
-  "parquet",
-  "datasets",
-  "wikipedia",
-  "wikiextractor",
-)
+TEXT = "text"
+JSON_LINES = "jsonl"
+PARQUET = "parquet"
+DATASETS = "datasets"
+WIKIPEDIA = "wikipedia"
+WIKIEXTRACTOR = "wikiextractor"
 TEXT_FORMATS = (AUTO, TEXT, JSON_LINES, PARQUET, DATASETS, WIKIPEDIA, WIKIEXTRACTOR)
 # Where a document of plain text ends.
 BLANK_LINE, FILE = "blank_line", "file"
 # How a paragraph becomes sentences.
 LINES, SPLIT = "lines", "split"
-# Where a paragraph ends.
+# Where a paragraph ends: LINE or BLANK_LINE.
 LINE = "line"
 
 
@@ -94,7 +92,7 @@ class ReadingSettings(Config):
 
   @property
   def reads_lines(self) -> bool:
-    """Whether plain text is read as it is: a sentence on each line, and a blank line after each document."""
+    """Whether plain text needs no conversion: it has a sentence on each line and a blank line after each document."""
     return self.document == BLANK_LINE and not (
       self.splits_sentences(TEXT) or self.skip_bad_records or self.drop_duplicates
     )

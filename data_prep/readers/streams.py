@@ -8,35 +8,36 @@ import io
 import zlib
 from typing import Any, BinaryIO, cast
 
-from albert.errors import UserError
 from albert.io import files
 from data_prep import text_checks
 from data_prep.readers import optional_libraries
 
-ENDINGS = (".gz", ".bz2", ".zst")
 _BUFFER_BYTES = 1 << 18
+# Ending of a compressed file's name -> the file's format.
 _FORMATS = {".gz": "GZIP", ".bz2": "bzip2", ".zst": "Zstandard"}
+_MAX_SHOWN_BYTES = 40
 
 
 def compression(path: str) -> str:
   """Returns the ending of a compressed file's name: ".gz", ".bz2" or ".zst"; "" for other files."""
-  return next((ending for ending in ENDINGS if path.endswith(ending)), "")
+  return next((ending for ending in _FORMATS if path.endswith(ending)), "")
 
 
 class _CheckedStream(io.RawIOBase):
   """A stream of decompressed data in which damage is a UserError that names the file."""
 
-  def __init__(self, path: str, file: BinaryIO, source: Any):
-    self._path, self._file, self._source = path, file, source
+  def __init__(self, path: str, file: BinaryIO, decompressor: Any):
+    self._path, self._file, self._decompressor = path, file, decompressor
 
   def readable(self) -> bool:
     return True
 
   def readinto(self, buffer: Any) -> int:
     try:
-      data = self._source.read(len(buffer))
+      data = self._decompressor.read(len(buffer))
     except (EOFError, ValueError, OSError, zlib.error) as error:
-      raise damage_error(self._path, error) from error
+      file_format = _FORMATS[compression(self._path)]
+      raise text_checks.damaged_file_error(self._path, file_format, error) from error
     buffer[: len(data)] = data
     return len(data)
 
@@ -46,40 +47,37 @@ class _CheckedStream(io.RawIOBase):
 
 
 class _ZstandardReader:
-  """Reads the frames of a Zstandard file. zstandard's own readers do not report a file that ends within a frame."""
+  """Decompresses the frames of a Zstandard file. zstandard's own readers do not notice if a file ends within a frame.
+
+  Args:
+    file: the compressed file.
+    module: the library zstandard.
+  """
 
   def __init__(self, file: BinaryIO, module: Any):
     self._file, self._module = file, module
-    self._decompressor: Any = None
-    self._decoded = b""
-    self._rest = b""  # compressed bytes after the last frame
+    self._decompressor: Any = None  # of the current frame; None between frames
+    self._decoded = b""  # decompressed bytes that `read` has not returned
+    self._unused = b""  # compressed bytes after the last frame
 
   def read(self, size: int) -> bytes:
     while not self._decoded:
-      data = self._rest or self._file.read(_BUFFER_BYTES)
-      self._rest = b""
-      if not data:
+      compressed = self._unused or self._file.read(_BUFFER_BYTES)
+      self._unused = b""
+      if not compressed:
         if self._decompressor is not None:
           raise EOFError("the file ends within a frame")
         return b""
       if self._decompressor is None:
         self._decompressor = self._module.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
       try:
-        self._decoded = self._decompressor.decompress(data)
+        self._decoded = self._decompressor.decompress(compressed)
       except self._module.ZstdError as error:
         raise EOFError(str(error)) from error
       if self._decompressor.eof:
-        self._rest, self._decompressor = self._decompressor.unused_data, None
+        self._unused, self._decompressor = self._decompressor.unused_data, None
     data, self._decoded = self._decoded[:size], self._decoded[size:]
     return data
-
-
-def damage_error(path: str, error: BaseException) -> UserError:
-  """Returns the error for a compressed file that cannot be decompressed."""
-  return UserError(
-    f"{path}: the {_FORMATS[compression(path)]} file is damaged or incomplete ({error}): compress it again, or leave "
-    "it out of the input"
-  )
 
 
 def check_libraries(path: str) -> None:
@@ -117,15 +115,20 @@ def open_stream(path: str) -> BinaryIO:
   if ending == ".gz":
     text_checks.check_is_gzip(path, file.read(text_checks.HEAD_BYTES))
     file.seek(0)
-    source: Any = gzip.GzipFile(fileobj=file)
+    decompressor: Any = gzip.GzipFile(fileobj=file)
   elif ending == ".bz2":
-    source = bz2.BZ2File(file)
+    decompressor = bz2.BZ2File(file)
   else:
-    source = _ZstandardReader(file, _import_zstandard(path))
-  return cast("BinaryIO", io.BufferedReader(_CheckedStream(path, file, source), _BUFFER_BYTES))
+    decompressor = _ZstandardReader(file, _import_zstandard(path))
+  return cast("BinaryIO", io.BufferedReader(_CheckedStream(path, file, decompressor), _BUFFER_BYTES))
 
 
 def read_head(path: str) -> bytes:
   """Reads the first bytes (`text_checks.HEAD_BYTES`) of a file, decompressed."""
   with open_stream(path) as stream:
     return stream.read(text_checks.HEAD_BYTES)
+
+
+def show_start(head: bytes) -> str:
+  """Returns the first bytes of a file as a quoted text, for an error message."""
+  return repr(head[:_MAX_SHOWN_BYTES].decode("utf-8", errors="replace"))

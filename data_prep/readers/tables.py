@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 from albert.errors import UserError
 from albert.io import files
 from data_prep.readers import lines, optional_libraries
-from data_prep.readers.records import NO_TEXT, BadRecord, DroppedRecord, Piece, Reader, Record, SourceDocument
+from data_prep.readers.records import BadRecord, Piece, Place, Reader, Record
 from data_prep.readers.settings import DATASETS, PARQUET, ReadingSettings
 
 # Rows that are in memory at a time.
 _BATCH_ROWS = 64
-_FILE_MAGIC = b"ARROW1"
+# First bytes of an Arrow file in the file format. Arrow files in the stream format begin in another way.
+_FILE_FORMAT_MAGIC = b"ARROW1"
 
 
 def _import_pyarrow(path: str) -> Any:
@@ -68,37 +69,45 @@ def _check_column(path: str, schema: Any, field: str, pyarrow: Any) -> None:
   """Checks that a table has the column of text."""
   if field not in schema.names:
     raise UserError(f"{path}: no column {field!r} (its columns: {', '.join(schema.names)}): give --text_field")
-  kind = schema.field(field).type
-  if pyarrow.types.is_dictionary(kind):
-    kind = kind.value_type
-  if "string" not in str(kind):
-    raise UserError(f"{path}: the column {field!r} is not text, but {kind}: give --text_field")
+  column_type = schema.field(field).type
+  if pyarrow.types.is_dictionary(column_type):
+    column_type = column_type.value_type
+  if "string" not in str(column_type):
+    raise UserError(f"{path}: the column {field!r} is not text, but {column_type}: give --text_field")
 
 
-def _read_rows(batches: Iterator[Any], first_row: int, settings: ReadingSettings, form: str) -> Iterator[Record]:
-  """Yields the documents of record batches. Rows are numbered from 1."""
-  joins_lines = settings.joins_lines(form)
-  row = first_row
+def _read_rows(
+  batches: Iterator[Any], num_rows_before: int, settings: ReadingSettings, text_format: str
+) -> Iterator[Record]:
+  """Yields the documents in the rows of record batches.
+
+  Args:
+    batches: the record batches.
+    num_rows_before: number of rows of the file before these batches.
+    settings: how the text is read.
+    text_format: PARQUET or DATASETS.
+  """
+  joins_lines = settings.joins_lines(text_format)
+  row_number = num_rows_before
   for batch in batches:
     for start in range(0, batch.num_rows, _BATCH_ROWS):
       column = batch.column(batch.schema.get_field_index(settings.text_field)).slice(start, _BATCH_ROWS)
       for value in column:
-        row += 1
-        yield _to_record(value, _place(row), joins_lines=joins_lines)
+        row_number += 1
+        yield _to_record(value, _place(row_number), joins_lines=joins_lines)
 
 
-def _place(row: int) -> Callable[[], str]:
-  return lambda: f"row {row}"
+def _place(row_number: int) -> Place:
+  """Returns the function that returns the place of a row. Rows are numbered from 1."""
+  return lambda: f"row {row_number}"
 
 
-def _to_record(value: Any, place: Callable[[], str], *, joins_lines: bool) -> Record:
+def _to_record(value: Any, place: Place, *, joins_lines: bool) -> Record:
   try:
     text = value.as_py()
   except UnicodeDecodeError as error:
     return BadRecord(place, f"not UTF-8 text ({error.reason}): correct or remove the row")
-  if text is None:
-    return DroppedRecord(place, NO_TEXT, "")
-  return SourceDocument(place, lines.paragraphs_of(iter(text.split("\n")), joins_lines=joins_lines))
+  return lines.text_to_record(place, text, joins_lines=joins_lines)
 
 
 # ---- Parquet -------------------------------------------------------------------------------------------
@@ -125,31 +134,38 @@ def _plan_parquet(path: str, settings: ReadingSettings, unit_bytes: int) -> Iter
     columns = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     column = columns.index(settings.text_field)
     sizes = [metadata.row_group(n).column(column).total_compressed_size for n in range(metadata.num_row_groups)]
-  yield from _group(path, PARQUET, sizes, unit_bytes)
+  yield from _group_parts(path, PARQUET, sizes, unit_bytes)
 
 
 def _read_parquet(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   with _open_parquet(piece.path, settings) as file:
-    first_row = sum(file.metadata.row_group(n).num_rows for n in range(piece.start))
+    num_rows_before = sum(file.metadata.row_group(n).num_rows for n in range(piece.start))
     row_groups = list(range(piece.start, piece.end))
     batches = file.iter_batches(_BATCH_ROWS, row_groups, columns=[settings.text_field])
-    yield from _read_rows(_checked(piece.path, batches), first_row, settings, PARQUET)
+    yield from _read_rows(_report_damage(piece.path, batches), num_rows_before, settings, PARQUET)
 
 
-def _group(path: str, form: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
-  """Yields pieces of consecutive row groups or record batches of about `unit_bytes`."""
+def _group_parts(path: str, text_format: str, sizes: list[int], unit_bytes: int) -> Iterator[Piece]:
+  """Yields pieces that consist of consecutive row groups or record batches.
+
+  Args:
+    path: the file.
+    text_format: PARQUET or DATASETS.
+    sizes: number of bytes of each row group or record batch.
+    unit_bytes: approximate size of a piece.
+  """
   start, num_bytes = 0, 0
   for index, size in enumerate(sizes):
     if index > start and num_bytes + size > unit_bytes:
-      yield Piece(path, form, start, index, num_bytes)
+      yield Piece(path, text_format, start, index, num_bytes)
       start, num_bytes = index, 0
     num_bytes += size
   if start < len(sizes):
-    yield Piece(path, form, start, len(sizes), num_bytes)
+    yield Piece(path, text_format, start, len(sizes), num_bytes)
 
 
-def _checked(path: str, batches: Iterator[Any]) -> Iterator[Any]:
-  """Yields batches. Damage is a UserError that names the file."""
+def _report_damage(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+  """Yields record batches. If the file is damaged, raises a UserError that names it."""
   pyarrow = _import_pyarrow(path)
   iterator = iter(batches)
   while True:
@@ -166,18 +182,18 @@ def _checked(path: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _open_arrow(path: str, settings: ReadingSettings) -> Iterator[Any]:
-  """Yields the schema of an Arrow file, and then its record batches."""
+  """Opens an Arrow file in the file format or the stream format, and returns its record batches."""
   pyarrow = _import_pyarrow(path)
   try:
     source = _open(path, pyarrow)
-    is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    is_file_format = source.read(len(_FILE_FORMAT_MAGIC)) == _FILE_FORMAT_MAGIC
     source.seek(0)
-    reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+    reader = pyarrow.ipc.open_file(source) if is_file_format else pyarrow.ipc.open_stream(source)
   except (pyarrow.ArrowException, OSError) as error:
     raise _damage_error(path, error) from error
   _check_column(path, reader.schema, settings.text_field, pyarrow)
-  batches = (reader.get_batch(index) for index in range(reader.num_record_batches)) if is_file else iter(reader)
-  return _checked(path, batches)
+  batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file_format else iter(reader)
+  return _report_damage(path, batches)
 
 
 def _check_arrow(path: str, settings: ReadingSettings) -> None:
@@ -189,17 +205,17 @@ def _plan_arrow(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterat
   if files.is_remote(path):
     yield lines.whole_file(path, DATASETS)
   else:
-    yield from _group(path, DATASETS, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
+    yield from _group_parts(path, DATASETS, [batch.nbytes for batch in _open_arrow(path, settings)], unit_bytes)
 
 
 def _read_arrow(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
-  first_row = 0
+  num_rows_before = 0
   for index, batch in enumerate(_open_arrow(piece.path, settings)):
     if index >= piece.end:
       return
     if index >= piece.start:
-      yield from _read_rows(iter([batch]), first_row, settings, DATASETS)
-    first_row += batch.num_rows
+      yield from _read_rows(iter([batch]), num_rows_before, settings, DATASETS)
+    num_rows_before += batch.num_rows
 
 
 PARQUET_READER = cast("Reader", SimpleNamespace(check=_check_parquet, plan=_plan_parquet, read=_read_parquet))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from albert.errors import UserError
 from albert.io import json_values
 from data_prep.readers import lines, streams
-from data_prep.readers.records import BadRecord, Piece, Record, SourceDocument
+from data_prep.readers.records import BadRecord, Piece, Place, Record, SourceDocument
 from data_prep.readers.settings import WIKIEXTRACTOR, ReadingSettings
+from data_prep.text_files import decoding_problem
 
 _BEGIN = re.compile(r'<doc\s[^>]*?(?:title="(?P<title>.*)")?\s*>$')
 _END = "</doc>"
@@ -21,8 +22,9 @@ def check(path: str, settings: ReadingSettings) -> None:
   streams.check_libraries(path)
   head = streams.read_head(path).lstrip()
   if not head.startswith((b"<doc ", b"{")):
-    begin = head[:40].decode("utf-8", errors="replace")
-    raise UserError(f"{path}: begins with {begin!r}, not with <doc ...> or a JSON object: give --text_format")
+    raise UserError(
+      f"{path}: begins with {streams.show_start(head)}, not with <doc ...> or a JSON object: give --text_format"
+    )
 
 
 def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
@@ -33,35 +35,43 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  title, begin = "", None
-  article: list[str] = []
+  # The place where the current article begins, or None between articles; its title and its lines so far.
+  article_place: Place | None = None
+  title = ""
+  article_lines: list[str] = []
   for place, line in lines.read_lines(piece):
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      yield BadRecord(begin or place, lines.decoding_problem(line, error))
-      begin, article = None, []
+      yield BadRecord(article_place or place, decoding_problem(line, error))
+      article_place = None
       continue
-    if begin is None and text.startswith("{"):
+    if article_place is None and text.startswith("{"):
       yield _read_json(line, place, settings)
-    elif match := _BEGIN.match(text.rstrip()):
-      title, begin, article = html.unescape(match["title"] or ""), place, []
-    elif text.rstrip() == _END and begin is not None:
-      yield _to_document(begin, article, title, joins_lines=joins_lines)
-      begin, article = None, []
-    elif begin is not None:
-      article.append(text)
-  if begin is not None:
-    yield BadRecord(begin, "the article does not end with </doc>: run wikiextractor again, or remove the article")
+    elif begin_tag := _BEGIN.match(text.rstrip()):
+      title, article_place, article_lines = html.unescape(begin_tag["title"] or ""), place, []
+    elif article_place is None:
+      continue  # a line outside of articles
+    elif text.rstrip() == _END:
+      yield _to_document(article_place, article_lines, title, joins_lines=joins_lines)
+      article_place = None
+    else:
+      article_lines.append(text)
+  if article_place is not None:
+    reason = "the article does not end with </doc>: run wikiextractor again, or remove the article"
+    yield BadRecord(article_place, reason)
 
 
-def _to_document(place: Callable[[], str], article: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
-  """Returns the document of an article without its title, which is its first line, and without HTML's entities."""
-  paragraphs = lines.paragraphs_of((html.unescape(line) for line in article), joins_lines=joins_lines)
-  return SourceDocument(place, (text for index, text in enumerate(paragraphs) if index or text != title))
+def _to_document(place: Place, article_lines: list[str], title: str, *, joins_lines: bool) -> SourceDocument:
+  """Makes a document from the lines of an article.
+
+  HTML entities are replaced by their characters. A first paragraph that is the title is left out.
+  """
+  paragraphs = lines.paragraphs_of(map(html.unescape, article_lines), joins_lines=joins_lines)
+  return SourceDocument(place, (text for index, text in enumerate(paragraphs) if index > 0 or text != title))
 
 
-def _read_json(line: bytes, place: Callable[[], str], settings: ReadingSettings) -> Record:
+def _read_json(line: bytes, place: Place, settings: ReadingSettings) -> Record:
   try:
     text = json_values.read_text_field(line, "text")
   except (KeyError, ValueError) as error:

@@ -1,8 +1,9 @@
 """Reads dumps of Wikipedia: pages-articles.xml, compressed with bzip2 or not. Articles only, without redirects.
 
 A multistream dump is a sequence of bzip2 streams of 100 pages each. A piece of it is a range of bytes of the compressed
-file. Its pages are those that begin in one of the streams that begin in the range, so processes read a dump in parallel
-without its index. Dumps that were compressed in another way are read correctly, too, but by fewer processes.
+file. The streams that begin in the range belong to the piece, and so do the pages that begin in these streams. So
+processes read a dump in parallel without its index. Dumps that were compressed in another way are read correctly, too,
+but by fewer processes.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import bz2
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
 from xml.etree import ElementTree
 
 from albert.errors import UserError
 from albert.io import files
 from data_prep.readers import lines, streams, wikitext
-from data_prep.readers.records import BadRecord, DroppedRecord, Piece, Record, SourceDocument
+from data_prep.readers.records import BadRecord, DroppedRecord, Piece, Place, Record, SourceDocument
 from data_prep.readers.settings import WIKIPEDIA, ReadingSettings
 
 _READ_BYTES = 1 << 18
@@ -36,28 +38,21 @@ def check(path: str, settings: ReadingSettings) -> None:
   wikitext.check_library(path)
   head = streams.read_head(path)
   if b"<mediawiki" not in head:
-    begin = head[:40].decode("utf-8", errors="replace")
     raise UserError(
-      f"{path}: begins with {begin!r}, not with <mediawiki: give a dump such as enwiki-latest-pages-articles.xml.bz2, "
-      "or --text_format"
+      f"{path}: begins with {streams.show_start(head)}, not with <mediawiki: give a dump such as "
+      "enwiki-latest-pages-articles.xml.bz2, or --text_format"
     )
 
 
 def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piece]:
   """See `records.Reader`."""
-  size = files.size(path)
-  if streams.compression(path) not in ("", ".bz2") or size <= unit_bytes:
-    yield lines.whole_file(path, WIKIPEDIA)
-    return
-  for start in range(0, size, unit_bytes):
-    end = min(start + unit_bytes, size)
-    yield Piece(path, WIKIPEDIA, start, end, end - start)
+  yield from lines.byte_ranges(path, WIKIPEDIA, unit_bytes, divisible_ending=".bz2")
 
 
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   namespaces = _read_namespaces(piece.path)
-  for page in _pages(_chunks(piece)):
+  for page in _read_pages(_read_chunks(piece)):
     yield _read_page(page, namespaces)
 
 
@@ -72,10 +67,22 @@ def _read_namespaces(path: str) -> frozenset[str]:
   return frozenset(name.decode("utf-8", errors="replace").lower() for _, name in _NAMESPACE.findall(header) if name)
 
 
-def _chunks(piece: Piece) -> Iterator[tuple[bytes, bool]]:
-  """Yields decompressed text from the piece's beginning to the end of the file, and whether the piece owns it."""
+class _Chunk(NamedTuple):
+  """Decompressed bytes of a dump.
+
+  Attributes:
+    content: the bytes.
+    is_owned: whether they belong to the piece. If not, they are read only for a page that begins before them.
+  """
+
+  content: bytes
+  is_owned: bool
+
+
+def _read_chunks(piece: Piece) -> Iterator[_Chunk]:
+  """Reads and decompresses a dump from the piece's beginning to the end of the file."""
   if streams.compression(piece.path) == ".bz2" and piece.end != lines.TO_THE_END:
-    yield from _bzip2_chunks(piece)
+    yield from _read_bzip2_chunks(piece)
     return
   with streams.open_stream(piece.path) as stream:
     if piece.start:
@@ -84,99 +91,143 @@ def _chunks(piece: Piece) -> Iterator[tuple[bytes, bool]]:
     while block := stream.read(_READ_BYTES):
       num_owned = max(0, min(len(block), piece.end - position))
       if num_owned:
-        yield block[:num_owned], True
+        yield _Chunk(block[:num_owned], is_owned=True)
       if num_owned < len(block):
-        yield block[num_owned:], False
+        yield _Chunk(block[num_owned:], is_owned=False)
       position += len(block)
 
 
-def _bzip2_chunks(piece: Piece) -> Iterator[tuple[bytes, bool]]:
+def _read_bzip2_chunks(piece: Piece) -> Iterator[_Chunk]:
   with files.open_file(piece.path) as file:
-    start = _find_stream(file, piece)
-    if start is None:
+    first_stream = _find_stream(file, piece)
+    if first_stream is None:
       return
-    file.seek(start)
-    position = start  # of the next byte that is read from the file
-    data = b""
-    while True:
-      stream_start = position - len(data)
-      data = data or file.read(_READ_BYTES)
-      if not data:
-        return
-      position = max(position, stream_start + len(data))
-      decompressor = bz2.BZ2Decompressor()
-      while not decompressor.eof:
-        try:
-          text = decompressor.decompress(data, _READ_BYTES)
-        except (OSError, ValueError) as error:
-          raise UserError(
-            f"{piece.path}: the bzip2 stream at byte {stream_start} is damaged ({error}): download the dump again"
-          ) from error
-        data = b""
-        if text:
-          yield text, stream_start < piece.end
-        if decompressor.needs_input and not decompressor.eof:
-          data = file.read(_READ_BYTES)
-          position += len(data)
-          if not data:
-            raise UserError(
-              f"{piece.path}: the bzip2 stream at byte {stream_start} is incomplete: download the dump again"
-            )
-      data = decompressor.unused_data
+    reader = _Bzip2Reader(piece.path, file, first_stream)
+    while (stream_start := reader.next_stream()) is not None:
+      for content in reader.decompress_stream(stream_start):
+        yield _Chunk(content, is_owned=stream_start < piece.end)
 
 
-def _find_stream(file: streams.BinaryIO, piece: Piece) -> int | None:
+class _Bzip2Reader:
+  """Decompresses the bzip2 streams of a file, one after the other.
+
+  Args:
+    path: the file, for error messages.
+    file: the open file.
+    position: where the first stream to read begins.
+  """
+
+  def __init__(self, path: str, file: BinaryIO, position: int):
+    self._path, self._file = path, file
+    self._compressed = b""  # bytes that were read and are not decompressed yet
+    self._position = position  # of the next byte to read
+    file.seek(position)
+
+  def _read(self) -> bool:
+    """Reads more bytes if none are left. Returns False at the end of the file."""
+    if not self._compressed:
+      self._compressed = self._file.read(_READ_BYTES)
+      self._position += len(self._compressed)
+    return bool(self._compressed)
+
+  def next_stream(self) -> int | None:
+    """Returns the position where the next stream begins; None at the end of the file."""
+    return self._position - len(self._compressed) if self._read() else None
+
+  def decompress_stream(self, stream_start: int) -> Iterator[bytes]:
+    """Yields the decompressed bytes of the next stream, in parts.
+
+    Args:
+      stream_start: the result of `next_stream`, for error messages.
+
+    Raises:
+      UserError: the stream is damaged or incomplete.
+    """
+    decompressor = bz2.BZ2Decompressor()
+    while not decompressor.eof:
+      if decompressor.needs_input and not self._read():
+        raise UserError(f"{self._path}: the bzip2 stream at byte {stream_start} is incomplete: download the dump again")
+      try:
+        content = decompressor.decompress(self._compressed, _READ_BYTES)
+      except (OSError, ValueError) as error:
+        raise UserError(
+          f"{self._path}: the bzip2 stream at byte {stream_start} is damaged ({error}): download the dump again"
+        ) from error
+      self._compressed = b""
+      if content:
+        yield content
+    self._compressed = decompressor.unused_data
+
+
+def _find_stream(file: BinaryIO, piece: Piece) -> int | None:
   """Returns the position of the first bzip2 stream that begins in a piece; None if there is none."""
   if piece.start == 0:
     return 0
   file.seek(piece.start)
-  position, window = piece.start, b""
+  position, window = piece.start, b""  # the window is the bytes that were read last; it begins at the position
   while position < piece.end and (block := file.read(_READ_BYTES)):
     window += block
     if match := _STREAM.search(window):
-      found = position + match.start()
-      return found if found < piece.end else None
-    keep = min(len(window), _STREAM_BYTES - 1)
-    position += len(window) - keep
-    window = window[len(window) - keep :]
+      stream_start = position + match.start()
+      return stream_start if stream_start < piece.end else None
+    # A stream may begin in the last bytes of the window.
+    num_searched = max(0, len(window) - _STREAM_BYTES + 1)
+    position += num_searched
+    window = window[num_searched:]
   return None
 
 
-def _pages(chunks: Iterator[tuple[bytes, bool]]) -> Iterator[bytes]:
-  """Yields the pages that begin in text that the piece owns. The last one may end in text that it does not own."""
-  text, num_owned = b"", 0
-  searched = 0  # there is no beginning of a page before this position
-  at_end = False
+class _PageBuffer:
+  """The part of the decompressed dump in which pages are searched. It grows at the end as chunks are read."""
 
-  def read_more() -> bool:
-    nonlocal text, num_owned
-    chunk, is_owned = next(chunks, (b"", False))
-    num_owned += len(chunk) if is_owned else 0
-    text += chunk
-    return bool(chunk)
+  def __init__(self, chunks: Iterator[_Chunk]):
+    self._chunks = chunks
+    self._content = b""
+    self._num_owned = 0  # number of bytes that belong to the piece; they come first
+    self._reads_owned = True  # whether the next chunk may belong to the piece
 
-  while not at_end:
-    begin = text.find(_BEGIN, searched)
-    if begin < 0 or begin >= num_owned:
-      owns_all = num_owned == len(text)
-      if not owns_all and begin < 0 and len(text) - num_owned >= len(_BEGIN):
-        return
-      if begin >= num_owned and begin >= 0:
-        return
-      keep = max(0, len(text) - len(_BEGIN) + 1)
-      text, num_owned, searched = text[keep:], max(0, num_owned - keep), 0
-      at_end = not read_more()
-      continue
-    end, position = -1, begin
-    while (end := text.find(_END, position)) < 0 and not at_end:
-      position = max(begin, len(text) - len(_END) + 1)
-      at_end = not read_more()
-    if end < 0:
-      yield text[begin:]
-      return
-    end += len(_END)
-    yield text[begin:end]
-    text, num_owned, searched = text[end:], num_owned - end, 0
+  def _read(self) -> bool:
+    """Adds the next chunk. Returns False at the end of the file."""
+    content, self._reads_owned = next(self._chunks, _Chunk(b"", is_owned=False))
+    self._content += content
+    if self._reads_owned:
+      self._num_owned += len(content)
+    return bool(content)
+
+  def take(self, size: int) -> bytes:
+    """Removes the first `size` bytes, and returns them."""
+    taken, self._content = self._content[:size], self._content[size:]
+    self._num_owned = max(0, self._num_owned - size)
+    return taken
+
+  def take_page(self) -> bytes:
+    """Removes the next page that begins in text of the piece, with all text before it, and returns the page.
+
+    Returns:
+      The page; the remaining text if the dump ends inside the page; b"" if there is no such page.
+    """
+    while (begin := self._content.find(_BEGIN)) < 0:
+      # The tag may begin in the last bytes of the buffer.
+      self.take(max(0, len(self._content) - len(_BEGIN) + 1))
+      has_owned = self._num_owned or self._reads_owned
+      if not has_owned or not self._read():
+        return b""
+    self.take(begin)
+    if not self._num_owned:
+      return b""
+    search_start = 0
+    while (end := self._content.find(_END, search_start)) < 0:
+      search_start = max(0, len(self._content) - len(_END) + 1)
+      if not self._read():
+        return self.take(len(self._content))
+    return self.take(end + len(_END))
+
+
+def _read_pages(chunks: Iterator[_Chunk]) -> Iterator[bytes]:
+  """Yields the pages that begin in text of the piece. The last one may end in text that is not the piece's."""
+  buffer = _PageBuffer(chunks)
+  while page := buffer.take_page():
+    yield page
 
 
 def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
@@ -189,8 +240,8 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
     return DroppedRecord(place, "not an article", "")
   if element.find("redirect") is not None:
     return DroppedRecord(place, "redirect", "")
-  revisions = element.findall("revision")
-  revision = revisions[-1] if revisions else element
+  revisions = element.findall("revision") or [element]
+  revision = revisions[-1]
   if revision.findtext("model", "wikitext") != "wikitext":
     return DroppedRecord(place, "not an article", "")
   text = revision.findtext("text") or ""
@@ -201,7 +252,7 @@ def _read_page(page: bytes, namespaces: frozenset[str]) -> Record:
   return SourceDocument(place, article.paragraphs, article.left_out)
 
 
-def _place(page: bytes) -> Callable[[], str]:
+def _place(page: bytes) -> Place:
   def place() -> str:
     title = _TITLE.search(page)
     return f"page {title[1].decode('utf-8', errors='replace')!r}" if title else f"page {page[:40]!r}"

@@ -19,20 +19,21 @@ _SKIPPED_TAGS = frozenset(
   }
 )  # fmt: skip
 _LIST_TAGS = frozenset(("li", "dd", "dt"))
-# Templates that stand for a part of a sentence -> the index of the parameter that is the text. A negative number counts
-# from the last one.
+# Templates that contain a part of a sentence -> the index of the parameter that is this text. A negative index counts
+# from the last parameter, as in a list.
 _TEXT_TEMPLATES: Mapping[str, int] = {
   "lang": 1, "langx": 1, "transl": -1, "transliteration": -1, "nowrap": 0, "nobr": 0, "small": 0, "abbr": 0,
   "em": 0, "strong": 0, "sic": 0, "as of": 0,
 }  # fmt: skip
+# Templates whose first parameters are a number and its unit.
 _MEASURES = frozenset(("convert", "cvt"))
-# A line that begins with this character is an entry of a list, or a heading.
+# This control character is put where an entry of a list or a heading begins. Lines that begin with it are left out.
 _MARK = "\x02"
 _QUOTES = re.compile(r"'{2,}")
 _MAGIC_WORD = re.compile(r"__[A-Z]+__")
 _INTERLANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)?:")
-# What remains of tables and templates that are not closed.
-_REMAINS = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
+# Lines that begin like this are parts of tables and templates that are not closed.
+_UNCLOSED_MARKUP = re.compile(r"\{\||\|\}|[|!]|\{\{|\}\}")
 _EMPTY_PARENTHESES = re.compile(r"\(\s*(?:[;,:/]\s*)*\)|\[\s*\]")
 _BEGIN_OF_PARENTHESES = re.compile(r"\(\s*[;,:]\s*")
 _SPACES = re.compile(r"[ \t\xa0]+")
@@ -88,7 +89,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
   paragraphs = []
   for line in plain.split("\n"):
     stripped = line.strip()
-    if stripped.startswith(_MARK) or _REMAINS.match(stripped):
+    if stripped.startswith(_MARK) or _UNCLOSED_MARKUP.match(stripped):
       continue
     if cleaned := _clean(stripped):
       paragraphs.append(cleaned)
@@ -96,7 +97,7 @@ def parse(text: str, namespaces: frozenset[str]) -> Article:
 
 
 def _clean(line: str) -> str:
-  """Removes what templates and links have left of a line, such as empty parentheses."""
+  """Removes traces of templates and links that were left out, such as empty parentheses. "" if no word remains."""
   line = _BEGIN_OF_PARENTHESES.sub("(", _EMPTY_PARENTHESES.sub("", line.replace(_MARK, " ")))
   line = _SPACE_BEFORE.sub("", _SPACES.sub(" ", line)).strip()
   return line if any(character.isalnum() for character in line) else ""
@@ -105,6 +106,10 @@ def _clean(line: str) -> str:
 class _Extraction:
   """Walks through the nodes of an article.
 
+  Args:
+    nodes: the module of mwparserfromhell that has the classes of nodes.
+    namespaces: see `parse`.
+
   Attributes:
     left_out: kind -> number of parts that were left out.
   """
@@ -112,13 +117,14 @@ class _Extraction:
   def __init__(self, nodes: Any, namespaces: frozenset[str]):
     self.left_out: dict[str, int] = {}
     self._namespaces = namespaces
+    # Nodes of other classes, such as comments, have no text.
     self._methods: dict[type, Callable[[Any], Iterator[str]]] = {
-      nodes.Text: lambda node: iter((node.value,)),
+      nodes.Text: self._plain_text,
       nodes.Wikilink: self._link,
-      nodes.ExternalLink: lambda node: iter(()) if node.title is None else self.texts(node.title),
+      nodes.ExternalLink: self._external_link,
       nodes.Tag: self._tag,
       nodes.Template: self._template,
-      nodes.HTMLEntity: lambda node: iter((node.normalize(),)),
+      nodes.HTMLEntity: self._entity,
       nodes.Heading: self._heading,
     }
 
@@ -129,16 +135,26 @@ class _Extraction:
       if method is not None:
         yield from method(node)
 
-  def _skip(self, kind: str) -> Iterator[str]:
+  def _leave_out(self, kind: str) -> None:
+    """Counts a part that is left out."""
     self.left_out[kind] = self.left_out.get(kind, 0) + 1
-    return iter(())
+
+  def _plain_text(self, node: Any) -> Iterator[str]:
+    yield node.value
+
+  def _entity(self, node: Any) -> Iterator[str]:
+    yield node.normalize()
+
+  def _external_link(self, node: Any) -> Iterator[str]:
+    if node.title is not None:
+      yield from self.texts(node.title)
 
   def _link(self, node: Any) -> Iterator[str]:
     target = str(node.title).strip()
     prefix = target.partition(":")[0].strip().lower().replace("_", " ")
-    is_plain = ":" not in target or target.startswith(":")
-    if not is_plain and (prefix in self._namespaces or _INTERLANGUAGE.match(target)):
-      yield from self._skip("images and categories")
+    has_prefix = ":" in target and not target.startswith(":")
+    if has_prefix and (prefix in self._namespaces or _INTERLANGUAGE.match(target)):
+      self._leave_out("images and categories")
     elif node.text is None:
       yield target.lstrip(":").partition("#")[0] or target
     else:
@@ -147,30 +163,32 @@ class _Extraction:
   def _tag(self, node: Any) -> Iterator[str]:
     name = str(node.tag).strip().lower()
     if name in _LIST_TAGS and node.wiki_markup:
-      yield from self._skip("entries of lists")
+      self._leave_out("entries of lists")
       yield _MARK
     elif name == "table":
-      yield from self._skip("tables")
+      self._leave_out("tables")
     elif name in _SKIPPED_TAGS:
-      yield from self._skip("references, formulas and code")
+      self._leave_out("references, formulas and code")
     elif name in ("br", "hr"):
       yield " "
     elif name in ("ul", "ol", "dl"):
-      yield from self._skip("entries of lists")
+      self._leave_out("entries of lists")
     elif node.contents is not None:
       yield from self.texts(node.contents)
 
   def _heading(self, node: Any) -> Iterator[str]:
     del node
-    yield from self._skip("headings")
+    self._leave_out("headings")
     yield _MARK
 
   def _template(self, node: Any) -> Iterator[str]:
     name = str(node.name).strip().lower().replace("_", " ")
-    values = [parameter.value for parameter in node.params if not parameter.showkey]
+    values = [parameter.value for parameter in node.params if not parameter.showkey]  # of parameters without a name
+    text_index = _TEXT_TEMPLATES.get(name)
     if name in _MEASURES and len(values) >= 2:
-      yield f"{str(values[0]).strip()} {str(values[1]).strip()}"
-    elif name in _TEXT_TEMPLATES and -len(values) <= _TEXT_TEMPLATES[name] < len(values):
-      yield from self.texts(values[_TEXT_TEMPLATES[name]])
+      number, unit = values[:2]
+      yield f"{str(number).strip()} {str(unit).strip()}"
+    elif text_index is not None and -len(values) <= text_index < len(values):
+      yield from self.texts(values[text_index])
     else:
-      yield from self._skip("templates")
+      self._leave_out("templates")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -16,6 +17,7 @@ from data_prep.documents import Counts
 from data_prep.runners.job import KIND, Job
 from data_prep.runners.workspace import UnusableTextError, Workspace
 from data_prep.settings import PreparationSettings
+from data_prep.sorting.shards import shard_bounds
 
 
 class PreparedShards(NamedTuple):
@@ -111,6 +113,7 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
   expected_names = [job.shard_name(index) for index in range(job.num_shards)]
   names = [info.file for info in infos]
   if names != expected_names:
+    # If the names are the same, they are repeated or in another order.
     wrong_names = sorted({*expected_names} ^ {*names}) or names
     return (
       f"{len(names)} shards instead of {len(expected_names)} ({wrong_names[0]} and others are missing, unknown or "
@@ -119,12 +122,11 @@ def _shard_problem(job: Job, infos: Sequence[ShardInfo], num_examples: int) -> s
   num_written = sum(info.examples for info in infos)
   if num_written != num_examples:
     return f"{num_written} examples in the shards, but {num_examples} were made from the text"
-  for index, info in enumerate(infos):
-    # Shard i holds the examples i * num_examples // num_shards to (i + 1) * num_examples // num_shards - 1.
-    expected = (index + 1) * num_examples // job.num_shards - index * num_examples // job.num_shards
+  bounds = shard_bounds(num_examples, job.num_shards)
+  for info, (start, end) in zip(infos, itertools.pairwise(bounds), strict=True):
     path = files.join(job.output_dir, info.file)
-    if info.examples != expected:
-      return f"{info.examples} examples in {info.file}, which should have {expected}"
+    if info.examples != end - start:
+      return f"{info.examples} examples in {info.file}, which should have {end - start}"
     if not files.exists(path) or files.size(path) != info.bytes:
       return f"{path} is missing or does not have its {info.bytes} bytes"
   return ""

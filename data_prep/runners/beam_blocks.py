@@ -14,11 +14,12 @@ import numpy as np
 
 from albert.errors import RunError
 from albert.io import files
-from data_prep.packing import concatenated_ranges
 from data_prep.sorting.merge import KEY_RANGE_BYTES, LAST_KEY, RunSection, merge_runs
+from data_prep.sorting.shards import shard_bounds
 from data_prep.sorting.spills import PackedInstances, Spill, SpillWriter
+from data_prep.token_sequences import concatenated_ranges
 
-# The low bits of an origin are a byte position in a file; the bits above them are the file's ordinal.
+# The low bits of an origin are the position of a byte in a file; the bits above them are the file's ordinal.
 _OFFSET_BITS = 40
 # Up to this many bytes of instances are sorted in memory, more of them on the local disk.
 _MEMORY_BYTES = 64 << 20
@@ -156,9 +157,7 @@ def split_by_key_range(block: ShuffleBlock, num_key_ranges: int) -> Iterator[tup
 def split_by_shard(
   block: ShuffleBlock, first_example: int, num_examples: int, num_shards: int
 ) -> Iterator[tuple[int, int, ShuffleBlock]]:
-  """Cuts sorted instances into parts of shards.
-
-  Shard s holds the examples s * num_examples // num_shards to (s + 1) * num_examples // num_shards - 1.
+  """Cuts sorted instances into parts of shards, as `shards.shard_bounds` divides all examples.
 
   Args:
     block: the examples first_example, first_example + 1, ... of all examples.
@@ -169,9 +168,9 @@ def split_by_shard(
   Yields:
     The number of the shard, the number of the part's first example, and the part.
   """
-  shard_bounds = [shard * num_examples // num_shards for shard in range(num_shards + 1)]
+  bounds = shard_bounds(num_examples, num_shards)
   block_end = first_example + block.keys.size
   for shard in range(num_shards):
-    start, end = max(shard_bounds[shard], first_example), min(shard_bounds[shard + 1], block_end)
+    start, end = max(bounds[shard], first_example), min(bounds[shard + 1], block_end)
     if start < end:
       yield shard, start, take(block, np.arange(start - first_example, end - first_example))

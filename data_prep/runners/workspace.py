@@ -1,4 +1,4 @@
-"""The directory of an unfinished job, and the check with which a later command continues it. All runners use both."""
+"""The directory of an unfinished job, and the checks before a later command continues the job. All runners use them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _FORMAT_VERSION = 1
 _WORKSPACE_VERSION = 2
 _WORK_PREFIX = ".preparation-"
 _SETTINGS_FILE = "settings.json"
+# In settings.json: whether bad input stopped the job, so that a job with other input files may continue it.
 _STOPPED_BY_INPUT = "stopped_by_input"
 _SHARD_PREFIX = "shard-"
 # Settings that the shards depend on but the spill files do not.
@@ -73,8 +74,8 @@ class Workspace:
 
   Attributes:
     path: the hidden directory.
-    input_entries: returns the manifest's entries of the input files, given those of the text files that the examples
-      are made from. They differ if input files are converted.
+    input_entries: a function from the manifest's entries of the text files that the examples are made from to those of
+      the input files. They are the same unless input files are converted.
   """
 
   def __init__(self, job: Job, vocab_sha256: str):
@@ -93,7 +94,7 @@ class Workspace:
     """Returns everything that the shards depend on, as JSON values. The manifest records them.
 
     Args:
-      input_files: name, size and SHA-256 of each input file, or those of the three that are known.
+      input_files: name, size and SHA-256 of each input file. What is not known yet may be absent.
     """
     values = {**self._spill_settings, "num_shards": self._job.num_shards, "compress": self._job.compress}
     values["vocab_sha256"] = values.pop("vocab_sha256")  # in manifests it stands after compress
@@ -141,7 +142,8 @@ class Workspace:
       if name.startswith(_WORK_PREFIX):
         self._check_unfinished(files.join(job.output_dir, name))
     existing = self._read_settings(self.path)
-    # If the settings agree, a shard is this job's, even without a record: the job may have stopped before it wrote one.
+    # If the settings agree, a shard belongs to this job even without a record: the job may have been stopped before it
+    # wrote the record.
     if any(existing.get(name) != getattr(job, name) for name in _SHARD_SETTINGS):
       for index in range(job.num_shards):
         if job.shard_name(index) in names:
@@ -161,7 +163,7 @@ class Workspace:
         f"--output_dir={self._job.output_dir} holds an unfinished run that another version of this program started: "
         f"remove {path}, or choose another directory"
       )
-    may_differ = set()
+    may_differ = set()  # settings that this job may change
     if path == self.path:
       if stopped_by_input:
         may_differ.add("input_files")
@@ -233,7 +235,7 @@ class Workspace:
     return record.info if shard_is_intact(self._job.output_dir, record.info) else None
 
   def _has_shards(self) -> bool:
-    """Whether output_dir holds finished shards, recorded or not. Shards with other settings must not be added."""
+    """Whether output_dir holds finished shards, with or without a record."""
     is_recorded = any(name.startswith(_SHARD_PREFIX) for name in files.listdir(self.path))
     return is_recorded or any(name.startswith(f"{KIND}-") for name in files.listdir(self._job.output_dir))
 

@@ -10,7 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from albert.io import files
-from data_prep.sorting.spills import BLOCK_HEADER, INDEX_BYTES, PackedInstances, concatenate, damaged_error, sort_by_key
+from data_prep.sorting.spills import (
+  BLOCK_HEADER,
+  INDEX_BYTES,
+  PackedInstances,
+  Spill,
+  concatenate,
+  damaged_error,
+  sort_by_key,
+)
 
 LAST_KEY = (1 << 64) - 1  # the greatest key
 # Approximate bytes of the instances with keys in one range. A process sorts them in memory.
@@ -18,12 +26,12 @@ KEY_RANGE_BYTES = 10 << 20
 
 
 class RunSection(NamedTuple):
-  """The part of a sorted run from one of its instances, here called the first one, to the run's end.
+  """The part of a sorted run that begins at one of its instances and reaches to the run's end.
 
   Attributes:
     path: the spill file.
-    offset: position in the file of the block that holds the first instance.
-    skip: number of instances in this block before the first one.
+    offset: position in the file of the block that holds the section's first instance.
+    skip: number of instances in this block before the section's first instance.
     end: position in the file after the run's last block.
   """
 
@@ -85,7 +93,7 @@ class RunReader:
     return PackedInstances(keys[skip:], sizes[skip:], starts[skip:], words)
 
   def read_next_block(self) -> None:
-    """Reads the next block that has an instance after those to skip, if there is one."""
+    """Reads blocks until one has an instance that is not skipped. At the end of the section there is none."""
     self._num_taken, self._block = 0, self._read_block()
     while self._block is not None and not self._block.keys.size:
       self._block = self._read_block()
@@ -120,7 +128,7 @@ def merge_runs(
   runs with keys in this range are read and sorted in memory.
 
   Args:
-    sections: the runs. Each section begins with the run's first instance whose key is at least `first_key`.
+    sections: one for each run. It begins with the run's first instance whose key is at least `first_key`.
     word_type: NumPy type of the words.
     first_key: the smallest key to read.
     last_key: the greatest key to read.
@@ -145,3 +153,20 @@ def merge_runs(
         instances = concatenate(parts)
         del parts  # frees their memory before sorting
         yield sort_by_key(instances)
+
+
+def merge_whole_files(all_spills: Sequence[Spill], word_type: str, key_range_bytes: int) -> Iterator[PackedInstances]:
+  """Merges all runs of spill files from the first key to the last.
+
+  Args:
+    all_spills: the spill files.
+    word_type: NumPy type of the words.
+    key_range_bytes: approximate bytes of instances to hold in memory.
+
+  Yields:
+    See `merge_runs`.
+  """
+  runs = [(spill.path, run) for spill in all_spills for run in spill.runs]
+  sections = [RunSection(path, run.begin, 0, run.end) for path, run in runs]
+  num_key_ranges = 1 + sum(run.num_bytes for _, run in runs) // key_range_bytes
+  yield from merge_runs(sections, word_type, first_key=0, last_key=LAST_KEY, num_key_ranges=num_key_ranges)

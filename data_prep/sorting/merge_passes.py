@@ -1,8 +1,8 @@
 """Passes that merge sorted runs until there are few enough to read all of them at the same time.
 
 With n runs and at most f open files there are about log_f(n) passes. Each pass reads and writes all instances once,
-sequentially. A merged run is synced to the disk, and then the runs that it was made from are removed. So a pass needs
-little more disk space than the runs themselves, and a command that was stopped continues in the middle of a pass.
+sequentially. After a merged run has been synced to the disk, the runs that it was made from are removed. So a pass
+needs little more disk space than the runs themselves, and a command that was stopped continues in the middle of a pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from albert.io import files
 from albert.io.progress import Progress
 from albert.io.workers import WorkerPool
 from data_prep.sorting import merge, spills
-from data_prep.sorting.merge import LAST_KEY, RunSection, merge_runs
 from data_prep.sorting.spills import Spill, SpillWriter
 
 # Greatest number of runs that are read at the same time. Each needs an open file and memory for one block.
 _MAX_OPEN = 384
+# The key of the merge pass's number in the summary of a merged file.
 _LEVEL = "level"
 
 
@@ -79,13 +79,8 @@ def merge_spills(task: MergeTask) -> Spill:
   Raises:
     RunError: an input is damaged, or the disk failed.
   """
-  runs = [(spill, run) for spill in task.inputs for run in spill.runs]
-  sections = [RunSection(spill.path, run.begin, 0, run.end) for spill, run in runs]
-  num_key_ranges = 1 + sum(run.num_bytes for _, run in runs) // task.key_range_bytes
   with SpillWriter(task.path, spills.MERGED_BUCKET_BITS) as writer:
-    writer.write_run(
-      merge_runs(sections, task.word_type, first_key=0, last_key=LAST_KEY, num_key_ranges=num_key_ranges)
-    )
+    writer.write_run(merge.merge_whole_files(task.inputs, task.word_type, task.key_range_bytes))
     records = [record for spill in task.inputs for record in spill.records()]
     writer.close({**add_summaries(task.inputs), _LEVEL: task.level}, records)
   merged = Spill.load(task.path)
@@ -125,7 +120,7 @@ def _group_neighbours(all_spills: Sequence[Spill], level: int, fan_in: int) -> I
   Yields:
     Groups of two or more files.
   """
-  # Files that this pass has written already separate the sequences of files that it still has to merge.
+  # A command that was stopped may have written some files of this pass. They separate the sequences of its inputs.
   for is_input, neighbours in itertools.groupby(all_spills, lambda spill: merge_level(spill) < level):
     inputs = list(neighbours)
     if not is_input or len(inputs) < 2:

@@ -27,6 +27,14 @@ def check_total(num_examples: int, num_shards: int) -> None:
     )
 
 
+def shard_bounds(num_examples: int, num_shards: int) -> list[int]:
+  """Returns the number of each shard's first example, and at the end the number of all examples.
+
+  Shard s holds the examples bounds[s] to bounds[s + 1] - 1. The sizes of shards differ by at most one.
+  """
+  return [shard * num_examples // num_shards for shard in range(num_shards + 1)]
+
+
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
   """A shard to write.
@@ -34,10 +42,11 @@ class ShardTask:
   Attributes:
     index: number of the shard, from 0.
     path: its file.
-    sections: the parts of the sorted runs to read. They may begin some examples before the shard's first one.
+    sections: the parts of the sorted runs to read.
     first_key: the smallest key to read.
     last_key: the greatest key to read.
-    skip: number of examples in the sections before the shard's first one.
+    skip: number of examples to read and skip at the beginning. They belong to the shard before, but their keys are in
+      the same bucket as the key of this shard's first example.
     num_examples: number of the shard's examples.
     num_key_ranges: see `merge_runs`.
     max_seq_length: tokens of an example.
@@ -63,8 +72,9 @@ class ShardTask:
 class ShardPlan:
   """Finds where each shard begins in the sorted runs.
 
-  The first example of shard s is number s * num_examples // num_shards. The tables of the runs give the number of
-  examples with keys below each bucket of keys. A shard is read from the bucket that holds its first example.
+  The examples are numbered in the order of their keys, and `shard_bounds` gives the number of each shard's first one.
+  The tables of the runs give the number of examples with keys below each bucket of keys. A shard is read from the
+  bucket that holds its first example.
 
   Args:
     all_spills: the spill files. They must be few enough to be open at the same time.
@@ -84,9 +94,9 @@ class ShardPlan:
     num_bytes = sum(run.num_bytes for _, run in runs)
     self._num_key_ranges = 1 + num_bytes // merge.KEY_RANGE_BYTES
     self._runs = runs
-    # The runs may have buckets of different sizes. The largest ones are used for all runs.
+    # The runs may have buckets of different sizes. The largest size is used for all runs.
     self._bucket_bits = min(run.bucket_bits for _, run in runs)
-    self._bounds = [shard * self.num_examples // num_shards for shard in range(num_shards + 1)]
+    self._bounds = shard_bounds(self.num_examples, num_shards)
     self._find_buckets()
     self._find_blocks()
 

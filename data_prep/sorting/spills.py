@@ -4,12 +4,12 @@ A sorted run is a sequence of blocks of consecutive instances. A block consists 
 of words, a checksum, the keys of its instances (uint64), their sizes in words (uint32), and their words. A run can
 therefore be read sequentially from any block on, with one block in memory.
 
-Each run is followed by its table, with which a reader finds the instances from a certain key on. Keys that agree in
-their top bits are in the same bucket. The table holds, for each bucket, the number of the run's instances with keys
-below the bucket; for each block, the index of its first instance and the block's offset in the file.
+Each run is followed by its table, with which a reader finds the first instance whose key is not below a given one. Keys
+with the same top bits are in the same bucket. The table holds, for each bucket, the number of the run's instances with
+keys below the bucket; for each block, the index of its first instance and the block's offset in the file.
 
-After the runs, the file holds the records of the units of text that it was made from, a footer (the list of the runs
-and a summary), and a trailer.
+After the runs, the file holds the records of the units of text that it was made from, a footer (the list of the runs, a
+summary, and the position of the records), and a trailer (the footer's length and checksum, and a magic number).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import numpy as np
 from albert.errors import RunError, UserError
 from albert.io import files, json_values, local_files
 
-# Number of top bits of a key that give the number of its bucket. A shard is read from the beginning of a bucket, so
-# small buckets save reading instances of the shard before.
+# Number of top bits of a key that give the number of its bucket, in the file of a unit and in a merged file. A shard is
+# read from the beginning of a bucket, so with small buckets few instances of the shard before are read.
 UNIT_BUCKET_BITS = 12
 MERGED_BUCKET_BITS = 16
 # As soon as the instances in memory need this many bytes, they are sorted and written as a run.
@@ -41,7 +41,8 @@ _BLOCK_BYTES = 64 << 10
 BLOCK_HEADER = struct.Struct("<III")  # number of instances, number of words, CRC-32 of the rest of the block
 INDEX_BYTES = 12  # bytes of an instance's key and size
 _MAGIC = b"spill\x002\n"
-_TRAILER_BYTES = len(_MAGIC) + 16
+_TRAILER = struct.Struct("<QQ")  # length and CRC-32 of the footer; the magic number follows
+_TRAILER_BYTES = _TRAILER.size + len(_MAGIC)
 
 
 class PackedInstances(NamedTuple):
@@ -104,7 +105,13 @@ class SortedRun(NamedTuple):
 
 
 class _RunWriter:
-  """Writes one sorted run at the end of a file, which is at offset `begin`."""
+  """Writes one sorted run at the end of a file.
+
+  Args:
+    file: the file.
+    begin: offset of the file's end.
+    bucket_bits: number of top bits of a key that give the number of its bucket.
+  """
 
   def __init__(self, file: BinaryIO, begin: int, bucket_bits: int):
     self._file = file
@@ -119,15 +126,16 @@ class _RunWriter:
   def write(self, instances: PackedInstances) -> None:
     """Adds sorted instances. Their keys must not be smaller than those of earlier calls."""
     keys, sizes = instances.keys, instances.sizes
-    word_bytes = instances.words.dtype.itemsize
-    data = np.ascontiguousarray(instances.words).data.cast("B")
-    starts = (instances.starts * word_bytes).tolist()
-    ends = ((instances.starts + sizes) * word_bytes).tolist()
+    word_size = instances.words.dtype.itemsize
+    word_bytes = np.ascontiguousarray(instances.words).data.cast("B")
+    # Where the words of each instance begin and end in `word_bytes`.
+    starts = (instances.starts * word_size).tolist()
+    ends = ((instances.starts + sizes) * word_size).tolist()
     # A new block begins whenever the total size passes another multiple of _BLOCK_BYTES.
-    block_numbers = np.cumsum(sizes * word_bytes + INDEX_BYTES) // _BLOCK_BYTES
+    block_numbers = np.cumsum(sizes * word_size + INDEX_BYTES) // _BLOCK_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(block_numbers)) + 1).tolist(), keys.size]
     for low, high in itertools.pairwise(bounds):
-      words = [data[start:end] for start, end in zip(starts[low:high], ends[low:high], strict=True)]
+      words = [word_bytes[start:end] for start, end in zip(starts[low:high], ends[low:high], strict=True)]
       body = b"".join([keys[low:high].astype("<u8").tobytes(), sizes[low:high].astype("<u4").tobytes(), *words])
       header = BLOCK_HEADER.pack(high - low, int(sizes[low:high].sum()), zlib.crc32(body))
       self._block_firsts.append(self._num_instances + low)
@@ -150,7 +158,7 @@ class _RunWriter:
 class SpillWriter:
   """Writes a spill file. It is a context manager; call `close` before the end of the `with` statement.
 
-  The data go to a temporary file, which `close` renames. After an error the temporary file is removed.
+  Everything is written to a staging file, which `close` renames. After an error the staging file is removed.
 
   Args:
     path: the spill file.
@@ -207,7 +215,7 @@ class SpillWriter:
     record_bytes = json.dumps(records).encode()
     records_position = [self._offset, len(record_bytes), zlib.crc32(record_bytes)]
     footer = json.dumps({"runs": self._runs, "records": records_position, "summary": summary}).encode()
-    self._file.write(record_bytes + footer + struct.pack("<QQ", len(footer), zlib.crc32(footer)) + _MAGIC)
+    self._file.write(record_bytes + footer + _TRAILER.pack(len(footer), zlib.crc32(footer)) + _MAGIC)
     local_files.sync(self._file)
     self._file.close()
     files.replace(self._staging, self.path)
@@ -243,6 +251,8 @@ class RunTable(NamedTuple):
 
 
 class _Footer(msgspec.Struct):
+  """The JSON object in the footer; its fields are those of `Spill`."""
+
   runs: tuple[SortedRun, ...]
   records: tuple[int, int, int]
   summary: dict[str, Any]
@@ -273,9 +283,9 @@ class Spill:
     with files.open_file(path) as file:
       file.seek(max(0, size - _TRAILER_BYTES))
       trailer = file.read(_TRAILER_BYTES)
-      if trailer[16:] != _MAGIC:
+      if len(trailer) < _TRAILER_BYTES or not trailer.endswith(_MAGIC):
         return None
-      length, checksum = struct.unpack("<QQ", trailer[:16])
+      length, checksum = _TRAILER.unpack_from(trailer)
       if length + _TRAILER_BYTES > size:
         return None
       file.seek(size - _TRAILER_BYTES - length)
@@ -307,9 +317,9 @@ class Spill:
     num_buckets = 1 << run.bucket_bits
     with files.open_file(self.path) as file:
       file.seek(run.end)
-      data = file.read(8 * (num_buckets + 2 * run.num_blocks))
-    values = np.frombuffer(data, "<u8").astype(np.int64)
-    return RunTable(*np.split(values, [num_buckets, num_buckets + run.num_blocks]))
+      table_bytes = file.read(8 * (num_buckets + 2 * run.num_blocks))  # 8 bytes for each integer
+    integers = np.frombuffer(table_bytes, "<u8").astype(np.int64)
+    return RunTable(*np.split(integers, [num_buckets, num_buckets + run.num_blocks]))
 
 
 def damaged_error(path: str, offset: int) -> RunError:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.create_pretraining_data import prepare
-from data_prep.document_checks import direct_warnings
+from data_prep.document_checks import layout_warnings
 from data_prep.readers.settings import ReadingSettings
 from data_prep.settings import PreparationSettings
 from tests.conftest import english_like_documents
@@ -22,21 +22,21 @@ was late, and so was the painter.
 
 def test_good_text_gives_no_warning() -> None:
   lines = as_text(english_like_documents(50, seed=1)).splitlines()
-  assert direct_warnings([lines, lines]) == []
-  assert direct_warnings([[line.lower() for line in lines]]) == []
-  assert direct_warnings([["漢字。"] * 9 + [""]] * 9) == []
-  assert direct_warnings([]) == []
+  assert layout_warnings([lines, lines]) == []
+  assert layout_warnings([[line.lower() for line in lines]]) == []
+  assert layout_warnings([["漢字。"] * 9 + [""]] * 9) == []
+  assert layout_warnings([]) == []
 
 
 def test_paragraphs_that_are_taken_for_documents() -> None:
   lines = as_text([["A paragraph. It has some sentences."]] * 30).splitlines()
-  (warning,) = direct_warnings([lines])
+  (warning,) = layout_warnings([lines])
   assert warning.startswith("warning: documents have 1.0 sentences on average (a sample of the text)")
   assert warning.endswith("give --document=file; if each line is a paragraph, give --sentences=split")
 
 
 def test_wrapped_lines_that_are_taken_for_sentences() -> None:
-  (warning,) = direct_warnings([[*WRAPPED, ""] * 30])
+  (warning,) = layout_warnings([[*WRAPPED, ""] * 30])
   assert warning.startswith("warning: 67% of the lines begin with a lower-case letter")
   assert "--document=file, or --sentences=split --paragraph=blank_line" in warning
 

@@ -100,6 +100,29 @@ def test_evaluation_alone_takes_the_model_from_the_run(shards, tmp_path):
   assert json.loads((output / "eval_results.json").read_text())["step"] == 4
 
 
+def test_a_short_first_try_needs_neither_vocab_size_nor_warm_up_and_can_be_resumed(shards, tmp_path, capsys):
+  describe_shards(shards)
+  flags = [flag for flag in TINY_MODEL_FLAGS if "vocab_size" not in flag]
+  steps = ["--train_batch_size=8", "--num_train_steps=6", "--log_every_steps=2", "--save_checkpoints_steps=2"]
+  argv = ["--do_train", f"--input_file={shards}/*.tfrecord", f"--output_dir={tmp_path / 'run'}", *flags, *steps]
+  run(*argv)
+  lines = capsys.readouterr().err.splitlines()
+  assert f"vocab_size is 61, the size of the vocabulary according to {shards}/manifest.json" in lines
+  assert "num_warmup_steps is 1, a tenth of the 6 steps: the default, 3125, is more than half of them" in lines
+  config = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert (config["model"]["vocab_size"], config["optimizer"]["num_warmup_steps"]) == (61, 1)
+  rates = [json.loads(line)["learning_rate"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+  assert rates == pytest.approx([1.76e-3 * (1 - step / 6) for step in (1, 3, 5)])
+  shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-6")
+  (shards / "manifest.json").unlink()  # config.json has the size
+  run(*argv)
+  lines = capsys.readouterr().err.splitlines()
+  assert f"resumed from {tmp_path / 'run'}/checkpoints/step-4" in lines
+  assert not any(line.startswith(("vocab_size is", "num_warmup_steps is")) for line in lines)
+  resumed = json.loads((tmp_path / "run" / "config.json").read_text())
+  assert (resumed["model"], resumed["optimizer"]) == (config["model"], config["optimizer"])
+
+
 def test_stages_by_flags_and_later_commands_without_them(shards, tmp_path, capsys):
   output, short = tmp_path / "run", tmp_path / "short"
   write_shards(short, [10], length=12)

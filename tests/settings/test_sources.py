@@ -193,6 +193,23 @@ def test_a_task_without_training_data_uses_the_model_of_another_one(tmp_path: Pa
     other.check_task_settings({"task_name": spec.model_of})
 
 
+def test_the_error_names_the_way_to_train_a_finished_run_for_longer(tmp_path: Path) -> None:
+  run = write_run(tmp_path / "run", "race")
+  for flags in ({"num_train_steps": 9}, {"num_train_epochs": 2.0}):
+    with pytest.raises(UserError, match=rf"give another --output_dir; with --init_checkpoint={run} there, its weights"):
+      Settings("race", {"output_dir": str(run), "do_train": True, **flags}).run_config()
+
+
+def test_the_warm_up_is_a_default_unless_a_flag_or_a_run_gives_it(tmp_path: Path) -> None:
+  given = {"output_dir": str(tmp_path / "new"), "do_train": True}
+  assert Settings("race", given).run_config().warmup_is_default
+  assert Settings("race", given | {"warmup_proportion": 0.0}).run_config().warmup_is_default  # 0: not used
+  for flags in ({"num_warmup_steps": 0}, {"warmup_proportion": 0.1}):
+    assert not Settings("race", given | flags).run_config().warmup_is_default
+  run = write_run(tmp_path / "run", "race")
+  assert not Settings("race", {"output_dir": str(run), "do_train": True}).run_config().warmup_is_default
+
+
 def test_a_run_of_another_script_is_an_error(tmp_path: Path) -> None:
   run = write_run(tmp_path / "run", "classifier")
   with pytest.raises(UserError, match=r"config\.json: this directory holds a run of the task classifier, but"):

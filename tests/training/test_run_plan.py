@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert.config.run import RunConfig, TrainConfig
+from albert.config.recipes import config_names, configs_directory
+from albert.config.run import OptimizerConfig, RunConfig, TrainConfig
 from albert.data.batches import ExampleDataset
 from albert.data.dataset import Dataset, InputContext
 from albert.data.examples import TokenizedExamples
@@ -111,6 +113,26 @@ def test_xla_with_several_replicas_is_refused() -> None:
 def test_the_number_of_epochs_gives_the_number_of_steps_rounded_up() -> None:
   assert run_plan.resolve_train_steps(TrainConfig(num_train_epochs=2.5, train_batch_size=4), 10) == 7
   assert run_plan.resolve_train_steps(TrainConfig(num_train_steps=9, train_batch_size=4), 10) == 9
+
+
+def test_a_default_warm_up_of_more_than_half_the_run_becomes_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+  optimizer = OptimizerConfig(num_warmup_steps=1256)
+  assert run_plan.resolve_warmup(optimizer, 2512, is_default=True) == optimizer
+  assert run_plan.resolve_warmup(optimizer, 10, is_default=False) == optimizer  # make_schedule refuses it
+  proportion = OptimizerConfig(num_warmup_steps=1256, warmup_proportion=0.1)
+  assert run_plan.resolve_warmup(proportion, 10, is_default=True) == proportion
+  assert capsys.readouterr().err == ""
+  shortened = {steps: run_plan.resolve_warmup(optimizer, steps, is_default=True) for steps in (2511, 10, 1)}
+  assert {steps: config.num_warmup_steps for steps, config in shortened.items()} == {2511: 251, 10: 1, 1: 0}
+  lines = capsys.readouterr().err.splitlines()
+  assert lines[1] == "num_warmup_steps is 1, a tenth of the 10 steps: the default, 1256, is more than half of them"
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_the_warm_up_of_a_recipe_is_kept_with_the_steps_of_the_recipe(name: str) -> None:
+  sections = json.loads(Path(configs_directory(), f"{name}.json").read_text())
+  optimizer, train = OptimizerConfig(**sections["optimizer"]), TrainConfig(**sections["train"])
+  assert run_plan.resolve_warmup(optimizer, train.num_train_steps, is_default=True) == optimizer
 
 
 def test_epochs_that_give_too_many_steps_are_refused() -> None:

@@ -1,0 +1,48 @@
+"""Settings that follow the vocabulary and the model where nothing else gives them. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from albert.config.base import Config
+from albert.config.model import ModelConfig
+from albert.config.run import FinetuningConfig
+from albert.settings.sources import Settings
+
+
+def fit_vocab_size(settings: Settings, model: ModelConfig, data: Config) -> tuple[ModelConfig, list[str]]:
+  """Sets the vocab_size of a model that starts from random weights to that of the vocabulary.
+
+  Args:
+    settings: where the values come from. Nothing is changed if one of its sources gives vocab_size.
+    model: the model.
+    data: the task's own config, which names the vocabulary and the shards.
+  Returns: the model, and the lines that tell the user what was set.
+  Raises:
+    UserError: the vocabulary or the manifest of the shards cannot be read.
+  """
+  if settings.gives_vocab_size():
+    return model, []
+  found = settings.task_entry.find_vocabulary_size(model, data)
+  if found is None:
+    return model, []
+  line = f"vocab_size is {found.size}, the size of the vocabulary according to {found.file}"
+  return dataclasses.replace(model, vocab_size=found.size), [line]
+
+
+def fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> tuple[Config, list[str]]:
+  """Limits the max_seq_length of a fine-tuning task to the model's positions, if it is a default.
+
+  Args:
+    settings: where the values come from. A value of a flag or of the run in output_dir is not changed.
+    model: the model.
+    data: the task's own config.
+  Returns: the task's config, and the lines that tell the user what was set.
+  """
+  if not isinstance(data, FinetuningConfig) or settings.existing_run or "max_seq_length" in settings.flags:
+    return data, []
+  default, positions = data.max_seq_length, model.max_position_embeddings
+  if default <= positions:
+    return data, []
+  line = f"max_seq_length is {positions}, the number of the model's positions, instead of the default {default}"
+  return dataclasses.replace(data, max_seq_length=positions), [line]
