@@ -38,7 +38,10 @@ class OptimizerConfig(Config):
   )
   learning_rate: float = option(1.76e-3, "peak learning rate, reached at the end of the warm-up", above=0)
   num_warmup_steps: int = option(
-    3125, "number of steps in which the learning rate rises linearly from 0 to its peak", minimum=0
+    3125,
+    "number of steps in which the learning rate rises linearly from 0 to its peak. A default that would take more than "
+    "half of the run becomes a tenth of the run",
+    minimum=0,
   )
   warmup_proportion: float = option(
     0.0,
@@ -290,7 +293,9 @@ class FinetuningConfig(Config):
   convert_quotes: bool = option(
     False, "replace `` and '' by \" before tokenization, as transformers' AlbertTokenizer does"
   )
-  max_seq_length: int = option(512, "largest number of tokens in a sequence; longer ones are truncated", minimum=8)
+  max_seq_length: int = option(
+    512, "largest number of tokens in a sequence, at most the model's positions; longer ones are truncated", minimum=8
+  )
   pad_to_max_length: bool = option(
     False,
     "pad all batches to max_seq_length, so that they have the same shape, as compilers need it; by default a batch is "
@@ -369,10 +374,7 @@ class RunConfig(Config):
     False, "evaluate the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
   )
   do_predict: bool = option(
-    False,
-    "write predictions with the checkpoint that --select_checkpoint selects",
-    affects_training=False,
-    per_command=True,
+    False, "predict with the checkpoint that --select_checkpoint selects", affects_training=False, per_command=True
   )
   predictions_file: str = option(
     "",

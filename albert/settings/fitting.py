@@ -8,26 +8,36 @@ from albert.config.base import Config
 from albert.config.model import ModelConfig
 from albert.config.run import FinetuningConfig
 from albert.settings.sources import Settings
+from albert.tokenization.vocabulary import VocabularySize
+from albert.weights.location import WeightLocation
 
 
-def fit_vocab_size(settings: Settings, model: ModelConfig, data: Config) -> tuple[ModelConfig, list[str]]:
-  """Sets the vocab_size of a model that starts from random weights to that of the vocabulary.
+def fit_vocab_size(
+  settings: Settings, model: ModelConfig, data: Config, weights: WeightLocation | None
+) -> tuple[ModelConfig, list[str]]:
+  """Sets the vocab_size of a model to that of the initial weights or, without them, to that of the vocabulary.
 
   Args:
     settings: where the values come from. Nothing is changed if one of its sources gives vocab_size.
     model: the model.
     data: the task's own config, which names the vocabulary and the shards.
+    weights: the initial weights; None for random weights.
   Returns: the model, and the lines that tell the user what was set.
   Raises:
     UserError: the vocabulary or the manifest of the shards cannot be read.
   """
   if settings.gives_vocab_size():
     return model, []
-  found = settings.task_entry.find_vocabulary_size(model, data)
-  if found is None:
+  found = _size_of_weights(weights) if weights else settings.task_entry.find_vocabulary_size(model, data)
+  if found is None or (weights and found.size == model.vocab_size):
     return model, []
   line = f"vocab_size is {found.size}, the size of the vocabulary according to {found.file}"
   return dataclasses.replace(model, vocab_size=found.size), [line]
+
+
+def _size_of_weights(weights: WeightLocation) -> VocabularySize | None:
+  config, path = weights.config(), weights.config_file
+  return VocabularySize(config.vocab_size, path) if config and path else None
 
 
 def fit_max_seq_length(settings: Settings, model: ModelConfig, data: Config) -> tuple[Config, list[str]]:

@@ -87,9 +87,7 @@ def resolve_settings(task_name: str, flags: Mapping[str, Any]) -> ResolvedSettin
     weights = find_weights(config.init_checkpoint)
   model_config = settings.model_config(weights.config_file if weights else None)
   data_config = settings.data_config(weights.vocabulary if weights else None)
-  notes: list[str] = []
-  if weights is None:
-    model_config, notes = fit_vocab_size(settings, model_config, data_config)
+  model_config, notes = fit_vocab_size(settings, model_config, data_config, weights)
   data_config, length_notes = fit_max_seq_length(settings, model_config, data_config)
   return ResolvedSettings(settings, config, model_config, data_config, weights, notes + length_notes)
 

@@ -78,6 +78,10 @@ def test_a_flag_a_config_file_a_recipe_and_weights_come_before_the_vocabulary(
   config = small_config(spm_model)
   weights = write_hub(tmp_path / "downloads", config, random_weights(config, 3), spm_model)
   assert resolved("pretraining", tmp_path, **data, init_checkpoint=weights) == (pieces, [])
+  line = f"vocab_size is {pieces}, the size of the vocabulary according to {weights}/config.json"
+  named = {**data, "init_checkpoint": weights, "model": "albert_tiny"}
+  assert resolved("pretraining", tmp_path, **named) == (pieces, [line])
+  assert resolved("pretraining", tmp_path, **named, vocab_size=30000) == (30000, [])
 
 
 def test_finetuning_from_random_weights_takes_the_size_from_the_vocabulary(
