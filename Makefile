@@ -33,10 +33,10 @@ NO_TPU := env TPU_SKIP_MDS_QUERY=1 TPU_ACCELERATOR_TYPE=v3-8 TPU_WORKER_HOSTNAME
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tpu demo test test-slow test-beam test-ray test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
+.PHONY: help setup setup-tpu demo test test-thorough test-slow test-beam test-ray test-tfa test-tpu test-parity torture lint format bench parity docs tpu-aot clean distclean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 setup: $(VENV)/installed  ## make .venv with the pinned packages
 
@@ -45,6 +45,9 @@ demo: setup  ## pretrain a small ALBERT on this machine, evaluate it and plot it
 
 test: setup  ## run the fast tests
 	$(PYTHON) -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-thorough: setup  ## run the tests that repeat checks of the fast tests for more cases
+	$(PYTHON) -m pytest -m 'thorough and not slow' $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-slow: setup  ## run the tests that take minutes
 	$(PYTHON) -m pytest -m slow $(PYTEST_ARGS)

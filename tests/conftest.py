@@ -6,10 +6,11 @@ import contextlib
 import gc
 import hashlib
 import io
+import os
 import random
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,22 @@ def english_like_documents(num_documents: int, seed: int = 0) -> list[list[str]]
   """Generates documents of 2 to 14 sentences. The same arguments give the same documents."""
   rng = random.Random(seed)
   return [[_sentence(rng) for _ in range(rng.randrange(2, 15))] for _ in range(num_documents)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+  """Saves seconds while the test modules are imported.
+
+  TensorFlow imports tf_keras, as in a command, and not Keras 3. The garbage collector is off, since imports leave no
+  garbage.
+  """
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TF_USE_LEGACY_KERAS", os.environ.get("TF_USE_LEGACY_KERAS", "1"))
+    gc.disable()
+    try:
+      return (yield)
+    finally:
+      gc.enable()
 
 
 def pytest_collection_finish() -> None:
@@ -128,7 +145,8 @@ def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def _eager_steps() -> Iterator[None]:
+def eager_functions() -> Iterator[None]:
+  """A context in which functions of tf.function run eagerly, see `eager_steps`."""
   import tensorflow as tf
 
   tf.config.run_functions_eagerly(True)
@@ -142,17 +160,17 @@ def _eager_steps() -> Iterator[None]:
 def eager_steps() -> Iterator[None]:
   """Runs training and evaluation steps without tracing them, which takes most of the time of a run of a few steps.
 
-  For tests of what happens around the steps. Steps are traced in the contract of all tasks, in the tests of the loop's
-  numbers and in every command that runs in a process of its own.
+  For tests of what happens around the steps. Steps are traced in the contract of all tasks (by `make test` for one of
+  them), in the tests of the loop's numbers and in every command that runs in a process of its own.
   """
-  with _eager_steps():
+  with eager_functions():
     yield
 
 
 @pytest.fixture(scope="module")
 def all_steps_eager() -> Iterator[None]:
   """As eager_steps, for all tests of a module and for the runs that they share."""
-  with _eager_steps():
+  with eager_functions():
     yield
 
 

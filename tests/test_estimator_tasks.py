@@ -57,7 +57,8 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
   ]
 
 
-@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", [1, 2])
 def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
   is_v2 = version == 2
   files = {
@@ -143,6 +144,7 @@ def race_rows(folder: Path) -> list[dict[str, Any]]:
   return rows
 
 
+@pytest.mark.thorough
 def test_multiple_choice(settings: dict[str, Any], tmp_path: Path) -> None:
   folder = Path(made_up_race(tmp_path, 2))
   folders = {"train": folder / "train", "eval": folder / "dev"}

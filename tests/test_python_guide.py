@@ -24,6 +24,7 @@ def test_blocks_keep_their_line_numbers():
   assert blocks("a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\ny\n```\n") == ["\n\nx = 1\n", "\n" * 9 + "y\n"]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_every_block_runs(tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch):
   write_downloads(tmp_path, spm_model)

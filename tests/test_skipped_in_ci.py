@@ -1,12 +1,16 @@
-"""The list at the end of .ci/run: the tests that no environment ran."""
+"""What .ci/run runs: every group of tests but the slow ones; and its list of the tests that no environment ran."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "skipped.py"
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / ".ci" / "skipped.py"
 
 
 def junit_file(path: Path, *cases: tuple[str, str, str]) -> str:
@@ -43,3 +47,17 @@ def test_only_what_ran_nowhere_is_listed(tmp_path: Path) -> None:
   ]
   result = subprocess.run([sys.executable, SCRIPT, parity], capture_output=True, text=True, check=True)
   assert result.stdout == "Every test ran in at least one environment.\n"
+
+
+def test_each_group_of_tests_has_a_target_of_make_and_ci_runs_all_but_the_slow_ones(
+  pytestconfig: pytest.Config,
+) -> None:
+  markers = [line.partition(":")[0] for line in pytestconfig.getini("markers") if "make test-" in line]
+  assert sorted(markers) == ["slow", "thorough"]
+  makefile, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run"))
+  selected = dict(re.findall(r"^test-(\w+): .*\n\t\$\(PYTHON\) -m pytest -m '?([\w ]+)'? ", makefile, re.MULTILINE))
+  assert selected == {"slow": "slow", "thorough": "thorough and not slow"}
+  # What `make test` leaves out is what these two targets run.
+  assert pytestconfig.getini("addopts")[-2:] == ["-m", "not slow and not thorough"]
+  steps = re.findall(r"^step (test\S*)", ci, re.MULTILINE)
+  assert steps[:2] == ["test", "test-thorough"]

@@ -161,6 +161,7 @@ def test_a_training_imports_only_what_it_needs() -> None:
   assert printed == "True"
 
 
+@pytest.mark.thorough
 def test_an_exported_model_needs_no_keras() -> None:
   modules, printed = imported_by(
     """

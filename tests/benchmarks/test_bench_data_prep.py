@@ -15,6 +15,7 @@ def run(*flags: str) -> str:
   return result.stdout
 
 
+@pytest.mark.thorough
 def test_throughput(corpus_file: str, spm_model: str) -> None:
   printed = run(f"--input_file={corpus_file}", f"--spm_model_file={spm_model}", "--max_seq_length=64")
   assert re.search(r"1 process: \d+ examples in .* examples/s per core, .* peak memory of a process \d+ MB", printed)

@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from albert.tokenization.tokenizer import Tokenizer
 from tests.benchmarks import scripts
 
@@ -23,6 +25,7 @@ def write_tokens(path: Path, spm_model: str, *, extra: int) -> Path:
   return path
 
 
+@pytest.mark.thorough
 def test_the_table_and_what_was_skipped(tmp_path: Path, spm_model: str) -> None:
   tokens = write_tokens(tmp_path / "tokens.json", spm_model, extra=0)
   only = [f"--only={name}" for name in ("optimizers", "conversion", "tokens", "original", "trained")]
@@ -43,6 +46,7 @@ def test_the_table_and_what_was_skipped(tmp_path: Path, spm_model: str) -> None:
   assert str(tmp_path) not in table
 
 
+@pytest.mark.thorough
 def test_a_number_too_far_off_is_said_and_fails(tmp_path: Path, spm_model: str) -> None:
   tokens = write_tokens(tmp_path / "tokens.json", spm_model, extra=1)
   done = run(tmp_path, f"--tokenization_file={tokens}", f"--spm_model_file={spm_model}", "--only=tokens")

@@ -290,6 +290,7 @@ def test_wrong_vocabulary_or_settings_give_one_line_errors(shards: dict[str, str
   assert _task(spm_model, **static).masking is None
 
 
+@pytest.mark.thorough
 def test_each_stage_has_its_own_masking_rate(shards: dict[str, str], spm_model: str):
   stages = json.dumps([{"until": 0.5, "masked_lm_prob": 0.05}, {"until": 1}])
   for kind, masking in (("none", "auto"), ("static", "dynamic")):

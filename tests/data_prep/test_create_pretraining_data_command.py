@@ -87,6 +87,7 @@ def test_a_killed_command_resumes(
   assert contents(tmp_path / "out") == uninterrupted
 
 
+@pytest.mark.thorough
 def test_an_error_of_the_disk_in_a_worker_is_one_line_and_loses_nothing(
   tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes]
 ) -> None:
@@ -127,21 +128,33 @@ def test_help_is_quick_and_lists_the_flags() -> None:
   [
     ({"input_file": "absent-*.txt"}, "--input_file: 'absent-*.txt' matches no file"),
     ({"input_file": "{dir}/empty.txt"}, "empty.txt is empty"),
-    ({"input_file": "{dir}/blank.txt"}, "--input_file: no example in 0 documents"),
-    ({"input_file": "{dir}/latin.txt"}, "latin.txt, line 3: not UTF-8 text"),
+    pytest.param(
+      {"input_file": "{dir}/blank.txt"}, "--input_file: no example in 0 documents", marks=pytest.mark.thorough
+    ),
+    pytest.param({"input_file": "{dir}/latin.txt"}, "latin.txt, line 3: not UTF-8 text", marks=pytest.mark.thorough),
     ({"input_file": "{dir}/latin.txt", "num_processes": 2}, "latin.txt, line 3: not UTF-8 text"),
     ({"input_file": "{dir}/torn.txt.gz"}, "torn.txt.gz: the GZIP file is damaged or incomplete"),
     ({"spm_model_file": "{dir}/absent.model"}, "absent.model"),
-    ({"spm_model_file": "{dir}/good.txt"}, "good.txt"),
-    ({"output_dir": "{dir}/good.txt"}, "good.txt: cannot make this directory"),
-    ({"masked_lm_prob": "nan"}, "--masked_lm_prob=nan: must be a finite number"),
-    ({"sentence_prediction": "both"}, "--sentence_prediction=both"),
+    pytest.param({"spm_model_file": "{dir}/good.txt"}, "good.txt", marks=pytest.mark.thorough),
+    pytest.param({"output_dir": "{dir}/good.txt"}, "good.txt: cannot make this directory", marks=pytest.mark.thorough),
+    pytest.param(
+      {"masked_lm_prob": "nan"}, "--masked_lm_prob=nan: must be a finite number", marks=pytest.mark.thorough
+    ),
+    pytest.param({"sentence_prediction": "both"}, "--sentence_prediction=both", marks=pytest.mark.thorough),
     ({"sentence_prediction": "nsp"}, "--sentence_prediction=nsp needs at least two documents"),
-    ({"input_format": "full_sentences"}, "--input_format=full_sentences with --sentence_prediction=sop: these inputs"),
-    ({"input_format": "sentence_pair", "sentence_prediction": "none"}, "sentence pairs have two segments"),
-    ({"masked_lm_prob": 2}, "--masked_lm_prob=2: must be at most 1"),
-    ({"max_seq_length": "long"}, "max_seq_length"),
-    ({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1"),
+    pytest.param(
+      {"input_format": "full_sentences"},
+      "--input_format=full_sentences with --sentence_prediction=sop: these inputs",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+      {"input_format": "sentence_pair", "sentence_prediction": "none"},
+      "sentence pairs have two segments",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param({"masked_lm_prob": 2}, "--masked_lm_prob=2: must be at most 1", marks=pytest.mark.thorough),
+    pytest.param({"max_seq_length": "long"}, "max_seq_length", marks=pytest.mark.thorough),
+    pytest.param({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1", marks=pytest.mark.thorough),
     ({"num_processes": 0}, "--num_processes=0: must be at least 1"),
     ({"num_shards": 1000}, "--num_shards=1000: the text gives"),
     ({"num_sharts": 1}, "num_sharts"),

@@ -202,11 +202,21 @@ def test_sample_depends_on_the_seed(tmp_path: Path) -> None:
   ("arguments", "message"),
   [
     (["--output_dir=x"], "--input_file"),
-    (["--input_file={corpus}"], "give either --output_dir"),
-    (["--input_file={corpus}", "--output_dir=x", "--output_prefix=y"], "give either --output_dir"),
-    (["--input_file={corpus}.nothing", "--output_dir={tmp}/x"], "corpus.txt.nothing"),
+    pytest.param(["--input_file={corpus}"], "give either --output_dir", marks=pytest.mark.thorough),
+    pytest.param(
+      ["--input_file={corpus}", "--output_dir=x", "--output_prefix=y"],
+      "give either --output_dir",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+      ["--input_file={corpus}.nothing", "--output_dir={tmp}/x"], "corpus.txt.nothing", marks=pytest.mark.thorough
+    ),
     (["--input_file={corpus}", "--output_dir={tmp}/x", "--vocab_size=30000"], "set --vocab_size="),
-    (["--input_file={corpus}", "--output_dir={tmp}/x", "--character_coverage=0.9"], "character_coverage=0.9"),
+    pytest.param(
+      ["--input_file={corpus}", "--output_dir={tmp}/x", "--character_coverage=0.9"],
+      "character_coverage=0.9",
+      marks=pytest.mark.thorough,
+    ),
     (["--input_file={tmp}/latin.txt", "--output_dir={tmp}/x"], "latin.txt, line 2: not UTF-8"),
   ],
 )

@@ -20,7 +20,7 @@ from tests.docs.blocks import ROOT, blocks
 from tests.golden.make_tiny_albert import random_weights
 from tests.synthetic import TINY_MODEL, write_shards
 
-pytestmark = pytest.mark.usefixtures("all_steps_eager")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_steps_eager")]
 
 GUIDE = ROOT / "docs" / "estimator.md"
 # The blocks run in order, and may use the names of earlier ones.

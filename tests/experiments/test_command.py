@@ -32,13 +32,23 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
   ("words", "message"),
   [
     ([], "give --list, or --run=NAME and --output_dir"),
-    (["--run=masking"], "give --list, or --run=NAME and --output_dir"),
+    pytest.param(["--run=masking"], "give --list, or --run=NAME and --output_dir", marks=pytest.mark.thorough),
     (["--run=masking,sop", "--output_dir=out"], "--run=sop: no such experiment; there are additional_data, "),
-    (["--run=masking", "--output_dir=gs://bucket/out"], "give a local directory"),
-    (["--run=masking", "--output_dir=out", "--jobs=0"], "jobs"),
+    pytest.param(
+      ["--run=masking", "--output_dir=gs://bucket/out"], "give a local directory", marks=pytest.mark.thorough
+    ),
+    pytest.param(["--run=masking", "--output_dir=out", "--jobs=0"], "jobs", marks=pytest.mark.thorough),
     (["--run=masking", "--output_dir=out", "--corpus=text.txt"], "--corpus without --heldout_corpus"),
-    (["--run=masking", "--output_dir=out", "--squad_v2=dev.json"], "give the train file and the dev file"),
-    (["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"], "'XNLI' is not one of CoLA, SST-2"),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--squad_v2=dev.json"],
+      "give the train file and the dev file",
+      marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+      ["--run=masking", "--output_dir=out", "--glue_dir=glue", "--glue_tasks=XNLI"],
+      "'XNLI' is not one of CoLA, SST-2",
+      marks=pytest.mark.thorough,
+    ),
   ],
 )
 def test_wrong_flags_give_one_line(words: list[str], message: str):

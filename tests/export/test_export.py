@@ -334,8 +334,8 @@ def test_a_version_that_another_process_has_created_meanwhile_is_not_replaced(tm
 def test_versions_are_counted_and_bad_arguments_refused(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
-  assert export_model(run.directory, models, version=5) == f"{models}/classifier/5"
-  assert export_model(run.directory, models, precision="bfloat16") == f"{models}/classifier/6"
+  Path(models, "classifier", "4").mkdir(parents=True)
+  assert export_model(run.directory, models) == f"{models}/classifier/5"
   with pytest.raises(UserError, match=r"--version=5: .* exists"):
     export_model(run.directory, models, version=5)
   with pytest.raises(UserError, match="a plain name"):
@@ -346,6 +346,16 @@ def test_versions_are_counted_and_bad_arguments_refused(tmp_path: Path, spm_mode
     export_model(run.directory, models, precision="bfloat16", formats=(TFLITE,))
   with pytest.raises(UserError, match="48 positions"):
     export_model(run.directory, models, settings={"max_seq_length": 64})
+  assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["4", "5"]
+  assert open_checkpoint(run.directory).step == STEP
+
+
+@pytest.mark.thorough
+def test_a_given_version_a_full_disk_and_bfloat16(tmp_path: Path, spm_model: str) -> None:
+  run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
+  models = str(tmp_path / "models")
+  assert export_model(run.directory, models, version=5) == f"{models}/classifier/5"
+  assert export_model(run.directory, models, precision="bfloat16") == f"{models}/classifier/6"
   disk_full = rf"^{models}/classifier/7: cannot write it \(File too large\): run the same command again"
   with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
     export_model(run.directory, models)
@@ -358,4 +368,3 @@ def test_versions_are_counted_and_bad_arguments_refused(tmp_path: Path, spm_mode
   )
   difference = np.abs(float32_answers["probabilities"] - bfloat16_answers["probabilities"]).max()
   assert 0 < difference < 0.05
-  assert open_checkpoint(run.directory).step == STEP

@@ -25,6 +25,7 @@ from tests.convert.files_of_weights import huggingface_tensors, without_pooler, 
 from tests.export.pipelines import FORMS, Run, make_race_examples, make_squad_examples, write_run
 from tests.export.requests import english_like_texts, make_requests
 from tests.golden.make_tiny_albert import random_weights
+from tests.thorough import thorough_except
 from tests.tokenization.reference import random_texts
 
 TOLERANCE = 1e-5
@@ -70,7 +71,11 @@ class Served:
     return text_inputs(self.model.fields, requests)
 
 
-@pytest.fixture(params=list(FORMS))
+# The forms whose functions `make test` traces; it computes the answers of the other forms eagerly, once.
+TRACED_FORMS = ("fill_mask", "classifier", "squad_v2", "race")
+
+
+@pytest.fixture(params=thorough_except(TRACED_FORMS, FORMS))
 def served(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> Served:
   """Each form, made only once."""
   name = request.param
@@ -102,6 +107,13 @@ def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]
 def test_answers_equal_those_of_the_python_pipeline(served: Served) -> None:
   requests = make_requests(served.name, english_like_texts(24))
   answers = call(served.serving_default, served.text_inputs(requests))
+  assert_same_answers(answers, served.run.answer(requests))
+
+
+@pytest.mark.parametrize("served", [name for name in FORMS if name not in TRACED_FORMS], indirect=True)
+def test_answers_computed_eagerly_equal_those_of_the_python_pipeline(served: Served) -> None:
+  requests = make_requests(served.name, english_like_texts(24))
+  answers = call(served.model.answer_texts, served.text_inputs(requests))
   assert_same_answers(answers, served.run.answer(requests))
 
 
@@ -193,12 +205,9 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: Served) ->
   assert "none of this step" not in card
 
 
-_slow = functools.partial(pytest.param, marks=pytest.mark.slow)
-
-
 @pytest.mark.parametrize(
   "served",
-  [name if name in ("fill_mask", "embeddings", "squad_v2", "race") else _slow(name) for name in FORMS],
+  thorough_except(["fill_mask", "race"], FORMS),
   indirect=True,
 )
 def test_the_graph_of_other_formats_gives_the_savedmodels_answers_in_edge_cases(served: Served) -> None:
@@ -212,7 +221,7 @@ def test_the_graph_of_other_formats_gives_the_savedmodels_answers_in_edge_cases(
     assert all(np.isfinite(values).all() for values in answers.values()), batch_name
 
 
-@pytest.mark.parametrize("served", ["fill_mask", _slow("squad_v1")], indirect=True)
+@pytest.mark.parametrize("served", thorough_except(["fill_mask"], ["fill_mask", "squad_v1"]), indirect=True)
 def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: Served) -> None:
   """Among them are a batch without [MASK] and an empty batch."""
   run = converters.tflite_runner(converters.to_tflite(portable_function(served.model), served.model, is_int8=False))

@@ -226,7 +226,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(
-  ("argv", "names", "submissions"), [KINDS[0], *(pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+  ("argv", "names", "submissions"), [pytest.param(*kind, marks=pytest.mark.thorough) for kind in KINDS]
 )
 def test_every_kind_of_task(
   archive: Path, common: list[str], tmp_path: Path, argv: list[str], names: set[str], submissions: list[str]
@@ -317,6 +317,7 @@ def test_bad_data_is_one_clear_line(common: list[str], tmp_path: Path, case: str
   assert "\n" not in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_the_script_itself_exits_with_2(common: list[str], tmp_path: Path, commands: Workplace) -> None:
   write_archive(tmp_path, ["CoLA"], num_rows=8)
   edit(tmp_path / "CoLA" / "train.tsv", 3, lambda line: line.replace("\t2", "\t"))

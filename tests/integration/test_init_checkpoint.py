@@ -20,6 +20,8 @@ from tests.convert.files_of_weights import huggingface_tensors, write_huggingfac
 from tests.golden.make_tiny_albert import random_weights
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
+pytestmark = pytest.mark.usefixtures("eager_steps")
+
 WEIGHTS = random_weights(TINY_MODEL, 5)
 
 

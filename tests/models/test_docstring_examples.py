@@ -33,7 +33,14 @@ def downloads(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Path:
   return directory
 
 
-@pytest.mark.parametrize("name", modules())
+@pytest.mark.parametrize(
+  "name",
+  [
+    # The optimizers train a small model for many steps.
+    pytest.param(name, marks=pytest.mark.thorough) if name.endswith((".adamw", ".lamb")) else name
+    for name in modules()
+  ],
+)
 def test_docstring_examples(name, downloads, monkeypatch, request):
   if not name.startswith("albert.optimizers"):  # their examples train a small model for many steps
     request.getfixturevalue("eager_steps")

@@ -24,6 +24,7 @@ from albert.weights.checkpoints import CheckpointManager
 from tests.golden.make_tiny_albert import batch, random_weights
 from tests.models.built import assign, pretraining_model
 from tests.reference.albert import Reference
+from tests.thorough import thorough_except
 
 
 def reduced(config: ModelConfig) -> ModelConfig:
@@ -48,7 +49,17 @@ def _distinct_models() -> dict[str, ModelConfig]:
   return {"=".join(same): reduced(config) for config, same in names.items()}
 
 
-@pytest.fixture(params=_distinct_models().values(), ids=_distinct_models())
+NAMED = _distinct_models()
+# `make test` runs the longest tests for one ALBERT and one BERT, `make test-thorough` for the others.
+IN_FULL = pytest.mark.parametrize(
+  "config",
+  thorough_except([reduced(MODELS[name]) for name in ("albert_base", "bert_base")], NAMED.values()),
+  ids=NAMED,
+  indirect=True,
+)
+
+
+@pytest.fixture(params=NAMED.values(), ids=NAMED)
 def config(request: pytest.FixtureRequest) -> ModelConfig:
   """Each named model at its reduced size."""
   model: ModelConfig = request.param
@@ -83,6 +94,7 @@ def test_every_variable_has_one_name(config: ModelConfig) -> None:
   assert {id(variable) for variable in named.values()} == {id(variable) for variable in model.variables}
 
 
+@IN_FULL
 def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config: ModelConfig) -> None:
   before = random_weights(config, 5)
   model = pretraining_model(config, before)
@@ -106,6 +118,7 @@ def test_losses_equal_the_numpy_reference_and_a_training_step_lowers_them(config
   assert sum(losses(model, features)) < loss_before
 
 
+@IN_FULL
 def test_weights_round_trip_through_a_checkpoint(config: ModelConfig, tmp_path: Path) -> None:
   model = pretraining_model(config, random_weights(config, 5))
   manager = CheckpointManager(str(tmp_path / "checkpoints"), keep=1, model_config=config)

@@ -124,10 +124,10 @@ def test_serialization_keeps_every_setting(cls):
   again = keras.optimizers.deserialize(config, custom_objects=objects)
   assert type(again) is cls
   assert again.exclude == ("zero", "bias")
-  for name, value in train(made, 5).items():
-    np.testing.assert_array_equal(value, train(cls.from_config(made.get_config(), custom_objects=objects), 5)[name])
-  for name, value in train(again, 5).items():
-    np.testing.assert_array_equal(value, train(cls.from_config(made.get_config(), custom_objects=objects), 5)[name])
+  expected = train(cls.from_config(made.get_config(), custom_objects=objects), 5)
+  for optimizer in (made, again):
+    for name, value in train(optimizer, 5).items():
+      np.testing.assert_array_equal(value, expected[name])
 
 
 CONFIG = ModelConfig(

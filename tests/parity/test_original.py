@@ -37,6 +37,7 @@ def test_every_output(recorded):
   assert_ok(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
 def test_losses_and_eight_steps(recorded, optimizer):
   losses, weights = recorded.training[optimizer]

@@ -6,10 +6,12 @@ here until then.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from albert.export.export_model import export_model
 from albert.export.registry import FORMS
 from albert.tasks import registry
 from albert.weights.checkpoints import CheckpointManager
+from tests.conftest import eager_functions
 from tests.synthetic import TINY_MODEL
 from tests.tasks.small_datasets import SMALL_DATASETS, SmallDataset
 
@@ -85,12 +88,32 @@ def _no_dataset_message(task: str) -> str:
 
 
 CASES = [(task, case) for task in registry.TASKS for case in SMALL_DATASETS.get(task, {"no dataset": None})]
+# Commands trace the steps, which takes seconds. `make test` does so for this case only.
+TRACED_BY_MAKE_TEST = ("classifier", "classes")
 
 
-@pytest.fixture(scope="module", params=CASES, ids=["-".join(case) for case in CASES])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> TrainedTask:
-  """Each dataset of each registered task, after training, evaluation and prediction."""
-  task, case = request.param
+def _runs() -> Iterator[Any]:
+  """(task, case, mode): the first case of each task for `make test`, and all cases with traced steps."""
+  first_cases = list(dict(reversed(CASES)).items())
+  for case in CASES:
+    fast_mode = "traced" if case == TRACED_BY_MAKE_TEST else "eager" if case in first_cases else ""
+    if fast_mode:
+      yield pytest.param((*case, fast_mode), id="-".join((*case, fast_mode)))
+    if fast_mode != "traced":
+      yield pytest.param((*case, "traced"), id="-".join((*case, "traced")), marks=pytest.mark.thorough)
+
+
+@pytest.fixture(scope="module", params=_runs())
+def trained(
+  request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spm_model: str
+) -> Iterator[TrainedTask]:
+  """The datasets of each registered task, after training, evaluation and prediction."""
+  task, case, mode = request.param
+  with eager_functions() if mode == "eager" else contextlib.nullcontext():
+    yield _train(task, case, tmp_path_factory, spm_model)
+
+
+def _train(task: str, case: str, tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> TrainedTask:
   if task not in SMALL_DATASETS:
     pytest.fail(_no_dataset_message(task))
   dataset = SMALL_DATASETS[task][case]
@@ -185,17 +208,26 @@ def test_the_checkpoint_of_the_last_step_verifies(trained: TrainedTask) -> None:
 
 
 def test_an_exported_model_gives_the_answers_of_its_examples(trained: TrainedTask, tmp_path: Path) -> None:
-  for form in trained.dataset.exports:
-    directory = Path(export_model(str(trained.directory), str(tmp_path), task=form))
-    assert directory.name == "1"
-    examples = directory / "examples"
-    requests = json.loads((examples / "serving_default.json").read_text())["instances"]
-    expected = json.loads((examples / "serving_default.answer.json").read_text())["predictions"]
-    serve = tf.saved_model.load(str(directory)).signatures["serving_default"]
-    answers = serve(**{name: tf.constant([request[name] for request in requests]) for name in requests[0]})
-    for name, values in answers.items():
-      for value, row in zip(values.numpy(), expected, strict=True):
-        _assert_equal(value, row[name] if isinstance(row, dict) else row, f"{form}: {name}")
+  _assert_export_answers(trained, trained.dataset.exports[0], tmp_path)
+
+
+@pytest.mark.thorough
+def test_the_other_forms_of_an_export_give_the_answers_of_their_examples(trained: TrainedTask, tmp_path: Path) -> None:
+  for form in trained.dataset.exports[1:]:
+    _assert_export_answers(trained, form, tmp_path)
+
+
+def _assert_export_answers(trained: TrainedTask, form: str, tmp_path: Path) -> None:
+  directory = Path(export_model(str(trained.directory), str(tmp_path), task=form))
+  assert directory.name == "1"
+  examples = directory / "examples"
+  requests = json.loads((examples / "serving_default.json").read_text())["instances"]
+  expected = json.loads((examples / "serving_default.answer.json").read_text())["predictions"]
+  serve = tf.saved_model.load(str(directory)).signatures["serving_default"]
+  answers = serve(**{name: tf.constant([request[name] for request in requests]) for name in requests[0]})
+  for name, values in answers.items():
+    for value, row in zip(values.numpy(), expected, strict=True):
+      _assert_equal(value, row[name] if isinstance(row, dict) else row, f"{form}: {name}")
 
 
 def _assert_equal(value: Any, expected: Any, where: str) -> None:

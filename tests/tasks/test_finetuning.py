@@ -118,13 +118,14 @@ def test_outputs_of_some_batches_belong_to_their_examples(tmp_path, spm_file):
 
 
 def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
-  config = run_config(tmp_path / "run", num_train_steps=14, keep_checkpoints=1, select_checkpoint="best")
+  options = {"num_train_steps": 7, "eval_every_steps": 2, "keep_checkpoints": 1}
+  config = run_config(tmp_path / "run", select_checkpoint="best", **options)
   estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.train()
   evaluations = read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")
-  assert [line["step"] for line in evaluations] == [4, 8, 12, 14]
+  assert [line["step"] for line in evaluations] == [2, 4, 6, 7]
   best = max(evaluations, key=lambda line: line["accuracy"])
-  assert sorted({14, best["step"]}) == estimator.checkpoints.steps()
+  assert sorted({7, best["step"]}) == estimator.checkpoints.steps()
   (tmp_path / "run" / "curves.png").unlink()  # as if the process had been killed after the last save
   estimator.train()
   assert (tmp_path / "run" / "curves.png").exists()
@@ -139,9 +140,10 @@ def test_training_evaluates_and_keeps_the_best_checkpoint(tmp_path, spm_file):
 def test_the_former_best_checkpoint_is_deleted_if_the_last_one_is_better(tmp_path, spm_file, monkeypatch):
   accuracies = iter([0.9, 0.5, 0.95])
   monkeypatch.setattr(Evaluator, "evaluate", lambda self, max_steps: ({"loss": 1.0, "accuracy": next(accuracies)}, {}))
-  estimator = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", keep_checkpoints=1))
+  config = run_config(tmp_path / "run", keep_checkpoints=1, num_train_steps=3, eval_every_steps=1)
+  estimator = Estimator(toy_task(tmp_path, spm_file), config)
   estimator.train()
-  assert estimator.checkpoints.steps() == [12]
+  assert estimator.checkpoints.steps() == [3]
 
 
 def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file, capsys):
@@ -150,36 +152,39 @@ def test_a_run_without_progress_stops_early_and_stays_stopped(tmp_path, spm_file
     tmp_path / "run",
     num_train_steps=40,
     log_every_steps=100,
+    eval_every_steps=1,
     early_stopping_patience=2,
     optimizer={"learning_rate": 1e-12},
   )
   Estimator(toy_task(tmp_path, spm_file), config).train()
-  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [1, 2, 3]
   assert capsys.readouterr().err.rstrip().endswith("stopped early (accuracy did not improve)")
   Estimator(toy_task(tmp_path, spm_file), config).train()
   assert "nothing to train" in capsys.readouterr().err
-  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [4, 8, 12]
+  assert [line["step"] for line in read_json_lines(tmp_path / "run" / "eval_metrics.jsonl")] == [1, 2, 3]
 
 
 class Killed(BaseException):
   """Simulates a killed process: no code catches this exception."""
 
 
+@pytest.mark.thorough
 def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(tmp_path, spm_file, monkeypatch):
-  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole")).train()
+  options = {"num_train_steps": 6, "eval_every_steps": 2}
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "whole", **options)).train()
   evaluate = TrainingRun._evaluate_during_training
 
-  def kill_at_step_8(self: TrainingRun, step: int, evaluations: Any) -> None:
-    if step == 8:
+  def kill_at_step_4(self: TrainingRun, step: int, evaluations: Any) -> None:
+    if step == 4:
       raise Killed
     evaluate(self, step, evaluations)
 
-  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed"))
+  first = Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options))
   with monkeypatch.context() as patch:
-    patch.setattr(TrainingRun, "_evaluate_during_training", kill_at_step_8)
+    patch.setattr(TrainingRun, "_evaluate_during_training", kill_at_step_4)
     with pytest.raises(Killed):
       first.train()
-  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed")).train()
+  Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "killed", **options)).train()
   whole, killed = read_final_weights(tmp_path / "whole"), read_final_weights(tmp_path / "killed")
   assert whole.keys() == killed.keys()
   for name, value in whole.items():
@@ -190,7 +195,7 @@ def test_a_run_killed_between_saving_and_evaluating_resumes_to_the_same_result(t
 
 def test_several_runs_are_summarized_and_a_second_start_does_nothing(tmp_path, spm_file, capsys):
   config = run_config(
-    tmp_path / "runs", num_train_steps=4, num_runs=3, do_train=True, do_eval=True, do_predict=True, seed=5
+    tmp_path / "runs", num_train_steps=2, num_runs=3, do_train=True, do_eval=True, do_predict=True, seed=5
   )
   multi_seed.run_seeds(toy_task(tmp_path, spm_file), config)
   summary = json.loads((tmp_path / "runs" / "runs.json").read_text())
@@ -287,9 +292,9 @@ def test_a_resumed_run_compares_the_content_of_its_data(tmp_path, spm_file):
 
 
 def test_epochs_are_converted_to_steps(tmp_path, spm_file):
-  config = run_config(tmp_path / "run", num_train_epochs=1.5, eval_every_steps=0)
+  config = run_config(tmp_path / "run", num_train_epochs=1.5, train_batch_size=32, eval_every_steps=0)
   Estimator(toy_task(tmp_path, spm_file), config).train()
-  assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["num_train_steps"] == 12
+  assert json.loads((tmp_path / "run" / "config.json").read_text())["train"]["num_train_steps"] == 3
 
 
 def test_training_without_weights_needs_from_scratch(tmp_path, spm_file):
@@ -339,6 +344,7 @@ def test_weights_of_another_vocabulary_are_refused_to_train_and_to_evaluate(tmp_
     open_checkpoint(str(tmp_path / "first"), spm_model_file=other)
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   manager = checkpoints.CheckpointManager(str(tmp_path / "other" / "checkpoints"), keep=1, model_config=MODEL)
@@ -365,6 +371,7 @@ def test_a_resumed_run_compares_the_content_of_its_initial_weights(tmp_path, spm
     claim(init_checkpoint=str(tmp_path / "other"))
 
 
+@pytest.mark.thorough
 def test_a_directory_where_weights_were_evaluated_can_be_trained_in(tmp_path, spm_file):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "first", num_train_steps=2, eval_every_steps=0)).train()
   options = {"from_scratch": False, "init_checkpoint": str(tmp_path / "first"), "eval_every_steps": 0}

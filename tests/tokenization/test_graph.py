@@ -40,7 +40,7 @@ def differences(
   python = Tokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
   graph = GraphTokenizer(model_file, do_lower_case, convert_quotes=convert_quotes)
 
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def run(batch: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
     return graph.normalize(batch), graph.tokenize(batch)
 
@@ -82,7 +82,13 @@ def repeated_texts(count: int) -> list[str]:
   scope="module",
   params=[
     "fixture",
-    pytest.param("30k", marks=pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR")),
+    pytest.param(
+      "30k",
+      marks=[
+        pytest.mark.thorough,
+        pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="no ALBERT_DATA_DIR"),
+      ],
+    ),
   ],
 )
 def model_file(request: pytest.FixtureRequest, spm_model: str) -> str:
@@ -100,6 +106,7 @@ def test_same_ids_for_sentences_and_random_texts(model_file: str, do_lower_case:
   compare(model_file, TEXTS + sentences + passages + random_texts(4000, seed=5), do_lower_case)
 
 
+@pytest.mark.thorough
 def test_same_ids_for_every_code_point(model_file: str) -> None:
   compare(model_file, code_point_texts())
 
@@ -146,19 +153,23 @@ class Exported(tf.Module):
     super().__init__()
     self.tokenizer = GraphTokenizer(model_file)
 
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.string)])
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.string)], autograph=False)
   def __call__(self, first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
     return pack_pair(self.tokenizer.tokenize(first), self.tokenizer.tokenize(second), max_length=12)
 
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   def single(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
     return pack_single(self.tokenizer.tokenize(text), max_length=8)
 
 
-def test_graph_has_allowed_ops_only(spm_model: str) -> None:
-  module = Exported(spm_model)
+@pytest.fixture(scope="module")
+def exported(spm_model: str) -> Exported:
+  return Exported(spm_model)
+
+
+def test_graph_has_allowed_ops_only(exported: Exported) -> None:
   ops = set()
-  for function in (module.__call__, module.single):
+  for function in (exported.__call__, exported.single):
     definition = function.get_concrete_function().graph.as_graph_def()
     ops |= {node.op for node in definition.node}
     ops |= {node.op for inner in definition.library.function for node in inner.node_def}
@@ -166,13 +177,14 @@ def test_graph_has_allowed_ops_only(spm_model: str) -> None:
   assert ops <= ALLOWED_OPS
 
 
-def test_saved_model_keeps_the_ids(spm_model: str, tmp_path: Path) -> None:
-  module, texts = Exported(spm_model), ["The captain, 1999,", "İstanbul ΑΣ"]
-  tf.saved_model.save(module, str(tmp_path / "saved"))
+def test_saved_model_keeps_the_ids(exported: Exported, tmp_path: Path) -> None:
+  texts = ["The captain, 1999,", "İstanbul ΑΣ"]
+  tf.saved_model.save(exported, str(tmp_path / "saved"))
   os.rename(tmp_path / "saved", tmp_path / "moved")
   loaded = tf.saved_model.load(str(tmp_path / "moved"))
-  for name, values in module(tf.constant(texts), tf.constant(texts[::-1])).items():
-    np.testing.assert_array_equal(loaded(tf.constant(texts), tf.constant(texts[::-1]))[name], values)
+  answers = loaded(tf.constant(texts), tf.constant(texts[::-1]))
+  for name, values in exported(tf.constant(texts), tf.constant(texts[::-1])).items():
+    np.testing.assert_array_equal(answers[name], values)
 
 
 def truncate_by_steps(a: list[int], b: list[int], max_length: int) -> None:

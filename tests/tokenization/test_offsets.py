@@ -174,6 +174,7 @@ def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
   assert pieces_and_ranges(again, "``the") == pieces_and_ranges(tokenizer, "``the")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
 def test_ranges_in_any_text_of_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))

@@ -143,11 +143,14 @@ def prelude() -> None:
 
 def main() -> None:
   address = sys.argv[1]
+  os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as a command does at its start
+  gc.disable()  # imports leave no garbage
   for name in PRELOADED:
     importlib.import_module(name)
   if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
     sys.exit("error: an import has started a thread: a fork of this process is not safe")
   gc.freeze()  # a collection in a forked process would copy all pages
+  gc.enable()
   become(serve(address))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -39,7 +40,8 @@ def make_estimator(tmp_path: Path, name: str, **train: object) -> Estimator:
   if not (tmp_path / "shards").exists():
     (tmp_path / "shards").mkdir()
     write_shards(tmp_path / "shards", [30, 20])
-  task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
+  model = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
+  task = PretrainingTask(model, PretrainingConfig(input_file=str(tmp_path / "shards" / "*.tfrecord")))
   settings = TrainConfig(**{"train_batch_size": 8, "num_train_steps": 2, "precision": "bfloat16", **train})
   optimizer = OptimizerConfig(num_warmup_steps=0)
   return Estimator(task, RunConfig(output_dir=str(tmp_path / name), optimizer=optimizer, train=settings))
@@ -71,6 +73,7 @@ def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_we
   np.testing.assert_array_equal(again[3], drawn[3])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_a_keras_model_made_afterwards_is_float32(tmp_path):
   estimator = make_estimator(tmp_path, "run")
@@ -97,11 +100,12 @@ def test_initial_weights_are_those_of_a_fresh_process_after_keras_set_random_see
   make_estimator(tmp_path, "first", seed=1)
   second = initial_weights(make_estimator(tmp_path, "second", seed=12345))
   code = (
-    "import numpy, tf_keras, tests.synthetic as synthetic\n"
+    "import dataclasses, numpy, tf_keras, tests.synthetic as synthetic\n"
     "from albert.config.run import PretrainingConfig\n"
     "from albert.tasks.pretraining import PretrainingTask\n"
     "tf_keras.utils.set_random_seed(12345)\n"
-    "model = PretrainingTask(synthetic.TINY_MODEL, PretrainingConfig()).build_model()\n"
+    "config = dataclasses.replace(synthetic.TINY_MODEL, num_hidden_layers=1)\n"
+    "model = PretrainingTask(config, PretrainingConfig()).build_model()\n"
     f"numpy.savez({str(tmp_path / 'weights.npz')!r}, **{{k: v.numpy() for k, v in model.named_weights().items()}})\n"
   )
   root = Path(__file__).resolve().parents[2]

@@ -27,6 +27,8 @@ from tests.models.built import pretraining_model
 from tests.optimizers.test_factory import has_addons
 from tests.synthetic import TINY_MODEL, example, write_shards
 
+MODEL = dataclasses.replace(TINY_MODEL, num_hidden_layers=1)
+
 
 @pytest.fixture(scope="module")
 def input_file(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -40,7 +42,7 @@ def train(
   output_dir: Path,
   *,
   optimizer: dict[str, Any] | None = None,
-  model: Any = TINY_MODEL,
+  model: Any = MODEL,
   run: dict[str, Any] | None = None,
   **options: Any,
 ) -> dict[str, np.ndarray]:
@@ -117,13 +119,14 @@ def test_accumulation_works_with_dynamic_sequence_lengths():
   assert 0 < largest_difference(whole, parts) < 2e-5
 
 
+@pytest.mark.thorough
 def test_steps_per_loop_changes_nothing(input_file, tmp_path, default_weights):
   assert largest_difference(train(input_file, tmp_path, steps_per_loop=1), default_weights) == 0
 
 
 @pytest.mark.slow
 def test_runs_with_dropout_depend_only_on_the_seed(input_file, tmp_path):
-  model = dataclasses.replace(TINY_MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+  model = dataclasses.replace(MODEL, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
   first = train(input_file, tmp_path / "first", model=model)
   again = train(input_file, tmp_path / "again", model=model)
   other = train(input_file, tmp_path / "other", model=model, seed=54321)
@@ -167,16 +170,17 @@ def test_a_signal_while_the_last_step_is_saved_stops_the_command(input_file, tmp
 
   def save_and_signal(manager: CheckpointManager, step: int, *arguments: Any, **options: Any) -> str:
     path = save(manager, step, *arguments, **options)
-    if step == 6:
+    if step == 2:
       os.kill(os.getpid(), signal.SIGINT)
     return path
 
   monkeypatch.setattr(CheckpointManager, "save", save_and_signal)
-  with pytest.raises(Stopped, match="stopped at step 6 and saved") as stopped:
-    train(input_file, tmp_path)
+  with pytest.raises(Stopped, match="stopped at step 2 and saved") as stopped:
+    train(input_file, tmp_path, num_train_steps=2)
   assert stopped.value.signal_number == signal.SIGINT
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input_file, tmp_path, monkeypatch):
   """The stop saves the last step without deleting old checkpoints; the repeated command has nothing left to train."""
@@ -184,17 +188,17 @@ def test_a_stop_at_the_last_step_leaves_no_more_checkpoints_than_asked_for(input
 
   def stopped_at_the_end(trainer: Trainer, *arguments: Any) -> None:
     train_steps(trainer, *arguments)
-    if trainer.step == 6:
+    if trainer.step == 2:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  options = {"keep_checkpoints": 1, "num_train_steps": 6, "save_checkpoints_steps": 3}
+  options = {"keep_checkpoints": 1, "num_train_steps": 2, "save_checkpoints_steps": 1}
   with monkeypatch.context() as patch:
     patch.setattr(Trainer, "train_steps", stopped_at_the_end)
     with pytest.raises(Stopped):
       train(input_file, tmp_path, **options)
-  assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-3", "step-6"]
+  assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-1", "step-2"]
   train(input_file, tmp_path, **options)
-  assert os.listdir(tmp_path / "checkpoints") == ["step-6"]
+  assert os.listdir(tmp_path / "checkpoints") == ["step-2"]
 
 
 def test_a_batch_that_cannot_be_divided_into_micro_batches_is_refused():

@@ -20,6 +20,7 @@ from tests.synthetic import SEQ_LENGTH, TINY_MODEL, example_numbers, write_manif
 from tests.training.staged_runs import ALBERT, SHORT_LENGTH, claim, estimator_of
 
 
+@pytest.mark.thorough
 def test_a_stage_goes_on_in_the_same_shards_and_begins_new_ones_at_their_start(shards, tmp_path):
   stages = [
     {"until": 0.25},

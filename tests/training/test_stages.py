@@ -88,6 +88,7 @@ def stack_layers(state: State, model: ModelConfig, depth: int) -> State:
   return deep_state
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["groups", "none", pytest.param("attention", marks=pytest.mark.slow)])
 def test_two_stages_are_two_runs_put_together_by_hand(kind, shards, tmp_path):
   """The run with two stages ends in the same weights and moments as two runs without stages.
@@ -151,6 +152,7 @@ class _Killed(BaseException):
   """Stands for SIGKILL: no code of the training handles it."""
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_killed_ends_in_the_same_bits(shards, uninterrupted, tmp_path, monkeypatch):
   """It is killed before, at and after the ends of stages, which are steps 3 and 6. Steps 2, 4, 6 and 8 are saved."""
   settings, options = three_stages(shards), {"save_checkpoints_steps": 2, "steps_per_loop": 1}

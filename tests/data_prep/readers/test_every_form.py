@@ -20,6 +20,7 @@ from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
 from tests.data_prep.runners.jobs import contents, make_job
 from tests.remote_files import RemoteFiles, gfile_of
+from tests.thorough import thorough_except
 
 
 @pytest.fixture(params=FORMS)
@@ -71,6 +72,7 @@ def test_small_parts_lose_and_repeat_nothing(form: Form, inputs: list[str], tmp_
   assert text.decode() == as_text(DOCUMENTS)
 
 
+@pytest.mark.parametrize("form", thorough_except(["paragraphs", "JSON lines"], FORMS), indirect=True)
 def test_masks_and_pairs(form: Form, inputs: list[str], tmp_path: Path, spm_model: str) -> None:
   """The paper's shares hold: 15% of the tokens are masked, 80% of these as [MASK]; half of the pairs are swapped."""
   settings = PreparationSettings(max_seq_length=48, dupe_factor=8)
@@ -94,6 +96,9 @@ def test_masks_and_pairs(form: Form, inputs: list[str], tmp_path: Path, spm_mode
   assert num_same / num_masked == pytest.approx(0.1, abs=8 * deviation)
 
 
+@pytest.mark.parametrize(
+  "form", thorough_except(["JSON lines", "Parquet", "Wikipedia, multistream"], FORMS), indirect=True
+)
 def test_a_stopped_command_keeps_its_parts(
   form: Form,
   inputs: list[str],
@@ -125,6 +130,7 @@ def test_a_stopped_command_keeps_its_parts(
   assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("form", thorough_except(["text.bz2", "JSON lines", "Wikipedia"], FORMS), indirect=True)
 @pytest.mark.usefixtures("parts_of")
 def test_remote_files_give_the_same_text(
   form: Form, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,13 +175,7 @@ def test_a_killed_process_keeps_its_parts(
   assert contents(out) == contents(tmp_path / "complete")
 
 
-# A form for each way to cut the input into parts: ranges of bytes, row groups, bzip2 streams, whole files.
-_QUICK = {"JSON lines", "Parquet", "Wikipedia, multistream", "wikiextractor"}
-
-
-@pytest.mark.parametrize(
-  "form", [name if name in _QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FORMS], indirect=True
-)
+@pytest.mark.parametrize("form", thorough_except(["JSON lines"], FORMS), indirect=True)
 @pytest.mark.usefixtures("parts_of")
 def test_the_shards_do_not_depend_on_processes(form: Form, inputs: list[str], tmp_path: Path, spm_model: str) -> None:
   outputs = []

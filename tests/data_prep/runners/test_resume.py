@@ -257,8 +257,15 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   assert contents(tmp_path / "out") == whole
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-@pytest.mark.parametrize("replacement", [b"e", b"\xc3\xa9\xc3\xa9"], ids=["same size", "longer"])
+@pytest.mark.parametrize(
+  ("num_processes", "replacement"),
+  [
+    pytest.param(1, b"e", id="same size-1"),
+    pytest.param(2, b"\xc3\xa9\xc3\xa9", id="longer-2"),
+    pytest.param(1, b"\xc3\xa9\xc3\xa9", id="longer-1", marks=pytest.mark.thorough),
+    pytest.param(2, b"e", id="same size-2", marks=pytest.mark.thorough),
+  ],
+)
 def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   tmp_path: Path,
   small_files: list[str],
@@ -285,8 +292,15 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
-@pytest.mark.parametrize("stop_at", ["merge", "shard"])
-@pytest.mark.parametrize("prediction", ["sop", "nsp"])
+@pytest.mark.parametrize(
+  ("prediction", "stop_at"),
+  [
+    ("sop", "shard"),
+    ("nsp", "merge"),
+    pytest.param("sop", "merge", marks=pytest.mark.thorough),
+    pytest.param("nsp", "shard", marks=pytest.mark.thorough),
+  ],
+)
 def test_input_that_changed_after_a_stop_is_processed_again(
   tmp_path: Path, small_files: list[str], spm_model: str, monkeypatch: pytest.MonkeyPatch, stop_at: str, prediction: str
 ) -> None:

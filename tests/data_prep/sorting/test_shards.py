@@ -239,6 +239,7 @@ def test_merge_passes_keep_all_instances_and_resume_after_a_stop(
   assert list(itertools.chain.from_iterable(parts)) == [features for _, features in instances]
 
 
+@pytest.mark.thorough
 def test_opens_and_reads_grow_no_faster_than_n_log_n(
   tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: Workers
 ) -> None:

@@ -234,10 +234,10 @@ def test_the_processes_that_make_features_do_not_import_tensorflow() -> None:
 @pytest.mark.parametrize(
   ("name", "version_2", "num_unaligned"),
   [
-    ("squad_v1.1_train_subset", False, 42),
+    pytest.param("squad_v1.1_train_subset", False, 42, marks=pytest.mark.thorough),
     ("xquad.en", False, 1),
-    ("train-v2.0-first10articles", True, 28),
-    ("dev-v2.0-first8articles", True, 1),
+    pytest.param("train-v2.0-first10articles", True, 28, marks=pytest.mark.thorough),
+    pytest.param("dev-v2.0-first8articles", True, 1, marks=pytest.mark.thorough),
   ],
 )
 def test_gold_answers_of_real_data_are_returned_unless_they_end_inside_a_word(
