@@ -62,7 +62,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, longer_text: str, sp
 
 
 @pytest.mark.parametrize(
-  "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM))]
+  "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.thorough) for n in (signal.SIGINT, signal.SIGTERM))]
 )
 def test_a_killed_command_resumes(
   tmp_path: Path, longer_text: str, spm_model: str, uninterrupted: dict[str, bytes], number: signal.Signals

@@ -254,7 +254,7 @@ def test_the_checks_refuse_differences_and_nan(served: Served) -> None:
     bias.assign(original_bias)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weights_without_a_pooler_are_served_in_forms_that_use_none(tmp_path: Path, spm_model: str) -> None:
   """transformers' AlbertForMaskedLM has no pooler. It can fill masks, and give the mean as an embedding."""
   run = write_run(tmp_path / "run", FORMS["fill_mask"], spm_model)

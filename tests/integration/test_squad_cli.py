@@ -108,7 +108,7 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_v1_training_evaluation_and_prediction(
   data: dict[str, str], common: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -130,6 +130,6 @@ def test_no_two_of_many_tokens_tie_in_bfloat16(bfloat16):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("optimizer_name", ["lamb", pytest.param("adamw", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optimizer_name", ["lamb", "adamw"])
 def test_fifty_steps_stay_near_those_of_float32(optimizer_name):
   assert_ok(rows(optimizer_name))

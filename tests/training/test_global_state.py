@@ -94,7 +94,7 @@ def test_the_second_estimator_starts_from_the_same_weights_as_the_first(tmp_path
   assert any((other_seed[name] != value).any() for name, value in first.items())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_initial_weights_are_those_of_a_fresh_process_after_keras_set_random_seed(tmp_path):
   """Runs that began before the seed was scoped resume and repeat with the same weights."""
   make_estimator(tmp_path, "first", seed=1)

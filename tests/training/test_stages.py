@@ -89,7 +89,7 @@ def stack_layers(state: State, model: ModelConfig, depth: int) -> State:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["groups", "none", pytest.param("attention", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["groups", "none", "attention"])
 def test_two_stages_are_two_runs_put_together_by_hand(kind, shards, tmp_path):
   """The run with two stages ends in the same weights and moments as two runs without stages.
 
@@ -183,7 +183,7 @@ def traced_steps() -> Iterator[None]:
   tf.config.run_functions_eagerly(True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.usefixtures("traced_steps")
 def test_the_step_is_traced_for_each_stage(shards, tmp_path):
   """A run that is resumed at the end of the first stage traces only the second stage, and ends in the same bits."""
