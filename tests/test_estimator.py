@@ -122,6 +122,7 @@ def test_predict_returns_the_numbers_of_the_predictions_file(
   assert trained.predict([]) == []
 
 
+@pytest.mark.thorough
 def test_an_export_answers_like_predict(trained: Estimator, tmp_path: Path) -> None:
   directory = trained.export(tmp_path / "models" / "kind")
   assert directory == str(tmp_path / "models" / "kind" / "1")

@@ -76,8 +76,8 @@ REFUSED = [
   ([*PREPARE, "--input_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
   ([*PRETRAINING, "--spm_model_file={spm}", "--do_eval"], "evaluation needs --eval_input_file"),
 ]
-# A few of them with every run of the tests; all of them take half a minute.
-_FAST = (0, 9, 16, 19, 32)
+# Those that `make test` runs; all of them take half a minute.
+_FAST = (9, 19, 32)
 
 
 def run(argv: list[str], directory: Path) -> tuple[subprocess.CompletedProcess[str], set[str]]:
@@ -123,7 +123,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str
 
 @pytest.mark.parametrize(
   ("argv", "error"),
-  [pytest.param(*case, marks=() if i in _FAST else pytest.mark.slow) for i, case in enumerate(REFUSED)],
+  [pytest.param(*case, marks=() if i in _FAST else pytest.mark.thorough) for i, case in enumerate(REFUSED)],
   ids=[f"{[word for word in argv if word[:2] != '--'][-1]}-{argv[-1]}" for argv, _ in REFUSED],
 )
 def test_flags_and_files_are_refused_without_tensorflow(

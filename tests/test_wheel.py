@@ -15,10 +15,9 @@ import pytest
 
 from tests.conftest import english_like_documents
 from tests.test_packaging import ROOT, console_commands
+from tests.thorough import thorough_except
 
 PARTS = ("albert", "data_prep", "configs", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
-# The other commands are tested by `make test-slow`: each takes about a second.
-QUICK = ("albert-classify", "albert-export", "albert-train-vocab")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +93,7 @@ assert not {"tensorflow", "numpy", "sentencepiece"} & set(sys.modules)
   assert result.stdout.split() == sorted(console_commands())
 
 
-@pytest.mark.parametrize(
-  "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in console_commands()]
-)
+@pytest.mark.parametrize("name", thorough_except(["albert-classify"], console_commands()))
 def test_help_and_version_name_the_command(name: str, installation: Installation, tmp_path: Path) -> None:
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
   assert installation.run(name, "--version", cwd=tmp_path).stdout == f"albert-tf2 {version}\n"

@@ -111,7 +111,7 @@ def test_a_classifier_with_one_output_needs_the_flag_architecture(tmp_path):
 @pytest.mark.parametrize(
   ("target", "sharing"),
   thorough_except(
-    [("tf1", "none"), ("huggingface", "attention")],
+    [("huggingface", "none")],
     itertools.product(["tf1", "huggingface"], ["attention", "ffn", "none"]),
   ),
 )

@@ -70,7 +70,7 @@ def test_a_resumed_stream_continues_with_the_next_example(shards, interleaved, w
     assert numbers(shards, 4, first, interleaved=interleaved, window=window) == uninterrupted[first : first + 4]
 
 
-@pytest.mark.parametrize("shards", thorough_except(["plain"], ["plain", "gzip"]), indirect=True)
+@pytest.mark.thorough
 def test_the_order_depends_on_the_seed(shards):
   assert numbers(shards, TOTAL, seed=1) == numbers(shards, TOTAL, seed=1)
   assert numbers(shards, TOTAL, seed=1) != numbers(shards, TOTAL, seed=2)

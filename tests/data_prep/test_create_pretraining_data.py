@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("small_units")
     pytest.param("nsp", "segments", (1, 3), marks=pytest.mark.thorough),
     pytest.param("none", "segments", (1, 3), marks=pytest.mark.thorough),
     pytest.param("nsp", "sentence_pair", (1, 3), marks=pytest.mark.thorough),
-    ("none", "full_sentences", (1, 3)),
+    pytest.param("none", "full_sentences", (1, 3), marks=pytest.mark.thorough),
   ],
 )
 def test_output_does_not_depend_on_processes(

@@ -80,6 +80,7 @@ def weights(output_dir: Path) -> dict[str, np.ndarray]:
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.thorough
 def test_training_evaluation_and_prediction_from_folders(folder: str, common: list[str], tmp_path: Path) -> None:
   output = tmp_path / "run"
   # --data_dir is the folder that holds RACE, as in the original scripts.

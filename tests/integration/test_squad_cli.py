@@ -159,7 +159,8 @@ def test_v1_training_evaluation_and_prediction(
   assert read(output / "predictions.json") == new
 
 
-@pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("version", [1, 2])
 def test_weights_without_a_pooler_are_fine_tuned_and_served(
   data: dict[str, str], common: list[str], spm_model: str, tmp_path: Path, version: int
 ) -> None:

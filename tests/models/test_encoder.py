@@ -186,6 +186,7 @@ def count_sums(number: int, model: Encoder, features: dict[str, np.ndarray]) -> 
   return sum("AddN" in node.op and len(node.input) == number for node in nodes)
 
 
+@pytest.mark.thorough
 def test_gradients_of_shared_weights_are_added_one_after_the_other():
   config = dataclasses.replace(CONFIG, num_hidden_layers=3)
   model = encoder(config, random_weights(config, 4, with_heads=()))

@@ -48,13 +48,13 @@ def closed_form(config: ModelConfig) -> int:
 
 
 # Without sharing every layer has variables of its own, which take long to make.
-_MANY_VARIABLES = {"bert_large", "bert_xlarge"}
+_MANY_VARIABLES = {"bert_base", "bert_large", "bert_xlarge"}
 
 
 @pytest.mark.parametrize(
   "name",
   [
-    pytest.param(name, marks=pytest.mark.slow) if name in _MANY_VARIABLES else name
+    pytest.param(name, marks=pytest.mark.thorough) if name in _MANY_VARIABLES else name
     for name in MODELS
     if not name.endswith(("_v1", "_v2"))
   ],

@@ -63,6 +63,7 @@ def test_softmax_statistics_and_losses_are_float32(bfloat16):
   assert all("bfloat16" in types for types in products.values())
 
 
+@pytest.mark.thorough
 def test_float32_has_no_bfloat16_anywhere():
   assert all("bfloat16" not in types for types in dtypes_by_operation().values())
 

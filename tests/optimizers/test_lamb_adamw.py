@@ -162,7 +162,7 @@ def test_task_heads_are_excluded_by_their_bias_alone():
   assert verdicts == {"x/output_weights": False, "x/output_bias": True}
 
 
-@pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), (AdamW, False)])
+@pytest.mark.parametrize(("cls", "rescale"), [(LAMB, True), pytest.param(AdamW, False, marks=pytest.mark.thorough)])
 def test_compile_and_fit_of_any_model_do_the_updates_of_the_training_loop(cls, rescale, tmp_path):
   rng = np.random.default_rng(4)
   x, y = rng.standard_normal((6, 5)).astype(np.float32), rng.standard_normal((6, 3)).astype(np.float32)

@@ -398,6 +398,7 @@ def test_a_vocabulary_of_another_size_is_refused(tmp_path, spm_file):
     toy_task(tmp_path, spm_file, model=dataclasses.replace(MODEL, vocab_size=62))
 
 
+@pytest.mark.thorough
 def test_checkpoints_of_another_vocabulary_are_refused(tmp_path, spm_file, save_model):
   Estimator(toy_task(tmp_path, spm_file), run_config(tmp_path / "run", num_train_steps=2)).train()
   other = save_model([(f"▁{chr(0x61 + i // 26)}{chr(0x7A - i % 26)}", -1.0 - i) for i in range(56)])

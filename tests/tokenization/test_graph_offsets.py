@@ -55,7 +55,8 @@ def unusual_texts(count: int, without: str = "") -> list[str]:
   return ["".join(rng.choices(parts, k=rng.randrange(12))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("convert_quotes", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.thorough
+@pytest.mark.parametrize("convert_quotes", [False, True])
 def test_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
   # Unlike trained models, this model keeps several ▁ in a row, but a graph tokenizes word by word and never sees them.
   texts = [*HAND_MADE, *unusual_texts(300, without="▁")]

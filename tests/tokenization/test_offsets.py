@@ -152,6 +152,7 @@ def test_ranges_equal_a_slow_reference(spm_model: str, text: str) -> None:
   assert list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)) == reference_ranges(tokenizer, text)
 
 
+@pytest.mark.thorough
 def test_every_character_has_an_origin() -> None:
   """`_origins` and `normalize_text` agree on the number of characters, for all of Unicode."""
   for first in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:

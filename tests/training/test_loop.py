@@ -153,6 +153,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(i
     assert all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_weights_that_are_not_finite_after_an_update_are_not_saved(input_file, tmp_path):
   # AdamW's first update is about 3.16 times the rate, which float32 cannot hold. The loss of the only step is
@@ -206,6 +207,7 @@ def test_a_batch_that_cannot_be_divided_into_micro_batches_is_refused():
     TrainConfig(train_batch_size=10, gradient_accumulation_steps=4)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("eager_steps")
 def test_the_directory_of_a_run_with_other_settings_is_refused(input_file, tmp_path):
   train(input_file, tmp_path / "run", num_train_steps=2)

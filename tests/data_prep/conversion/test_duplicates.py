@@ -33,7 +33,7 @@ def documents() -> list[list[str]]:
   return found
 
 
-@pytest.mark.parametrize("max_open_runs", [400, 2])
+@pytest.mark.parametrize("max_open_runs", [pytest.param(400, marks=pytest.mark.thorough), 2])
 def test_the_first_copy_is_kept(
   tmp_path: Path, documents: list[list[str]], monkeypatch: pytest.MonkeyPatch, max_open_runs: int
 ) -> None:

@@ -43,10 +43,10 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
   spm_model: str,
   monkeypatch: pytest.MonkeyPatch,
   capsys: pytest.CaptureFixture[str],
+  whole: dict[str, bytes],
   stop_after: tuple[str, int],
 ) -> None:
   job = make_job(small_files, spm_model, tmp_path / "out")
-  prepare(make_job(small_files, spm_model, tmp_path / "whole"))
   kind, count = stop_after
   module, name = (unit_spills, "make_spill") if kind == "spill" else (shards, "write_shard")
   original = getattr(module, name)
@@ -69,7 +69,7 @@ def test_a_stopped_job_resumes_and_keeps_finished_files(
   capsys.readouterr()
   prepare(job)
   printed = capsys.readouterr().out
-  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == whole
   assert ("kept 3 of 17 units" if kind == "spill" else "kept 17 of 17 units") in printed
   assert {path: path.stat().st_mtime_ns for path in before} == before
   assert ("kept 2 of 3 shards" in printed) == (stop_after == ("shard", 2))
@@ -261,7 +261,7 @@ def test_after_an_error_of_the_system_finished_files_are_kept(
   ("num_processes", "replacement"),
   [
     pytest.param(1, b"e", id="same size-1"),
-    pytest.param(2, b"\xc3\xa9\xc3\xa9", id="longer-2"),
+    pytest.param(2, b"\xc3\xa9\xc3\xa9", id="longer-2", marks=pytest.mark.thorough),
     pytest.param(1, b"\xc3\xa9\xc3\xa9", id="longer-1", marks=pytest.mark.thorough),
     pytest.param(2, b"e", id="same size-2", marks=pytest.mark.thorough),
   ],
@@ -296,7 +296,7 @@ def test_after_an_invalid_byte_only_its_unit_is_processed_again(
   ("prediction", "stop_at"),
   [
     ("sop", "shard"),
-    ("nsp", "merge"),
+    pytest.param("nsp", "merge", marks=pytest.mark.thorough),
     pytest.param("sop", "merge", marks=pytest.mark.thorough),
     pytest.param("nsp", "shard", marks=pytest.mark.thorough),
   ],
