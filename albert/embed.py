@@ -32,16 +32,18 @@ def encode(
 ) -> np.ndarray:
   """Computes an embedding of each text.
 
-  An exported model of the form `embeddings` gives the same numbers, up to the rounding of float32.
+  An exported model of the form `embeddings` gives the same embeddings, up to rounding errors of float32.
 
   Args:
     texts: N texts. They are computed in batches of texts of similar length.
-    encoder: where the weights are, see Encoder.from_pretrained; or an Encoder, which is not read from disk again.
-    tokenizer: the tokenizer of the weights; None for the one beside them. An Encoder needs it.
+    encoder: the path of the weights, see Encoder.from_pretrained; or an Encoder, so that several calls read the weights
+      only once.
+    tokenizer: the tokenizer of the weights; None for the one that is stored beside them. It is required if `encoder` is
+      an Encoder.
     pooling: "mean", the mean of the last layer over all tokens, including [CLS] and [SEP]; or "pooled", the output of
       the pooler at [CLS], which the sentence heads read.
-    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for the
-      encoder's number of positions.
+    max_length: largest number of tokens of a text, [CLS] and [SEP] included; longer texts are cut. None for the largest
+      number that the encoder has position embeddings for.
     batch_size: B, texts that are computed at a time.
 
   Returns:
@@ -61,6 +63,25 @@ def encode(
     raise UserError(f"pooling is {pooling!r}: give {MEAN!r} or {POOLED!r}")
   if batch_size < 1:
     raise UserError(f"batch_size is {batch_size}: give at least 1")
+  encoder, tokenizer = _load(encoder, tokenizer, pooling)
+  max_tokens = max_length or encoder.config.max_position_embeddings
+  ids, lengths = pack_single(tokenizer.encode_texts_flat(texts), max_tokens)
+  embeddings = np.zeros([len(lengths), encoder.config.hidden_size], np.float32)
+  starts = np.cumsum(lengths) - lengths
+  longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
+  for batch_start in range(0, len(longest_first), batch_size):
+    rows = longest_first[batch_start : batch_start + batch_size]
+    batch_ids = np.concatenate([ids[starts[row] : starts[row] + lengths[row]] for row in rows])
+    embeddings[rows] = _embed(encoder, padded(batch_ids, lengths[rows]), pooling)
+  return embeddings
+
+
+def _load(encoder: AnyPath | Encoder, tokenizer: Tokenizer | None, pooling: str) -> tuple[Encoder, Tokenizer]:
+  """Loads the encoder and the tokenizer if they are given as a path. See `encode` for the arguments.
+
+  Raises:
+    UserError: one of them cannot be read, they do not fit together, or the weights have no pooler for "pooled".
+  """
   if isinstance(encoder, str | os.PathLike):
     tokenizer = tokenizer or Tokenizer.from_pretrained(encoder)
     if pooling == POOLED and not open_pretrained(encoder).file.has_pooler:
@@ -72,29 +93,20 @@ def encode(
     )
   if tokenizer is None:
     raise UserError("an Encoder does not know its vocabulary: give tokenizer=Tokenizer.from_pretrained(path) too")
-  config = encoder.config
-  if tokenizer.vocab_size > config.vocab_size:
+  if tokenizer.vocab_size > encoder.config.vocab_size:
     raise UserError(
-      f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {config.vocab_size}: give the vocabulary "
-      "of the encoder's weights"
+      f"{tokenizer.model_file} has {tokenizer.vocab_size} pieces, the encoder {encoder.config.vocab_size}: give the "
+      "vocabulary of the encoder's weights"
     )
-  ids, lengths = pack_single(tokenizer.encode_texts_flat(texts), max_length or config.max_position_embeddings)
-  embeddings = np.zeros([len(lengths), config.hidden_size], np.float32)
-  starts = np.cumsum(lengths) - lengths
-  longest_first = np.argsort(-lengths, kind="stable")  # so a batch that is too large for the memory fails at once
-  for first in range(0, len(longest_first), batch_size):
-    rows = longest_first[first : first + batch_size]
-    batch_ids = np.concatenate([ids[starts[row] : starts[row] + lengths[row]] for row in rows])
-    embeddings[rows] = _embed(encoder, padded(batch_ids, lengths[rows]), pooling)
-  return embeddings
+  return encoder, tokenizer
 
 
 def _embed(encoder: Encoder, batch: dict[str, np.ndarray], pooling: str) -> np.ndarray:
-  """Embeds one batch: int32 [B, S] -> float32 [B, H]."""
+  """Computes the embeddings of one batch, float32 [B, H], from inputs of int32 [B, S]."""
   inputs = {name: tf.constant(values) for name, values in batch.items()}
   if pooling == POOLED:
     no_positions = inputs["input_ids"][:, :0]  # the pooled output needs [CLS] only
     return tf.cast(encoder(inputs, training=False, positions=no_positions).pooled_output, tf.float32).numpy()
-  states = tf.cast(encoder(inputs, training=False).sequence_output, tf.float32)
-  mask = tf.cast(inputs["input_mask"], tf.float32)[:, :, tf.newaxis]
+  states = tf.cast(encoder(inputs, training=False).sequence_output, tf.float32)  # [B, S, H]
+  mask = tf.cast(inputs["input_mask"], tf.float32)[:, :, tf.newaxis]  # [B, S, 1]
   return (tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)).numpy()

@@ -158,9 +158,9 @@ def _case_class(character: str) -> int:
 def _cases() -> tuple[CodePointTable, CodePointTable]:
   """Returns two tables of all code points: the lower-case code point minus the code point, and the `_case_class`."""
   characters = [chr(c) for c in CODE_POINTS_WITH_PROPERTIES]
-  lower = ((c, c.lower()) for c in characters if not has_newer_characters(c))
+  lower_cases = ((c, c.lower()) for c in characters if not has_newer_characters(c))
   # Only İ has a lower case of two characters. It cannot occur here, because it has been decomposed to I.
-  deltas = ((ord(c), ord(low) - ord(c)) for c, low in lower if low != c and len(low) == 1)
+  deltas = ((ord(c), ord(lower) - ord(c)) for c, lower in lower_cases if lower != c and len(lower) == 1)
   classes = ((ord(c), _case_class(c)) for c in characters)
   return CodePointTable.from_items(deltas), CodePointTable.from_items(classes)
 
@@ -204,7 +204,7 @@ def _unknown_characters(model: bytes) -> CodePointTable:
   size = processor.get_piece_size()
   if any(processor.is_byte(i) for i in range(size)):
     return CodePointTable.from_array(np.zeros_like(table))
-  # Characters in pieces:
+  # The characters that are excluded. First those in pieces:
   others = set(map(ord, "".join(processor.id_to_piece(i) for i in range(size)))) | {ord(" "), ord(WORD_START)}
   # Characters that Unicode composes with others; unicodedata does not list the compositions of Hangul letters:
   others.update(range(0x1100, 0x1200))
@@ -277,9 +277,9 @@ class GraphTokenizer(tf.Module):
 
     Bytes that are not UTF-8 are replaced by U+FFFD, as in `bytes.decode("utf-8", errors="replace")`.
     """
-    return tf.strings.unicode_encode(self._normalized(texts), "UTF-8")
+    return tf.strings.unicode_encode(self._to_normalized_code_points(texts), "UTF-8")
 
-  def _normalized(self, texts: tf.Tensor) -> tf.RaggedTensor:
+  def _to_normalized_code_points(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Normalizes texts, string [B]; returns code points, int32 [B, (characters)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.regex_replace(texts, f"[{_WHITE_SPACE}]+", " ")
@@ -293,7 +293,7 @@ class GraphTokenizer(tf.Module):
       code_points = _lower(code_points)
     return code_points
 
-  def _shortened(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+  def _shorten_unknown_runs(self, code_points: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Shortens long runs of characters that together become one <unk>. The ids stay the same.
 
     The time of the SentencePiece op grows with the square of the length of such a run: a megabyte takes minutes.
@@ -307,8 +307,8 @@ class GraphTokenizer(tf.Module):
     flat = code_points.flat_values
     is_unknown = self._unknown(flat) > 0
     rows = code_points.value_rowids()
-    continues = is_unknown[1:] & is_unknown[:-1] & (rows[1:] == rows[:-1])
-    starts_run = tf.concat([[True], ~continues], axis=0)[: tf.size(flat)]
+    continues_run = is_unknown[1:] & is_unknown[:-1] & (rows[1:] == rows[:-1])
+    starts_run = tf.concat([[True], ~continues_run], axis=0)[: tf.size(flat)]
     positions = tf.range(tf.size(flat))
     run_starts = tf.gather(tf.boolean_mask(positions, starts_run), tf.cumsum(tf.cast(starts_run, tf.int32)) - 1)
     is_kept = positions - run_starts < _MAX_UNKNOWN_RUN
@@ -325,7 +325,8 @@ class GraphTokenizer(tf.Module):
     Returns:
       int32 [B, (T)].
     """
-    texts = tf.strings.unicode_encode(self._shortened(self._normalized(texts))[0], "UTF-8")
+    shortened, _ = self._shorten_unknown_runs(self._to_normalized_code_points(texts))
+    texts = tf.strings.unicode_encode(shortened, "UTF-8")
     if self.reference.words_are_independent:
       words = tf.strings.split(texts, sep=" ")  # [B, (words)]
       ids = self._sentencepiece.tokenize(words.flat_values)

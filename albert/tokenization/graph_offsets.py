@@ -27,6 +27,7 @@ from albert.tokenization.graph import (
 from albert.tokenization.normalization import decompose
 from albert.tokenization.tokenizer import UNK_ID, WORD_START
 
+# Classes of characters, see _unwritten; 0 for the characters that are written.
 _SPACE, _DROPPED = 1, 2
 _QUOTES = (ord("`"), ord("'"))
 
@@ -69,16 +70,43 @@ class _Origins(NamedTuple):
     Returns:
       starts, ends: int32 [T].
     """
-    # A character that belongs to no text is added before the first one and after the last one.
-    origins = _Origins(
-      *(tf.concat([[value], values, [value]], axis=0) for values, value in zip(self, (0, 0, -1), strict=True))
-    )
-    of_text = tf.cast(rows, tf.int32)
-    last = tf.minimum(first + lengths, tf.size(self.rows))
-    ends = tf.where(tf.gather(origins.rows, last) == of_text, tf.gather(origins.ends, last), 0)
-    first = tf.minimum(first + 1, tf.size(self.rows) + 1)
-    starts = tf.where(tf.gather(origins.rows, first) == of_text, tf.gather(origins.starts, first), ends)
+    # A character that belongs to no text (row -1) is added before the first one and after the last one. So written
+    # character n has index n + 1 in the padded origins.
+    padded = _Origins(_pad(self.starts, 0), _pad(self.ends, 0), _pad(self.rows, -1))
+    token_rows = tf.cast(rows, tf.int32)
+    last_index = tf.minimum(first + lengths, tf.size(self.rows))
+    # A token of space has no written character. Its end is that of the character before it, its start that of the
+    # character after it, if these belong to the same text.
+    ends = tf.where(tf.gather(padded.rows, last_index) == token_rows, tf.gather(padded.ends, last_index), 0)
+    first_index = tf.minimum(first + 1, tf.size(self.rows) + 1)
+    starts = tf.where(tf.gather(padded.rows, first_index) == token_rows, tf.gather(padded.starts, first_index), ends)
     return starts, ends
+
+
+def _pad(values: tf.Tensor, padding: int) -> tf.Tensor:
+  """Adds a value before the first and after the last of some values."""
+  return tf.concat([[padding], values, [padding]], axis=0)
+
+
+class _WordCharacters(NamedTuple):
+  """Characters of the original texts that are not whitespace. Every tensor is int32, with one value a character.
+
+  Attributes:
+    rows: index of the character's text.
+    words: index of its word among the words of all texts.
+    starts, ends: its range in its text.
+    counts: number of written characters that it becomes.
+  """
+
+  rows: tf.Tensor
+  words: tf.Tensor
+  starts: tf.Tensor
+  ends: tf.Tensor
+  counts: tf.Tensor
+
+  def select(self, is_selected: tf.Tensor) -> _WordCharacters:
+    """Returns some of the characters. `is_selected`: bool, one value a character."""
+    return _WordCharacters(*(tf.boolean_mask(values, is_selected) for values in self))
 
 
 @functools.cache
@@ -140,8 +168,8 @@ class OffsetGraphTokenizer(GraphTokenizer):
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> RaggedTokensWithOffsets:
     """Converts texts, string [B], to ids with their offsets, like `OffsetTokenizer.encode_with_offsets`."""
-    normalized = self._normalized(texts)
-    shortened, is_kept = self._shortened(normalized)
+    normalized = self._to_normalized_code_points(texts)
+    shortened, is_kept = self._shorten_unknown_runs(normalized)
     words = tf.strings.split(tf.strings.unicode_encode(shortened, "UTF-8"), sep=" ")  # [B, (words)]
     # Ids and byte offsets in the word, [W, (T)].
     ids, byte_starts, byte_ends = self._sentencepiece.tokenize_with_offsets(words.flat_values)
@@ -216,30 +244,42 @@ class OffsetGraphTokenizer(GraphTokenizer):
     word_starts = tf.boolean_mask(positions, begins_word)  # [W]
     word_ends = tf.boolean_mask(positions, ends_word) + 1
     words = tf.cumsum(tf.cast(begins_word, tf.int32)) - 1  # [C]
-    # How many written characters and how many spaces each character becomes.
-    counts = tf.where(is_in_word, self._counts(code_points, same_row), 0)
-    parts = self._unwritten(decompose_all(tf.boolean_mask(code_points, counts > 0)))
-    owners = tf.repeat(tf.range(tf.size(counts)), counts)
-    counts, spaces = (
-      tf.math.unsorted_segment_sum(tf.cast(parts == value, tf.int32), owners, tf.size(counts)) for value in (0, _SPACE)
-    )
-    # A dropped character counts as part of the character before it in its word. At the edges of a word, dropped
-    # characters and characters that are replaced by a space count as part of the nearest written character.
-    is_kept = counts + spaces > 0
-    rows, words, positions, counts = (tf.boolean_mask(values, is_kept) for values in (rows, words, positions, counts))
-    ends = tf.concat([positions[1:], [0]], axis=0)[: tf.size(positions)]
-    is_written = counts > 0
-    rows, words, starts, ends, counts = (
-      tf.boolean_mask(values, is_written) for values in (rows, words, positions, ends, counts)
-    )
-    same_word = words[1:] == words[:-1]
-    is_first = tf.logical_not(_previous_flag(tf.ones_like(words, tf.bool), same_word))
-    is_last = tf.logical_not(_next_flag(tf.ones_like(words, tf.bool), same_word))
-    starts = tf.where(is_first, tf.gather(word_starts, words), starts)
-    ends = tf.where(is_last, tf.gather(word_ends, words), ends)
-    return _Origins(*(tf.repeat(values, counts) for values in (starts, ends, rows)))
+    num_written, num_spaces = self._count_written(code_points, is_in_word, same_row)
+    characters = _WordCharacters(rows, words, positions, positions, num_written).select(num_written + num_spaces > 0)
+    # A dropped character counts as part of the character before it in its word: that one ends where the next begins.
+    next_starts = tf.concat([characters.starts[1:], [0]], axis=0)[: tf.size(characters.starts)]
+    characters = characters._replace(ends=next_starts).select(characters.counts > 0)
+    # At the edges of a word, dropped characters and characters that are replaced by a space count as part of the
+    # nearest written character.
+    same_word = characters.words[1:] == characters.words[:-1]
+    always = tf.ones_like(characters.words, tf.bool)
+    is_first = tf.logical_not(_previous_flag(always, same_word))
+    is_last = tf.logical_not(_next_flag(always, same_word))
+    starts = tf.where(is_first, tf.gather(word_starts, characters.words), characters.starts)
+    ends = tf.where(is_last, tf.gather(word_ends, characters.words), characters.ends)
+    return _Origins(*(tf.repeat(values, characters.counts) for values in (starts, ends, characters.rows)))
 
-  def _counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
+  def _count_written(
+    self, code_points: tf.Tensor, is_in_word: tf.Tensor, same_row: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Counts what SentencePiece's normalization writes for each character of the original texts.
+
+    Args:
+      code_points: int32 [C].
+      is_in_word: bool [C], False for whitespace.
+      same_row: bool [C - 1], whether a character and the next one are in the same text.
+
+    Returns:
+      The numbers of written characters and of spaces, int32 [C].
+    """
+    counts = tf.where(is_in_word, self._normalized_counts(code_points, same_row), 0)
+    classes = self._unwritten(decompose_all(tf.boolean_mask(code_points, counts > 0)))  # of all normalized characters
+    owners = tf.repeat(tf.range(tf.size(counts)), counts)  # the index in `code_points` of each normalized character
+    num_written = tf.math.unsorted_segment_sum(tf.cast(classes == 0, tf.int32), owners, tf.size(counts))
+    num_spaces = tf.math.unsorted_segment_sum(tf.cast(classes == _SPACE, tf.int32), owners, tf.size(counts))
+    return num_written, num_spaces
+
+  def _normalized_counts(self, code_points: tf.Tensor, same_row: tf.Tensor) -> tf.Tensor:
     """Returns how many characters of the normalized text each character becomes, int32 [C].
 
     With convert_quotes, `` and '' become one character: the first quote counts 1, the second one 0.

@@ -23,7 +23,7 @@ def first_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     lengths: integers [B] or a scalar, the largest number of ids to keep.
   """
   starts = tf.cast(ids.row_starts(), lengths.dtype)
-  return _between(ids, starts, starts + _kept(ids, lengths))
+  return _select_ranges(ids, starts, starts + _num_kept(ids, lengths))
 
 
 def last_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
@@ -34,16 +34,16 @@ def last_tokens(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     lengths: integers [B] or a scalar, the largest number of ids to keep.
   """
   limits = tf.cast(ids.row_limits(), lengths.dtype)
-  return _between(ids, limits - _kept(ids, lengths), limits)
+  return _select_ranges(ids, limits - _num_kept(ids, lengths), limits)
 
 
-def _kept(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.Tensor:
-  """The number of ids that each row keeps, [B]."""
+def _num_kept(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.Tensor:
+  """Returns the number of ids that each row keeps, [B]."""
   return tf.minimum(tf.cast(ids.row_lengths(), lengths.dtype), lengths)
 
 
-def _between(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
-  """The ids flat_values[starts[i] : limits[i]] as row i."""
+def _select_ranges(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
+  """Returns rows of ids: row b is ids.flat_values[starts[b] : limits[b]]."""
   indices = tf.ragged.range(starts, limits)
   return indices.with_flat_values(tf.gather(ids.flat_values, indices.flat_values))
 
@@ -58,13 +58,13 @@ def _pack(segments: list[tf.RaggedTensor], max_length: int) -> dict[str, tf.Tens
     segment_ids += [tf.zeros_like(segment, tf.int32) + index, column * index]
   packed = tf.concat(ids, axis=1)
 
-  def dense(values: tf.RaggedTensor, padding: int) -> tf.Tensor:
+  def pad(values: tf.RaggedTensor, padding: int) -> tf.Tensor:
     return values.to_tensor(padding, shape=[None, max_length])
 
   return {
-    "input_ids": dense(packed, PAD_ID),
-    "input_mask": dense(tf.ones_like(packed), 0),
-    "segment_ids": dense(tf.concat(segment_ids, axis=1), 0),
+    "input_ids": pad(packed, PAD_ID),
+    "input_mask": pad(tf.ones_like(packed), 0),
+    "segment_ids": pad(tf.concat(segment_ids, axis=1), 0),
   }
 
 
