@@ -108,6 +108,7 @@ def check_not_special(path: str, *, name: str, remedy: str) -> None:
     path: local or remote.
     name: how the error message names the path, for example --flag=path.
     remedy: what the user should do, the end of the error message.
+
   Raises:
     UserError: the path is a pipe, a socket or a device.
   """

@@ -27,7 +27,7 @@ _SCRIPTS_WITHOUT_SPACES = (
 
 
 def starts_word(piece: str, is_byte: bool = False) -> bool:
-  """See Tokenizer.word_starts. A byte piece is written as "<0xC5>"."""
+  """Returns whether a piece starts a word, see `Tokenizer.word_starts`. A byte piece is written as "<0xC5>"."""
   if is_byte:
     byte = int(piece[3:5], 16)
     if byte >= 0x80:

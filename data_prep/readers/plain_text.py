@@ -68,9 +68,10 @@ def _decode(source_lines: Iterable[lines.SourceLine]) -> Iterator[str]:
 
 
 def _read_group(group: list[lines.SourceLine], *, joins_lines: bool) -> Iterator[Record]:
-  """Yields the documents in consecutive lines without an ASCII blank line, or one bad record if a line is not UTF-8.
+  """Yields the documents in a group of lines, or one bad record if a line is not UTF-8.
 
-  Usually the lines are one document. Lines of white space that is not ASCII separate documents, too.
+  The group has no line of ASCII white space, so it is usually one document. Lines of other white space, such as
+  no-break spaces, separate documents, too.
   """
   texts: list[str] = []
   for place, content in group:

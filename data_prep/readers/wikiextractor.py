@@ -35,7 +35,7 @@ def plan(path: str, settings: ReadingSettings, unit_bytes: int) -> Iterator[Piec
 def read(piece: Piece, settings: ReadingSettings) -> Iterator[Record]:
   """See `records.Reader`."""
   joins_lines = settings.joins_lines(WIKIEXTRACTOR)
-  # The place where the current article begins, or None between articles; its title and its lines so far.
+  # Of the current article: the place where it begins (None between articles), its title, and its lines so far.
   article_place: Place | None = None
   title = ""
   article_lines: list[str] = []
