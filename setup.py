@@ -1,4 +1,4 @@
-"""Packaging. The ranges here admit every tested profile; constraints/ pins each one exactly."""
+"""Packaging. The version ranges here include those of every tested profile, which constraints/ pins exactly."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ setup(
     "tqdm>=4.66",
   ],
   extras_require={
-    # The last TensorFlow that tensorflow-addons imports on (Python 3.10 and 3.11).
+    # tensorflow-addons cannot be imported with a newer TensorFlow. Both need Python 3.10 or 3.11.
     "tfa": [
       "tensorflow==2.15.1",
       "tensorflow-addons==0.23.0",
@@ -95,7 +95,7 @@ setup(
     ],
     "beam": ["apache-beam>=2.70,<3"],
     "ray": ["ray>=2.49,<3"],
-    # Readers of data_prep.
+    # Optional libraries of data_prep.readers.
     "zstd": ["zstandard>=0.22"],
     "parquet": ["pyarrow>=15"],
     "datasets": ["pyarrow>=15"],
@@ -103,7 +103,7 @@ setup(
     "onnx": ["onnxruntime>=1.16", "tf2onnx>=1.16"],
     # The interpreter of TFLite models, without TensorFlow's deprecated copy of it.
     "tflite": ["ai-edge-litert>=1.0"],
-    # The libraries that results and speed are compared with.
+    # Libraries with which tests and benchmarks compare results and speed.
     "parity": ["keras>=3.10", "keras-hub>=0.25; python_version >= '3.11'", "torch>=2.6", "transformers>=4.57"],
     # The tools that build the documentation site.
     "docs": ["mkdocstrings[python]>=1.0", "ruff", "zensical>=0.0.73; python_version >= '3.11'"],

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import cProfile
-import itertools
 import os
 import pstats
 import subprocess
@@ -50,9 +49,9 @@ from data_prep.sorting import merge, merge_passes, shards, spills  # noqa: E402
 from data_prep.units import plan_units  # noqa: E402
 
 FLAGS = flags.FLAGS
-# The function whose time is 100%: file and name.
+# The function whose time counts as 100%: its file and name.
 WHOLE = ("local.py", "make_shards")
-# Stage -> its functions, and functions that they call but that belong to another stage.
+# Stage -> (its functions, functions that these call and whose time counts for another stage).
 STAGES = {
   "SentencePiece": ([("sentencepiece/__init__.py", "Encode")], []),
   "reading, normalizing, words": ([("documents.py", "load_documents")], [("sentencepiece/__init__.py", "Encode")]),
@@ -168,20 +167,34 @@ def print_statistics() -> None:
   num_ngrams = counts.ngrams.sum()
   print(f"{counts.examples} examples, {counts.tokens} tokens, {counts.predictions} predictions in {num_ngrams} n-grams")
   print(f"{'':38}{'measured':>10}{'expected':>10}{'ratio':>8}")
-  for n, p in enumerate(span_selection.ngram_probabilities(settings.ngram).tolist(), start=1):
-    _print_row(f"n = {n}: share of n-grams as drawn", counts.drawn_ngrams[n] / num_ngrams, p)
-  for n, p in enumerate(span_selection.ngram_probabilities(settings.ngram).tolist(), start=1):
-    _print_row(f"n = {n}: after limits of length", counts.ngrams[n] / num_ngrams, p)
+  probabilities = span_selection.ngram_probabilities(settings.ngram).tolist()
+  for n, probability in enumerate(probabilities, start=1):
+    _print_row(f"n = {n}: share of n-grams as drawn", counts.drawn_ngrams[n] / num_ngrams, probability)
+  for n, probability in enumerate(probabilities, start=1):
+    _print_row(f"n = {n}: after limits of length", counts.ngrams[n] / num_ngrams, probability)
   masked_share = counts.predictions / counts.tokens
   _print_row("masked tokens / all tokens", masked_share, counts.expected_predictions / counts.tokens)
   _print_row("  (masked_lm_prob itself)", masked_share, settings.masked_lm_prob)
-  # A random replacement is sometimes the original token.
-  p_same = 0.1 / maker.random_ids.size
-  expected_shares = (0.8, 0.1 - p_same, 0.1 + p_same)
-  for name, count, p in zip(("[MASK]", "random", "kept"), counts.actions.tolist(), expected_shares, strict=True):
-    _print_row(f"predictions shown as: {name}", count / counts.predictions, p)
-  p_label_1 = 0.0 if settings.sentence_prediction == "none" else 0.5
-  _print_row("examples with label 1", counts.labels[1] / counts.labels.sum(), p_label_1)
+  num_mask, num_random, num_kept = counts.actions.tolist()
+  random_is_original = 0.1 / maker.random_ids.size  # probability that the random token is the original one
+  _print_row("predictions shown as: [MASK]", num_mask / counts.predictions, 0.8)
+  _print_row("predictions shown as: random", num_random / counts.predictions, 0.1 - random_is_original)
+  _print_row("predictions shown as: kept", num_kept / counts.predictions, 0.1 + random_is_original)
+  expected_label_1 = 0.0 if settings.sentence_prediction == "none" else 0.5
+  _print_row("examples with label 1", counts.labels[1] / counts.labels.sum(), expected_label_1)
+
+
+def _seconds_by_function(profiler: cProfile.Profile) -> dict[tuple[str, str], float]:
+  """Returns the seconds of each function, with the functions that it calls.
+
+  A function is identified by its file and its name. The file is given both as "file.py" and as "folder/file.py".
+  """
+  seconds_by_function: dict[tuple[str, str], float] = {}
+  for (path, _, function), (*_, seconds, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
+    for file_name in {path.rpartition("/")[2], "/".join(path.split("/")[-2:])}:
+      key = (file_name, function)
+      seconds_by_function[key] = seconds_by_function.get(key, 0.0) + seconds
+  return seconds_by_function
 
 
 def print_profile() -> None:
@@ -192,15 +205,12 @@ def print_profile() -> None:
     job = Job(inputs=inputs, output_dir=directory, spm_model_file=FLAGS.spm_model_file, settings=settings)
     profiler = cProfile.Profile()
     manifest = profiler.runcall(create_pretraining_data.prepare, job)
-  cumulative: dict[tuple[str, str], float] = {}
-  for (path, _, function), (*_, seconds, _) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-    for ending in {path.rpartition("/")[2], "/".join(path.split("/")[-2:])}:
-      cumulative[ending, function] = cumulative.get((ending, function), 0.0) + seconds
-  total = cumulative[WHOLE]
-  stage_seconds = {
-    name: sum(cumulative[function] for function in functions) - sum(cumulative[function] for function in others)
-    for name, (functions, others) in STAGES.items()
-  }
+  seconds_by_function = _seconds_by_function(profiler)
+  total = seconds_by_function[WHOLE]
+  stage_seconds = {}
+  for name, (functions, functions_of_other_stages) in STAGES.items():
+    own_seconds = sum(seconds_by_function[function] for function in functions)
+    stage_seconds[name] = own_seconds - sum(seconds_by_function[function] for function in functions_of_other_stages)
   print(f"{manifest.num_examples} examples, {total:.1f} s under the profiler in one process")
   for name, seconds in (stage_seconds | {"the rest": total - sum(stage_seconds.values())}).items():
     print(f"{name:38}{seconds:10.2f} s{seconds / total:10.1%}")
@@ -214,6 +224,7 @@ _SPILLS_IN_KEY_RANGE = 1.7
 
 
 def _write_random_spills(directory: str, num_spills: int) -> list[spills.Spill]:
+  """Writes files of random instances with random keys."""
   rng = np.random.default_rng(0)
   sizes = np.full(_SPILL_EXAMPLES, _NUM_WORDS)
   all_spills = []
@@ -244,10 +255,10 @@ def _counted_files() -> Iterator[dict[str, int]]:
       counts["opens"] += 1
 
     def read(self, size: int) -> bytes:
-      data = self._file.read(size)
+      content = self._file.read(size)
       counts["reads"] += 1
-      counts["bytes"] += len(data)
-      return data
+      counts["bytes"] += len(content)
+      return content
 
     def __enter__(self) -> CountedFile:
       return self
@@ -262,10 +273,31 @@ def _counted_files() -> Iterator[dict[str, int]]:
     files.open_file = open_file
 
 
+def _sort_and_write_shards(all_spills: list[spills.Spill], directory: str, workers: Workers) -> int:
+  """Merges spill files, and writes their instances to shards in the order of the keys. Returns their number."""
+  num_shards = 16
+  merged = merge_passes.merge_until(
+    all_spills, directory, "<u2", workers, num_units=len(all_spills), max_runs=merge_passes.max_open_runs()
+  )
+  plan = shards.ShardPlan(merged, num_shards)
+  num_examples = 0
+  for index in range(num_shards):
+    task = plan.make_task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False)
+    num_examples += shards.write_shard(task).examples
+  return num_examples
+
+
+def _num_merge_passes(num_spills: int) -> int:
+  """Returns how often all instances are merged to larger files before the shards are written."""
+  passes = 0
+  while merge_passes.max_open_runs() ** (passes + 1) < num_spills:
+    passes += 1
+  return passes
+
+
 def measure_sorting() -> None:
   """Sorts random instances, from each number of spill files that --sorting gives."""
   merge.KEY_RANGE_BYTES = int(_SPILLS_IN_KEY_RANGE * _SPILL_EXAMPLES * (2 * _NUM_WORDS + 12))
-  num_shards = 16
   print(
     f"{'spills':>8}{'key_ranges':>11}{'examples':>10}{'passes':>8}{'us/example':>12}{'opens':>10}{'reads':>10}"
     f"{'opens/spill':>12}{'reads/spill':>12}{'MB_read/MB':>12}"
@@ -276,27 +308,16 @@ def measure_sorting() -> None:
       total_bytes = sum(run.num_bytes for spill in all_spills for run in spill.runs)
       with _counted_files() as counts, open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
         start = time.process_time()
-        merged = merge_passes.merge_until(
-          all_spills, directory, "<u2", workers, num_units=num_spills, max_runs=merge_passes.max_open_runs()
-        )
-        plan = shards.ShardPlan(merged, num_shards)
-        infos = [
-          shards.write_shard(
-            plan.make_task(index, f"{directory}/{index}", _TOKENS, _PREDICTIONS, "<u2", compress=False)
-          )
-          for index in range(num_shards)
-        ]
+        num_examples = _sort_and_write_shards(all_spills, directory, workers)
         seconds = time.process_time() - start
-      num_examples = sum(info.examples for info in infos)
-      assert num_examples == num_spills * _SPILL_EXAMPLES
-      passes = next(p for p in itertools.count(0) if merge_passes.max_open_runs() ** (p + 1) >= num_spills)
-      print(
-        f"{num_spills:8}{1 + total_bytes // merge.KEY_RANGE_BYTES:11}{num_examples:10}{passes:8}"
-        f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
-        f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}"
-        f"{counts['bytes'] / total_bytes:12.2f}",
-        flush=True,
-      )
+    assert num_examples == num_spills * _SPILL_EXAMPLES
+    print(
+      f"{num_spills:8}{1 + total_bytes // merge.KEY_RANGE_BYTES:11}{num_examples:10}{_num_merge_passes(num_spills):8}"
+      f"{1e6 * seconds / num_examples:12.1f}{counts['opens']:10}{counts['reads']:10}"
+      f"{counts['opens'] / num_spills:12.2f}{counts['reads'] / num_spills:12.2f}"
+      f"{counts['bytes'] / total_bytes:12.2f}",
+      flush=True,
+    )
 
 
 def _print_row(name: str, measured: float, expected: float) -> None:

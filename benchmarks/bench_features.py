@@ -57,7 +57,11 @@ def _repeat(raw: Any, copies: int) -> Any:
 
 
 def _measure(
-  title: str, unit: str, task: FinetuningTask, count: Callable[[TokenizedExamples], int], processes: Sequence[int]
+  title: str,
+  unit: str,
+  task: FinetuningTask,
+  count: Callable[[TokenizedExamples], int],
+  process_numbers: Sequence[int],
 ) -> None:
   """Measures a data set, and prints a row of the table for each number of processes.
 
@@ -66,31 +70,31 @@ def _measure(
     unit: what `count` counts, such as "windows".
     task: the task of the data set.
     count: returns the number of units in the features.
-    processes: numbers of processes to measure.
+    process_numbers: numbers of processes to measure.
   """
   from albert.tasks.finetuning import TRAIN
 
   raw = _repeat(task.cached_raw_examples(TRAIN), FLAGS.copies)
   featurize = task.featurizer(TRAIN)
-  rates: dict[int, list[float]] = {number: [] for number in processes}
-  num_features = 0
+  rates: dict[int, list[float]] = {num_processes: [] for num_processes in process_numbers}  # units per second
+  num_units = 0
   for _ in range(FLAGS.rounds):
-    for number in processes:
+    for num_processes in process_numbers:
       start = time.perf_counter()
-      examples = make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=number)
-      num_features = count(examples)
-      rates[number].append(num_features / (time.perf_counter() - start))
-  for number, values in rates.items():
+      examples = make_examples(raw, featurize, name=title, key={}, cache_dir="", num_processes=num_processes)
+      num_units = count(examples)
+      rates[num_processes].append(num_units / (time.perf_counter() - start))
+  for num_processes, measured in rates.items():
     print(
-      f"| {title} | {num_features:,} {unit} | {number} | {statistics.median(values):,.0f} | {min(values):,.0f} | "
-      f"{max(values):,.0f} |",
+      f"| {title} | {num_units:,} {unit} | {num_processes} | {statistics.median(measured):,.0f} | "
+      f"{min(measured):,.0f} | {max(measured):,.0f} |",
       flush=True,
     )
 
 
 def main() -> None:
   """Prints a Markdown table."""
-  processes = sorted({1, os.cpu_count() or 1})
+  process_numbers = sorted({1, os.cpu_count() or 1})
   print("| data | features | processes | per second, median | min | max |\n|---|---|---|---|---|---|", flush=True)
   common = {"spm_model_file": FLAGS.spm_model_file}
   if FLAGS.data_dir:
@@ -98,13 +102,13 @@ def main() -> None:
       task = _make_task(
         "classifier", ClassifierConfig(task_name=name, data_dir=FLAGS.data_dir, max_seq_length=512, **common)
       )
-      _measure(name, "examples", task, lambda examples: examples.num_examples, processes)
+      _measure(name, "examples", task, lambda examples: examples.num_examples, process_numbers)
   if FLAGS.squad_file:
     task = _make_task("squad", SquadConfig(train_file=FLAGS.squad_file, max_seq_length=384, **common))
-    _measure("SQuAD", "windows", task, lambda examples: examples.num_examples, processes)
+    _measure("SQuAD", "windows", task, lambda examples: examples.num_examples, process_numbers)
   if FLAGS.race_dir:
     task = _make_task("race", RaceConfig(data_dir=FLAGS.race_dir, max_seq_length=512, **common))
-    _measure("RACE", "sequences", task, lambda examples: len(examples.sequence_lengths), processes)
+    _measure("RACE", "sequences", task, lambda examples: len(examples.sequence_lengths), process_numbers)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,11 @@ def _compute_losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np
 
 
 def _measure_task(name: str) -> None:
-  """Measures a task and prints its row of the table. Keys of dicts: whether batches are padded to the full length."""
+  """Measures a task and prints its row of the table.
+
+  The keys of the dicts are True for batches that are padded to the full length, and False for those that are padded to
+  their longest example.
+  """
   strategy = tf.distribute.OneDeviceStrategy("CPU:0")
   tasks = {is_full: _make_task(name, pad_to_max_length=is_full) for is_full in (False, True)}
   config = TrainConfig(train_batch_size=FLAGS.batch_size, gradient_accumulation_steps=FLAGS.gradient_accumulation_steps)
@@ -100,13 +104,17 @@ def _measure_task(name: str) -> None:
   indices = np.arange(FLAGS.compared)
   losses = {is_full: _compute_losses(task, model, indices) for is_full, task in tasks.items()}
   difference = np.abs(losses[False] - losses[True]).max()
-  short, full = (statistics.median(seconds[is_full]) for is_full in (False, True))
+  ratio = statistics.median(seconds[True]) / statistics.median(seconds[False])
   mean_length = tasks[False].examples(TRAIN).longest_sequences.mean()
   print(
-    f"| {name} | {mean_length:.0f} | {short:.3f} ({min(seconds[False]):.3f} to {max(seconds[False]):.3f}) | "
-    f"{full:.3f} ({min(seconds[True]):.3f} to {max(seconds[True]):.3f}) | {full / short:.1f} | {difference:.1e} |",
+    f"| {name} | {mean_length:.0f} | {_format_seconds(seconds[False])} | {_format_seconds(seconds[True])} | "
+    f"{ratio:.1f} | {difference:.1e} |",
     flush=True,
   )
+
+
+def _format_seconds(seconds: list[float]) -> str:
+  return f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})"
 
 
 def main() -> None:

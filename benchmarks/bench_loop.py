@@ -46,7 +46,7 @@ from albert.weights.checkpoints import CheckpointManager  # noqa: E402
 from benchmarks import machine  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Number of times that the memory is measured.
+# Number of times that the memory is measured during a run.
 READINGS = 10
 
 
@@ -106,10 +106,11 @@ class RunCost(NamedTuple):
 
 
 def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distribute.Strategy) -> RunCost:
-  """Trains with the training loop of a run."""
+  """Trains with the training loop of a run, and measures it."""
   memory: list[float] = []
 
-  def read_memory(step: int) -> float:  # the loop calls this when it logs
+  def record_memory(step: int) -> float:
+    """Takes the place of the learning rate's schedule, which the loop calls whenever it logs."""
     del step
     memory.append(machine.memory(machine.NOW))
     return 0.0
@@ -125,7 +126,7 @@ def measure_run(task: PretrainingTask, config: TrainConfig, strategy: tf.distrib
     checkpoints = CheckpointManager(files.join(directory, "checkpoints"), keep=1, model_config=task.model_config)
     log = MetricsLog(directory, first_step=1, total_steps=config.num_train_steps)
     start = time.perf_counter()
-    trainer.train(batches, checkpoints, log, read_memory)
+    trainer.train(batches, checkpoints, log, record_memory)
     loop_seconds = time.perf_counter() - start
     log.close()
     # The loop has saved a checkpoint at its end. Another save takes as long, so its time is subtracted.
@@ -153,16 +154,19 @@ def main() -> None:
   model_config = named_model(FLAGS.model)
   if FLAGS.vocab_size:
     model_config = dataclasses.replace(model_config, vocab_size=FLAGS.vocab_size)
-  data = PretrainingConfig(input_file=FLAGS.input_file, masking=FLAGS.masking, spm_model_file=FLAGS.spm_model_file)
-  task = PretrainingTask(model_config, data)
-  batch = seconds_per_batch(_training_batches(task, config))
+  task_config = PretrainingConfig(
+    input_file=FLAGS.input_file, masking=FLAGS.masking, spm_model_file=FLAGS.spm_model_file
+  )
+  task = PretrainingTask(model_config, task_config)
+  batch_seconds = seconds_per_batch(_training_batches(task, config))
   cost = measure_run(task, config, strategy)
-  step, outside = cost.other_steps / (steps - 1), cost.outside / (steps - 1)  # seconds per step
+  step_seconds, outside_seconds = cost.other_steps / (steps - 1), cost.outside / (steps - 1)
   print(f"Machine: {machine.describe()}. {FLAGS.model}, {precision}, batches of {FLAGS.batch_size}, {steps} steps.\n")
   print("| | |\n|---|---|")
-  print(f"| a step | {step * 1e3:.1f} ms; the first one, which traces, {cost.first_step:.1f} s |")
-  print(f"| a batch of the input pipeline alone | {batch * 1e3:.2f} ms, {batch / step:.2%} of a step |")
-  print(f"| the loop outside its steps | {outside * 1e3:.3f} ms per step, {outside / step:.2%} |")
+  print(f"| a step | {step_seconds * 1e3:.1f} ms; the first one, which traces, {cost.first_step:.1f} s |")
+  batch_share, outside_share = batch_seconds / step_seconds, outside_seconds / step_seconds
+  print(f"| a batch of the input pipeline alone | {batch_seconds * 1e3:.2f} ms, {batch_share:.2%} of a step |")
+  print(f"| the loop outside its steps | {outside_seconds * 1e3:.3f} ms per step, {outside_share:.2%} |")
   print(f"| traces of the step | {cost.num_traces} |")
   print(f"| memory in MiB, every {steps // READINGS} steps | {', '.join(f'{value:.0f}' for value in cost.memory)} |")
 

@@ -3,10 +3,10 @@
   PYTHONPATH=. python benchmarks/bench_readers.py --text='NOVELS/*.txt' [--megabytes=200] [--forms=parquet,wikipedia]
     [--processes=1,2]
 
-The text is prose with blank lines between paragraphs; it is repeated up to the size. Ten paragraphs make a document.
-Each form is written to a temporary directory and converted by one process, then by two. Printed are the time, the
-processor time of all processes together (which other programs disturb little), and the greatest memory of one process,
-imports included.
+The text is prose with blank lines between paragraphs. It is repeated until it has --megabytes. Ten paragraphs make a
+document. For each form, the documents are written to a temporary directory and converted, by one process and then by
+two. The table shows the time, the processor time of all processes together, which depends little on other programs, and
+the peak memory of one process, with its imports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import bz2
 import contextlib
 import glob
 import gzip
-import io
+import itertools
 import json
 import resource
 import subprocess
@@ -25,10 +25,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any, NamedTuple
 from xml.sax.saxutils import escape
 
-_PARAGRAPHS = 10
-_PAGES_PER_STREAM = 100
+_PARAGRAPHS_PER_DOCUMENT = 10
+_PAGES_PER_STREAM = 100  # of a multistream dump of Wikipedia
 _HEADER = '<mediawiki><siteinfo><namespaces><namespace key="6">File</namespace></namespaces></siteinfo>\n'
 _PAGE = (
   "  <page>\n    <title>Title {n}</title>\n    <ns>0</ns>\n    <id>{n}</id>\n    <revision>\n      <id>{n}</id>\n"
@@ -36,137 +37,167 @@ _PAGE = (
 )
 
 
-def _documents(pattern: str, num_bytes: int) -> Iterator[list[str]]:
-  """Yields documents of ten paragraphs each, together of at least `num_bytes` bytes."""
+# The paragraphs of a document.
+Document = list[str]
+
+
+def repeated_documents(pattern: str, num_bytes: int) -> Iterator[Document]:
+  """Yields the documents of some texts again and again, until they have `num_bytes` together."""
   paragraphs = []
   for path in sorted(glob.glob(pattern)):
     text = Path(path).read_text(encoding="utf-8-sig").replace("\r", "")
     paragraphs += [" ".join(block.split()) for block in text.split("\n\n") if block.strip()]
-  written = 0
-  while written < num_bytes:
-    for start in range(0, len(paragraphs), _PARAGRAPHS):
-      document = paragraphs[start : start + _PARAGRAPHS]
-      written += sum(len(paragraph.encode()) + 1 for paragraph in document)
+  num_yielded = 0
+  while num_yielded < num_bytes:
+    for start in range(0, len(paragraphs), _PARAGRAPHS_PER_DOCUMENT):
+      document = paragraphs[start : start + _PARAGRAPHS_PER_DOCUMENT]
+      num_yielded += sum(len(paragraph.encode()) + 1 for paragraph in document)
       yield document
-      if written >= num_bytes:
+      if num_yielded >= num_bytes:
         return
 
 
-def _json_line(document: list[str]) -> bytes:
+def _in_groups(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
+  """Yields lists of `size` documents. The last one may be shorter."""
+  while group := list(itertools.islice(documents, size)):
+    yield group
+
+
+def _encode_json_line(document: Document) -> bytes:
   return json.dumps({"text": "\n".join(document)}).encode() + b"\n"
 
 
-def _markup(document: list[str]) -> str:
-  """Wikitext with as many links and templates as articles have: one in every 30 words."""
-  words = " ".join(document[:1]).split(" ")
-  linked = [f"[[{word}]]" if index % 30 == 5 and word.isalpha() else word for index, word in enumerate(words)]
-  head = "{{Infobox|name=A|image=[[File:A.jpg]]}}\n"
+def _encode_paragraphs_on_lines(document: Document) -> bytes:
+  """A paragraph on each line, and a blank line after the document."""
+  return ("\n".join(document) + "\n\n").encode()
+
+
+def _encode_paragraphs_between_blank_lines(document: Document) -> bytes:
+  return ("\n\n".join(document) + "\n\n").encode()
+
+
+def _encode_extracted_article(document: Document) -> bytes:
+  """An article as wikiextractor writes it: the title is its first line."""
+  return ('<doc id="1" url="u" title="Title">\nTitle\n\n' + "\n".join(document) + "\n</doc>\n").encode()
+
+
+def _encode_wikitext(document: Document) -> str:
+  """Wikitext with about as many links and templates as articles have: the first paragraph has a link in 30 words."""
+  words = document[0].split(" ")
+  for index in range(5, len(words), 30):
+    if words[index].isalpha():
+      words[index] = f"[[{words[index]}]]"
+  infobox = "{{Infobox|name=A|image=[[File:A.jpg]]}}\n"
   notes = "<ref>{{cite book|title=B|year=1900}}</ref>\n== Heading ==\n"
-  return head + " ".join(linked) + notes + "\n\n".join(document[1:]) + "\n* [[A]]\n* [[B]]\n"
+  return infobox + " ".join(words) + notes + "\n\n".join(document[1:]) + "\n* [[A]]\n* [[B]]\n"
 
 
-def _write_lines(open_file: Callable[[str], io.IOBase], encode: Callable[[list[str]], bytes]):  # type: ignore[no-untyped-def]
-  def write(documents: Iterator[list[str]], folder: Path, name: str) -> None:
-    with open_file(str(folder / name)) as file:
+# Writes documents to a file.
+Writer = Callable[[Iterator[Document], Path], None]
+
+
+def _file_writer(encode: Callable[[Document], bytes]) -> Writer:
+  """Returns a function that writes encoded documents one after another. The file's ending gives its compression."""
+
+  def write(documents: Iterator[Document], path: Path) -> None:
+    with _open_for_writing(path) as file:
       for document in documents:
         file.write(encode(document))
 
   return write
 
 
-def _write_parquet(documents: Iterator[list[str]], folder: Path, name: str) -> None:
+def _open_for_writing(path: Path) -> IO[bytes]:
+  if path.suffix == ".gz":
+    return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]
+  if path.suffix == ".zst":
+    import zstandard
+
+    return zstandard.open(path, "wb")  # type: ignore[no-any-return]
+  return path.open("wb")
+
+
+def _write_parquet(documents: Iterator[Document], path: Path) -> None:
   import pyarrow
   from pyarrow import parquet
 
   schema = pyarrow.schema([("text", pyarrow.string())])
-  with parquet.ParquetWriter(folder / name, schema) as writer:
-    while rows := ["\n".join(document) for document, _ in zip(documents, range(5000), strict=False)]:
-      writer.write_table(pyarrow.table({"text": rows}))
+  with parquet.ParquetWriter(path, schema) as writer:
+    for group in _in_groups(documents, 5000):
+      writer.write_table(pyarrow.table({"text": ["\n".join(document) for document in group]}))
 
 
-def _write_dataset(documents: Iterator[list[str]], folder: Path, name: str) -> None:
+def _write_dataset(documents: Iterator[Document], path: Path) -> None:
   import pyarrow
 
   schema = pyarrow.schema([("text", pyarrow.string())])
-  with pyarrow.OSFile(str(folder / name), "wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
-    while rows := ["\n".join(document) for document, _ in zip(documents, range(1000), strict=False)]:
-      writer.write_table(pyarrow.table({"text": rows}))
+  with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, schema) as writer:
+    for group in _in_groups(documents, 1000):
+      writer.write_table(pyarrow.table({"text": ["\n".join(document) for document in group]}))
 
 
-def _write_wikipedia(documents: Iterator[list[str]], folder: Path, name: str) -> None:
-  with (folder / name).open("wb") as file:
+def _write_wikipedia(documents: Iterator[Document], path: Path) -> None:
+  page_number = 0
+  with path.open("wb") as file:
     file.write(bz2.compress(_HEADER.encode()))
-    number = 0
-    while pages := [document for document, _ in zip(documents, range(_PAGES_PER_STREAM), strict=False)]:
-      texts = (_PAGE.format(n=number + n, text=escape(_markup(document))) for n, document in enumerate(pages))
-      file.write(bz2.compress("".join(texts).encode()))
-      number += len(pages)
+    for group in _in_groups(documents, _PAGES_PER_STREAM):
+      pages = []
+      for document in group:
+        pages.append(_PAGE.format(n=page_number, text=escape(_encode_wikitext(document))))
+        page_number += 1
+      file.write(bz2.compress("".join(pages).encode()))
     file.write(bz2.compress(b"</mediawiki>\n"))
 
 
-def _open(path: str) -> io.IOBase:
-  return open(path, "wb")
+class Form(NamedTuple):
+  """A form of text.
+
+  Attributes:
+    file_name: the name of its file.
+    write: writes documents to the file.
+    settings: fields of ReadingSettings that differ from their defaults.
+  """
+
+  file_name: str
+  write: Writer
+  settings: dict[str, Any]
 
 
-def _open_gzip(path: str) -> io.IOBase:
-  return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]
-
-
-def _open_zstandard(path: str) -> io.IOBase:
-  import zstandard
-
-  return zstandard.open(path, "wb")  # type: ignore[no-any-return]
-
-
-def _extracted_article(document: list[str]) -> bytes:
-  """An article as wikiextractor writes it: the title is its first line."""
-  return ('<doc id="1" url="u" title="Title">\nTitle\n\n' + "\n".join(document) + "\n</doc>\n").encode()
-
-
-def _paragraphs(document: list[str]) -> bytes:
-  return ("\n".join(document) + "\n\n").encode()
-
-
-def _wrapped(document: list[str]) -> bytes:
-  return ("\n\n".join(document) + "\n\n").encode()
-
-
-# Name -> file name, function that writes it, settings.
 FORMS = {
-  "lines": ("a.txt", _write_lines(_open, _paragraphs), {}),
-  "paragraphs": ("a.txt", _write_lines(_open, _paragraphs), {"sentences": "split"}),
-  "file": ("a.txt", _write_lines(_open, _wrapped), {"document": "file"}),
-  "jsonl": ("a.jsonl", _write_lines(_open, _json_line), {}),
-  "jsonl.gz": ("a.jsonl.gz", _write_lines(_open_gzip, _json_line), {}),
-  "jsonl.zst": ("a.jsonl.zst", _write_lines(_open_zstandard, _json_line), {}),
-  "parquet": ("a.parquet", _write_parquet, {}),
-  "datasets": ("a.arrow", _write_dataset, {}),
-  "wikipedia": ("a.xml.bz2", _write_wikipedia, {}),
-  "wikiextractor": ("wiki_00", _write_lines(_open, _extracted_article), {}),
+  "lines": Form("a.txt", _file_writer(_encode_paragraphs_on_lines), {}),
+  "paragraphs": Form("a.txt", _file_writer(_encode_paragraphs_on_lines), {"sentences": "split"}),
+  "file": Form("a.txt", _file_writer(_encode_paragraphs_between_blank_lines), {"document": "file"}),
+  "jsonl": Form("a.jsonl", _file_writer(_encode_json_line), {}),
+  "jsonl.gz": Form("a.jsonl.gz", _file_writer(_encode_json_line), {}),
+  "jsonl.zst": Form("a.jsonl.zst", _file_writer(_encode_json_line), {}),
+  "parquet": Form("a.parquet", _write_parquet, {}),
+  "datasets": Form("a.arrow", _write_dataset, {}),
+  "wikipedia": Form("a.xml.bz2", _write_wikipedia, {}),
+  "wikiextractor": Form("wiki_00", _file_writer(_encode_extracted_article), {}),
 }
 
 
-def _measure(form: str, folder: str, num_processes: int) -> None:
+def _measure(name: str, folder: str, num_processes: int) -> None:
   """Converts a form, and prints seconds, processor seconds, megabytes of memory, and bytes of the result."""
   from data_prep.readers.settings import ReadingSettings
   from data_prep.split_text import split_files
 
-  name, _, settings = FORMS[form]
+  form = FORMS[name]
   start = time.perf_counter()
   with contextlib.redirect_stdout(sys.stderr):
-    reading = ReadingSettings(**settings)  # type: ignore[arg-type]
+    settings = ReadingSettings(**form.settings)
     converted = split_files(
-      [str(Path(folder) / name)], reading, str(Path(folder) / f"out-{num_processes}"), num_processes
+      [str(Path(folder) / form.file_name)], settings, str(Path(folder) / f"out-{num_processes}"), num_processes
     )
   seconds = time.perf_counter() - start
   usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-  numbers = {
+  measured = {
     "seconds": seconds,
     "processor_seconds": sum(usage.ru_utime + usage.ru_stime for usage in usages),
     "memory": max(usage.ru_maxrss for usage in usages) / 1024,
     "bytes": sum(Path(path).stat().st_size for path in converted.paths),
   }
-  print(json.dumps(numbers))
+  print(json.dumps(measured))
 
 
 def main() -> None:
@@ -179,31 +210,31 @@ def main() -> None:
   parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
   arguments = parser.parse_args()
   if arguments.write:
-    form, folder = arguments.write
-    name, write, _ = FORMS[form]
-    write(_documents(arguments.text, arguments.megabytes * 1_000_000), Path(folder), name)
+    name, folder = arguments.write
+    documents = repeated_documents(arguments.text, arguments.megabytes * 1_000_000)
+    FORMS[name].write(documents, Path(folder) / FORMS[name].file_name)
     return
   if arguments.measure:
-    form, folder, num_processes = arguments.measure
-    _measure(form, folder, int(num_processes))
+    name, folder, num_processes = arguments.measure
+    _measure(name, folder, int(num_processes))
     return
   print("| form | input, MB | text, MB | processes | s | MB of text/s | MB of text/processor s | memory, MB |")
   print("|---|---|---|---|---|---|---|---|")
-  for form in arguments.forms.split(","):
-    name = FORMS[form][0]
+  for name in arguments.forms.split(","):
     with tempfile.TemporaryDirectory() as folder:
-      # In a process of its own: a process that is started by another one counts that one's memory as its own.
+      # The file is written by another process: a process inherits the peak memory of the process that starts it.
       size_flags = [f"--text={arguments.text}", f"--megabytes={arguments.megabytes}"]
-      subprocess.run([sys.executable, __file__, "--write", form, folder, *size_flags], check=True)
-      size = (Path(folder) / name).stat().st_size / 1e6
+      subprocess.run([sys.executable, __file__, "--write", name, folder, *size_flags], check=True)
+      input_megabytes = (Path(folder) / FORMS[name].file_name).stat().st_size / 1e6
       for num_processes in arguments.processes.split(","):
-        command = [sys.executable, __file__, "--measure", form, folder, num_processes]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        result = json.loads(done.stdout.splitlines()[-1])
-        text, seconds = result["bytes"] / 1e6, result["seconds"]
+        command = [sys.executable, __file__, "--measure", name, folder, num_processes]
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        measured = json.loads(process.stdout.splitlines()[-1])
+        text_megabytes, seconds = measured["bytes"] / 1e6, measured["seconds"]
         print(
-          f"| {form} | {size:.0f} | {text:.0f} | {num_processes} | {seconds:.1f} | {text / seconds:.1f} | "
-          f"{text / result['processor_seconds']:.1f} | {result['memory']:.0f} |",
+          f"| {name} | {input_megabytes:.0f} | {text_megabytes:.0f} | {num_processes} | {seconds:.1f} | "
+          f"{text_megabytes / seconds:.1f} | {text_megabytes / measured['processor_seconds']:.1f} | "
+          f"{measured['memory']:.0f} |",
           flush=True,
         )
 

@@ -76,13 +76,14 @@ def sweeps(layers: int) -> dict[str, list[Point]]:
     layers: number of layers in the sweeps over length and batch size.
   """
   tokens = FLAGS.tokens
-  depth = [
-    Point(max(1, tokens // 128), 128, number, recompute) for number in FLAGS.depths for recompute in (False, True)
-  ]
   return {
     "length": [Point(max(1, tokens // length), length, layers) for length in FLAGS.lengths],
     "batch": [Point(batch, 128, layers) for batch in FLAGS.batches],
-    "depth": depth,
+    "depth": [
+      Point(max(1, tokens // 128), 128, depth, recompute_grad)
+      for depth in FLAGS.depths
+      for recompute_grad in (False, True)
+    ],
   }
 
 
@@ -132,17 +133,20 @@ def draw_figure(path: Path, results: dict[str, dict[Point, Measurement]]) -> Non
     axes.set_xticks(xs, [str(x) for x in xs])
     axes.set_ylim(0, max([1.1 * y for y in ys] + [axes.get_ylim()[1]]))
 
-  for axes, sweep, name in ((by_length, "length", "length"), (by_batch, "batch", "batch_size")):
-    points = results[sweep]
+  def microseconds_per_token(sweep: str) -> list[float]:
+    return [1e6 * measured.median / point.tokens for point, measured in results[sweep].items()]
+
+  for axes in (by_length, by_batch):
     axes.set_xscale("log", base=2)
-    times = [1e6 * measured.median / point.tokens for point, measured in points.items()]
-    plot_line(axes, [getattr(point, name) for point in points], times)
     axes.set_ylabel("µs per token")
+  plot_line(by_length, [point.length for point in results["length"]], microseconds_per_token("length"))
   by_length.set_xlabel(f"tokens in a sequence ({FLAGS.tokens} in a batch)")
+  plot_line(by_batch, [point.batch_size for point in results["batch"]], microseconds_per_token("batch"))
   by_batch.set_xlabel("sequences of 128 tokens in a batch")
-  for recompute, label in ((False, "activations stored"), (True, "--recompute_grad")):
-    points = {point: value for point, value in results["depth"].items() if point.recompute_grad is recompute}
-    plot_line(by_depth, [point.layers for point in points], [value.memory for value in points.values()], label)
+  for recompute_grad, label in ((False, "activations stored"), (True, "--recompute_grad")):
+    points = [point for point in results["depth"] if point.recompute_grad is recompute_grad]
+    memory = [results["depth"][point].memory for point in points]
+    plot_line(by_depth, [point.layers for point in points], memory, label)
   by_depth.set_xlabel(f"layers ({max(1, FLAGS.tokens // 128)} x 128)")
   by_depth.set_ylabel("peak memory, MiB")
   by_depth.legend(frameon=False)

@@ -59,16 +59,16 @@ def make_batches(rows: list[np.ndarray], batch_size: int) -> list[Batch]:
   """Cuts rows into batches, each padded to its longest row."""
   batches = []
   for start in range(0, len(rows), batch_size):
-    part = rows[start : start + batch_size]
-    ids = np.zeros([len(part), max(map(len, part))], np.int32)
-    for target, row in zip(ids, part, strict=True):
-      target[: len(row)] = row
+    batch_rows = rows[start : start + batch_size]
+    ids = np.zeros([len(batch_rows), max(map(len, batch_rows))], np.int32)
+    for index, row in enumerate(batch_rows):
+      ids[index, : len(row)] = row
     batches.append({"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)})
   return batches
 
 
 class SavedModelRunner:
-  """Runs a SavedModel. Of this project, its process imports only this file and the modules that read flags."""
+  """Runs a SavedModel. Its process imports little of this project: this file, and the modules that read flags."""
 
   def __init__(self, directory: str, threads: int):
     import tensorflow as tf
@@ -105,11 +105,13 @@ class TransformersRunner:
 
   def __call__(self, batch: Batch) -> np.ndarray:
     torch = self._torch
-    ids, mask, segments = (
-      torch.from_numpy(batch[n].astype(np.int64)) for n in ("input_ids", "input_mask", "segment_ids")
-    )
+    tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
     with torch.inference_mode():
-      logits = self._model(input_ids=ids, attention_mask=mask, token_type_ids=segments).logits
+      logits = self._model(
+        input_ids=tensors["input_ids"],
+        attention_mask=tensors["input_mask"],
+        token_type_ids=tensors["segment_ids"],
+      ).logits
       return np.asarray(logits.float().softmax(-1))
 
 
@@ -119,11 +121,12 @@ def serve_requests() -> None:
   It loads the model. Each line of standard input then names a kind of work; the process does it, and prints a line of
   JSON with the measurements and the results.
   """
-  side, directory, dtype = FLAGS.side, FLAGS.directory, FLAGS.precision
   start = time.perf_counter()
-  model = (
-    SavedModelRunner(directory, FLAGS.threads) if side == OURS else TransformersRunner(directory, FLAGS.threads, dtype)
-  )
+  model: SavedModelRunner | TransformersRunner
+  if FLAGS.side == OURS:
+    model = SavedModelRunner(FLAGS.directory, FLAGS.threads)
+  else:
+    model = TransformersRunner(FLAGS.directory, FLAGS.threads, FLAGS.precision)
   rows = random_sequences(FLAGS.num_texts, FLAGS.vocab_size)
   rng = np.random.default_rng(2)
   single = np.array([CLS_ID, *rng.integers(FIRST_WORD_ID, FLAGS.vocab_size, LATENCY_LENGTH - 2), SEP_ID], np.int32)
@@ -132,10 +135,9 @@ def serve_requests() -> None:
     ARRIVAL: make_batches(rows, FLAGS.batch_size),
     SORTED: make_batches(sorted(rows, key=len, reverse=True), FLAGS.batch_size),
   }
-  first = model(batches_by_kind[LATENCY][0])
+  model(batches_by_kind[LATENCY][0])
   loaded = time.perf_counter()
-  numbers = {"import": model.imported - start, "load": loaded - model.imported, "first": first.tolist()}
-  print(json.dumps(numbers), flush=True)
+  print(json.dumps({"import": model.imported - start, "load": loaded - model.imported}), flush=True)
   for line in sys.stdin:
     kind = line.strip()
     start = time.perf_counter()
@@ -155,16 +157,16 @@ class ModelProcess:
     vocab_size: the size of the vocabulary.
 
   Attributes:
-    start: seconds of the import and of loading, and the first answer.
+    start: seconds of the import ("import"), and of loading with the first answer ("load").
     seconds: seconds of each counted round, for each kind of work.
     memory: peak memory of the process in MiB.
     probabilities: the last result of each kind of work.
   """
 
   def __init__(self, side: str, directory: str, precision: str, vocab_size: int):
-    values = {"side": side, "directory": directory, "precision": precision, "vocab_size": vocab_size}
-    values |= {name: FLAGS[name].value for name in ("threads", "num_texts", "batch_size")}
-    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in values.items())]
+    flag_values = {"side": side, "directory": directory, "precision": precision, "vocab_size": vocab_size}
+    flag_values |= {name: FLAGS[name].value for name in ("threads", "num_texts", "batch_size")}
+    command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in flag_values.items())]
     self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     self.start = self._read_answer()
     self.seconds: dict[str, list[float]] = {LATENCY: [], ARRIVAL: [], SORTED: []}
@@ -222,8 +224,8 @@ def write_models(directory: Path) -> int:
   size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
   config = dataclasses.replace(named_model(FLAGS.model), vocab_size=size)
   weights = random_weights(config, 1, with_heads=("classifier",), num_classes=2)
-  scaled = {name: value * (0.2 if name.endswith("kernel") else 1.0) for name, value in weights.items()}
-  write_bundle(str(checkpoint / "weights"), scaled)
+  scaled_weights = {name: value * (0.2 if name.endswith("kernel") else 1.0) for name, value in weights.items()}
+  write_bundle(str(checkpoint / "weights"), scaled_weights)
   (checkpoint / "albert_config.json").write_text(json.dumps(config.to_dict()))
   prefix = str(checkpoint / "weights")
   convert(prefix, str(directory / "huggingface"), "huggingface", spm_model_file=vocabulary)
@@ -240,11 +242,11 @@ def measure(directory: Path, precision: str, vocab_size: int) -> dict[str, Model
     OURS: ModelProcess(OURS, str(directory / "models" / precision / "1"), precision, vocab_size),
     THEIRS: ModelProcess(THEIRS, str(directory / "huggingface"), precision, vocab_size),
   }
-  for kind, repeats in ((LATENCY, 10), (ARRIVAL, 1), (SORTED, 1)):
+  for kind, num_repeats in ((LATENCY, 10), (ARRIVAL, 1), (SORTED, 1)):
     for round_number in range(FLAGS.rounds + 1):  # the first round warms up
       order = list(sides) if round_number % 2 else list(sides)[::-1]
       for name in order:
-        for _ in range(repeats):
+        for _ in range(num_repeats):
           sides[name].run(kind, is_counted=round_number > 0)
   for side in sides.values():
     side.close()

@@ -33,7 +33,7 @@ from benchmarks import machine  # noqa: E402
 FLAGS = flags.FLAGS
 STEP, ANSWER, REFUSAL = "first step", "first answer", "refusal"
 TARGETS = {STEP: 9.0, ANSWER: 4.0, REFUSAL: 0.7}
-# What the line begins with that ends a measurement; a refusal ends by itself.
+# The beginning of the line that ends a measurement. A refused command ends by itself.
 _FIRST_LINE = {STEP: "step 1/", ANSWER: "{"}
 _VOCAB_SIZE = 200
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -46,7 +46,7 @@ class StartupCase:
   Attributes:
     name: its name in the table.
     kind: STEP, ANSWER or REFUSAL.
-    argv: the arguments of Python.
+    argv: the arguments of Python. NEW stands for a directory that does not exist.
   """
 
   name: str
@@ -55,7 +55,7 @@ class StartupCase:
 
 
 def write_data(directory: Path) -> None:
-  """Writes the small data of all cases: a vocabulary, shards, texts with labels, and an exported model."""
+  """Writes small files for all commands: a vocabulary, shards, texts with labels, and an exported model."""
   import numpy as np
 
   from albert.export.export_model import export_model
@@ -83,7 +83,7 @@ def write_data(directory: Path) -> None:
 
 
 def make_cases(directory: Path) -> list[StartupCase]:
-  """The commands that are measured. `directory`: see write_data."""
+  """Returns the commands that are measured. `directory`: that of write_data."""
   from tests.synthetic import TINY_MODEL_FLAGS
 
   training = [*TINY_MODEL_FLAGS, "--do_train", "--train_batch_size=8", "--log_every_steps=1"]
@@ -142,17 +142,16 @@ def measure(case: StartupCase, checkout: Path) -> float:
   Raises:
     RunError: the command has another result.
   """
-  with tempfile.TemporaryDirectory() as scratch:
-    command = [sys.executable, *(word.replace("NEW", f"{scratch}/new") for word in case.argv)]
-    stream = {"stdout" if case.kind == ANSWER else "stderr": subprocess.PIPE}
+  with tempfile.TemporaryDirectory() as directory:
+    command = [sys.executable, *(word.replace("NEW", f"{directory}/new") for word in case.argv)]
+    # Answers are printed to stdout; steps and errors are printed to stderr.
+    stdout, stderr = (subprocess.PIPE, subprocess.DEVNULL) if case.kind == ANSWER else (None, subprocess.PIPE)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {"PYTHONPATH": str(checkout)}
-    with subprocess.Popen(
-      command, cwd=checkout, env=environment, text=True, **{"stdout": None, "stderr": subprocess.DEVNULL, **stream}
-    ) as process:
-      lines = []
+    last_line = ""
+    with subprocess.Popen(command, cwd=checkout, env=environment, text=True, stdout=stdout, stderr=stderr) as process:
       for line in process.stdout or process.stderr or ():
-        lines.append(line)
+        last_line = line.strip()
         if case.kind != REFUSAL and line.startswith(_FIRST_LINE[case.kind]):
           seconds = _seconds_so_far(process.pid)
           process.kill()
@@ -160,7 +159,7 @@ def measure(case: StartupCase, checkout: Path) -> float:
       process.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if case.kind != REFUSAL or process.returncode != 2:
-      raise RunError(f"{case.name} in {checkout}: exit code {process.returncode}: {''.join(lines[-1:]).strip()}")
+      raise RunError(f"{case.name} in {checkout}: exit code {process.returncode}: {last_line}")
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
@@ -190,12 +189,12 @@ def main() -> None:
   print(f"| command | until | target | {' | '.join(checkouts)} |")
   print(f"|---|---|---|{'---|' * len(checkouts)}")
   for case in cases:
-    cells = [_cell(seconds[case.name, label]) for label in checkouts]
+    cells = [_format_cell(seconds[case.name, label]) for label in checkouts]
     print(f"| {case.name} | {case.kind} | {TARGETS[case.kind]:g} | {' | '.join(cells)} |")
 
 
-def _cell(values: Sequence[float]) -> str:
-  return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def _format_cell(seconds: Sequence[float]) -> str:
+  return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
 
 
 if __name__ == "__main__":

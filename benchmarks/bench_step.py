@@ -62,7 +62,7 @@ def format_rows(shape: str, precision: str, peers: list[Peer], flop: float) -> l
   for peer in peers:
     median = statistics.median(peer.seconds)
     rounds = zip(peer.seconds, peers[0].seconds, strict=True)
-    ratio = statistics.median(seconds / reference for seconds, reference in rounds)
+    ratio = statistics.median(seconds / first_seconds for seconds, first_seconds in rounds)
     lines.append(
       f"| {shape} | {precision} | {peer.name} | {median:.3f} | {min(peer.seconds):.3f} to {max(peer.seconds):.3f} | "
       f"{ratio:.2f} | {flop / median / 1e9:.0f} | {peer.first_step:.1f} | {peer.memory:,.0f} |"
@@ -76,13 +76,14 @@ def main() -> None:
     raise UserError(f"--libraries: {min(unknown)!r} is unknown, the libraries are {', '.join(PEERS)}")
   shapes = {text: parse_shape(text, f"--shapes: {text!r}") for text in FLAGS.shapes}
   config = without_dropout(FLAGS.model)
-  rate = costs.matmul_flops_per_second() / 1e9
+  matmul_gflops = costs.matmul_flops_per_second() / 1e9
   lines = [
     f"# A pretraining step beside other libraries, {time.strftime('%Y-%m-%d')}",
     "",
     f"Machine: {machine.describe()}. {FLAGS.model} without dropout, {FLAGS.predictions} masked positions; "
-    f"{FLAGS.rounds} alternating rounds of {FLAGS.steps} steps. NumPy multiplies float32 matrices at {rate:.0f} "
-    "GFLOP/s here. GFLOP/s of a step count the whole model, whether or not a library computes all of it.",
+    f"{FLAGS.rounds} alternating rounds of {FLAGS.steps} steps. NumPy multiplies float32 matrices at "
+    f"{matmul_gflops:.0f} GFLOP/s here. GFLOP/s of a step count the whole model, whether or not a library computes all "
+    "of it.",
     "",
     "```",
     " ".join(["python benchmarks/bench_step.py", *sys.argv[1:]]),

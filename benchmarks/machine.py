@@ -9,7 +9,7 @@ from pathlib import Path
 
 # The environment variable that selects TensorFlow's kernels of oneDNN. Importing albert sets it.
 KERNELS_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
-# Lines of /proc/self/status: the present resident memory, and its peak.
+# Lines of /proc/self/status: the resident memory at present, and its peak.
 NOW, PEAK = "VmRSS", "VmHWM"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -41,7 +42,7 @@ LIBRARIES = ("tensorflow", "tf-keras", "tensorflow-text", "numpy", "sentencepiec
 Comparison = Callable[[Path], Iterable[Row]]
 
 
-def _reference(directory: Path) -> Iterator[Row]:
+def _compare_with_reference(directory: Path) -> Iterator[Row]:
   del directory
   from tests.parity import golden, original
 
@@ -51,7 +52,7 @@ def _reference(directory: Path) -> Iterator[Row]:
     yield from original.training_rows(golden.read_own(), optimizer, compared_with)
 
 
-def _original(directory: Path) -> Iterator[Row]:
+def _compare_with_original(directory: Path) -> Iterator[Row]:
   del directory
   if not FLAGS.tf1_dir:
     raise Unavailable("--tf1_dir is not given")
@@ -63,14 +64,14 @@ def _original(directory: Path) -> Iterator[Row]:
     yield from original.training_rows(recorded, optimizer, compared_with)
 
 
-def _optimizers(directory: Path) -> Iterator[Row]:
+def _compare_optimizers(directory: Path) -> Iterator[Row]:
   del directory
   from tests.parity import optimizers
 
   yield from optimizers.numpy_rows()
 
 
-def _addons(directory: Path) -> Iterator[Row]:
+def _compare_with_addons(directory: Path) -> Iterator[Row]:
   """Compares with tensorflow-addons in this environment, or in the one that --tfa_python gives."""
   del directory
   from tests.parity import optimizers
@@ -87,7 +88,7 @@ def _addons(directory: Path) -> Iterator[Row]:
     yield Row(*values)
 
 
-def _huggingface(directory: Path) -> Iterator[Row]:
+def _compare_with_transformers(directory: Path) -> Iterator[Row]:
   from tests.parity import huggingface
 
   huggingface.import_libraries()
@@ -105,7 +106,7 @@ def _huggingface(directory: Path) -> Iterator[Row]:
       yield from huggingface.saved_model_rows(model_directory, activation, with_prefix=with_prefix)
 
 
-def _trained(directory: Path) -> Iterator[Row]:
+def _compare_trained_encoder(directory: Path) -> Iterator[Row]:
   if not FLAGS.huggingface_weights:
     raise Unavailable("--huggingface_weights is not given")
   from tests.parity import huggingface
@@ -113,7 +114,7 @@ def _trained(directory: Path) -> Iterator[Row]:
   yield from huggingface.trained_rows(directory, FLAGS.huggingface_weights, FLAGS.huggingface_outputs)
 
 
-def _round_trip(directory: Path) -> Iterator[Row]:
+def _compare_conversion(directory: Path) -> Iterator[Row]:
   from tests.parity import round_trip
 
   yield from round_trip.rows(directory / "random")
@@ -121,7 +122,7 @@ def _round_trip(directory: Path) -> Iterator[Row]:
     yield from round_trip.rows(directory / "original", files.join(FLAGS.tf1_dir, "model.ckpt"))
 
 
-def _recorded_tokens(directory: Path) -> Iterator[Row]:
+def _compare_tokens(directory: Path) -> Iterator[Row]:
   del directory
   if not FLAGS.tokenization_file or not FLAGS.spm_model_file:
     raise Unavailable("--tokenization_file and --spm_model_file are not given")
@@ -130,7 +131,7 @@ def _recorded_tokens(directory: Path) -> Iterator[Row]:
   yield from tokens.recorded_rows(FLAGS.tokenization_file, FLAGS.spm_model_file)
 
 
-def _graph_tokens(directory: Path) -> Iterator[Row]:
+def _compare_tokens_in_graph(directory: Path) -> Iterator[Row]:
   del directory
   if not FLAGS.spm_model_file:
     raise Unavailable("--spm_model_file is not given")
@@ -139,7 +140,7 @@ def _graph_tokens(directory: Path) -> Iterator[Row]:
   yield from tokens.graph_rows(FLAGS.spm_model_file)
 
 
-def _bfloat16(directory: Path) -> Iterator[Row]:
+def _compare_bfloat16(directory: Path) -> Iterator[Row]:
   del directory
   from tests.parity import bfloat16
 
@@ -149,16 +150,22 @@ def _bfloat16(directory: Path) -> Iterator[Row]:
 
 # Name for --only -> title and comparison.
 COMPARISONS: dict[str, tuple[str, Comparison]] = {
-  "reference": ("Model, losses and training, against the reference in NumPy float64 (tests/golden)", _reference),
-  "original": ("Model, losses and training, against the original", _original),
-  "optimizers": ("Optimizers", _optimizers),
-  "addons": ("LAMB, against tensorflow-addons", _addons),
-  "huggingface": ("Random weights, padding and all heads, against Hugging Face's transformers", _huggingface),
-  "trained": ("A trained encoder, against Hugging Face's transformers", _trained),
-  "conversion": ("Conversion", _round_trip),
-  "tokens": ("Tokenization, against the original", _recorded_tokens),
-  "graph": ("Tokenization in the graph", _graph_tokens),
-  "bfloat16": ("bfloat16", _bfloat16),
+  "reference": (
+    "Model, losses and training, against the reference in NumPy float64 (tests/golden)",
+    _compare_with_reference,
+  ),
+  "original": ("Model, losses and training, against the original", _compare_with_original),
+  "optimizers": ("Optimizers", _compare_optimizers),
+  "addons": ("LAMB, against tensorflow-addons", _compare_with_addons),
+  "huggingface": (
+    "Random weights, padding and all heads, against Hugging Face's transformers",
+    _compare_with_transformers,
+  ),
+  "trained": ("A trained encoder, against Hugging Face's transformers", _compare_trained_encoder),
+  "conversion": ("Conversion", _compare_conversion),
+  "tokens": ("Tokenization, against the original", _compare_tokens),
+  "graph": ("Tokenization in the graph", _compare_tokens_in_graph),
+  "bfloat16": ("bfloat16", _compare_bfloat16),
 }
 
 
@@ -175,6 +182,7 @@ def compare(comparisons: Iterable[tuple[str, Comparison]]) -> tuple[str, int]:
   num_failed = 0
 
   def log(line: str) -> None:
+    """Prints a line, and adds it to the table."""
     lines.append(line)
     print(line, flush=True)
 
@@ -185,13 +193,14 @@ def compare(comparisons: Iterable[tuple[str, Comparison]]) -> tuple[str, int]:
     with tempfile.TemporaryDirectory() as directory:
       rows = iter(comparison(Path(directory)))
       try:
-        first = next(rows)
+        first_row = next(rows)
       except Unavailable as reason:
         skipped.append(f"- {title}: {reason}")
         continue
       log(f"| **{title}** | | | | |")
-      for row in (first, *rows):
-        num_failed += not row.ok
+      for row in itertools.chain([first_row], rows):
+        if not row.ok:
+          num_failed += 1
         numbers = f"{_format_number(row.difference)} | {_format_number(row.tolerance)}"
         log(f"| {row.quantity} | {row.compared_with} | {numbers} | {'yes' if row.ok else 'NO'} |")
   if skipped:
@@ -201,8 +210,10 @@ def compare(comparisons: Iterable[tuple[str, Comparison]]) -> tuple[str, int]:
   return "\n".join(lines) + "\n", num_failed
 
 
-def _format_number(value: float) -> str:
-  return "0" if value == 0 else f"{value:.1e}" if abs(value) < 1 else f"{value:g}"
+def _format_number(number: float) -> str:
+  if number == 0:
+    return "0"
+  return f"{number:.1e}" if abs(number) < 1 else f"{number:g}"
 
 
 def _describe_versions() -> str:

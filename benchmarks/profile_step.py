@@ -27,8 +27,8 @@ from benchmarks import machine  # noqa: E402
 from benchmarks.peers.client import make_arguments, parse_shape, without_dropout  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Kind -> parts of the names of its operations. An operation is of the first kind that matches. The names of oneDNN's
-# operations, such as _MklFusedMatMul, contain the names of TensorFlow's.
+# Kind -> texts in the names of its operations. An operation is of the first kind with a text that its name contains.
+# The names of oneDNN's operations, such as _MklFusedMatMul, contain the names of TensorFlow's.
 KINDS = {
   "products of attention": ("BatchMatMul",),
   "matrix products": ("MatMul", "Einsum"),
@@ -41,7 +41,10 @@ KINDS = {
 
 def find_kind(operation: str) -> str:
   """Returns the kind of an operation with a name such as _MklFusedMatMul."""
-  return next(kind for kind, parts in KINDS.items() if any(part in operation for part in parts))
+  for kind, texts in KINDS.items():
+    if any(text in operation for text in texts):
+      return kind
+  raise AssertionError("the last kind matches every name")
 
 
 def seconds_by_operation(directory: str) -> dict[str, float]:

@@ -156,26 +156,32 @@ class TrialRecorder:
         print(report.format_trial(program, chip, batch, trial), flush=True)
 
   def _next_batch(self, program: Program, chip: str) -> int | None:
-    trials, parts = self.trials[program, chip], program.gradient_accumulation_steps
-    return search.next_batch(trials, CHIPS[chip].hbm, self._first_batch(program, chip), parts)
+    trials, first_batch = self.trials[program, chip], self._first_batch(program, chip)
+    return search.next_batch(trials, CHIPS[chip].hbm, first_batch, multiple=program.gradient_accumulation_steps)
 
   def _first_batch(self, program: Program, chip: str) -> int:
     """Chooses the batch size to begin with.
 
-    It is the largest one that fits for a similar program: the same one on another chip, one with another head, or one
-    with version 2 of the model, which has no dropout. Without trials of such programs it is estimated.
+    It is the largest one that fits for a similar program. Similar programs are the same one on another chip, then those
+    with another head, then the one with version 2 of the model, which has no dropout. Without trials of such programs,
+    the batch size is estimated.
     """
-    on_other_chips = [(program, other) for other in CHIPS if other != chip]
+    on_other_chips = [(program, other_chip) for other_chip in CHIPS if other_chip != chip]
     with_other_heads = [(dataclasses.replace(program, step=step), chip) for step in HEADS if program.step in HEADS]
     with_version_2 = [(dataclasses.replace(program, model=program.model.removesuffix("_v1")), chip)]
-    for similar in (on_other_chips, with_other_heads, with_version_2):
-      trials = [trial for key in similar for trial in self.trials.get(key, {}).items()]
-      fitting = [batch for batch, result in trials if search.fits(result)]
-      if trials:
-        return max(fitting) if fitting else min(batch for batch, _ in trials)
+    for similar_programs in (on_other_chips, with_other_heads, with_version_2):
+      tried, fitting = [], []
+      for program_and_chip in similar_programs:
+        for batch, trial in self.trials.get(program_and_chip, {}).items():
+          tried.append(batch)
+          if search.fits(trial):
+            fitting.append(batch)
+      if tried:
+        return max(fitting) if fitting else min(tried)
     return estimate_batch(program)
 
   def _compile(self, program: Program, chip: str, batch: int, directory: Path) -> dict[str, Any]:
+    """Compiles a program for a batch size. It is lowered once for all chips."""
     path = str(self._program_file(directory, batch))
     if batch not in self._lowered:
       request = {"program": dataclasses.asdict(program), "batch_size": batch, "num_replicas": NUM_CORES, "path": path}

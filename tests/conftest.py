@@ -29,7 +29,7 @@ if TYPE_CHECKING:
   from tests.torture.workplace import Workplace
 
 VOCAB_SIZE = 800
-_RENDER = figures.png
+_ORIGINAL_PNG = figures.png  # a fixture replaces figures.png
 
 _SUBJECTS = ("the teacher", "a small child", "my old neighbour", "the captain", "her sister", "an unknown writer",
              "the whole village", "nobody", "the young painter", "your friend")  # fmt: skip
@@ -84,9 +84,10 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_finish() -> None:
-  """Keeps the collector of garbage away from what the imports have made.
+  """Excludes all objects that exist after the imports from garbage collection.
 
-  Graphs are cyclic garbage, so it runs often. Each time it would visit all objects of TensorFlow's modules.
+  TensorFlow's graphs are cyclic garbage, so Python collects often, and would visit all objects of TensorFlow's modules
+  each time.
   """
   gc.collect()
   gc.freeze()
@@ -141,12 +142,12 @@ def _pictures_are_not_rendered() -> Iterator[None]:
 @pytest.fixture
 def rendered_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
   """Renders figures as the commands do, for tests of the functions that draw them."""
-  monkeypatch.setattr(figures, "png", _RENDER)
+  monkeypatch.setattr(figures, "png", _ORIGINAL_PNG)
 
 
 @contextlib.contextmanager
 def eager_functions() -> Iterator[None]:
-  """A context in which functions of tf.function run eagerly, see `eager_steps`."""
+  """A context in which TensorFlow calls functions eagerly: it doesn't trace them."""
   import tensorflow as tf
 
   tf.config.run_functions_eagerly(True)
@@ -158,10 +159,10 @@ def eager_functions() -> Iterator[None]:
 
 @pytest.fixture
 def eager_steps() -> Iterator[None]:
-  """Runs training and evaluation steps without tracing them, which takes most of the time of a run of a few steps.
+  """Runs training and evaluation steps without tracing them. Tracing takes most of the time of a run of a few steps.
 
-  For tests of what happens around the steps. Steps are traced in the contract of all tasks (by `make test` for one of
-  them), in the tests of the loop's numbers and in every command that runs in a process of its own.
+  Use it in tests of what happens between the steps. Other tests trace them: the contract of all tasks (in `make test`
+  for one task), the tests of the loop's numbers, and every command that runs in a process of its own.
   """
   with eager_functions():
     yield
@@ -178,9 +179,9 @@ def all_steps_eager() -> Iterator[None]:
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
   """Runs commands in processes of their own: `commands.run(["-m", "albert.convert", ...])`.
 
-  Each process is a fork of one that has imported TensorFlow, which saves seconds. Use it if the process itself is
-  tested, for example its exit code. Other tests call functions. A test of the start of an interpreter needs
-  `subprocess`.
+  Each process is a fork of a process that has imported TensorFlow, which saves seconds. Use this fixture if the
+  process itself is tested, for example its exit code; otherwise call the command's function. A test of the start of an
+  interpreter needs `subprocess`.
   """
   from tests.torture.workplace import Workplace
 
@@ -188,14 +189,13 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
     yield workplace
 
 
-def _field(number: int, value: int | float | str | bytes) -> bytes:
+def _encode_field(number: int, value: int | float | str | bytes) -> bytes:
   """Encodes one field in protobuf's wire format: as a varint, a float, or bytes with their length."""
   if isinstance(value, float):
     return bytes([number << 3 | 5]) + struct.pack("<f", value)
   if isinstance(value, int):
     return encode_varint(number << 3) + encode_varint(value % (1 << 64))
-  data = value.encode("utf-8") if isinstance(value, str) else value
-  return encode_bytes_field(number, data)
+  return encode_bytes_field(number, value.encode("utf-8") if isinstance(value, str) else value)
 
 
 SaveModel = Callable[..., str]
@@ -213,15 +213,18 @@ def save_model(tmp_path: Path) -> SaveModel:
     default_kinds = {"<pad>": 3, "<unk>": 2, "[CLS]": 3, "[SEP]": 3, "[MASK]": 3}
     all_pieces = [*((special, 0.0) for special in default_kinds), *pieces]
     all_kinds = default_kinds | (kinds or {})
-    model = b"".join(
-      _field(1, _field(1, piece) + _field(2, score) + _field(3, all_kinds.get(piece, 1))) for piece, score in all_pieces
-    )
+    # The numbers of fields are those of sentencepiece_model.proto. ModelProto has pieces (1), trainer_spec (2) and
+    # normalizer_spec (3).
+    model = b""
+    for piece, score in all_pieces:
+      kind = all_kinds.get(piece, 1)
+      model += _encode_field(1, _encode_field(1, piece) + _encode_field(2, score) + _encode_field(3, kind))
     # trainer_spec: model_type unigram, vocab_size, unk_id, bos_id, eos_id, pad_id.
     trainer = {3: 1, 4: len(all_pieces), 40: 1, 41: -1, 42: -1, 43: 0}
     if 6 in all_kinds.values():
       trainer[35] = 1  # byte_fallback
-    model += _field(2, b"".join(_field(number, value) for number, value in trainer.items()))
-    model += _field(3, _field(1, "identity"))
+    model += _encode_field(2, b"".join(_encode_field(number, value) for number, value in trainer.items()))
+    model += _encode_field(3, _encode_field(1, "identity"))
     path = tmp_path / f"hand_made_{hashlib.sha256(model).hexdigest()[:8]}.model"
     path.write_bytes(model)
     return str(path)

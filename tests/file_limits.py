@@ -10,9 +10,9 @@ from collections.abc import Iterator
 @contextlib.contextmanager
 def file_size_limit(num_bytes: int) -> Iterator[None]:
   """Makes writes beyond `num_bytes` in any file fail with EFBIG. (Python ignores the signal SIGXFSZ.)"""
-  before = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+  soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard_limit))
   try:
     yield
   finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft_limit, hard_limit))

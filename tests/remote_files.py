@@ -72,18 +72,20 @@ class RemoteFiles:
 
   def GFile(self, path: str, mode: str) -> io.BytesIO:
     with self._request(f"open {mode}"):
-      return _File(self, path, mode)
+      return _RemoteFile(self, path, mode)
 
 
-class _File(io.BytesIO):
+class _RemoteFile(io.BytesIO):
+  """An open file. What was written reaches RemoteFiles.contents when the file is closed."""
+
   def __init__(self, remote: RemoteFiles, path: str, mode: str):
     super().__init__(remote.contents[path] if mode == "rb" else b"")
     self._remote, self._path, self._mode = remote, path, mode
 
   def read(self, size: int | None = -1) -> bytes:
-    data = super().read(size)
-    self._remote.bytes_read += len(data)
-    return data
+    content = super().read(size)
+    self._remote.bytes_read += len(content)
+    return content
 
   def close(self) -> None:
     if self._mode == "wb" and not self.closed:
@@ -91,6 +93,6 @@ class _File(io.BytesIO):
     super().close()
 
 
-def gfile_of(remote: RemoteFiles) -> Callable[[], RemoteFiles]:
-  """Returns a replacement for albert.io.files._gfile."""
+def gfile_replacement(remote: RemoteFiles) -> Callable[[], RemoteFiles]:
+  """Returns a replacement for albert.io.files._gfile, which returns the module tf.io.gfile."""
   return lambda: remote

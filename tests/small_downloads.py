@@ -1,4 +1,7 @@
-"""Directories of pretrained weights as people have them, with a small random model: what the examples in docs read."""
+"""Writes small random weights in the forms in which people have pretrained weights.
+
+The tests of Encoder.from_pretrained read them, and so do the examples in docs/.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ STEP = 7
 
 
 def small_config(vocabulary: str, **changes: object) -> ModelConfig:
-  """A small config with as many pieces as a vocabulary has."""
-  size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
-  sizes = {"vocab_size": size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
+  """The config of a small model for the vocabulary in this file."""
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
+  sizes = {"vocab_size": vocab_size, "embedding_size": 8, "hidden_size": 24, "num_hidden_layers": 2,
            "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 48}  # fmt: skip
   return ModelConfig(**(sizes | changes))  # type: ignore[arg-type]
 
 
 def write_google(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
-  """An unpacked archive of Google's; returns its path."""
+  """Writes the files of one of Google's archives, unpacked. Returns the directory."""
   directory.mkdir(parents=True)
   (directory / "albert_config.json").write_text(json.dumps(config.to_dict()))
   shutil.copyfile(vocabulary, directory / "30k-clean.model")
@@ -36,7 +39,7 @@ def write_google(directory: Path, config: ModelConfig, weights: dict[str, np.nda
 
 
 def write_hub(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
-  """A download from Hugging Face; returns its path."""
+  """Writes the files of a model on Hugging Face. Returns the directory."""
   write_huggingface(directory, config, huggingface_tensors(weights))
   shutil.copyfile(vocabulary, directory / "spiece.model")
   (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
@@ -44,17 +47,17 @@ def write_hub(directory: Path, config: ModelConfig, weights: dict[str, np.ndarra
 
 
 def write_run(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray], vocabulary: str) -> str:
-  """The output_dir of a run; returns its path."""
+  """Writes the output_dir of a pretraining run that has saved one checkpoint. Returns the directory."""
   directory.mkdir(parents=True)
   shutil.copyfile(vocabulary, directory / "spiece.model")
-  data = {"do_lower_case": False, "convert_quotes": True}
-  (directory / "config.json").write_text(json.dumps({"task": "pretraining", "data": data}))
+  run_config = {"task": "pretraining", "data": {"do_lower_case": False, "convert_quotes": True}}
+  (directory / "config.json").write_text(json.dumps(run_config))
   CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=config).save(STEP, weights)
   return str(directory)
 
 
 def write_downloads(directory: Path, vocabulary: str) -> None:
-  """downloads/albert_base, downloads/albert_base_hf and pretraining_run, with the same weights."""
+  """Writes downloads/albert_base, downloads/albert_base_hf and pretraining_run, all with the same weights."""
   config = small_config(vocabulary)
   weights = random_weights(config, 3)
   write_google(directory / "downloads" / "albert_base", config, weights, vocabulary)

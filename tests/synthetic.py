@@ -12,9 +12,10 @@ import numpy as np
 from albert.config.model import ModelConfig
 from albert.data.manifest import Manifest, ShardInfo, file_sha256
 from albert.io.records import RecordWriter, encode_example
+from albert.tokenization.pieces import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 
 SEQ_LENGTH = 16
-PREDICTIONS = 3
+NUM_PREDICTIONS = 3  # masked_lm_positions of an example, with padding
 VOCAB_SIZE = 61
 
 TINY_MODEL = ModelConfig(
@@ -49,21 +50,22 @@ def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> 
   The last two tokens before the last [SEP] are the digits of its number in base VOCAB_SIZE. Each masked token equals
   the token before it.
   """
-  real = int(rng.integers(length - 4, length + 1))
+  num_tokens = int(rng.integers(length - 4, length + 1))
+  is_token = np.arange(length) < num_tokens
   ids = rng.integers(5, VOCAB_SIZE, length)
-  positions = np.sort(rng.choice(np.arange(2, real - 3), PREDICTIONS, replace=False))
-  ids[0], ids[real - 1] = 2, 3
+  positions = np.sort(rng.choice(np.arange(2, num_tokens - 3), NUM_PREDICTIONS, replace=False))
+  ids[0], ids[num_tokens - 1] = CLS_ID, SEP_ID
   ids[positions] = ids[positions - 1]
-  ids[real - 3], ids[real - 2] = divmod(number, VOCAB_SIZE)
+  ids[num_tokens - 3], ids[num_tokens - 2] = divmod(number, VOCAB_SIZE)
   labels = ids[positions].copy()
-  ids[positions] = 4
-  ids[real:] = 0
-  kept = PREDICTIONS - number % 2  # examples differ in their number of predictions
-  weights = (np.arange(PREDICTIONS) < kept).astype(np.float32)
+  ids[positions] = MASK_ID
+  ids[num_tokens:] = PAD_ID
+  num_predictions = NUM_PREDICTIONS - number % 2  # examples differ in their number of predictions
+  weights = (np.arange(NUM_PREDICTIONS) < num_predictions).astype(np.float32)
   return {
     "input_ids": ids,
-    "input_mask": (np.arange(length) < real).astype(np.int64),
-    "segment_ids": ((np.arange(length) >= length // 2) & (np.arange(length) < real)).astype(np.int64),
+    "input_mask": is_token.astype(np.int64),
+    "segment_ids": (is_token & (np.arange(length) >= length // 2)).astype(np.int64),
     "masked_lm_positions": np.where(weights > 0, positions, 0),
     "masked_lm_ids": np.where(weights > 0, labels, 0),
     "masked_lm_weights": weights,
@@ -73,8 +75,12 @@ def example(number: int, rng: np.random.Generator, length: int = SEQ_LENGTH) -> 
 
 def example_numbers(input_ids: np.ndarray, input_mask: np.ndarray) -> list[int]:
   """Returns the numbers of the examples in a batch, which `example` encoded in their tokens."""
-  ends = input_mask.sum(axis=1)
-  return [int(row[end - 3]) * VOCAB_SIZE + int(row[end - 2]) for row, end in zip(input_ids, ends, strict=True)]
+  numbers = []
+  for row, mask in zip(input_ids, input_mask, strict=True):
+    num_tokens = mask.sum()
+    first_digit, second_digit = row[num_tokens - 3 : num_tokens - 1]
+    numbers.append(int(first_digit) * VOCAB_SIZE + int(second_digit))
+  return numbers
 
 
 def write_shards(
@@ -96,7 +102,10 @@ def write_shards(
 
 def write_manifest(directory: Path, paths: Sequence[str], sizes: Sequence[int], **changes: Any) -> Manifest:
   """Writes a manifest beside shards with these numbers of examples. `changes` replaces some of its fields."""
-  listed = zip(paths, sizes, strict=True)
+  shards = [
+    ShardInfo(Path(path).name, size, Path(path).stat().st_size, file_sha256(path))
+    for path, size in zip(paths, sizes, strict=True)
+  ]
   manifest = Manifest(
     kind="pretraining",
     settings={},
@@ -104,7 +113,7 @@ def write_manifest(directory: Path, paths: Sequence[str], sizes: Sequence[int], 
     vocab_size=VOCAB_SIZE,
     num_documents=1,
     num_tokens=1,
-    shards=tuple(ShardInfo(Path(p).name, n, Path(p).stat().st_size, file_sha256(p)) for p, n in listed),
+    shards=tuple(shards),
   )
   manifest = dataclasses.replace(manifest, **changes)
   manifest.save(str(directory))

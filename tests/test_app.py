@@ -1,4 +1,4 @@
-"""Command lines end with one line and the right exit code."""
+"""Commands end with the right exit code, and report each error in one line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fresh_interpreter import ROOT, command_code, run_fresh
 from tests.thorough import thorough_except
 
-ROOT = Path(__file__).parents[1]
 COMMANDS = [
   *([f"run_{name}.py"] for name in ("pretraining", "classifier", "squad", "race")),
   *(["-m", f"albert.{name}"] for name in ("convert", "ensemble", "experiments", "export", "predict", "report")),
@@ -27,7 +27,15 @@ COMMANDS = [
 def run_program(
   body: str, *argv: str, shell: str = "", environment: dict[str, str] | None = None, timeout: int = 60
 ) -> subprocess.CompletedProcess[str]:
-  """Runs `body` as the main function of a command. `shell`: redirections by a shell, such as ">&-"."""
+  """Runs a command in a new interpreter.
+
+  Args:
+    body: the code of its main function.
+    *argv: its flags.
+    shell: redirections, such as ">&-". If given, bash starts the command.
+    environment: environment variables to set.
+    timeout: in seconds.
+  """
   program = textwrap.dedent(
     """
     from albert import startup
@@ -76,15 +84,15 @@ def run_program(
     ("pass", ["--count=3"], 0, ""),
   ],
 )
-def test_exit_code_and_one_line(body, argv, code, line):
+def test_a_command_ends_with_its_exit_code_and_at_most_one_line(body, argv, code, line):
   result = run_program(body, *argv)
   assert result.returncode == code
   assert result.stderr.startswith(line)
   assert result.stderr.count("\n") == (1 if line else 0)
 
 
-def test_a_fault_of_ours_keeps_its_traceback():
-  result = run_program("raise ZeroDivisionError('ours')")
+def test_a_bug_prints_its_traceback():
+  result = run_program("raise ZeroDivisionError('a bug')")
   assert result.returncode == 1
   assert "Traceback" in result.stderr
 
@@ -94,36 +102,24 @@ def test_a_fault_of_ours_keeps_its_traceback():
   thorough_except([["run_classifier.py"], ["-m", "albert.export"]], COMMANDS),
   ids=lambda command: command[-1],
 )
-def test_help_and_version_of_every_command(command):
-  """The process checks that it has not imported TensorFlow, which takes seconds."""
-  *flag, name = command
-  call = (
-    f'run_module({name!r}, run_name="__main__", alter_sys=True)' if flag else f'run_path({name!r}, None, "__main__")'
-  )
-  program = f"""
-import runpy, sys
-sys.argv = [{str(ROOT / name)!r}, WORD]
-try:
-  runpy.{call}
-finally:
-  assert "tensorflow" not in sys.modules
-"""
+def test_every_command_prints_its_help_and_version_without_tensorflow(command, tmp_path):
+  def output(flag: str) -> str:
+    process, modules = run_fresh(command_code([*command, flag]), tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "tensorflow" not in modules
+    return process.stdout
 
-  def output(word: str) -> str:
-    lines = [sys.executable, "-c", program.replace("WORD", repr(word))]
-    result = subprocess.run(lines, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
-    return result.stdout
-
-  shown = output("--help")
-  assert shown.startswith(f"usage: {'python -m ' if flag else ''}{name} --flag=value ...\n")
-  assert re.search(r"^  --(\[no\])?\w+", shown, re.MULTILINE)
-  assert max(map(len, shown.splitlines())) <= 100
-  assert str(ROOT) not in shown
+  help_text = output("--help")
+  name = " ".join(["python", *command]) if command[0] == "-m" else command[0]
+  assert help_text.startswith(f"usage: {name} --flag=value ...\n")
+  assert re.search(r"^  --(\[no\])?\w+", help_text, re.MULTILINE)
+  assert max(map(len, help_text.splitlines())) <= 100
+  assert str(ROOT) not in help_text
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
   assert output("--version") == f"albert-tf2 {version}\n"
 
 
-def test_the_full_help_has_the_libraries_flags_too():
+def test_helpfull_lists_the_flags_of_libraries_too():
   result = run_program("pass", "--helpfull")
   assert result.returncode == 0
   assert "  --count=N                     a number (default: 1)\n" in result.stdout
@@ -131,14 +127,14 @@ def test_the_full_help_has_the_libraries_flags_too():
   assert "--verbosity" not in run_program("pass", "--help").stdout
 
 
-FULL = "error: standard output: cannot write it (No space left on device)"
+DISK_FULL = "error: standard output: cannot write it (No space left on device)"
 
 
 @pytest.mark.parametrize(
   ("body", "shell", "code", "line"),
   [
-    ("print(1)", ">/dev/full", 1, FULL),
-    ("print('x' * 100000, flush=True)", ">/dev/full", 1, FULL),
+    ("print(1)", ">/dev/full", 1, DISK_FULL),
+    ("print('x' * 100000, flush=True)", ">/dev/full", 1, DISK_FULL),
     ("print(1)", ">&-", 1, "error: standard output: cannot write it (Bad file descriptor)"),
     ("pass", ">&-", 0, ""),
     ("print(1, flush=True); time.sleep(0.2); print(2)", "| true; exit ${PIPESTATUS[0]}", 141, ""),
@@ -147,21 +143,23 @@ FULL = "error: standard output: cannot write it (No space left on device)"
     ("sys.stdin.read()", "<&-", 1, "error: Bad file descriptor"),
   ],
 )
-def test_streams_that_are_closed_or_full(body, shell, code, line):
+def test_closed_and_full_streams_give_at_most_one_line(body, shell, code, line):
   result = run_program(body, shell=shell)
   assert (result.returncode, result.stderr.count("\n")) == (code, 1 if line else 0), result.stderr
   assert result.stderr.startswith(line)
 
 
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_help_that_cannot_be_written(word):
-  assert run_program("pass", word, shell=">/dev/full").stderr.startswith(FULL)
-  result = run_program("pass", word, shell="| true; exit ${PIPESTATUS[0]}")
-  assert (result.returncode in (0, 141), result.stderr) == (True, "")
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_to_a_full_disk_is_an_error_and_to_a_closed_pipe_is_none(flag):
+  assert run_program("pass", flag, shell=">/dev/full").stderr.startswith(DISK_FULL)
+  result = run_program("pass", flag, shell="| true; exit ${PIPESTATUS[0]}")
+  # 141 = 128 + SIGPIPE, if `true` ends before the text is written.
+  assert result.returncode in (0, 141)
+  assert result.stderr == ""
 
 
-def test_a_closed_stream_is_not_mixed_with_a_file(tmp_path: Path):
-  """The next file that is opened must not get the number of the closed stream: messages would go to the file."""
+def test_a_file_never_gets_the_number_of_a_closed_stream(tmp_path: Path):
+  """Messages to the stream would otherwise be written to the file."""
   body = f"""
     file = open({str(tmp_path / "file")!r}, "wb", buffering=0)
     file.write(b"good")
@@ -203,7 +201,7 @@ STOPPED = "stopped by SIGTERM\n"
     ),
   ],
 )
-def test_signals(body, code, lines, tmp_path):
+def test_a_signal_ends_a_command_with_one_line_at_any_time(body, code, lines, tmp_path):
   (tmp_path / "interrupts_itself.py").write_text("import os, time; os.kill(os.getpid(), 15); time.sleep(9)")
   result = run_program(body, environment={"MODULES": str(tmp_path)}, timeout=8)
   assert (result.returncode, result.stdout, result.stderr) == (code, "", lines)
@@ -230,15 +228,15 @@ def test_signals(body, code, lines, tmp_path):
     ("import numpy; numpy.ones(10**14)", 1, "error: out of memory (Unable to allocate"),
   ],
 )
-def test_faults_of_the_system_are_one_line(body, code, line):
+def test_an_error_of_the_system_is_one_line(body, code, line):
   result = run_program(body)
   assert (result.returncode, result.stderr.count("\n")) == (code, 1), result.stderr
   assert result.stderr.startswith(line)
 
 
 @pytest.mark.parametrize("environment", [{"PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
-def test_names_that_are_not_ascii(environment, tmp_path):
-  """A part of the name is not even UTF-8, as in files of old systems. Text is written as UTF-8."""
+def test_file_names_that_are_not_ascii_work_in_an_ascii_locale(environment, tmp_path):
+  """A byte of the name is not valid UTF-8, as in files of old systems. The file's text is UTF-8 in any locale."""
   path = tmp_path / os.fsdecode(b"caf\xc3\xa9-\xe9")
   body = """
     from albert.io import files
@@ -247,7 +245,8 @@ def test_names_that_are_not_ascii(environment, tmp_path):
     files.open_file(flags.FLAGS.path + "-absent")
   """
   result = run_program(body, f"--path={path}", "--text=é", environment={"LC_ALL": "C", "LANG": "C", **environment})
-  shown = str(path).encode("ascii" if "PYTHONIOENCODING" in environment else "utf-8", "backslashreplace").decode()
-  assert (result.returncode, result.stdout) == (2, f"{shown}\n"), result.stderr
-  assert result.stderr.startswith(f"error: {shown}-absent: cannot read it (No such file or directory)")
+  encoding = "ascii" if "PYTHONIOENCODING" in environment else "utf-8"
+  printed_path = str(path).encode(encoding, "backslashreplace").decode()
+  assert (result.returncode, result.stdout) == (2, f"{printed_path}\n"), result.stderr
+  assert result.stderr.startswith(f"error: {printed_path}-absent: cannot read it (No such file or directory)")
   assert path.read_bytes() == "é".encode()

@@ -1,4 +1,4 @@
-"""Embeddings from Python are those of the exported form `embeddings`."""
+"""albert.encode gives the same embeddings as a model that is exported for them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.convert.files_of_weights import without_pooler
 from tests.golden.make_tiny_albert import random_weights
 from tests.small_downloads import small_config, write_google, write_hub
 
+HIDDEN_SIZE = 24  # of small_config
 TEXTS = [
   "nobody",
   "The captain sold the garden behind the house for 2,500 dollars, and then went home.",
@@ -28,6 +29,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> str:
+  """A directory of small pretrained weights, with their vocabulary."""
   config = small_config(spm_model)
   return write_google(tmp_path_factory.mktemp("weights") / "x", config, random_weights(config, 3), spm_model)
 
@@ -43,26 +45,26 @@ def exported(directory: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("pooling", ["mean", "pooled"])
 @pytest.mark.parametrize("batch_size", [2, 32])
-def test_the_numbers_are_those_of_the_exported_model(directory, exported, pooling, batch_size):
-  found = albert.encode(TEXTS, directory, pooling=pooling, batch_size=batch_size)
-  assert found.dtype == np.float32
-  assert found.shape == (len(TEXTS), 24)
-  np.testing.assert_allclose(found, exported[pooling], atol=2e-6)
-  assert np.abs(found[0] - found[4]).max() > 1e-2
+def test_embeddings_equal_those_of_the_exported_model(directory, exported, pooling, batch_size):
+  embeddings = albert.encode(TEXTS, directory, pooling=pooling, batch_size=batch_size)
+  assert embeddings.dtype == np.float32
+  assert embeddings.shape == (len(TEXTS), HIDDEN_SIZE)
+  np.testing.assert_allclose(embeddings, exported[pooling], atol=2e-6)
+  assert np.abs(embeddings[0] - embeddings[4]).max() > 1e-2
 
 
-def test_an_encoder_in_memory_and_no_texts(directory):
+def test_an_encoder_in_memory_gives_the_embeddings_of_its_directory(directory):
   encoder, tokenizer = albert.Encoder.from_pretrained(directory), albert.Tokenizer.from_pretrained(directory)
-  found = albert.encode(iter(TEXTS), encoder, tokenizer=tokenizer)
-  np.testing.assert_array_equal(found, albert.encode(TEXTS, directory))
-  np.testing.assert_array_equal(found, albert.encode(TEXTS, Path(directory)))
-  short = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
-  np.testing.assert_allclose(short[0], short[1], atol=1e-6)
-  assert np.abs(short[0] - found[1]).max() > 1e-3
-  assert albert.encode([], encoder, tokenizer=tokenizer).shape == (0, 24)
+  embeddings = albert.encode(iter(TEXTS), encoder, tokenizer=tokenizer)
+  np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, directory))
+  np.testing.assert_array_equal(embeddings, albert.encode(TEXTS, Path(directory)))
+  assert albert.encode([], encoder, tokenizer=tokenizer).shape == (0, HIDDEN_SIZE)
+  of_short_texts = albert.encode([TEXTS[1], TEXTS[1]], encoder, tokenizer=tokenizer, max_length=5)
+  np.testing.assert_allclose(of_short_texts[0], of_short_texts[1], atol=1e-6)
+  assert np.abs(of_short_texts[0] - embeddings[1]).max() > 1e-3
 
 
-def test_what_is_refused(tmp_path: Path, directory, spm_model):
+def test_bad_arguments_are_refused(tmp_path: Path, directory, spm_model):
   config = small_config(spm_model)
   encoder, tokenizer = albert.Encoder(config), albert.Tokenizer(spm_model)
   with pytest.raises(UserError, match="give tokenizer=Tokenizer"):
@@ -82,4 +84,4 @@ def test_what_is_refused(tmp_path: Path, directory, spm_model):
   path = write_hub(tmp_path / "x", config, without_pooler(random_weights(config, 4)), spm_model)
   with pytest.raises(UserError, match=r"has no pooler.*or give pooling='mean'"):
     albert.encode(TEXTS, path, pooling="pooled")
-  assert albert.encode(["nobody"], path).shape == (1, 24)
+  assert albert.encode(["nobody"], path).shape == (1, HIDDEN_SIZE)

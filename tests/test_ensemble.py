@@ -19,15 +19,21 @@ from tests.tasks.glue.archive import rows_of
 ROOT = Path(__file__).parents[1]
 
 
-def write_run(directory: Path, yes: float, config: dict[str, Any] | None = None) -> str:
-  """Writes the files of a run of SST-2 on three sentences. The first one has the probability `yes` of class 1."""
+def write_run(directory: Path, probability: float, config: dict[str, Any] | None = None) -> str:
+  """Writes the files of a run that has predicted the classes of three sentences. Returns its output_dir.
+
+  Args:
+    directory: the output_dir.
+    probability: the probability of class 1 for the first sentence.
+    config: contents of config.json, by default of a run of SST-2.
+  """
   directory.mkdir(parents=True)
   config = config or {"task": "classifier", "data": {"task_name": "SST-2", "labels": "0,1", "max_seq_length": 64}}
   (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
-  scores = np.array([[1 - yes, yes], [0.75, 0.25], [0.5, 0.5]])
-  result = Predictions(["0", "1", "2"], ("0", "1"), scores, np.array([1, 0, 1], np.int32))
-  write_predictions(str(directory), "dev", result)
-  write_predictions(str(directory), "test", Predictions(["7", "8", "9"], ("0", "1"), scores))
+  probabilities = np.array([[1 - probability, probability], [0.75, 0.25], [0.5, 0.5]])
+  labels = np.array([1, 0, 1], np.int32)
+  write_predictions(str(directory), "dev", Predictions(["0", "1", "2"], ("0", "1"), probabilities, labels))
+  write_predictions(str(directory), "test", Predictions(["7", "8", "9"], ("0", "1"), probabilities))
   return str(directory)
 
 
@@ -35,26 +41,27 @@ def test_the_command_writes_averages_and_prints_metrics(tmp_path: Path) -> None:
   write_run(tmp_path / "run-1", 0.25)
   write_run(tmp_path / "run-2", 0.875)
   command = [sys.executable, "-X", "importtime", "-m", "albert.ensemble"]
-  command += [f"--inputs={tmp_path}/run-*", f"--output_dir={tmp_path / 'both'}"]
+  average = tmp_path / "average"
+  command += [f"--inputs={tmp_path}/run-*", f"--output_dir={average}"]
   result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
   assert "accuracy = 0.666667\n" in result.stdout
-  assert f"2 runs; wrote {tmp_path / 'both'}\n" in result.stdout
+  assert f"2 runs; wrote {average}\n" in result.stdout
   assert " tensorflow\n" not in result.stderr  # TensorFlow takes seconds to import
-  both = tmp_path / "both"
-  assert rows_of(both / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
-  assert rows_of(both / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
-  values = json.loads((both / "eval_results.json").read_text())
-  assert values == {"runs": 2, "accuracy": pytest.approx(2 / 3), "majority_accuracy": pytest.approx(2 / 3)}
-  assert (both / "confusion_matrix_dev.png").exists()
+  # Columns: id, label, prediction and the probabilities of both classes. (0.25 + 0.875) / 2 = 0.5625.
+  assert rows_of(average / "predictions_dev.tsv")[1] == ["0", "1", "1", "0.4375", "0.5625"]
+  assert rows_of(average / "SST-2.tsv") == [["index", "prediction"], ["7", "1"], ["8", "0"], ["9", "0"]]
+  results = json.loads((average / "eval_results.json").read_text())
+  assert results == {"runs": 2, "accuracy": pytest.approx(2 / 3), "majority_accuracy": pytest.approx(2 / 3)}
+  assert (average / "confusion_matrix_dev.png").exists()
 
 
-OTHER = {"task": "classifier", "data": {"task_name": "RTE", "labels": "0,1"}}
+RTE_CONFIG = {"task": "classifier", "data": {"task_name": "RTE", "labels": "0,1"}}
 
 
 @pytest.mark.parametrize(
   ("config", "message"),
   [
-    (OTHER, r"--inputs: .*b has task_name = 'RTE', .*a has 'SST-2': give runs of one task"),
+    (RTE_CONFIG, r"--inputs: .*b has task_name = 'RTE', .*a has 'SST-2': give runs of one task"),
     ({"task": "pretraining", "data": {}}, r"--inputs: .*b has task = 'pretraining', .*a has 'classifier'"),
   ],
 )
@@ -70,14 +77,13 @@ def test_a_run_without_predictions_is_named_with_the_command_that_makes_them(
 ) -> None:
   runs = [write_run(tmp_path / name, 0.5) for name in "ab"]
   (tmp_path / "b" / "predictions_test.tsv").unlink()
-  lacks = rf"--inputs: {runs[1]} has no predictions_test\.tsv, which {runs[0]} has: "
-  with pytest.raises(
-    UserError, match=lacks + "its checkpoints are deleted, so delete it and train it again with --do_p"
-  ):
+  beginning = rf"--inputs: {runs[1]} has no predictions_test\.tsv, which {runs[0]} has: "
+  retrain = "its checkpoints are deleted, so delete it and train it again with --do_p"
+  with pytest.raises(UserError, match=beginning + retrain):
     ensemble_runs(runs, str(tmp_path / "out"))
   (tmp_path / "b" / "checkpoints" / "step-8").mkdir(parents=True)
   command = rf"run `python run_classifier\.py --do_predict --output_dir={runs[1]}`"
-  with pytest.raises(UserError, match=lacks + command):
+  with pytest.raises(UserError, match=beginning + command):
     ensemble_runs(runs, str(tmp_path / "out"))
   assert not list((tmp_path / "out").glob("*"))
   # If no run has predicted the test set, only the development set is averaged, and a line says so.

@@ -1,4 +1,4 @@
-"""The Python API: tasks on data in memory give what the same rows in files give, and results are returned."""
+"""The Estimator on classification and regression: data in memory give the results of the same rows in files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from tests.synthetic import TINY_MODEL
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
 TEXTS = [sentence for document in english_like_documents(6, seed=4) for sentence in document][:20]
-KINDS = [index % 2 for index in range(len(TEXTS))]
+KINDS = [index % 2 for index in range(len(TEXTS))]  # the labels
+NUM_TRAIN = 14  # the other texts are for evaluation
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +50,21 @@ def settings(spm_model: str) -> dict[str, Any]:
   }
 
 
-def weights(output_dir: str | Path, step: int = 4) -> dict[str, np.ndarray]:
+def saved_weights(output_dir: str | Path, step: int = 4) -> dict[str, np.ndarray]:
+  """Name -> array, for all weights in a checkpoint of a run."""
   reader = tf.train.load_checkpoint(f"{output_dir}/checkpoints/step-{step}/weights")
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def frame() -> pandas.DataFrame:
-  return pandas.DataFrame({"comment": TEXTS[:14], "kind": KINDS[:14], "unused": None})
+def train_frame() -> pandas.DataFrame:
+  return pandas.DataFrame({"comment": TEXTS[:NUM_TRAIN], "kind": KINDS[:NUM_TRAIN], "unused": None})
 
 
 def classification(**changes: Any) -> tasks.Classification:
-  held_out = {"comment": TEXTS[14:], "kind": np.array(KINDS[14:])}
-  arguments: dict[str, Any] = {"train": frame(), "eval": held_out, "text": "comment", "label": "kind"} | changes
-  return tasks.Classification(**arguments)
+  """A task on a frame and a dict of columns. `changes` replaces some of the arguments of Classification."""
+  held_out = {"comment": TEXTS[NUM_TRAIN:], "kind": np.array(KINDS[NUM_TRAIN:])}
+  arguments: dict[str, Any] = {"train": train_frame(), "eval": held_out, "text": "comment", "label": "kind"}
+  return tasks.Classification(**arguments | changes)
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +88,20 @@ def test_rows_in_memory_give_the_bits_and_metrics_of_the_same_rows_in_a_file(
   trained: Estimator, settings: dict[str, Any], tmp_path: Path
 ) -> None:
   rows = list(zip(TEXTS, KINDS, strict=True))
-  files = {"train": write_csv(tmp_path / "train.csv", rows[:14]), "eval": write_csv(tmp_path / "eval.csv", rows[14:])}
+  files = {
+    "train": write_csv(tmp_path / "train.csv", rows[:NUM_TRAIN]),
+    "eval": write_csv(tmp_path / "eval.csv", rows[NUM_TRAIN:]),
+  }
   from_files = Estimator(classification(**files), output_dir=tmp_path / "run", **settings)
   from_files.train()
-  expected, from_rows = weights(tmp_path / "run"), weights(trained.config.output_dir)
-  assert expected.keys() == from_rows.keys()
+  expected, weights = saved_weights(tmp_path / "run"), saved_weights(trained.config.output_dir)
+  assert expected.keys() == weights.keys()
   for name, value in expected.items():
-    assert value.tobytes() == from_rows[name].tobytes(), name
+    assert value.tobytes() == weights[name].tobytes(), name
   assert trained.evaluate() == from_files.evaluate()
 
 
-def test_predict_returns_the_numbers_of_the_predictions_file(
+def test_predict_returns_the_rows_of_the_predictions_file_for_every_form_of_data(
   trained: Estimator, settings: dict[str, Any], tmp_path: Path
 ) -> None:
   test = write_csv(tmp_path / "test.csv", [(text, "") for text in TEXTS[:5]])
@@ -105,18 +111,18 @@ def test_predict_returns_the_numbers_of_the_predictions_file(
   lines = Path(run, "predictions_test.tsv").read_text().splitlines()
   assert lines[0].split("\t") == ["id", "prediction", "probability_0", "probability_1"]
   for row, (line, answer) in enumerate(zip(lines[1:], answers, strict=True)):
-    values = [f"{answer.probabilities[kind]:.9g}" for kind in (0, 1)]
-    assert line.split("\t") == [str(row), str(answer.label), *values]
+    probabilities = [f"{answer.probabilities[kind]:.9g}" for kind in (0, 1)]
+    assert line.split("\t") == [str(row), str(answer.label), *probabilities]
     assert answer.label in (0, 1)
     assert answer.probability == max(answer.probabilities.values())
-  first = frame()[:5]
+  frame = train_frame()[:5]
   for data in (
     TEXTS[:5],
     {"comment": TEXTS[:5]},
     [{"comment": text} for text in TEXTS[:5]],
     test,
-    first,
-    first["comment"],
+    frame,
+    frame["comment"],
   ):
     assert trained.predict(data) == answers
   assert trained.predict([]) == []
@@ -134,34 +140,40 @@ def test_an_export_answers_like_predict(trained: Estimator, tmp_path: Path) -> N
       assert row["probabilities"][str(label)] == pytest.approx(probability, abs=1e-5)
 
 
-def test_train_twice_continues_the_run_and_other_rows_are_refused(
+def test_train_continues_a_run_of_the_same_data_and_refuses_other_data(
   trained: Estimator, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
   run = trained.config.output_dir
   again = Estimator(classification(), output_dir=run, **settings)
   assert again.train().step == 4
   assert "nothing to train" in capsys.readouterr().err
-  other = frame()
-  other.loc[3, "kind"] = 0
+  changed_frame = train_frame()
+  changed_frame.loc[3, "kind"] = 0
   with pytest.raises(UserError, match=r"trained on other data .*1 of its 1 files changed: file 1 is train"):
-    Estimator(classification(train=other), output_dir=run, **settings).train()
+    Estimator(classification(train=changed_frame), output_dir=run, **settings).train()
 
 
-def test_a_run_is_opened_again_for_predictions(trained: Estimator) -> None:
+def test_from_run_opens_a_run_for_predictions(trained: Estimator) -> None:
+  """The labels become texts, since config.json doesn't hold their type."""
   opened = Estimator.from_run(trained.config.output_dir)
-  for result, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
-    assert result.label == str(expected.label)
-    assert list(result.probabilities.values()) == list(expected.probabilities.values())
+  for answer, expected in zip(opened.predict(TEXTS[:2]), trained.predict(TEXTS[:2]), strict=True):
+    assert answer.label == str(expected.label)
+    assert list(answer.probabilities.values()) == list(expected.probabilities.values())
   with pytest.raises(UserError, match=r"^nowhere: holds no run: give the output_dir of a run"):
     Estimator.from_run("nowhere")
 
 
-def test_a_share_is_held_out_and_a_temporary_directory_is_used(trained: Estimator) -> None:
-  data = [{"text": text, "label": kind} for text, kind in zip(TEXTS, KINDS, strict=True)]
-  task = tasks.Classification(train=data, eval_share=0.2)
+def test_eval_share_holds_out_rows_of_every_label() -> None:
+  rows = [{"text": text, "label": kind} for text, kind in zip(TEXTS, KINDS, strict=True)]
+  task = tasks.Classification(train=rows, eval_share=0.2)
   assert sorted(task.rows["dev"].columns["label"]) == [0, 0, 1, 1]
   assert sorted([*task.rows["dev"].numbers, *task.rows["train"].numbers]) == list(range(20))
-  assert task.rows["dev"] == tasks.Classification(train=data, eval_share=0.2).rows["dev"]
+  assert task.rows["dev"] == tasks.Classification(train=rows, eval_share=0.2).rows["dev"]
+
+
+def test_an_estimator_without_output_dir_uses_a_temporary_directory(trained: Estimator) -> None:
+  held_out = [{"text": text, "label": kind} for text, kind in zip(TEXTS[:4], KINDS[:4], strict=True)]
+  task = tasks.Classification(train=held_out, eval=held_out)
   # The model and the vocabulary are found beside the weights.
   estimator = Estimator(task, init_checkpoint=trained.config.output_dir, max_seq_length=32, pad_to_max_length=True)
   directory = Path(estimator.config.output_dir)
@@ -172,8 +184,8 @@ def test_a_share_is_held_out_and_a_temporary_directory_is_used(trained: Estimato
   assert not directory.exists()
 
 
-UNKNOWN = {"comment": ["a", "b"], "kind": [1, 7]}
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+# Arguments of Classification, and the error that they raise.
+BAD_DATA: dict[str, tuple[dict[str, Any], str]] = {
   "label": (
     {"eval": {"comment": ["a", "b"], "kind": [1, 7]}},
     r"^eval: row 1: kind '7' is not a label of this task: 0, 1$",
@@ -196,14 +208,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_data_that_cannot_be_used_is_refused_by_row_and_column(case: str, settings: dict[str, Any]) -> None:
-  changes, message = REFUSED[case]
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_an_error_in_the_data_names_its_row_and_column(name: str, settings: dict[str, Any]) -> None:
+  changes, message = BAD_DATA[name]
   with pytest.raises(UserError, match=message):
     Estimator(classification(**{"eval_share": 0} | changes), **settings)
 
 
-def test_settings_that_cannot_be_used_are_named_as_arguments(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_an_error_in_a_setting_names_the_argument(settings: dict[str, Any], tmp_path: Path) -> None:
   task = classification()
   for changes, message in (
     ({"lerning_rate": 0.1}, r"^lerning_rate=0.1: no such setting; is learning_rate meant\?"),
@@ -231,13 +243,14 @@ def test_evaluate_returns_the_metrics_and_prints_nothing(
   assert json.loads(Path(run, "eval_results.json").read_text()) == {"step": 4, **results}
 
 
-def test_pairs_and_numbers_are_learned(settings: dict[str, Any], tmp_path: Path) -> None:
-  pairs = [(first, second, 0.5 * row) for row, (first, second) in enumerate(zip(TEXTS, TEXTS[::-1], strict=True))]
-  task = tasks.Regression(train=pairs, text=("first", "second"), label="score", eval_share=0.1)
+def test_regression_on_pairs_of_texts_predicts_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
+  pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+  rows = [(*pair, 0.5 * number) for number, pair in enumerate(pairs)]
+  task = tasks.Regression(train=rows, text=("first", "second"), label="score", eval_share=0.1)
   estimator = Estimator(task, output_dir=tmp_path / "run", **settings | {"num_train_steps": 2, "eval_every_steps": 0})
   estimator.train()
   assert -1 <= estimator.evaluate()["pearson"] <= 1
-  answers = estimator.predict([(first, second) for first, second, _ in pairs[:3]])
+  answers = estimator.predict(pairs[:3])
   assert [type(answer) for answer in answers] == [float] * 3
   with pytest.raises(UserError, match=r"the data to predict: row 0 is 'one': give 2 values \(first, second\)"):
     estimator.predict(["one"])

@@ -1,4 +1,4 @@
-"""Questions, multiple choice and pretraining in Python: data in memory gives what the same data in files gives."""
+"""The Estimator on the other tasks: data in memory give the results of the same data in files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from albert.estimator import Estimator
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 from tests.tasks.race.folders import made_up_race
 from tests.tasks.squad.question_files import made_up_squad
-from tests.test_estimator import weights
+from tests.test_estimator import saved_weights
 
 pytestmark = pytest.mark.usefixtures("all_steps_eager")
 
@@ -40,15 +40,16 @@ def settings(spm_model: str) -> dict[str, Any]:
   }
 
 
-def assert_same_weights(first: Path, second: Path) -> None:
-  expected, found = weights(first, 2), weights(second, 2)
-  assert expected.keys() == found.keys()
-  for name, value in expected.items():
-    assert value.tobytes() == found[name].tobytes(), name
+def assert_same_weights(output_dir: Path, other_output_dir: Path) -> None:
+  """Compares the weights of two runs after step 2, bit by bit."""
+  weights, other_weights = saved_weights(output_dir, 2), saved_weights(other_output_dir, 2)
+  assert weights.keys() == other_weights.keys()
+  for name, value in weights.items():
+    assert value.tobytes() == other_weights[name].tobytes(), name
 
 
 def squad_rows(path: str) -> list[dict[str, Any]]:
-  """The questions of a file, as rows in the order of the file."""
+  """The questions of a SQuAD file, as rows in the order of the file."""
   return [
     {"id": qa["id"], "question": qa["question"], "context": paragraph["context"], "answers": qa["answers"]}
     for article in json.loads(Path(path).read_text())["data"]
@@ -59,7 +60,7 @@ def squad_rows(path: str) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("version", [1, 2])
-def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_question_answering_on_rows_and_on_files(version: int, settings: dict[str, Any], tmp_path: Path) -> None:
   is_v2 = version == 2
   files = {
     split: made_up_squad(tmp_path / f"{split}.json", size, version_2=is_v2, seed=size, max_sentences=3)
@@ -72,14 +73,14 @@ def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> No
     task = tasks.QuestionAnswering(**data, test=data["eval"], version_2_with_negative=is_v2)  # type: ignore[arg-type]
     estimators.append(Estimator(task, output_dir=tmp_path / name, **settings, **lengths))
     assert estimators[-1].train().step == 2
-  in_memory, of_files = estimators
+  from_memory, from_files = estimators
   assert_same_weights(tmp_path / "memory", tmp_path / "files")
-  results = in_memory.evaluate()
-  assert results == of_files.evaluate()
+  results = from_memory.evaluate()
+  assert results == from_files.evaluate()
   assert 0 <= results["exact"] <= results["f1"] <= 100
   assert ("HasAns_f1" in results) == is_v2
 
-  answers = in_memory.predict(rows["eval"])
+  answers = from_memory.predict(rows["eval"])
   written = json.loads((tmp_path / "memory" / "predictions_dev.json").read_text())
   assert {row["id"]: answer.text for row, answer in zip(rows["eval"], answers, strict=True)} == written
   for row, answer in zip(rows["eval"], answers, strict=True):
@@ -90,8 +91,8 @@ def test_questions(version: int, settings: dict[str, Any], tmp_path: Path) -> No
   columns = {name: [row[name] for row in rows["eval"]] for name in ("question", "context")}
   pairs = list(zip(columns["question"], columns["context"], strict=True))
   for data in (columns, pairs, files["eval"], json.loads(Path(files["eval"]).read_text())):
-    assert [answer.text for answer in in_memory.predict(data)] == [answer.text for answer in answers]
-  assert of_files.predict() == answers
+    assert [answer.text for answer in from_memory.predict(data)] == [answer.text for answer in answers]
+  assert from_files.predict() == answers
   assert json.loads((tmp_path / "files" / "predictions.json").read_text()) == written
   assert Estimator.from_run(tmp_path / "memory").predict(rows["eval"][:1]) == answers[:1]
 
@@ -117,10 +118,10 @@ def test_the_model_takes_its_vocab_size_from_the_vocabulary_or_the_shards(
   assert estimator.train().step == 1
 
 
-def test_questions_are_held_out_by_context(settings: dict[str, Any]) -> None:
+def test_all_questions_on_a_context_are_held_out_together(settings: dict[str, Any]) -> None:
   rows = [
     {"question": f"{number} ?", "context": f"the letter {number // 2} from paris", "answers": "from paris"}
-    for number in range(8)
+    for number in range(8)  # four contexts, each with two questions
   ]
   task = tasks.QuestionAnswering(rows, eval_share=0.25)
   held_out = set(task.rows["dev"].columns["context"])
@@ -135,7 +136,7 @@ def test_questions_are_held_out_by_context(settings: dict[str, Any]) -> None:
 
 
 def race_rows(folder: Path) -> list[dict[str, Any]]:
-  """The questions of a folder, as rows in the order in which the folder is read."""
+  """The questions of a RACE folder, as rows in the order in which the folder is read."""
   rows = []
   for path in sorted(map(str, folder.glob("*/*.txt"))):
     passage = json.loads(Path(path).read_text())
@@ -145,39 +146,38 @@ def race_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_multiple_choice(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_multiple_choice_on_rows_and_on_folders(settings: dict[str, Any], tmp_path: Path) -> None:
   folder = Path(made_up_race(tmp_path, 2))
   folders = {"train": folder / "train", "eval": folder / "dev"}
   rows = {split: race_rows(path) for split, path in folders.items()}
+  # In a row, the answer may be a letter or an index.
   rows["train"] = [row | {"answer": "ABCD".index(row["answer"])} for row in rows["train"]]
   estimators = []
   for name, data in (("memory", rows), ("files", folders)):
     task = tasks.MultipleChoice(**data)  # type: ignore[arg-type]
     estimators.append(Estimator(task, output_dir=tmp_path / name, max_seq_length=64, max_qa_length=24, **settings))
     estimators[-1].train()
-  in_memory, of_files = estimators
+  from_memory, from_files = estimators
   assert_same_weights(tmp_path / "memory", tmp_path / "files")
-  results = of_files.evaluate()
-  assert in_memory.evaluate()["accuracy"] == results["accuracy"]
+  results = from_files.evaluate()
+  assert from_memory.evaluate()["accuracy"] == results["accuracy"]
   assert results["accuracy"] == pytest.approx((results["middle_accuracy"] + results["high_accuracy"]) / 2)
 
   questions = [{key: row[key] for key in ("article", "question", "options")} for row in rows["eval"]]
-  answers = in_memory.predict(questions)
-  assert sum(
-    "ABCD"[answer.index] == row["answer"] for row, answer in zip(rows["eval"], answers, strict=True)
-  ) == pytest.approx(results["accuracy"] * len(answers))
+  answers = from_memory.predict(questions)
+  num_right = sum("ABCD"[answer.index] == row["answer"] for row, answer in zip(rows["eval"], answers, strict=True))
+  assert num_right == pytest.approx(results["accuracy"] * len(answers))
   for question, answer in zip(questions, answers, strict=True):
     assert answer.option == question["options"][answer.index]
     assert math.fsum(answer.probabilities) == pytest.approx(1, abs=1e-6)
-  assert in_memory.predict(folders["eval"]) == answers
-  # A shorter list of options.
-  (answer,) = in_memory.predict([questions[0] | {"options": questions[0]["options"][:2]}])
+  assert from_memory.predict(folders["eval"]) == answers
+  (answer,) = from_memory.predict([questions[0] | {"options": questions[0]["options"][:2]}])
   assert len(answer.probabilities) == 2
   with pytest.raises(UserError, match=r"^the data to predict: row 0.*options"):
-    in_memory.predict([questions[0] | {"options": "wet"}])
+    from_memory.predict([questions[0] | {"options": "wet"}])
 
 
-def test_pretraining_and_what_starts_from_it(
+def test_pretraining_gives_weights_for_fine_tuning_and_embeddings(
   settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
   write_shards(tmp_path / "train", [9, 6])
@@ -195,12 +195,13 @@ def test_pretraining_and_what_starts_from_it(
   assert results["masked_lm_baseline_accuracy"] > 0
 
   lines = (tmp_path / "lines.txt").read_text().splitlines()
-  first, second = estimator.predict(lines)
-  assert (len(first), len(second)) == (2, 1)
-  assert all(len(mask) == 5 for mask in (*first, *second))
-  assert list(second[0].values()) == sorted(second[0].values(), reverse=True)
+  # One entry for each mask: its five most probable pieces, with their probabilities.
+  first_line, second_line = estimator.predict(lines)
+  assert (len(first_line), len(second_line)) == (2, 1)
+  assert all(len(candidates) == 5 for candidates in (*first_line, *second_line))
+  assert list(second_line[0].values()) == sorted(second_line[0].values(), reverse=True)
   capsys.readouterr()
-  assert estimator.predict() == [first, second]
+  assert estimator.predict() == [first_line, second_line]
   assert len((run / "predictions.tsv").read_text().splitlines()) == 4
   with pytest.raises(UserError, match=r"^the data to predict: row 1: has no \[MASK\]"):
     estimator.predict(["a [MASK]", "none"])

@@ -1,4 +1,4 @@
-"""Checks that a command makes before it trains, and commands that run several seeds."""
+"""The checks of a command before it trains, and commands that train with several seeds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tests.synthetic import TINY_MODEL_FLAGS, write_shards
 from tests.tasks.glue.archive import write_archive
 from tests.tasks.squad.question_files import made_up_squad, squad_file
 
-# Small settings: most commands here must end before the first step.
-QUICK = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
-QUICK += ["--eval_every_steps=0"]
+# Most commands here must end before the first step; these flags keep a failing test short.
+TWO_STEPS = ["--train_batch_size=2", "--eval_batch_size=2", "--num_train_steps=2", "--num_warmup_steps=0"]
+TWO_STEPS += ["--eval_every_steps=0"]
 CUSTOM = ["--task_name=custom", "--text_columns=text"]
-CHOICE = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain"]}
+QUESTION = {"article": "nobody sold the letter.", "question": "who?", "options": ["nobody", "the captain"]}
 
 
 def finetuning_flags(spm_model: str) -> list[str]:
   """Flags of a small run of any fine-tuning script that starts from random weights."""
   size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
   model = [*TINY_MODEL_FLAGS, f"--vocab_size={size}", "--max_seq_length=32", "--num_processes=1"]
-  return ["--from_scratch", f"--spm_model_file={spm_model}", *model, *QUICK]
+  return ["--from_scratch", f"--spm_model_file={spm_model}", *model, *TWO_STEPS]
 
 
 def write_lines(path: Path, *lines: str) -> str:
@@ -51,51 +51,51 @@ def write_json_lines(path: Path, *rows: dict[str, object]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class BadCommand:
   """A command that could train, but whose evaluation or prediction would then fail.
 
   Attributes:
-    script: the task of the script.
-    prepare: writes files into a directory and returns the flags that name them.
+    task: the task of the script.
+    prepare: writes files into a directory and returns the flags that name them. `{d}` in a flag is the directory.
     message: pattern of the error message.
   """
 
-  script: str
+  task: str
   prepare: Callable[[Path], list[str]]
   message: str
 
 
-def classifier_case(*argv: str, message: str) -> Case:
+def bad_classifier_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
     train = write_lines(directory / "train.tsv", "text\tlabel", *["a good one\tyes", "a bad one\tno"] * 4)
     write_lines(directory / "other.tsv", "sentence\tlabel", "so so\tyes")
     write_lines(directory / "unknown.tsv", "text\tlabel", "so so\tmaybe")
     return [*CUSTOM, f"--train_file={train}", *argv]
 
-  return Case("classifier", prepare, message)
+  return BadCommand("classifier", prepare, message)
 
 
-def squad_case(*argv: str, message: str) -> Case:
+def bad_squad_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
     train = made_up_squad(directory / "train.json", 4)
     squad_file(directory / "unanswered.json", [("Nobody sold it.", [{"id": "q", "question": "who?"}])])
     write_lines(directory / "cut.json", '{"data": [')
     return [f"--train_file={train}", "--max_query_length=12", "--doc_stride=8", *argv]
 
-  return Case("squad", prepare, message)
+  return BadCommand("squad", prepare, message)
 
 
-def race_case(*argv: str, message: str) -> Case:
+def bad_race_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
-    train = write_json_lines(directory / "train.jsonl", *[CHOICE | {"answer": n % 2} for n in range(4)])
-    write_json_lines(directory / "far.jsonl", CHOICE | {"answer": "C"})
-    write_json_lines(directory / "one.jsonl", CHOICE | {"options": ["a"]})
+    train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
+    write_json_lines(directory / "far.jsonl", QUESTION | {"answer": "C"})
+    write_json_lines(directory / "one.jsonl", QUESTION | {"options": ["a"]})
     return [f"--train_file={train}", "--max_qa_length=12", *argv]
 
-  return Case("race", prepare, message)
+  return BadCommand("race", prepare, message)
 
 
-def pretraining_case(*argv: str, message: str) -> Case:
+def bad_pretraining_command(*argv: str, message: str) -> BadCommand:
   def prepare(directory: Path) -> list[str]:
     write_shards(directory / "train", [8])
     write_shards(directory / "heldout", [3, 3])
@@ -108,23 +108,23 @@ def pretraining_case(*argv: str, message: str) -> Case:
     write_lines(directory / "blank.txt", "", " ")
     return [f"--input_file={directory}/train/*", *argv]
 
-  return Case("pretraining", prepare, message)
+  return BadCommand("pretraining", prepare, message)
 
 
-BAD_FILES = {
-  "classifier, no file to evaluate": classifier_case(
+BAD_COMMANDS = {
+  "classifier, no file to evaluate": bad_classifier_command(
     "--do_eval", "--eval_file={d}/absent.tsv", message=r"--eval_file=.*absent\.tsv: no such file"
   ),
-  "classifier, wrong column in the file to evaluate": classifier_case(
+  "classifier, wrong column in the file to evaluate": bad_classifier_command(
     "--do_eval", "--eval_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'; there are: sentence"
   ),
-  "classifier, bad label in an evaluation during training": classifier_case(
+  "classifier, bad label in an evaluation during training": bad_classifier_command(
     "--eval_every_steps=1", "--eval_file={d}/unknown.tsv", message=r"unknown\.tsv, line 2: label 'maybe' is not a label"
   ),
-  "classifier, wrong column in the file to predict": classifier_case(
+  "classifier, wrong column in the file to predict": bad_classifier_command(
     "--do_predict", "--predict_file={d}/other.tsv", message=r"other\.tsv, line 1: no column 'text'"
   ),
-  "classifier, several runs": classifier_case(
+  "classifier, several runs": bad_classifier_command(
     "--do_eval",
     "--do_predict",
     "--num_runs=2",
@@ -132,41 +132,43 @@ BAD_FILES = {
     "--predict_file={d}/absent.tsv",
     message=r"--predict_file=.*absent\.tsv: no such file",
   ),
-  "squad, no file to predict": squad_case("--do_predict", message=r"--predict_file is missing: the test set"),
-  "squad, no answers to evaluate with": squad_case(
+  "squad, no file to predict": bad_squad_command("--do_predict", message=r"--predict_file is missing: the test set"),
+  "squad, no answers to evaluate with": bad_squad_command(
     "--do_eval", "--eval_file={d}/unanswered.json", message=r"unanswered\.json: .*question q lacks 'answers'"
   ),
-  "squad, damaged file to predict": squad_case(
+  "squad, damaged file to predict": bad_squad_command(
     "--do_predict", "--predict_file={d}/cut.json", message=r"cut\.json, line 2: not JSON"
   ),
-  "race, bad answer in the file to evaluate": race_case(
+  "race, bad answer in the file to evaluate": bad_race_command(
     "--do_eval", "--eval_file={d}/far.jsonl", message=r"far\.jsonl, line 1: answer 'C' is not one of the options"
   ),
-  "race, one option in the file to predict": race_case(
+  "race, one option in the file to predict": bad_race_command(
     "--do_predict", "--predict_file={d}/one.jsonl", message=r"one\.jsonl, line 1: 1 option\(s\): give two or more"
   ),
-  "pretraining, no shards to evaluate": pretraining_case("--do_eval", message="evaluation needs --eval_input_file"),
-  "pretraining, damaged shard to evaluate": pretraining_case(
+  "pretraining, no shards to evaluate": bad_pretraining_command(
+    "--do_eval", message="evaluation needs --eval_input_file"
+  ),
+  "pretraining, damaged shard to evaluate": bad_pretraining_command(
     "--do_eval", "--eval_input_file={d}/heldout/*", message=r"heldout/part-01\.tfrecord.*record \d"
   ),
-  "pretraining, shards of another length to evaluate": pretraining_case(
+  "pretraining, shards of another length to evaluate": bad_pretraining_command(
     "--do_eval",
     "--eval_input_file={d}/long/*",
     message=r"long/part-00\.tfrecord, record 0 .*has 24 values, expected 16",
   ),
-  "pretraining, no mask in a line to predict": pretraining_case(
+  "pretraining, no mask in a line to predict": bad_pretraining_command(
     "--do_predict", "--predict_file={d}/lines.txt", message=r"lines\.txt, line 2: has no \[MASK\] to fill"
   ),
-  "pretraining, another encoding of the file to predict": pretraining_case(
+  "pretraining, another encoding of the file to predict": bad_pretraining_command(
     "--do_predict", "--predict_file={d}/latin.txt", message=r"latin\.txt: not UTF-8 \(byte 4\)"
   ),
-  "pretraining, nothing to predict": pretraining_case(
+  "pretraining, nothing to predict": bad_pretraining_command(
     "--do_predict", "--predict_file={d}/blank.txt", message=r"blank\.txt: no line with \[MASK\]"
   ),
 }
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("name", BAD_COMMANDS)
 def test_files_for_evaluation_and_prediction_are_checked_before_training(
   tmp_path: Path, spm_model: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -174,18 +176,19 @@ def test_files_for_evaluation_and_prediction_are_checked_before_training(
     raise AssertionError("training began")
 
   monkeypatch.setattr(Trainer, "train", fail)
-  case = BAD_FILES[name]
-  flags = [word.format(d=tmp_path) for word in case.prepare(tmp_path)]
-  if case.script == "pretraining":
+  command = BAD_COMMANDS[name]
+  flags = [word.format(d=tmp_path) for word in command.prepare(tmp_path)]
+  if command.task == "pretraining":
     size = sentencepiece.SentencePieceProcessor(model_file=spm_model).get_piece_size()
     write_shards(tmp_path / "long", [2], length=24)
-    flags = [*TINY_MODEL_FLAGS, *QUICK, *flags]
-    flags += [f"--spm_model_file={spm_model}", f"--vocab_size={size}"] if "--do_predict" in flags else []
+    flags = [*TINY_MODEL_FLAGS, *TWO_STEPS, *flags]
+    if "--do_predict" in flags:
+      flags += [f"--spm_model_file={spm_model}", f"--vocab_size={size}"]
   else:
     flags = [*finetuning_flags(spm_model), *flags]
-  with script_flags(case.script), pytest.raises(UserError, match=case.message) as caught:
-    run_script(case.script, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
-  assert "\n" not in str(caught.value)
+  with script_flags(command.task), pytest.raises(UserError, match=command.message) as raised:
+    run_script(command.task, "--do_train", f"--output_dir={tmp_path / 'run'}", *flags)
+  assert "\n" not in str(raised.value)
   assert not list(tmp_path.glob("run/**/step-*"))
 
 
@@ -203,24 +206,24 @@ def test_check_writable_does_not_make_the_directory(tmp_path: Path, monkeypatch:
 # ---- several seeds, then their ensemble -------------------------------------------------------------
 
 
-def ensemble_case(script: str, directory: Path) -> list[str]:
+def write_task_files(task: str, directory: Path) -> list[str]:
   """Writes files to train on, to evaluate on and to predict, and returns the flags that name them."""
-  if script == "classifier":
+  if task == "classifier":
     write_archive(directory, ["MRPC"], num_rows=6)
     return ["--task_name=mrpc", f"--data_dir={directory}"]
-  if script == "squad":
+  if task == "squad":
     train = made_up_squad(directory / "train.json", 6)
     new = made_up_squad(directory / "new.json", 3, seed=4)
     argv = [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}"]
     return [*argv, "--max_query_length=12", "--doc_stride=8"]
-  train = write_json_lines(directory / "train.jsonl", *[CHOICE | {"answer": n % 2} for n in range(4)])
-  new = write_json_lines(directory / "new.jsonl", CHOICE, CHOICE)
+  train = write_json_lines(directory / "train.jsonl", *[QUESTION | {"answer": n % 2} for n in range(4)])
+  new = write_json_lines(directory / "new.jsonl", QUESTION, QUESTION)
   return [f"--train_file={train}", f"--eval_file={train}", f"--predict_file={new}", "--max_qa_length=12"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("script", "names"),
+  ("task", "written_files"),
   [
     ("classifier", ["predictions_test.tsv", "MRPC.tsv"]),
     ("squad", ["predictions.json", "nbest_predictions.json"]),
@@ -228,19 +231,19 @@ def ensemble_case(script: str, directory: Path) -> list[str]:
   ],
 )
 def test_several_seeds_and_their_ensemble_predict_a_test_set(
-  tmp_path: Path, spm_model: str, script: str, names: list[str]
+  tmp_path: Path, spm_model: str, task: str, written_files: list[str]
 ) -> None:
-  flags = [*finetuning_flags(spm_model), *ensemble_case(script, tmp_path), "--do_train", "--do_eval", "--do_predict"]
-  with script_flags(script):
-    run_script(script, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
+  flags = [*finetuning_flags(spm_model), *write_task_files(task, tmp_path), "--do_train", "--do_eval", "--do_predict"]
+  with script_flags(task):
+    run_script(task, *flags, "--num_runs=2", "--seed=5", f"--output_dir={tmp_path / 'runs'}")
   directories = [str(tmp_path / "runs" / f"run-{seed}") for seed in (5, 6)]
-  assert ensemble_runs(directories, str(tmp_path / "both"))
-  for name in names:
-    assert (tmp_path / "both" / name).stat().st_size > 0
+  assert ensemble_runs(directories, str(tmp_path / "ensemble"))
+  for name in written_files:
+    assert (tmp_path / "ensemble" / name).stat().st_size > 0
 
 
 def test_a_run_whose_metric_is_nan_ranks_last(tmp_path: Path) -> None:
-  """The functions of `statistics` raise errors for NaN in Python 3.10 to 3.13, and comparisons with NaN are false."""
+  """In Python 3.10 to 3.13, the functions of `statistics` raise errors for NaN, and comparisons with NaN are false."""
   config = RunConfig(output_dir=str(tmp_path), num_runs=3)
   task: Any = types.SimpleNamespace(best_metric="loss", higher_is_better=False)
   results = {7: {"step": 1, "loss": math.nan}, 8: {"step": 1, "loss": 0.5}, 9: {"step": 1, "loss": 0.25}}

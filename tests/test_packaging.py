@@ -33,7 +33,7 @@ EXTRAS_OF_PROFILE = {
   "tpu.txt": ("tpu", "dev"),
   "docs.txt": ("docs",),
 }
-# It pins only the packages of its extra, since TensorFlow is not needed to build the documentation.
+# This file pins only the packages of its extra, since the documentation is built without TensorFlow.
 DOCS = "docs.txt"
 
 # Distributions whose modules have another name.
@@ -50,11 +50,13 @@ def _setup_arguments() -> dict[str, Any]:
 
 def console_commands() -> dict[str, str]:
   """Name of each command that setup.py installs -> its script or module: run_squad.py, albert.export."""
-  targets = dict(line.split(" = ") for line in _setup_arguments()["entry_points"]["console_scripts"])
-  return {
-    name: target.replace(".commands:", ".") if ".commands:" in target else f"{target.partition(':')[0]}.py"
-    for name, target in targets.items()
-  }
+  commands = {}
+  for line in _setup_arguments()["entry_points"]["console_scripts"]:
+    name, target = line.split(" = ")
+    module, function = target.split(":")
+    # "albert.commands:export" runs the module albert.export; "run_squad:run_command" runs a script.
+    commands[name] = module.removesuffix("commands") + function if module.endswith(".commands") else f"{module}.py"
+  return commands
 
 
 def _requirements(extras: tuple[str, ...]) -> list[Requirement]:
@@ -99,23 +101,25 @@ def _imports(path: Path) -> set[str]:
 
 
 def _distribution(module: str) -> str:
-  """Returns the distribution that has a module: from the list above, or else by the first part of its name."""
-  first, *rest = module.split(".")
-  for name in (".".join([first, *rest[:1]]), first):
+  """Returns the distribution that has a module: from the list above, or else the name of the top-level package."""
+  words = module.split(".")
+  for name in (".".join(words[:2]), words[0]):
     if name in DISTRIBUTION_OF_IMPORT:
       return DISTRIBUTION_OF_IMPORT[name]
-  return canonicalize_name(first)
+  return canonicalize_name(words[0])
 
 
-def _undeclared(paths: list[Path], extras: tuple[str, ...]) -> set[str]:
+def _undeclared_imports(paths: list[Path], extras: tuple[str, ...]) -> list[str]:
+  """Returns a line for each import from a distribution that neither install_requires nor these extras name."""
   declared = {canonicalize_name(requirement.name) for requirement in _requirements(extras)}
-  own = {*PACKAGES, "benchmarks", "docs", "tests", "conftest", *_setup_arguments()["py_modules"]}
-  return {
+  own_names = {*PACKAGES, "benchmarks", "docs", "tests", "conftest", *_setup_arguments()["py_modules"]}
+  known_names = sys.stdlib_module_names | own_names
+  return [
     f"{path.relative_to(ROOT)} imports {module}"
     for path in paths
-    for module in _imports(path)
-    if module.split(".")[0] not in sys.stdlib_module_names | own and _distribution(module) not in declared
-  }
+    for module in sorted(_imports(path))
+    if module.split(".")[0] not in known_names and _distribution(module) not in declared
+  ]
 
 
 def documents() -> list[Path]:
@@ -159,21 +163,21 @@ def test_tpu_profile_is_the_default_one_with_another_tensorflow() -> None:
 
 def test_documentation_profile_agrees_with_the_default_one() -> None:
   default, docs = _pins(ROOT / "constraints/default.txt"), _pins(ROOT / "constraints" / DOCS)
-  assert docs.keys() & default.keys() >= {"absl-py", "msgspec", "numpy", "ruff"}
-  assert {name: docs[name].specifier for name in docs.keys() & default.keys()} == {
-    name: default[name].specifier for name in docs.keys() & default.keys()
-  }
+  shared_names = docs.keys() & default.keys()
+  assert shared_names >= {"absl-py", "msgspec", "numpy", "ruff"}
+  for name in shared_names:
+    assert docs[name].specifier == default[name].specifier, name
   assert not {"tensorflow", "tf-keras"} & docs.keys()
 
 
 def test_imports_of_the_library_are_declared() -> None:
   paths = [*_python_files(*PACKAGES), *sorted(ROOT.glob("run_*.py"))]
   optional = tuple(name for name in _setup_arguments()["extras_require"] if name != "dev")
-  assert not _undeclared(paths, optional)
+  assert not _undeclared_imports(paths, optional)
 
 
 def test_imports_of_the_tests_and_benchmarks_are_declared() -> None:
-  assert not _undeclared(_python_files("tests", "benchmarks"), tuple(_setup_arguments()["extras_require"]))
+  assert not _undeclared_imports(_python_files("tests", "benchmarks"), tuple(_setup_arguments()["extras_require"]))
 
 
 def test_every_folder_of_code_is_a_package() -> None:
@@ -198,14 +202,14 @@ def test_every_command_has_a_console_command() -> None:
       assert name == f"albert-{target.partition('.')[2].replace('_', '-')}"
 
 
-def test_errors_say_what_to_install() -> None:
-  """An error names packages of an extra, with its ranges: albert-tf2 itself is not on PyPI."""
-  extras = [line for lines in _setup_arguments()["extras_require"].values() for line in lines]
+def test_errors_that_say_pip_install_name_packages_and_ranges_of_an_extra() -> None:
+  """They cannot say "install albert-tf2[onnx]", since albert-tf2 itself is not on PyPI."""
+  extras = {line for lines in _setup_arguments()["extras_require"].values() for line in lines}
   for path in [*_python_files(*PACKAGES), *ROOT.glob("run_*.py")]:
     text = path.read_text(encoding="utf-8")
     advice = re.findall(r"pip install ((?:'[^']+' ?)+)", text)
     assert len(advice) == text.count("pip install")
-    assert [line for line in re.findall(r"'([^']+)'", " ".join(advice)) if line not in extras] == []
+    assert set(re.findall(r"'([^']+)'", " ".join(advice))) <= extras
 
 
 @pytest.mark.parametrize("path", documents() + CONSTRAINTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -216,8 +220,8 @@ def test_documents_name_only_extras_that_exist(path: Path) -> None:
   assert "pip install albert-tf2" not in text.replace("`pip install albert-tf2` finds nothing", "")
 
 
-def test_version_is_the_changelogs() -> None:
-  """A release is the changelog's newest; a development version comes after that one."""
+def test_the_version_agrees_with_the_changelog() -> None:
+  """A released version is the newest one in the changelog. A development version is higher."""
   version = Version(_setup_arguments()["version"])
   changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
   assert "## [Unreleased]" in changelog
@@ -236,7 +240,7 @@ def test_python_versions_agree() -> None:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_documents_name_only_what_exists(path: Path) -> None:
+def test_documents_name_only_files_and_make_targets_that_exist(path: Path) -> None:
   text = path.read_text(encoding="utf-8")
   makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
   targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -249,7 +253,7 @@ def test_documents_name_only_what_exists(path: Path) -> None:
   assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+def test_no_file_holds_a_path_of_a_developers_machine() -> None:
   try:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
@@ -257,15 +261,18 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     pytest.skip("not a git checkout")
   paths = [ROOT / name for name in listing.split("\0") if name]
   assert ROOT / "setup.py" in paths
-  foreign = re.compile(rb"(?<![\w/.:])/(?:work|root|home/\w+)/")
-  assert [str(path) for path in paths if path.is_file() and foreign.search(path.read_bytes())] == []
+  local_path = re.compile(rb"(?<![\w/.:])/(?:work|root|home/\w+)/")
+  assert [str(path) for path in paths if path.is_file() and local_path.search(path.read_bytes())] == []
 
 
-@pytest.mark.parametrize("given", ["", "0"])
-def test_importing_albert_chooses_tensorflows_kernels(given: str) -> None:
+@pytest.mark.parametrize("user_value", ["", "0"])
+def test_importing_albert_turns_onednn_on_unless_the_user_has_decided(user_value: str) -> None:
   name = "TF_ENABLE_ONEDNN_OPTS"
-  environment = {key: value for key, value in os.environ.items() if key != name} | ({name: given} if given else {})
+  environment = os.environ.copy()
+  environment.pop(name, None)
+  if user_value:
+    environment[name] = user_value
   code = f"import albert, os, sys; print(os.environ['{name}'], 'tensorflow' in sys.modules)"
   command = [sys.executable, "-c", code]
   result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-  assert result.stdout.split() == [given or "1", "False"]
+  assert result.stdout.split() == [user_value or "1", "False"]

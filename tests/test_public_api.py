@@ -13,58 +13,63 @@ import pytest
 import albert
 
 ROOT = Path(__file__).resolve().parents[1]
-# Names that are no classes or functions.
-_VALUES = {"MODELS"}
+# Public names that are neither a class nor a function.
+_CONSTANTS = {"MODELS"}
 
 
-def python(program: str) -> str:
-  """Runs a program in a new interpreter; returns its output."""
+def output_of_python(program: str) -> str:
+  """Runs a program in a new interpreter, and returns its output."""
   command = [sys.executable, "-c", program]
   return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def test_import_is_fast_and_imports_no_tensorflow():
-  program = (
-    "import sys, time; start = time.process_time(); import albert; seconds = time.process_time() - start\n"
-    "print(seconds, *(name for name in ('tensorflow', 'tf_keras', 'numpy', 'sentencepiece') if name in sys.modules))"
-  )
-  seconds, *imported = python(program).split()
+  program = """
+import sys, time
+start = time.process_time()
+import albert
+print(time.process_time() - start)
+print(*{'tensorflow', 'tf_keras', 'numpy', 'sentencepiece'}.intersection(sys.modules))
+"""
+  seconds, imported = output_of_python(program).splitlines()
   assert float(seconds) < 0.2
   assert not imported
 
 
-def test_the_vocabulary_needs_no_tensorflow():
+def test_tokenizer_and_configs_need_no_tensorflow():
   program = (
     "import sys, albert; albert.Tokenizer, albert.ModelConfig, albert.MODELS; print('tensorflow' in sys.modules)"
   )
-  assert python(program).strip() == "False"
+  assert output_of_python(program).strip() == "False"
 
 
-def test_the_lists_of_names_agree():
+def test_all_and_the_imports_for_type_checkers_list_every_public_name():
   assert sorted(albert.__all__) == sorted({*albert._PUBLIC, "__version__"})
   assert set(albert.__all__) <= set(dir(albert))
-  # The imports for type checkers, which PEP 562 hides from them.
+  # Type checkers do not see lazy imports (PEP 562), so the module repeats them under TYPE_CHECKING.
   source = inspect.getsource(albert)
-  for name, (module, there) in albert._PUBLIC.items():
-    statement = f"from {module} import {there} as {name}" if there else f"from albert import {name} as {name}"
+  for name, (module, attribute) in albert._PUBLIC.items():
+    statement = f"from {module} import {attribute} as {name}" if attribute else f"from albert import {name} as {name}"
     assert statement in source
 
 
 @pytest.mark.parametrize("name", sorted(albert._PUBLIC))
 def test_a_public_name_resolves(name):
   value = getattr(albert, name)
-  module, there = albert._PUBLIC[name]
-  assert (value is sys.modules[module]) if not there else (value is getattr(sys.modules[module], there))
+  module_name, attribute = albert._PUBLIC[name]
+  module = sys.modules[module_name]
+  assert value is (getattr(module, attribute) if attribute else module)
   namespace: dict[str, object] = {}
   exec(f"from albert import {name}", namespace)
   assert namespace[name] is value
 
 
 def sections(docstring: str) -> set[str]:
+  """The headings in a docstring, such as "Args:"."""
   return {line.strip() for line in docstring.splitlines() if line.strip().endswith(":")}
 
 
-@pytest.mark.parametrize("name", sorted(set(albert._PUBLIC) - _VALUES))
+@pytest.mark.parametrize("name", sorted(set(albert._PUBLIC) - _CONSTANTS))
 def test_a_public_name_is_documented(name):
   value = getattr(albert, name)
   docstring = inspect.getdoc(value) or ""
@@ -74,6 +79,6 @@ def test_a_public_name_is_documented(name):
     assert ">>> " in docstring
 
 
-def test_an_unknown_name():
+def test_an_unknown_name_is_an_attribute_error():
   with pytest.raises(AttributeError, match="has no attribute 'Tokeniser'"):
     _ = albert.Tokeniser  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Every block of code in docs/python_api.md runs, in order, in a directory with small weights at the paths it names."""
+"""All blocks of code in docs/python_api.md run one after another, on small weights at the paths that the page names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.small_downloads import write_downloads
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "python_api.md"
 
 
-def blocks(text: str) -> list[str]:
-  """The ```python blocks of a page, each with empty lines before it, so that errors have the page's line numbers."""
+def python_blocks(text: str) -> list[str]:
+  """The ```python blocks of a page. Empty lines before each block give errors the line numbers of the page."""
   return [
     "\n" * text[: match.start(1)].count("\n") + match[1]
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -21,7 +21,10 @@ def blocks(text: str) -> list[str]:
 
 
 def test_blocks_keep_their_line_numbers():
-  assert blocks("a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\ny\n```\n") == ["\n\nx = 1\n", "\n" * 9 + "y\n"]
+  assert python_blocks("a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\ny\n```\n") == [
+    "\n\nx = 1\n",
+    "\n" * 9 + "y\n",
+  ]
 
 
 @pytest.mark.thorough
@@ -30,7 +33,7 @@ def test_every_block_runs(tmp_path: Path, spm_model: str, monkeypatch: pytest.Mo
   write_downloads(tmp_path, spm_model)
   monkeypatch.chdir(tmp_path)
   text = GUIDE.read_text(encoding="utf-8")
-  programs = blocks(text)
+  programs = python_blocks(text)
   assert len(programs) == text.count("```python") >= 10
   namespace: dict[str, object] = {"__name__": "__main__"}
   for program in programs:

@@ -1,4 +1,4 @@
-"""The commands and the Python code of the README run as printed, at the smallest sizes, on small weights."""
+"""The commands and the Python code of the README run as they are printed there, on small files and weights."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.docs.test_guides import lay_out_files
 from tests.tasks.squad.question_files import made_up_squad
 
 README = ROOT / "README.md"
-# Flags that are added to a command, to make it small. The last value of a flag counts.
-SMALL = {
+# Script or module -> flags that are added to its commands, to make them small. The last value of a flag counts.
+SMALL_FLAGS = {
   "run_classifier.py": "",
   "data_prep.train_vocab": "--vocab_size=200",
   "data_prep.create_pretraining_data": "--max_seq_length=64 --num_shards=2",
@@ -33,8 +33,8 @@ def test_the_readme_runs_as_printed(spm_model: str, tmp_path: Path) -> None:
   for name, size in (("train", 12), ("dev", 6)):
     made_up_squad(tmp_path / f"{name}-v2.0.json", size, version_2=True)
   (tmp_path / "configs").symlink_to(ROOT / "configs")
-  write_python(tmp_path / "bin" / "python", SMALL)
-  printed = []
+  write_python(tmp_path / "bin" / "python", SMALL_FLAGS)
+  outputs = []
   for block in blocks(README):
     if block.language == "sh" and "make setup" not in block.text:
       text = block.text
@@ -43,9 +43,9 @@ def test_the_readme_runs_as_printed(spm_model: str, tmp_path: Path) -> None:
       text = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"
     else:
       continue
-    printed.append(run_block(text, tmp_path, tmp_path / "bin"))
-  assert len(printed) == 4
+    outputs.append(run_block(text, tmp_path, tmp_path / "bin"))
+  assert len(outputs) == 4
   assert {"accuracy", "majority_accuracy"} <= set(json.loads((tmp_path / "run" / "eval_results.json").read_text()))
   assert (tmp_path / "run" / "predictions_test.tsv").exists()
   assert (tmp_path / "models" / "kind" / "1" / "saved_model.pb").exists()
-  assert "answer" in json.loads(printed[-1].splitlines()[-1])
+  assert "answer" in json.loads(outputs[-1].splitlines()[-1])

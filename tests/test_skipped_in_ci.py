@@ -1,4 +1,4 @@
-"""What .ci/run runs: every group of tests but the slow ones; and its list of the tests that no environment ran."""
+""".ci/run runs every group of tests but the slow ones, and lists the tests that no environment ran."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "skipped.py"
 
 
-def junit_file(path: Path, *cases: tuple[str, str, str]) -> str:
-  """Writes (class, name, reason of a skip, "" if it ran) of each test as pytest does; returns the path."""
+def write_junit_file(path: Path, *tests: tuple[str, str, str]) -> str:
+  """Writes a file as pytest does with --junitxml, and returns its path.
+
+  Args:
+    path: the file.
+    *tests: (module, name, why the test was skipped) of each test. The reason is "" if the test ran.
+  """
   lines = []
-  for class_name, name, reason in cases:
+  for module, name, reason in tests:
     skipped = f'<skipped type="pytest.skip" message="{reason}">file.py:1: {reason}</skipped>' if reason else ""
-    lines.append(f'<testcase classname="{class_name}" name="{name}" time="0.1">{skipped}</testcase>')
+    lines.append(f'<testcase classname="{module}" name="{name}" time="0.1">{skipped}</testcase>')
   path.write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
   return str(path)
 
 
-def test_only_what_ran_nowhere_is_listed(tmp_path: Path) -> None:
-  default = junit_file(
+def test_only_tests_that_ran_nowhere_are_listed(tmp_path: Path) -> None:
+  default = write_junit_file(
     tmp_path / "test.xml",
     ("tests.a", "test_always", ""),
     ("tests.a", "test_beam", "needs Apache Beam"),
     ("tests.report", "test_page", "no browser"),
+    # A module that is skipped as a whole has no class.
     ("", "tests.parity.test_huggingface", "could not import 'torch'"),
     ("", "tests.parity.test_other", "could not import 'torch'"),
   )
-  beam = junit_file(
+  beam = write_junit_file(
     tmp_path / "test-beam.xml", ("tests.a", "test_beam", ""), ("tests.a", "test_no_beam", "Beam is there")
   )
-  parity = junit_file(tmp_path / "parity.xml", ("tests.parity.test_huggingface", "test_outputs[1]", ""))
+  parity = write_junit_file(tmp_path / "parity.xml", ("tests.parity.test_huggingface", "test_outputs[1]", ""))
   result = subprocess.run([sys.executable, SCRIPT, default, beam, parity], capture_output=True, text=True, check=True)
   assert result.stdout.splitlines() == [
     "Skipped in every environment, 1 test(s): no browser",

@@ -5,15 +5,13 @@ Imports are most of the time that a command needs to start.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.fresh_interpreter import command_code, run_fresh
+
+# Words in braces are the paths of `inputs`; {new} is a directory that does not exist.
 TRAIN = ["--do_train", "--output_dir={new}"]
 CLASSIFIER = ["run_classifier.py", *TRAIN, "--task_name=custom", "--text_columns=text", "--from_scratch"]
 SQUAD = ["run_squad.py", *TRAIN, "--from_scratch"]
@@ -76,63 +74,54 @@ REFUSED = [
   ([*PREPARE, "--input_file={texts}", "--spm_model_file=absent"], "absent: cannot read it"),
   ([*PRETRAINING, "--spm_model_file={spm}", "--do_eval"], "evaluation needs --eval_input_file"),
 ]
-# Those that `make test` runs; all of them take half a minute.
-_FAST = (9, 19, 32)
+# Those that `make test` runs. All of them take half a minute.
+_FAST = (
+  "run_pretraining.py---input_file=absent*",
+  "run_classifier.py---train_file=absent",
+  "albert.export---checkpoint=absent",
+)
 
 
-def run(argv: list[str], directory: Path) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-  """Runs a command in a new interpreter. Returns its result, and the names of the modules that it has imported."""
-  *flag, name = argv[: 2 if argv[0] == "-m" else 1]
-  call = (
-    f'run_module({name!r}, run_name="__main__", alter_sys=True)' if flag else f'run_path({name!r}, None, "__main__")'
-  )
-  program = f"""
-import json, runpy, sys
-sys.argv = {[str(ROOT / name), *argv[len(flag) + 1 :]]!r}
-try:
-  runpy.{call}
-finally:
-  with open({str(directory / "modules.json")!r}, "w") as file:
-    json.dump(sorted(sys.modules), file)
-"""
-  environment = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"}
-  command = [sys.executable, "-c", program]
-  result = subprocess.run(
-    command,
-    cwd=ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=120,
-    stdin=subprocess.DEVNULL,
-  )
-  return result, set(json.loads((directory / "modules.json").read_text()))
+def refusal_id(command: list[str]) -> str:
+  """Returns the script or module of a command, and its last flag."""
+  names = [word for word in command if not word.startswith("--")]
+  return f"{names[-1]}-{command[-1]}"
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[str, str]:
-  """Small files, by their names in REFUSED."""
+  """Paths of small files, by their names in the commands above."""
   directory = tmp_path_factory.mktemp("inputs")
   (directory / "texts.tsv").write_text("text\tlabel\nfine\tgood\npoor\tbad\n")
   (directory / "shard.tfrecord").write_bytes(b"not read")
   (directory / "weights.npz").write_bytes(b"not read")
-  names = {"texts": "texts.tsv", "shards": "shard.tfrecord", "npz": "weights.npz"}
-  return {name: str(directory / file) for name, file in names.items()} | {"spm": spm_model}
+  return {
+    "texts": str(directory / "texts.tsv"),
+    "shards": str(directory / "shard.tfrecord"),
+    "npz": str(directory / "weights.npz"),
+    "spm": spm_model,
+  }
 
 
 @pytest.mark.parametrize(
-  ("argv", "error"),
-  [pytest.param(*case, marks=() if i in _FAST else pytest.mark.thorough) for i, case in enumerate(REFUSED)],
-  ids=[f"{[word for word in argv if word[:2] != '--'][-1]}-{argv[-1]}" for argv, _ in REFUSED],
+  ("command", "error"),
+  [
+    pytest.param(
+      command,
+      error,
+      marks=() if refusal_id(command) in _FAST else pytest.mark.thorough,
+      id=refusal_id(command),
+    )
+    for command, error in REFUSED
+  ],
 )
 def test_flags_and_files_are_refused_without_tensorflow(
-  argv: list[str], error: str, inputs: dict[str, str], tmp_path: Path
+  command: list[str], error: str, inputs: dict[str, str], tmp_path: Path
 ) -> None:
-  values = inputs | {"new": str(tmp_path / "new")}
-  result, modules = run([word.format(**values) for word in argv], tmp_path)
-  assert result.returncode == 2, result.stderr
-  assert result.stderr.splitlines()[-1].startswith(f"error: {error.format(**values)}")
+  paths = inputs | {"new": str(tmp_path / "new")}
+  process, modules = run_fresh(command_code([word.format(**paths) for word in command]), tmp_path)
+  assert process.returncode == 2, process.stderr
+  assert process.stderr.splitlines()[-1].startswith(f"error: {error.format(**paths)}")
   assert not {"tensorflow", "tf_keras", "keras", "scipy", "sklearn"} & modules
   assert not (tmp_path / "new").exists()
 
@@ -141,44 +130,51 @@ def test_flags_and_files_are_refused_without_tensorflow(
 UNUSED = {"keras", "sklearn", "scipy", "pandas", "h5py", "PIL", "pyarrow", "matplotlib", "tensorflow_text"}
 
 
-def imported_by(program: str, **environment: str) -> tuple[set[str], str]:
-  """Runs a program in a new interpreter. Returns the modules that it has imported, and what it printed."""
-  variables = {key: value for key, value in os.environ.items() if key != "TF_USE_LEGACY_KERAS"} | environment
-  code = f"from albert import startup\nstartup.begin()\n{program}\nimport sys\nprint(*sys.modules)"
-  command = [sys.executable, "-c", code]
-  result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=True, timeout=240)
-  *printed, modules = result.stdout.splitlines()
-  return set(modules.split()), "\n".join(printed)
+def run_after_startup(code: str, directory: Path, **environment: str) -> tuple[str, set[str]]:
+  """Runs code as a command does, after startup.begin(). Returns its output, and the modules that it has imported."""
+  process, modules = run_fresh(f"from albert import startup\nstartup.begin()\n{code}", directory, **environment)
+  assert process.returncode == 0, process.stderr
+  return process.stdout.removesuffix("\n"), modules
 
 
-def test_a_training_imports_only_what_it_needs() -> None:
-  tasks = "\n".join(f"import albert.tasks.{name}" for name in ("pretraining", "glue.task", "squad.task", "race.task"))
-  modules, printed = imported_by(
-    "with startup.quick_imports():\n  import albert.multi_seed\n" + tasks + "\nimport gc\nprint(gc.isenabled())"
+def test_a_training_imports_only_what_it_needs(tmp_path: Path) -> None:
+  output, modules = run_after_startup(
+    """
+with startup.quick_imports():
+  import albert.multi_seed
+import albert.tasks.pretraining
+import albert.tasks.glue.task
+import albert.tasks.squad.task
+import albert.tasks.race.task
+import gc
+print(gc.isenabled())
+""",
+    tmp_path,
   )
   assert {"tensorflow", "tf_keras", "albert.tasks.race.task"} <= modules
   assert not UNUSED & modules
-  assert printed == "True"
+  assert output == "True"
 
 
 @pytest.mark.thorough
-def test_an_exported_model_needs_no_keras() -> None:
-  modules, printed = imported_by(
+def test_an_exported_model_needs_no_keras(tmp_path: Path) -> None:
+  output, modules = run_after_startup(
     """
 from albert.predict.tensorflow_import import import_tensorflow
 tf = import_tensorflow()
 from tensorflow.python.framework import op_def_registry
 print(op_def_registry.get("SentencepieceTokenizeOp").name)
-"""
+""",
+    tmp_path,
   )
   assert "tensorflow" in modules
   assert not (UNUSED | {"tf_keras", "albert.models"}) & modules
-  assert printed == "SentencepieceTokenizeOp"
+  assert output == "SentencepieceTokenizeOp"
 
 
-def test_libraries_are_hidden_from_tensorflow_only() -> None:
-  """A library can be imported after TensorFlow, and importing albert without a command changes nothing."""
-  program = """
+def test_libraries_are_hidden_only_while_tensorflow_is_imported(tmp_path: Path) -> None:
+  """A library can be imported after TensorFlow. Without startup.begin(), nothing is hidden."""
+  code = """
 import gc, sys
 def is_importable():
   try:
@@ -193,9 +189,10 @@ startup._State.has_begun = False
 with startup.quick_imports("json.absent"):
   print(gc.isenabled(), "json.absent" in sys.modules)
 """
-  assert imported_by(program)[1] == "False False True\nTrue True False\nTrue False"
+  assert run_after_startup(code, tmp_path)[0] == "False False True\nTrue True False\nTrue False"
 
 
-@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({"TF_USE_LEGACY_KERAS": "0"}, "0")])
-def test_a_choice_of_keras_stays(given: dict[str, str], used: str) -> None:
-  assert imported_by("import os\nprint(os.environ['TF_USE_LEGACY_KERAS'])", **given)[1] == used
+@pytest.mark.parametrize(("environment", "used"), [({}, "1"), ({"TF_USE_LEGACY_KERAS": "0"}, "0")])
+def test_the_users_choice_of_keras_is_kept(environment: dict[str, str], used: str, tmp_path: Path) -> None:
+  code = "import os\nprint(os.environ['TF_USE_LEGACY_KERAS'])"
+  assert run_after_startup(code, tmp_path, **environment)[0] == used

@@ -17,33 +17,36 @@ from tests.conftest import english_like_documents
 from tests.test_packaging import ROOT, console_commands
 from tests.thorough import thorough_except
 
-PARTS = ("albert", "data_prep", "configs", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+# What a wheel is built from, besides the run_*.py scripts.
+SOURCES = ("albert", "data_prep", "configs", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
 
 @dataclasses.dataclass(frozen=True)
 class Installation:
-  """The wheel, installed in a directory of its own, which uses the dependencies of this environment."""
+  """The wheel, installed in a directory of its own. Its dependencies are those of this environment."""
 
   directory: Path
 
   @property
   def library(self) -> Path:
+    """The directory of the installed packages."""
     (path,) = self.directory.glob("lib/python*/site-packages")
     return path
 
-  def run(self, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+  def run(self, program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs an installed command, or "python"."""
     environment = os.environ | {"PYTHONPATH": str(self.library), "PYTHONSAFEPATH": "1"}
-    command = (
-      [str(self.directory / "bin" / words[0]), *words[1:]] if words[0] != "python" else [sys.executable, *words[1:]]
+    path = sys.executable if program == "python" else str(self.directory / "bin" / program)
+    return subprocess.run(
+      [path, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-  """The path of a wheel, built from a copy, so that this directory gets no build files."""
+  """The path of a wheel. It is built from a copy, so that the repository gets no build files."""
   source = tmp_path_factory.mktemp("source")
-  for path in [*map(ROOT.joinpath, PARTS), *ROOT.glob("run_*.py")]:
+  for path in [*map(ROOT.joinpath, SOURCES), *ROOT.glob("run_*.py")]:
     if path.is_dir():
       shutil.copytree(path, source / path.name, ignore=shutil.ignore_patterns("__pycache__"))
     else:
@@ -83,9 +86,9 @@ def test_every_console_command_is_installed_and_imports_no_large_library(
 ) -> None:
   code = """
 import importlib.metadata, sys
-found = importlib.metadata.distribution("albert-tf2").entry_points.select(group="console_scripts")
-assert all(callable(command.load()) for command in found)
-print(*sorted(command.name for command in found))
+commands = importlib.metadata.distribution("albert-tf2").entry_points.select(group="console_scripts")
+assert all(callable(command.load()) for command in commands)
+print(*sorted(command.name for command in commands))
 assert not {"tensorflow", "numpy", "sentencepiece"} & set(sys.modules)
 """
   result = installation.run("python", "-c", code, cwd=tmp_path)
@@ -97,11 +100,11 @@ assert not {"tensorflow", "numpy", "sentencepiece"} & set(sys.modules)
 def test_help_and_version_name_the_command(name: str, installation: Installation, tmp_path: Path) -> None:
   (version,) = re.findall(r'VERSION = "(.*)"', (ROOT / "albert" / "version.py").read_text())
   assert installation.run(name, "--version", cwd=tmp_path).stdout == f"albert-tf2 {version}\n"
-  shown = installation.run(name, "--help", cwd=tmp_path).stdout
-  assert shown.startswith(f"usage: {name} --flag=value ...\n")
-  assert re.search(r"^  --(\[no\])?\w+", shown, re.MULTILINE)
-  # Examples call the command by the name it was called by, too.
-  assert not re.search(r"python run_", shown)
+  help_text = installation.run(name, "--help", cwd=tmp_path).stdout
+  assert help_text.startswith(f"usage: {name} --flag=value ...\n")
+  assert re.search(r"^  --(\[no\])?\w+", help_text, re.MULTILINE)
+  # The examples in the text use the name of the installed command, too.
+  assert not re.search(r"python run_", help_text)
 
 
 @pytest.mark.parametrize("name", ["configs/pretraining_demo.json", "pretraining_demo"])
@@ -116,7 +119,7 @@ print(recipe.path, recipe.sections["optimizer"]["learning_rate"])
   assert result.stdout.split() == [str(expected), "0.01"]
 
 
-def test_a_command_says_that_another_distribution_has_replaced_the_package(
+def test_a_command_reports_that_another_distribution_has_replaced_the_package(
   installation: Installation, tmp_path: Path
 ) -> None:
   package = tmp_path / installation.library.relative_to(installation.directory) / "albert"

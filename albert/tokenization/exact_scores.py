@@ -63,14 +63,20 @@ def with_exact_scores(model: bytes) -> bytes:
     other_fields += field.encoded
   normal_scores = [piece.score for piece in pieces if piece.piece_type == _NORMAL] or [0.0]
   lowest, highest = min(normal_scores), max(normal_scores)
-  encoded_pieces = []
-  for text, score, piece_type in pieces:
-    if piece_type == _USER_DEFINED:
-      computed_score = max(lowest, len(text.decode("utf-8")) * highest - 0.1)  # as SentencePiece computes it
-      encoded_pieces.append(_encode_with_exact_score(_Piece(text, computed_score, _NORMAL)))
-    else:
-      encoded_pieces.append(_encode_with_exact_score(_Piece(text, score, piece_type)))
-  return b"".join(encoded_pieces) + other_fields
+  normal_pieces = [_as_normal_piece(piece, lowest, highest) for piece in pieces]
+  return b"".join(map(_encode_with_exact_score, normal_pieces)) + other_fields
+
+
+def _as_normal_piece(piece: _Piece, lowest: float, highest: float) -> _Piece:
+  """Makes a user-defined symbol a normal piece, with the score that SentencePiece computes for it.
+
+  Args:
+    piece: any piece. Those of other types are returned unchanged.
+    lowest, highest: the lowest and the highest score of all normal pieces.
+  """
+  if piece.piece_type != _USER_DEFINED:
+    return piece
+  return _Piece(piece.text, max(lowest, len(piece.text.decode("utf-8")) * highest - 0.1), _NORMAL)
 
 
 def _fields_by_number(message: bytes) -> dict[int, bytes]:

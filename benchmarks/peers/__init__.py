@@ -1,1 +1,1 @@
-"""The same training step in this project and in other libraries. bench_step.py runs each in its own environment."""
+"""The same training step in this project and in other libraries. bench_step.py runs each one in its own environment."""

@@ -1,4 +1,4 @@
-"""Starts processes that do training steps with one library each, and measures them."""
+"""Starts processes that do training steps, each with one library, and measures them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def without_dropout(model: str) -> ModelConfig:
 
 def make_arguments(config: ModelConfig, batch_size: int, length: int, predictions: int, precision: str) -> list[str]:
   """Returns the arguments of a peer's process (see protocol.make_parser)."""
-  values = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
-  values |= {"predictions": predictions, "precision": precision, "threads": os.cpu_count()}
-  return [f"--{name}={value}" for name, value in values.items()]
+  arguments = {"config": json.dumps(config.to_dict()), "batch_size": batch_size, "length": length}
+  arguments |= {"predictions": predictions, "precision": precision, "threads": os.cpu_count()}
+  return [f"--{name}={value}" for name, value in arguments.items()]
 
 
 class Peer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-# Number of cores that train together in a compiled program: those of one host, for v3 and for v5e.
+# Number of cores that train together in a compiled program. One host has as many, with v3 and with v5e.
 NUM_CORES = 8
 
 
@@ -33,7 +33,9 @@ CHIPS = {
 
 
 def roofline_seconds(chip: Chip, flops: float, num_bytes: float) -> float:
-  """Returns a lower bound for the seconds of a program on a core: operations and transfers overlap completely.
+  """Returns a lower bound for the seconds of a program on a core.
+
+  The bound would be reached if operations and transfers overlapped completely.
 
   Args:
     chip: the specification of the core.

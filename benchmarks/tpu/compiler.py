@@ -63,6 +63,7 @@ def add_aliases(text: str) -> tuple[bytes, int]:
 
 
 def _num_bytes(tensor: ir.RankedTensorType) -> int:
+  """The bytes of a tensor of integers or of 32-bit floats."""
   bits = ir.IntegerType(tensor.element_type).width if ir.IntegerType.isinstance(tensor.element_type) else 32
   return int(np.prod(tensor.shape, dtype=np.int64)) * bits // 8
 

@@ -76,8 +76,8 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
     del name
     if self.one_hot:
       dtype = keras.mixed_precision.global_policy().compute_dtype
-      flat = tf.one_hot(tf.reshape(indices, [-1]), self.shape[0], dtype=dtype)
-      rows = tf.matmul(flat, tf.cast(self.value(), flat.dtype))
+      one_hot_rows = tf.one_hot(tf.reshape(indices, [-1]), self.shape[0], dtype=dtype)
+      rows = tf.matmul(one_hot_rows, tf.cast(self.value(), dtype))
       return tf.cast(tf.reshape(rows, [*indices.shape, self.shape[1]]), self.dtype)
     return tf.gather(self.value(), indices)
 
@@ -97,7 +97,7 @@ class ArgumentVariable(resource_variable_ops.UninitializedVariable):
 
 
 class Core(tf.distribute.ReplicaContext):
-  """The replica context of one of `num_replicas` cores. Sums are over all cores, as with TPUStrategy."""
+  """The replica context of one of `num_replicas` cores. It sums over all cores, as TPUStrategy does."""
 
   def __init__(self, replica_id: tf.Tensor, num_replicas: int):
     super().__init__(tf.distribute.get_strategy(), replica_id)
@@ -109,7 +109,11 @@ class Core(tf.distribute.ReplicaContext):
     assert reduce_op == "SUM"
     if len(self._group[0]) == 1:
       return value
-    return tf.nest.map_structure(lambda v: tf.raw_ops.CrossReplicaSum(input=v, group_assignment=self._group), value)
+
+    def sum_over_cores(tensor: tf.Tensor) -> tf.Tensor:
+      return tf.raw_ops.CrossReplicaSum(input=tensor, group_assignment=self._group)
+
+    return tf.nest.map_structure(sum_over_cores, value)
 
 
 def make_with_argument_variables(make: Callable[[], Any], *, one_hot: bool) -> tuple[Any, list[ArgumentVariable]]:

@@ -72,20 +72,20 @@ def write_vocabulary(path: Path, num_pieces: int) -> str:
 
 
 def _finetuning(
-  task: str, file_name: str, contents: Callable[[], str], **settings: Any
+  task: str, file_name: str, contents: str, **settings: Any
 ) -> Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]:
   """Returns an entry of STEPS for a fine-tuning task.
 
   Args:
     task: the name of the task.
     file_name: the name of its training file.
-    contents: returns the contents of the training file.
+    contents: the contents of the training file.
     **settings: further fields of the task's config.
   """
 
   def make(model: ModelConfig, length: int, directory: Path) -> tuple[Task, Dataset]:
     train_file = directory / file_name
-    train_file.write_text(contents(), encoding="utf-8")
+    train_file.write_text(contents, encoding="utf-8")
     config_class = registry.TASKS[task].config_class
     assert issubclass(config_class, FinetuningConfig)
     config = config_class(
@@ -112,23 +112,24 @@ def _pretraining(model: ModelConfig, length: int, directory: Path) -> tuple[Task
 
 
 def _text() -> str:
+  """A text of _WORDS numbers."""
   return " ".join(str(number) for number in range(_WORDS))
 
 
-def _table(labels: tuple[object, ...]) -> Callable[[], str]:
-  return lambda: "text\tlabel\n" + "".join(f"{_text()}\t{label}\n" for label in labels)
+def _table(labels: tuple[object, ...]) -> str:
+  """A TSV file with a text for each label."""
+  return "text\tlabel\n" + "".join(f"{_text()}\t{label}\n" for label in labels)
 
 
-def _squad(**answerable: bool) -> Callable[[], str]:
-  def contents() -> str:
-    answer = {"text": "7", "answer_start": _text().index("7")}
-    question = {"id": "q", "question": "which?", "answers": [answer], **answerable}
-    return json.dumps({"version": "1", "data": [{"paragraphs": [{"context": _text(), "qas": [question]}]}]})
-
-  return contents
+def _squad(**question_fields: bool) -> str:
+  """A SQuAD file with one question."""
+  answer = {"text": "7", "answer_start": _text().index("7")}
+  question = {"id": "q", "question": "which?", "answers": [answer], **question_fields}
+  return json.dumps({"version": "1", "data": [{"paragraphs": [{"context": _text(), "qas": [question]}]}]})
 
 
 def _race() -> str:
+  """A JSON-lines file with one question of four options."""
   question = {"article": _text(), "question": "which?", "options": ["a", "b", "c", "d"], "answer": "A", "id": "1"}
   return json.dumps(question) + "\n"
 
@@ -145,5 +146,5 @@ STEPS: dict[str, Callable[[ModelConfig, int, Path], tuple[Task, Dataset]]] = {
   ),
   "squad_v1": _finetuning("squad", "train.json", _squad()),
   "squad_v2": _finetuning("squad", "train.json", _squad(is_impossible=False), version_2_with_negative=True),
-  "race": _finetuning("race", "train.jsonl", _race),
+  "race": _finetuning("race", "train.jsonl", _race()),
 }

@@ -51,15 +51,22 @@ def format_trial(program: Program, chip: str, batch: int, trial: Trial) -> str:
 
 
 def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[str]:
-  """Makes the cells of the row for a program on a chip. `trials`: batch size -> result of its compilation."""
+  """Makes the cells of the row for a program on a chip.
+
+  Args:
+    program: the program.
+    chip: a key of CHIPS.
+    trials: batch size -> result of the compilation.
+  """
   largest_fitting = max((batch for batch in trials if fits(trials[batch])), default=None)
   smallest_too_large = min((batch for batch in trials if not fits(trials[batch])), default=None)
   too_large_cell = ""
   if smallest_too_large is not None:
     too_large_cell = f"{smallest_too_large} ({bytes_used(trials[smallest_too_large]) / _GIB:.1f} GiB)"
   row = [describe(program), program.model, str(program.length), chip]
-  parts = program.gradient_accumulation_steps
-  is_search_finished = next_batch(trials, CHIPS[chip].hbm, largest_fitting or parts, parts) is None
+  accumulation_steps = program.gradient_accumulation_steps
+  first_batch = largest_fitting or accumulation_steps
+  is_search_finished = next_batch(trials, CHIPS[chip].hbm, first_batch, accumulation_steps) is None
   if largest_fitting is None:
     largest_cell = "none" if is_search_finished else "not known yet"
     return [*row, largest_cell, too_large_cell, *[""] * (len(_COLUMNS) - len(row) - 2)]
@@ -71,7 +78,7 @@ def _make_row(program: Program, chip: str, trials: Mapping[int, Trial]) -> list[
     f"{trial['alias'] / _GIB:.2f}",
     f"{trial['temporary'] / _GIB:.2f}",
   ]
-  if parts > 1:  # accumulation is a loop, and the compiler counts its body once
+  if accumulation_steps > 1:  # accumulation is a loop, and the compiler counts the operations of its body only once
     return [*row, *[""] * (len(_COLUMNS) - len(row))]
   flops, num_bytes = trial["flops"], trial["bytes_accessed"]
   seconds = roofline_seconds(CHIPS[chip], flops, num_bytes)

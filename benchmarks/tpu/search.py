@@ -8,8 +8,8 @@ from typing import Any
 
 # Batch sizes per core: powers of two, and the numbers halfway between them.
 GRID = [1, 2, *(batch for power in range(1, 10) for batch in (3 << power - 1, 2 << power))]
-# So many batch sizes are chosen by interpolation. Further ones are chosen by bisection, since interpolation fails where
-# the compiler recomputes activations by itself.
+# This many batch sizes are chosen by interpolation, and further ones by bisection. Interpolation fails where the
+# compiler recomputes activations on its own.
 _MAX_INTERPOLATIONS = 6
 # The next batch is at most this many times as large as the largest one tried.
 _MAX_GROWTH = 4
@@ -62,11 +62,10 @@ def next_batch(trials: Mapping[int, Trial], hbm: int, first: int, multiple: int 
 def _extrapolate_limit(trials: Mapping[int, Trial], hbm: int) -> float:
   """Returns the batch size at which a line through the two trials nearest to the memory limit reaches the limit."""
   limit = min((trial["limit"] for trial in trials.values() if not fits(trial)), default=hbm)
-  nearest = sorted(trials, key=lambda size: abs(bytes_used(trials[size]) - limit))[:2]
-  batch, used = nearest[0], bytes_used(trials[nearest[0]])
-  if len(nearest) == 2:
-    other = nearest[1]
-    slope = (used - bytes_used(trials[other])) / (batch - other)
+  batch, *others = sorted(trials, key=lambda size: abs(bytes_used(trials[size]) - limit))
+  used = bytes_used(trials[batch])
+  if others:
+    bytes_per_sequence = (used - bytes_used(trials[others[0]])) / (batch - others[0])
   else:  # The arguments are three numbers per weight, and the gradients are a fourth. The rest depends on the batch.
-    slope = (used - 4 / 3 * trials[batch].get("argument", 0)) / batch
-  return batch + (limit - used) / slope if slope > 0 else float(GRID[-1])
+    bytes_per_sequence = (used - 4 / 3 * trials[batch].get("argument", 0)) / batch
+  return batch + (limit - used) / bytes_per_sequence if bytes_per_sequence > 0 else float(GRID[-1])

@@ -30,11 +30,11 @@ def public_names(package: str = "albert") -> Iterator[str]:
 def reference() -> str:
   """The entries of the page, as directives of mkdocstrings."""
   lines = ["## albert", ""]
-  entry = ["    options:", "      heading_level: 3", ""]
+  options = ["    options:", "      heading_level: 3", ""]
   package = "albert"
   for name in sorted(public_names(), key=lambda name: (name.rpartition(".")[0], name)):
     if name.rpartition(".")[0] != package:
       package = name.rpartition(".")[0]
       lines += [f"## {package}", ""]
-    lines += [f"::: {name}", *entry]
-  return "\n".join([*lines, "## albert.config.run", "", "::: albert.config.run", *entry])
+    lines += [f"::: {name}", *options]
+  return "\n".join([*lines, "## albert.config.run", "", "::: albert.config.run", *options])

@@ -27,12 +27,14 @@ ROOT = Path(__file__).resolve().parents[2]
 _DOCUMENTS = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 # Folders outside docs/ whose documents are pages -> their folder in the site.
 _FOLDERS = {"benchmarks/results": "measurements"}
+# Endings of files that are copied.
 _COPIED = {".png", ".svg", ".csv", ".css", ".jpg"}
+# Ending of a file that is shown on a page -> the language for syntax highlighting.
 _LANGUAGES = {".py": "python", ".json": "json", ".sh": "sh", ".toml": "toml", ".yml": "yaml"}
 # Longer files are cut in the site.
 _MAX_LINES = 3000
 _GENERATED = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
-# A fenced block, a code span, or the end of a link: only the last is changed.
+# A fenced block, a code span, or the end of a link. Blocks and spans match so that links within them are left alone.
 _CODE_OR_LINK = re.compile(
   r"^( *)(```+|~~~+).*?^\1\2 *$|(`+)(?!`).*?(?<!`)\3(?!`)|\]\((?P<link>[^)\s]+)\)", re.M | re.S
 )
@@ -45,7 +47,7 @@ class Site:
   Attributes:
     output: the folder of the sources.
     site_paths: path in the repository -> path in the site, of every file that the site has.
-    problems: a line for each link that leads nowhere, and for each document that the navigation lacks.
+    problems: a line for each link to a missing file, and for each difference between documents and navigation.
   """
 
   output: Path
@@ -167,10 +169,10 @@ def _read(path: str) -> str:
 
 
 def _tracked(*paths: str) -> list[str]:
-  """Lists the files below paths that git does not ignore (without git: all files), relative to the root."""
-  listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
+  """Lists the files below some paths, relative to the root. Files that git ignores are left out, if there is git."""
+  command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths]
   try:
-    output = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
     listed = [path for path in output.split("\0") if path]
   except (OSError, subprocess.CalledProcessError):
     listed = [file.relative_to(ROOT).as_posix() for path in paths for file in _files(ROOT / path)]
@@ -193,7 +195,7 @@ def fill_generated(text: str) -> str:
   return _GENERATED.sub(lambda match: GENERATED[match[1]](), text)
 
 
-def _list_of_commands() -> str:
+def _commands_table() -> str:
   rows = []
   for command in _all_commands():
     link = posixpath.relpath(command.page, "reference")
@@ -209,14 +211,14 @@ def _all_commands() -> list[commands.Command]:
 # Name in `<!-- generated: NAME -->` -> the function that makes the Markdown.
 GENERATED: dict[str, Callable[[], str]] = {
   "api": api.reference,
-  "commands": _list_of_commands,
+  "commands": _commands_table,
   "models": tables.models_table,
   "recipes": tables.recipes,
 }
 
 
 def main(output: str) -> None:
-  """Writes the sources of the site, after it has removed those of an earlier build.
+  """Writes the sources of the site. Those of an earlier build are removed first.
 
   Args:
     output: the folder.

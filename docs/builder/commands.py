@@ -1,4 +1,4 @@
-"""Pages of the commands: one for each, with all of its flags, generated from their definitions."""
+"""Makes a page for each command, with all of its flags. The texts come from the command's --help."""
 
 from __future__ import annotations
 
@@ -104,10 +104,11 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _flag_lines(flag: dict[str, str]) -> list[str]:
-  name, value, text = flag["name"], flag["value"], flag["text"]
-  # A long list of values is in the text below, so that it can be wrapped.
-  choices = value.split("|") if "|" in value else []
-  shown = f"--{name}={'NAME' if choices else value}" if value else f"--[no]{name}"
+  """The entry of a flag in a definition list. `flag`: see Command.flags."""
+  name, placeholder, text = flag["name"], flag["value"], flag["text"]
+  # A list of choices is part of the text, since a term cannot be wrapped.
+  choices = placeholder.split("|") if "|" in placeholder else []
+  term = f"--{name}={'NAME' if choices else placeholder}" if placeholder else f"--[no]{name}"
   details = []
   if choices:
     details.append(f"Values: {', '.join(f'`{choice}`' for choice in choices)}.")
@@ -117,16 +118,17 @@ def _flag_lines(flag: dict[str, str]) -> list[str]:
     details.append(f"Default: {default}.")
   text = markdown_text(text[:1].upper() + text[1:])
   text += "" if text.endswith((".", "?")) else "."
-  return [f"`{shown}`{{ #{name} }}", f":   {' '.join([text, *details])}", ""]
+  return [f"`{term}`{{ #{name} }}", f":   {' '.join([text, *details])}", ""]
 
 
 def markdown_text(text: str) -> str:
-  """Escapes a plain text for Markdown, and sets names of flags as code."""
+  """Escapes a plain text for Markdown, and sets flags and paths as code. What is between backquotes stays."""
   parts = re.split(r"(`[^`]+`)", text)
-  return "".join(part if part.startswith("`") and len(part) > 1 else _escaped(part) for part in parts)
+  return "".join(part if part.startswith("`") and len(part) > 1 else _escape(part) for part in parts)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
+  """Escapes a text without code spans, and sets flags and paths as code."""
   text = re.sub(r"([\\*_\[\]{}$^~])", r"\\\1", html.escape(text, quote=False)).replace("`", "\\`")
   # "--name=value" and "dir/file.json" are code; within code nothing is escaped.
   code = r"--[a-z](?:[\w=.:/|-]|\\_)*\w"

@@ -19,11 +19,12 @@ from albert import command_help
 from albert.command_help import HelpPage
 from albert.config.ranges import default_processes
 
-# The number of cores differs between machines, and the documentation must not depend on the machine that builds it.
+# Flags whose default is the number of cores. The documentation must not depend on the machine that builds it.
 _PER_CORE = {"num_processes", "jobs"}
 
 
 def _to_json(title: str, description: str, page: HelpPage) -> str:
+  """Takes the place of command_help.render, which formats the text of --help."""
   flags = [dataclasses.asdict(flag) for flag in page.flags]
   for flag in flags:
     if flag["name"] in _PER_CORE and flag["default"] == str(default_processes()) and "per core" not in flag["text"]:

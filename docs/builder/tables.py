@@ -13,11 +13,14 @@ _MIB = 1 << 20
 
 
 def models_table() -> str:
-  """The named models: sizes and numbers of parameters. Versions, which differ in dropout only, share a row."""
+  """The named models with their sizes and numbers of parameters.
+
+  The versions of a model (_v1, _v2), which differ in dropout only, share a row.
+  """
   rows = []
   for name, config in MODELS.items():
     if not name.endswith(("_v1", "_v2")):
-      encoder = num_parameters(encoder_shapes(config))
+      encoder_parameters = num_parameters(encoder_shapes(config))
       rows.append((
         f"`{name}`",
         config.num_hidden_layers,
@@ -25,29 +28,30 @@ def models_table() -> str:
         config.num_attention_heads,
         config.embedding_size,
         config.sharing,
-        f"{encoder:,}",
-        f"{encoder + _pretraining_heads(config):,}",
-        f"{encoder * 4 / _MIB:,.0f} MiB",
+        f"{encoder_parameters:,}",
+        f"{encoder_parameters + _num_head_parameters(config):,}",
+        f"{encoder_parameters * 4 / _MIB:,.0f} MiB",
       ))  # fmt: skip
-  head = (
+  header = (
     "`--model`", "layers", "H", "heads", "E", "shared weights", "parameters",
     "with the heads of pretraining", "float32",
   )  # fmt: skip
-  return table(head, rows)
+  return table(header, rows)
 
 
-def _pretraining_heads(config: ModelConfig) -> int:
-  """Returns the number of parameters of the masked-LM head and the sentence head together."""
+def _num_head_parameters(config: ModelConfig) -> int:
+  """The number of parameters of both heads of pretraining."""
   total = 0
   for head in ("masked_lm", "sentence"):
+    # The number of classes is None in the shapes of other heads, but not in these.
     shapes = heads(config)[head].shapes
     total += num_parameters({name: tuple(size for size in shape if size) for name, shape in shapes.items()})
   return total
 
 
 def recipes() -> str:
-  """The recipes: for each a heading and a table of its settings."""
-  parts = []
+  """A heading and a table of settings for each recipe."""
+  lines = []
   for name in config_names():
     with open(f"{configs_directory()}/{name}.json", encoding="utf-8") as file:
       sections = json.load(file)
@@ -60,15 +64,15 @@ def recipes() -> str:
       elif section == "model":
         rows.append(("`model`", f"`{values}`"))
     script = f"run_{sections['task']}.py"
-    parts += [f"## {name}", "", f"`configs/{name}.json`, for `{script}`.", "", table(("flag", "value"), rows), ""]
-  return "\n".join(parts)
+    lines += [f"## {name}", "", f"`configs/{name}.json`, for `{script}`.", "", table(("flag", "value"), rows), ""]
+  return "\n".join(lines)
 
 
 def _format_value(value: object) -> str:
   return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
   """A Markdown table."""
-  lines = [head, ["---"] * len(head), *rows]
+  lines = [header, ["---"] * len(header), *rows]
   return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)

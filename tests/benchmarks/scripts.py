@@ -1,4 +1,4 @@
-"""Runs the scripts of benchmarks/ as a user does."""
+"""Runs the scripts of benchmarks/ as a user does. The tests in this folder use it."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _DIRECTORY = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def run(script: str, *flags: str) -> subprocess.CompletedProcess[str]:
-  """`python benchmarks/SCRIPT FLAGS`, whatever its exit code."""
+  """Runs `python benchmarks/SCRIPT FLAGS`. Any exit code is accepted."""
   return subprocess.run([sys.executable, str(_DIRECTORY / script), *flags], capture_output=True, text=True, check=False)

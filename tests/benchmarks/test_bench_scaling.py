@@ -12,7 +12,7 @@ SCRIPT = "bench_scaling.py"
 
 
 @pytest.mark.slow  # each of the six points is a process
-def test_the_short_form_runs(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
   sizes = ["--lengths=16,32", "--batches=1,2", "--depths=1", "--tokens=64", "--predictions=3"]
   result = scripts.run(SCRIPT, "--model=albert_tiny", *sizes, "--rounds=1", f"--output_dir={tmp_path}")
   assert result.returncode == 0, result.stderr
@@ -31,6 +31,6 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
   assert table.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_bad_numbers_are_one_line() -> None:
+def test_a_bad_number_is_an_error_of_one_line() -> None:
   result = scripts.run(SCRIPT, "--depths=3,six")
   assert (result.returncode, result.stderr) == (2, "error: --depths=3,six: give whole numbers separated by commas\n")

@@ -1,4 +1,4 @@
-"""The benchmark of the start of commands runs, and measures each command once. The seconds are not tested."""
+"""The benchmark of the start of commands prints its table. The seconds are not tested."""
 
 from __future__ import annotations
 

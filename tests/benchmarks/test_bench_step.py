@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from pathlib import Path
 
@@ -10,21 +11,20 @@ import pytest
 from tests.benchmarks import scripts
 
 
-def _run(**flags: object) -> subprocess.CompletedProcess[str]:
+def _run_benchmark(**flags: object) -> subprocess.CompletedProcess[str]:
   return scripts.run("bench_step.py", *(f"--{name}={value}" for name, value in flags.items()))
 
 
-def _libraries() -> list[str]:
-  import importlib.util
-
-  peers = {"transformers": ("torch", "transformers"), "keras_hub": ("keras_hub",)}
-  return [name for name, modules in peers.items() if all(map(importlib.util.find_spec, modules))]
+def _installed_libraries() -> list[str]:
+  """The libraries to compare with that are installed."""
+  modules = {"transformers": ("torch", "transformers"), "keras_hub": ("keras_hub",)}
+  return [name for name in modules if all(map(importlib.util.find_spec, modules[name]))]
 
 
 @pytest.mark.slow
-def test_the_short_form_runs(tmp_path: Path) -> None:
-  libraries = ["albert", *_libraries()]
-  result = _run(
+def test_the_table_has_a_row_for_each_installed_library(tmp_path: Path) -> None:
+  libraries = ["albert", *_installed_libraries()]
+  result = _run_benchmark(
     libraries=",".join(libraries),
     model="albert_tiny",
     shapes="2x16",
@@ -40,7 +40,7 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
   rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| 2x16 | float32 | ")]
   assert [row[2] for row in rows] == libraries
   assert all(float(row[3]) > 0 for row in rows)
-  assert rows[0][5] == "1.00"
+  assert rows[0][5] == "1.00"  # the time of this project divided by itself
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_short_form_runs(tmp_path: Path) -> None:
     ({"libraries": "albert,jax"}, "--libraries: 'jax' is unknown, the libraries are albert, transformers, keras_hub"),
   ],
 )
-def test_bad_flags_are_one_line(flags: dict[str, str], message: str) -> None:
-  result = _run(**flags)
+def test_a_bad_flag_is_an_error_that_names_it(flags: dict[str, str], message: str) -> None:
+  result = _run_benchmark(**flags)
   assert result.returncode == 2
   assert message in result.stderr

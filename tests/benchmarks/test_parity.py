@@ -1,4 +1,4 @@
-"""The table of parity: its rows, its file, and the exit code if a difference exceeds its tolerance."""
+"""benchmarks/parity.py prints and writes its table, and fails if a difference exceeds its tolerance."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from albert.tokenization.tokenizer import Tokenizer
 from tests.benchmarks import scripts
 
 
-def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def run_parity(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
   return scripts.run("parity.py", f"--output_dir={tmp_path / 'results'}", *flags)
 
 
-def write_tokens(path: Path, spm_model: str, *, extra: int) -> Path:
-  """Writes made-up results of the original tokenizer, with `extra` wrong ids."""
+def write_recorded_tokens(path: Path, spm_model: str, *, num_wrong_ids: int) -> Path:
+  """Writes a file as if it were recorded from the original tokenizer, with some wrong ids at the end."""
   text = "The teacher sold 1999, letters."
-  tokenizer = Tokenizer(spm_model)
-  case = {"text": text, "do_lower_case": True, "normalized": text.lower(), "ids": tokenizer.encode(text) + [7] * extra}
-  path.write_text(json.dumps([case]))
+  ids = Tokenizer(spm_model).encode(text) + [7] * num_wrong_ids
+  path.write_text(json.dumps([{"text": text, "do_lower_case": True, "normalized": text.lower(), "ids": ids}]))
   return path
 
 
 @pytest.mark.thorough
-def test_the_table_and_what_was_skipped(tmp_path: Path, spm_model: str) -> None:
-  tokens = write_tokens(tmp_path / "tokens.json", spm_model, extra=0)
+def test_the_table_has_all_rows_and_the_reasons_of_skipped_comparisons(tmp_path: Path, spm_model: str) -> None:
+  tokens = write_recorded_tokens(tmp_path / "tokens.json", spm_model, num_wrong_ids=0)
   only = [f"--only={name}" for name in ("optimizers", "conversion", "tokens", "original", "trained")]
-  done = run(tmp_path, f"--tokenization_file={tokens}", f"--spm_model_file={spm_model}", *only)
-  assert done.returncode == 0, done.stderr
-  (written,) = (tmp_path / "results").glob("parity_20*.md")
-  table = written.read_text(encoding="utf-8")
-  assert table[table.index("| quantity |") :].rstrip() in done.stdout
+  result = run_parity(tmp_path, f"--tokenization_file={tokens}", f"--spm_model_file={spm_model}", *only)
+  assert result.returncode == 0, result.stderr
+  (table_file,) = (tmp_path / "results").glob("parity_20*.md")
+  table = table_file.read_text(encoding="utf-8")
+  assert table[table.index("| quantity |") :].rstrip() in result.stdout
   rows = [line.split(" | ") for line in table.splitlines() if line.endswith("| yes |")]
-  assert len(rows) == 4 + 2 + 2
-  assert sum(float(row[2]) == 0 for row in rows) == 4  # bytes and strings
+  assert len(rows) == 4 + 2 + 2  # optimizers, conversion, tokens
+  assert sum(float(row[2]) == 0 for row in rows) == 4  # the rows of conversion and tokens
   assert all(float(row[2]) <= float(row[3]) for row in rows)
   skipped = table[table.index("Skipped:") :].splitlines()[2:]
   assert skipped == [
@@ -47,16 +46,16 @@ def test_the_table_and_what_was_skipped(tmp_path: Path, spm_model: str) -> None:
 
 
 @pytest.mark.thorough
-def test_a_number_too_far_off_is_said_and_fails(tmp_path: Path, spm_model: str) -> None:
-  tokens = write_tokens(tmp_path / "tokens.json", spm_model, extra=1)
-  done = run(tmp_path, f"--tokenization_file={tokens}", f"--spm_model_file={spm_model}", "--only=tokens")
-  assert done.returncode == 1
-  assert "| 1 strings, normalized: that differ | the original code, recorded | 0 | 0 | yes |" in done.stdout
-  assert "| 1 strings, ids: that differ | the original code, recorded | 1 | 0 | NO |" in done.stdout
-  assert done.stderr.strip().splitlines()[-1].startswith("error: 1 rows of ")
+def test_a_difference_above_its_tolerance_is_marked_and_fails(tmp_path: Path, spm_model: str) -> None:
+  tokens = write_recorded_tokens(tmp_path / "tokens.json", spm_model, num_wrong_ids=1)
+  result = run_parity(tmp_path, f"--tokenization_file={tokens}", f"--spm_model_file={spm_model}", "--only=tokens")
+  assert result.returncode == 1
+  assert "| 1 strings, normalized: that differ | the original code, recorded | 0 | 0 | yes |" in result.stdout
+  assert "| 1 strings, ids: that differ | the original code, recorded | 1 | 0 | NO |" in result.stdout
+  assert result.stderr.strip().splitlines()[-1].startswith("error: 1 rows of ")
 
 
-def test_a_path_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
-  done = run(tmp_path, "--tf1_dir=nowhere")
-  assert (done.returncode, done.stdout) == (2, "")
-  assert done.stderr == "error: --tf1_dir=nowhere: no such file or directory\n"
+def test_a_missing_path_is_refused_before_the_first_comparison(tmp_path: Path) -> None:
+  result = run_parity(tmp_path, "--tf1_dir=nowhere")
+  assert (result.returncode, result.stdout) == (2, "")
+  assert result.stderr == "error: --tf1_dir=nowhere: no such file or directory\n"

@@ -11,7 +11,7 @@ from tests.benchmarks import scripts
 
 
 @pytest.mark.slow
-def test_the_short_form_runs() -> None:
+def test_the_table_divides_the_time_among_all_kinds_of_operations() -> None:
   result = scripts.run("profile_step.py", "--model=albert_tiny", "--shape=2x16", "--predictions=3", "--steps=1")
   assert result.returncode == 0, result.stderr
   rows = re.findall(r"^\| ([a-z ,]+) \| ([0-9.]+) \| ([0-9.]+)% \|$", result.stdout, re.MULTILINE)
@@ -30,10 +30,10 @@ def test_the_short_form_runs() -> None:
     ("AddV2", "element by element"),
   ],
 )
-def test_kinds(operation: str, kind: str) -> None:
+def test_the_name_of_an_operation_gives_its_kind(operation: str, kind: str) -> None:
   assert find_kind(operation) == kind
 
 
-def test_a_bad_shape_is_one_line() -> None:
+def test_a_bad_shape_is_an_error_of_one_line() -> None:
   result = scripts.run("profile_step.py", "--shape=8")
   assert (result.returncode, result.stderr) == (2, "error: --shape=8: is not BATCHxLENGTH, such as 8x128\n")

@@ -1,4 +1,4 @@
-"""The training steps can be lowered and compiled for a TPU, and the lowered step computes the same as a run."""
+"""The training steps can be lowered and compiled for a TPU. A lowered step computes what a training run computes."""
 
 from __future__ import annotations
 
@@ -48,37 +48,38 @@ LENGTH = 80
 GIB = 1 << 30
 
 
-def _has_profile() -> bool:
+def _has_tpu_profile() -> bool:
   try:
     return bool(importlib.metadata.version("tensorflow-tpu") and importlib.metadata.version("jax"))
   except importlib.metadata.PackageNotFoundError:
     return False
 
 
-needs_profile = pytest.mark.skipif(not _has_profile(), reason="needs the tpu profile: make test-tpu")
+needs_tpu_profile = pytest.mark.skipif(not _has_tpu_profile(), reason="needs the tpu profile: make test-tpu")
 
 
 @pytest.fixture(autouse=True)
-def _float32_afterwards() -> Any:
+def _float32_after_each_test() -> Any:
+  """Undoes the change of Keras's global policy that lowering makes."""
   yield
   keras.mixed_precision.set_global_policy("float32")
 
 
-def program(step: str, **options: Any) -> Program:
+def make_program(step: str, **options: Any) -> Program:
   return Program(step=step, model="albert_tiny", length=LENGTH, **options)
 
 
 def test_every_task_has_a_step_with_batches_of_one_shape(tmp_path):
-  names = set()
-  for name, make in STEPS.items():
-    directory = tmp_path / name
+  task_names = set()
+  for step_name, make_task_and_data in STEPS.items():
+    directory = tmp_path / step_name
     directory.mkdir()
-    task, data = make(MODEL, LENGTH, directory)
-    names.add(task.name)
-    specs = batch_specs(data, 6)
-    expected = [6, 4, LENGTH] if name == "race" else [6, LENGTH]
+    task, dataset = make_task_and_data(MODEL, LENGTH, directory)
+    task_names.add(task.name)
+    specs = batch_specs(dataset, 6)
+    expected = [6, 4, LENGTH] if step_name == "race" else [6, LENGTH]
     assert specs["input_ids"].shape == expected
-  assert names == set(registry.TASKS)
+  assert task_names == set(registry.TASKS)
 
 
 def test_batches_of_many_shapes_are_refused():
@@ -86,11 +87,32 @@ def test_batches_of_many_shapes_are_refused():
     distributed_batches.check_static_shapes({"input_ids": tf.TensorSpec([4, None], tf.int32)})
 
 
-def test_a_tpu_elsewhere_runs_no_python():
+def test_a_remote_tpu_cannot_run_python_code_of_the_input_pipeline():
   distributed_batches.check_host("local", needs_python=True)
   distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=False)
   with pytest.raises(UserError, match=r"--tpu=grpc://10\.0\.0\.2:8470: .*--tpu=local"):
     distributed_batches.check_host("grpc://10.0.0.2:8470", needs_python=True)
+
+
+def make_run_trainer(lowered: Step, gradient_accumulation_steps: int) -> Trainer:
+  """Makes the trainer of a training run on a CPU, with the task of a lowered step."""
+  config = OptimizerConfig(optimizer="lamb")
+  train = TrainConfig(gradient_accumulation_steps=gradient_accumulation_steps, train_batch_size=4)
+  device = tf.distribute.OneDeviceStrategy("CPU:0")
+  with device.scope():
+    model = lowered.task.build_model()
+    optimizer = make_optimizer(config, make_schedule(config, train.num_train_steps, 4))
+    trainer = Trainer(lowered.task, model, optimizer, TrainingPlan(strategy=device, train=train, optimizer=config))
+  optimizer.iterations.assign(2000)
+  return trainer
+
+
+def argument_indices(lowered: Step) -> dict[str, int]:
+  """Returns which argument of a lowered step holds each variable, by the variable's name."""
+  index_of_variable = {variable.ref(): index for index, variable in enumerate(lowered.variables)}
+  # Under mixed precision Keras wraps the variables of a layer.
+  unwrapped = {name: getattr(variable, "_variable", variable) for name, variable in lowered.trainer.state().items()}
+  return {name: index_of_variable[variable.ref()] for name, variable in unwrapped.items()}
 
 
 @pytest.mark.parametrize(
@@ -101,50 +123,50 @@ def test_a_tpu_elsewhere_runs_no_python():
     pytest.param({"gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
   ],
 )
-def test_what_is_lowered_is_what_a_run_computes(tmp_path, options):
-  """Runs the lowered step and the training loop of a run on a CPU, with the same weights and batch. They must agree.
+def test_the_lowered_step_changes_the_variables_as_a_training_run_does(tmp_path, options):
+  """Both run on a CPU, with the same weights and batch.
 
   The lowered step takes the values of all variables as arguments, and returns the new ones.
   """
-  lowered = Step(program("pretraining", **options), tmp_path, MODEL)
-  config = OptimizerConfig(optimizer="lamb")
-  train = TrainConfig(gradient_accumulation_steps=options.get("gradient_accumulation_steps", 1), train_batch_size=4)
-  device = tf.distribute.OneDeviceStrategy("CPU:0")
-  with device.scope():
-    model = lowered.task.build_model()
-    optimizer = make_optimizer(config, make_schedule(config, train.num_train_steps, 4))
-    run = Trainer(lowered.task, model, optimizer, TrainingPlan(strategy=device, train=train, optimizer=config))
-  optimizer.iterations.assign(2000)
-  index_of_variable = {variable.ref(): index for index, variable in enumerate(lowered.variables)}
-  # Under mixed precision Keras wraps the variables of a layer.
-  unwrapped = {name: getattr(variable, "_variable", variable) for name, variable in lowered.trainer.state().items()}
-  index_of_name = {name: index_of_variable[variable.ref()] for name, variable in unwrapped.items()}
-  assert set(index_of_name) == set(run.state())
+  lowered = Step(make_program("pretraining", **options), tmp_path, MODEL)
+  trainer = make_run_trainer(lowered, options.get("gradient_accumulation_steps", 1))
+  indices = argument_indices(lowered)
+  assert set(indices) == set(trainer.state())
   before = [np.zeros(variable.shape, variable.dtype.as_numpy_dtype) for variable in lowered.variables]
-  for name, variable in run.state().items():
-    before[index_of_name[name]] = variable.numpy()
+  for name, variable in trainer.state().items():
+    before[indices[name]] = variable.numpy()
   rng = np.random.default_rng(0)
   specs = batch_specs(lowered.data, 4)
   batch = {name: tf.constant(rng.integers(0, 2, spec.shape), spec.dtype) for name, spec in specs.items()}
 
-  device.run(tf.function(run.replica_step), args=(batch,))
-  step = tf.function(lambda values: lowered(values, batch, tf.constant(0), 1))
-  after = step([tf.constant(value) for value in before])
-  for name, variable in run.state().items():
-    index = index_of_name[name]
+  trainer.strategy.run(tf.function(trainer.replica_step), args=(batch,))
+  lowered_function = tf.function(lambda values: lowered(values, batch, tf.constant(0), 1))
+  after = lowered_function([tf.constant(value) for value in before])
+  for name, variable in trainer.state().items():
+    index = indices[name]
     change = np.abs(variable.numpy() - before[index]).max()
     assert change > 0, name
     np.testing.assert_allclose(after[index], variable.numpy(), rtol=1e-5, atol=1e-3 * change, err_msg=name)
 
 
-def made_up_trial(batch: int, fixed: float, per_sequence: float, limit: float = 15.75) -> dict[str, Any]:
-  """Returns the compiler's result for a program that takes `fixed` + batch * `per_sequence` GiB."""
+LIMIT = 15.75  # GiB of a core that programs can use
+
+
+def made_up_trial(batch: int, fixed: float, per_sequence: float) -> dict[str, Any]:
+  """Returns the compiler's result for a program that takes `fixed` + batch * `per_sequence` GiB.
+
+  60% of the fixed part are variables. A sequence takes 2 TFLOP and 5 GB of transfers.
+  """
   used = int((fixed + batch * per_sequence) * GIB)
-  if used > limit * GIB:
-    return {"needs": used, "limit": int(limit * GIB), "seconds": 1.0}
+  if used > LIMIT * GIB:
+    return {"needs": used, "limit": int(LIMIT * GIB), "seconds": 1.0}
   variables = int(0.6 * fixed * GIB)
   return {"argument": variables, "output": variables, "alias": variables, "temporary": used - variables, "code": 0,
           "flops": 2e12 * batch, "bytes_accessed": 5e9 * batch, "seconds": 1.0}  # fmt: skip
+
+
+def largest_fitting_batch(trials: dict[int, Any]) -> int | None:
+  return max((batch for batch, trial in trials.items() if search.fits(trial)), default=None)
 
 
 @pytest.mark.parametrize(("fixed", "per_sequence"), [(0.2, 0.21), (5.0, 0.9), (9.0, 0.004), (14.0, 1.8), (1.0, 0.0001)])
@@ -154,12 +176,12 @@ def test_the_search_finds_the_limit_in_few_compilations(fixed, per_sequence, fir
   while (batch := search.next_batch(trials, 16 * GIB, first)) is not None:
     assert batch not in trials
     trials[batch] = made_up_trial(batch, fixed, per_sequence)
-  expected = max((b for b in search.GRID if fixed + b * per_sequence <= 15.75), default=None)
-  assert max((b for b in trials if search.fits(trials[b])), default=None) == expected
+  expected = max((batch for batch in search.GRID if fixed + batch * per_sequence <= LIMIT), default=None)
+  assert largest_fitting_batch(trials) == expected
   assert len(trials) <= 7
 
 
-def test_nothing_fits():
+def test_the_search_ends_if_a_batch_of_one_does_not_fit():
   trials = {1: made_up_trial(1, 20.0, 1.0)}
   assert search.next_batch(trials, 16 * GIB, 1) is None
 
@@ -169,50 +191,53 @@ def test_batches_are_multiples_of_the_accumulation_steps():
   while (batch := search.next_batch(trials, 16 * GIB, 5, 4)) is not None:
     trials[batch] = made_up_trial(batch, 1.0, 0.6)
   assert all(batch % 4 == 0 for batch in trials)
-  assert max(b for b in trials if search.fits(trials[b])) == 24
+  assert largest_fitting_batch(trials) == 24
 
 
-def test_the_table_says_what_was_compiled():
+def table_row(program: Program, trials: dict[int, Any]) -> dict[str, str]:
+  """Returns the cells of the table's only row, by their headings."""
+  header, _, row = report.format_table({(program, "v3"): trials}).splitlines()
+  headings = [cell.strip() for cell in header[2:-2].split(" | ")]
+  cells = [cell.strip() for cell in row[2:-2].split(" | ")]
+  return dict(zip(headings, cells, strict=True))
+
+
+def test_the_table_has_memory_operations_and_roofline():
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
-  lines = report.format_table({(program("pretraining", recompute_grad=True), "v3"): trials}).splitlines()
-  header, row = ([cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], lines[2]))
-  values = dict(zip(header, row, strict=True))
-  assert values["step"] == "pretraining, recompute_grad"
-  assert (values["largest batch per core"], values["does not fit"]) == ("24", "32 (20.2 GiB)")
-  assert (values["HBM GiB"], values["variables"], values["GFLOP per sequence"]) == ("15.40", "0.60", "2000")
-  assert float(values["roofline ms per step"]) == pytest.approx(24 * 2e12 / 61.5e12 * 1e3, abs=1)
-  assert values["bound by"] == "matrices"
+  row = table_row(make_program("pretraining", recompute_grad=True), trials)
+  assert row["step"] == "pretraining, recompute_grad"
+  assert (row["largest batch per core"], row["does not fit"]) == ("24", "32 (20.2 GiB)")
+  assert (row["HBM GiB"], row["variables"], row["GFLOP per sequence"]) == ("15.40", "0.60", "2000")
+  assert float(row["roofline ms per step"]) == pytest.approx(24 * 2e12 / 61.5e12 * 1e3, abs=1)
+  assert row["bound by"] == "matrices"
 
 
-def test_a_loop_has_no_flops_since_the_compiler_counts_its_body_once():
+def test_gradient_accumulation_has_no_flops_since_the_compiler_counts_a_loop_once():
   trials = {24: made_up_trial(24, 1.0, 0.6), 32: made_up_trial(32, 1.0, 0.6)}
-  lines = report.format_table({(program("pretraining", gradient_accumulation_steps=4), "v3"): trials}).splitlines()
-  header, row = ([cell.strip() for cell in line[2:-2].split(" | ")] for line in (lines[0], lines[2]))
-  values = dict(zip(header, row, strict=True))
-  assert (values["step"], values["HBM GiB"]) == ("pretraining, 4 accumulation steps", "15.40")
-  assert values["TFLOP per step"] == values["roofline ms per step"] == values["bound by"] == ""
+  row = table_row(make_program("pretraining", gradient_accumulation_steps=4), trials)
+  assert (row["step"], row["HBM GiB"]) == ("pretraining, 4 accumulation steps", "15.40")
+  assert row["TFLOP per step"] == row["roofline ms per step"] == row["bound by"] == ""
 
 
 @pytest.mark.parametrize(("batch", "largest"), [(1, "none"), (24, "not known yet")])
-def test_the_table_tells_what_fits_nowhere_from_what_is_not_found_yet(batch, largest):
+def test_the_table_shows_whether_no_batch_fits_or_none_was_found_so_far(batch, largest):
   trials = {batch: made_up_trial(batch, 20.0, 1.0)}
-  row = report.format_table({(program("pretraining"), "v3"): trials}).splitlines()[2]
-  assert row.strip("| ").split(" | ")[4:5] == [largest]
+  assert table_row(make_program("pretraining"), trials)["largest batch per core"] == largest
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(_has_profile(), reason="the profile is there")
-def test_without_the_profile_one_line_says_how_to_get_it(tmp_path):
+@pytest.mark.skipif(_has_tpu_profile(), reason="the profile is there")
+def test_without_the_tpu_profile_one_line_names_the_command_that_makes_it(tmp_path):
   command = [sys.executable, str(SCRIPT), f"--output_dir={tmp_path}"]
-  done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-  assert done.returncode == 2
-  assert re.fullmatch(r"error: tensorflow-tpu, .* not installed: .*`make setup-tpu`.*\n", done.stderr)
+  result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+  assert result.returncode == 2
+  assert re.fullmatch(r"error: tensorflow-tpu, .* not installed: .*`make setup-tpu`.*\n", result.stderr)
 
 
-@needs_profile
+@needs_tpu_profile
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_lowers(tmp_path, step):
-  lowered = Step(program(step), tmp_path, MODEL)
+def test_every_step_can_be_lowered_with_products_in_bfloat16(tmp_path, step):
+  lowered = Step(make_program(step), tmp_path, MODEL)
   text = lowered.stablehlo(4, NUM_CORES)
   products = [line for line in text.splitlines() if "stablehlo.dot" in line]
   assert len(products) > 8 * MODEL.num_hidden_layers
@@ -222,58 +247,63 @@ def test_every_step_lowers(tmp_path, step):
   assert "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>" in text
 
 
-@needs_profile
+@needs_tpu_profile
 @pytest.mark.parametrize("options", [{"recompute_grad": True}, {"gradient_accumulation_steps": 2}, {"one_hot": True}])
-def test_options_lower(tmp_path, options):
-  plain = Step(program("pretraining"), tmp_path, MODEL).stablehlo(4, NUM_CORES)
-  other = Step(program("pretraining", **options), tmp_path, MODEL).stablehlo(4, NUM_CORES)
-  count = lambda text: len(re.findall(r"stablehlo\.dot", text))  # noqa: E731
+def test_every_option_changes_the_lowered_step(tmp_path, options):
+  plain = Step(make_program("pretraining"), tmp_path, MODEL).stablehlo(4, NUM_CORES)
+  with_option = Step(make_program("pretraining", **options), tmp_path, MODEL).stablehlo(4, NUM_CORES)
+  num_products, num_products_with_option = plain.count("stablehlo.dot"), with_option.count("stablehlo.dot")
   if "recompute_grad" in options:
-    assert count(other) > count(plain)
+    assert num_products_with_option > num_products
   elif "one_hot" in options:
-    assert count(other) == count(plain) + 2  # there and back
+    assert num_products_with_option == num_products + 2  # one in the forward pass, one in the backward pass
   else:
-    assert "stablehlo.while" in other
+    assert "stablehlo.while" in with_option
     assert "stablehlo.while" not in plain
 
 
-@needs_profile
-def test_recomputing_takes_less_memory_and_more_arithmetic(tmp_path):
-  """The compiler must not detect that both computations are the same, and remove one of them."""
-  deep = dataclasses.replace(MODEL, num_hidden_layers=6)
+@needs_tpu_profile
+def test_gradient_checkpointing_takes_less_memory_and_more_operations(tmp_path):
+  """The compiler could detect that the forward pass is computed twice, and remove one computation. It must not."""
+  deep_model = dataclasses.replace(MODEL, num_hidden_layers=6)
   compiler = Worker("benchmarks.tpu.compiler")
   trials = []
   for recompute_grad in (False, True):
-    lowered = Step(program("pretraining", recompute_grad=recompute_grad), tmp_path, deep)
+    lowered = Step(make_program("pretraining", recompute_grad=recompute_grad), tmp_path, deep_model)
     path = tmp_path / "step.mlir"
     path.write_text(lowered.stablehlo(512, NUM_CORES), encoding="utf-8")
     trials.append(compiler.ask({"path": str(path), "chip": "v5e"}))
   compiler.close()
-  kept, recomputed = trials
-  assert recomputed["temporary"] < 0.8 * kept["temporary"]
-  assert recomputed["flops"] > 1.1 * kept["flops"]
+  without_checkpointing, with_checkpointing = trials
+  assert with_checkpointing["temporary"] < 0.8 * without_checkpointing["temporary"]
+  assert with_checkpointing["flops"] > 1.1 * without_checkpointing["flops"]
 
 
-@needs_profile
-def test_the_script_compiles_and_takes_up_where_it_was_stopped(tmp_path):
+@needs_tpu_profile
+def test_the_script_continues_a_search_that_was_stopped(tmp_path):
   flags = ["--steps=pretraining", "--models=albert_tiny", "--lengths=128", "--chips=v5e", f"--output_dir={tmp_path}"]
-  trials = tmp_path / "tpu_aot_trials.jsonl"
-  made = {"program": dataclasses.asdict(Program(step="pretraining", model="albert_tiny", length=128)), "chip": "v5e"}
+  trials_file = tmp_path / "tpu_aot_trials.jsonl"
+  program = dataclasses.asdict(Program(step="pretraining", model="albert_tiny", length=128))
   # A search that is almost finished: only one batch size between these two is left to compile.
-  known = {**made, "batch_size": 512, "trial": made_up_trial(512, 0.1, 0.001)}
-  refused = {**made, "batch_size": 1024, "trial": {"needs": 17 * GIB, "limit": 15 * GIB, "seconds": 1.0}}
-  trials.write_text(json.dumps(known) + "\n" + json.dumps(refused) + "\n", encoding="utf-8")
+  recorded_trials = {512: made_up_trial(512, 0.1, 0.001), 1024: {"needs": 17 * GIB, "limit": 15 * GIB, "seconds": 1.0}}
+  with trials_file.open("w", encoding="utf-8") as file:
+    for batch, trial in recorded_trials.items():
+      line = {"program": program, "chip": "v5e", "batch_size": batch, "trial": trial}
+      file.write(json.dumps(line) + "\n")
   command = [sys.executable, str(SCRIPT), *flags]
-  done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
-  assert len(trials.read_text(encoding="utf-8").splitlines()) == 3
-  trial = json.loads(trials.read_text(encoding="utf-8").splitlines()[2])
-  assert trial["batch_size"] == 768
+  result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+  lines = [json.loads(line) for line in trials_file.read_text(encoding="utf-8").splitlines()]
+  assert [line["batch_size"] for line in lines] == [512, 1024, 768]
+  new_trial = lines[2]["trial"]
   tiny = MODELS["albert_tiny"]
-  products = 12 * tiny.hidden_size**2 * tiny.num_hidden_layers + 2 * 128 * tiny.hidden_size * tiny.num_hidden_layers
-  assert trial["trial"]["flops"] > 6 * 768 * 128 * products
-  assert trial["trial"]["alias"] >= 12 * trial["trial"]["parameters"]
-  table = next(tmp_path.glob("tpu_aot_2*.md")).read_text(encoding="utf-8")
-  assert "| pretraining | albert_tiny | 128 | v5e | 768 | 1024 (17.0 GiB) |" in table
-  assert str(next(tmp_path.glob("tpu_aot_2*.md"))) in done.stdout
-  again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
-  assert "batch" not in again.stdout
+  # The products of a layer for a token: with 12 H^2 weights, and with 128 keys and values. The backward pass takes
+  # twice as many operations as the forward pass, and a product of two numbers counts as two operations.
+  products = (12 * tiny.hidden_size**2 + 2 * 128 * tiny.hidden_size) * tiny.num_hidden_layers
+  assert new_trial["flops"] > 6 * 768 * 128 * products
+  assert new_trial["alias"] >= 12 * new_trial["parameters"]  # a weight and two moments of 4 bytes each
+  (table_file,) = tmp_path.glob("tpu_aot_2*.md")
+  row = "| pretraining | albert_tiny | 128 | v5e | 768 | 1024 (17.0 GiB) |"
+  assert row in table_file.read_text(encoding="utf-8")
+  assert str(table_file) in result.stdout
+  second_result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+  assert "batch" not in second_result.stdout  # nothing is left to compile

@@ -11,6 +11,6 @@ from tests.script_flags import parsed_flags, script_flags
 
 @pytest.mark.parametrize("task_name", TASKS)
 @pytest.mark.parametrize("name", ["seed", "random_seed"])
-def test_both_names_of_the_seed(task_name: str, name: str) -> None:
+def test_seed_and_random_seed_are_one_flag(task_name: str, name: str) -> None:
   with script_flags(task_name), parsed_flags(f"--{name}=7"):
     assert given_flags(task_name) == {"seed": 7}

@@ -44,7 +44,7 @@ def test_a_recipe_is_valid_in_every_section(path: Path):
 
 
 def test_the_papers_pretraining_recipe_has_the_papers_numbers():
-  # ALBERT, section 4.1: LAMB, learning rate 0.00176, batch 4096, 125,000 steps.
+  # The numbers are those of ALBERT, section 4.1.
   recipe = json.loads(next(path for path in RECIPES if path.stem == "pretraining_albert").read_text())
   assert recipe["optimizer"]["optimizer"] == "lamb"
   assert recipe["optimizer"]["learning_rate"] == 0.00176
@@ -52,7 +52,7 @@ def test_the_papers_pretraining_recipe_has_the_papers_numbers():
 
 
 def shown_defaults(task: str, **given_flags: object) -> dict[str, str]:
-  """Flag -> the default that --help shows if these flags are on the command line, too."""
+  """Flag -> the default that --help shows if these flags are also given."""
   return {flag.name: flag.default for flag in script_help.make_page(task, given_flags).flags}
 
 

@@ -9,6 +9,7 @@ from albert.io import json_values
 
 
 def content(*letters: str, prefix: str = "") -> DataContent:
+  """A dataset of one file for each letter. The letter gives the file's name, hash and number of examples."""
   return DataContent(tuple(FileContent(f"{prefix}{letter}.tfrecord", letter * 64, ord(letter)) for letter in letters))
 
 
@@ -43,7 +44,7 @@ def test_order_and_counts_affect_the_hash_and_names_do_not() -> None:
     ),
   ],
 )
-def test_a_difference_names_a_file_and_the_expected_one(letters: str, message: str) -> None:
+def test_a_difference_names_the_first_file_that_differs_and_the_expected_one(letters: str, message: str) -> None:
   assert content(*letters).difference(content(*"abcd")) == message
 
 

@@ -1,4 +1,4 @@
-"""manifest.json: writing and reading it, errors, and the verification of shards."""
+"""manifest.json is written, read and checked, and shards are verified against it."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_a_saved_manifest_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_fraction_of_unknown_tokens_is_optional(tmp_path: Path) -> None:
-  counted = dataclasses.replace(MANIFEST, num_unknown_tokens=27)
-  counted.save(str(tmp_path))
-  assert Manifest.load(str(tmp_path)) == counted
-  assert counted.unknown_share == 27 / 900
+  with_unknown_tokens = dataclasses.replace(MANIFEST, num_unknown_tokens=27)
+  with_unknown_tokens.save(str(tmp_path))
+  assert Manifest.load(str(tmp_path)) == with_unknown_tokens
+  assert with_unknown_tokens.unknown_share == 27 / 900
   values = json.loads((tmp_path / "manifest.json").read_text())
   del values["num_unknown_tokens"], values["checksum"]  # as older versions wrote it
   (tmp_path / "manifest.json").write_text(json.dumps(values))
-  older = Manifest.load(str(tmp_path))
-  assert older == MANIFEST
-  assert older.unknown_share is None
+  old_manifest = Manifest.load(str(tmp_path))
+  assert old_manifest == MANIFEST
+  assert old_manifest.unknown_share is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"shards": [], "kind": "x", "colour": 1}', '{"shards": [{}]}'])
-def test_not_a_manifest(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
   path = tmp_path / "manifest.json"
   path.write_text(text)
   with pytest.raises(UserError, match=f"{path}.*: not a manifest of data preparation"):
@@ -81,12 +81,12 @@ def test_a_manifest_that_was_edited_is_refused(tmp_path: Path, change: Callable[
     Manifest.load(str(tmp_path))
 
 
-def test_shard_is_intact(tmp_path: Path) -> None:
-  data = b"some bytes" * 200_000  # more than one block
-  (tmp_path / "shard").write_bytes(data)
-  digest = hashlib.sha256(data).hexdigest()
+def test_a_shard_of_another_size_or_hash_is_not_intact(tmp_path: Path) -> None:
+  content = b"some bytes" * 200_000  # files are hashed in blocks; these are more than one
+  (tmp_path / "shard").write_bytes(content)
+  digest = hashlib.sha256(content).hexdigest()
   assert file_sha256(str(tmp_path / "shard")) == digest
-  shard = ShardInfo("shard", 1, len(data), digest)
+  shard = ShardInfo("shard", 1, len(content), digest)
   assert shard_is_intact(str(tmp_path), shard)
   assert not shard_is_intact(str(tmp_path), dataclasses.replace(shard, bytes=shard.bytes + 1))
   assert not shard_is_intact(str(tmp_path), dataclasses.replace(shard, sha256="0" * 64))

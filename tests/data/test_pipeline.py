@@ -1,4 +1,4 @@
-"""The training stream: complete epochs, the same batches for the same seed and step, and errors for damaged files."""
+"""The stream of training batches: epochs are complete, and the same seed and step give the same batch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from albert.data.schema import pretraining_features
 from albert.data.shards import Shards, count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import decode_example
-from tests.synthetic import PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
+from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, example, example_numbers, write_shards
 from tests.thorough import thorough_except
 
-FEATURES = pretraining_features(SEQ_LENGTH, PREDICTIONS)
+FEATURES = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)
 SIZES = [7, 3, 12, 1, 9, 5]
 TOTAL = sum(SIZES)
 
 
 @pytest.fixture(scope="module", params=["plain", "gzip"])
 def shards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shards:
+  """Shards of these sizes, whose examples are numbered from 0 to TOTAL - 1."""
   directory = tmp_path_factory.mktemp("shards")
   return count_and_hash_shards(write_shards(directory, SIZES, compress=request.param == "gzip"))
 
 
-def numbers(
+def streamed_numbers(
   shards: Shards, count: int, first: int = 0, *, seed: int = 5, interleaved: int = 2, window: int = 4
 ) -> list[int]:
-  """Returns `count` example numbers of the stream, from number `first` on."""
+  """Returns the numbers of `count` examples of the stream, from its position `first` on."""
   stream = pipeline.training_records(
     shards, num_skipped=first, seed=seed, num_interleaved=interleaved, window_size=window
   )
@@ -39,18 +40,21 @@ def numbers(
 
 
 def global_batches(shards: Shards, num_batches: int, context: InputContext, first: int = 0) -> list[list[list[int]]]:
-  """Returns the example numbers that a host gives its replicas, [steps][replicas][examples]; a global batch is 8."""
+  """Returns the example numbers that a host gives its replicas, [steps][replicas][examples].
+
+  A global batch has 8 examples.
+  """
   batches = pipeline.training_batches(shards, FEATURES, batch_size=8, first_step=first, seed=5, context=context)
-  replicas = context.num_replicas // context.num_hosts
-  parts = [
+  num_replicas = context.num_replicas // context.num_hosts
+  replica_batches = [
     example_numbers(batch["input_ids"], batch["input_mask"])
-    for batch in batches.take(num_batches * replicas).as_numpy_iterator()
+    for batch in batches.take(num_batches * num_replicas).as_numpy_iterator()
   ]
-  return [parts[step * replicas : (step + 1) * replicas] for step in range(num_batches)]
+  return [replica_batches[step * num_replicas : (step + 1) * num_replicas] for step in range(num_batches)]
 
 
 def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
-  stream = numbers(shards, 3 * TOTAL)
+  stream = streamed_numbers(shards, 3 * TOTAL)
   epochs = [stream[i * TOTAL : (i + 1) * TOTAL] for i in range(3)]
   assert all(sorted(epoch) == list(range(TOTAL)) for epoch in epochs)
   assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
@@ -65,15 +69,16 @@ def test_each_epoch_holds_each_example_once_in_a_new_order(shards):
   indirect=["shards"],
 )
 def test_a_resumed_stream_continues_with_the_next_example(shards, interleaved, window):
-  uninterrupted = numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
+  uninterrupted = streamed_numbers(shards, 2 * TOTAL + 5, interleaved=interleaved, window=window)
   for first in (1, 13, TOTAL - 1, TOTAL, 2 * TOTAL + 1):
-    assert numbers(shards, 4, first, interleaved=interleaved, window=window) == uninterrupted[first : first + 4]
+    resumed = streamed_numbers(shards, 4, first, interleaved=interleaved, window=window)
+    assert resumed == uninterrupted[first : first + 4]
 
 
 @pytest.mark.thorough
 def test_the_order_depends_on_the_seed(shards):
-  assert numbers(shards, TOTAL, seed=1) == numbers(shards, TOTAL, seed=1)
-  assert numbers(shards, TOTAL, seed=1) != numbers(shards, TOTAL, seed=2)
+  assert streamed_numbers(shards, TOTAL, seed=1) == streamed_numbers(shards, TOTAL, seed=1)
+  assert streamed_numbers(shards, TOTAL, seed=1) != streamed_numbers(shards, TOTAL, seed=2)
 
 
 def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
@@ -88,11 +93,11 @@ def test_evaluation_pads_the_last_batch_with_weight_zero(shards):
   assert evaluated == list(range(TOTAL))
 
 
-def test_hosts_share_the_shards(shards):
-  parts = [shards.part(i, 3) for i in range(3)]
-  assert sorted(path for part in parts for path in part.paths) == sorted(shards.paths)
-  assert [part.num_examples for part in parts] == [13, 12, 12]
-  assert all(part.counts == count_and_hash_shards(part.paths).counts for part in parts)
+def test_the_shards_are_divided_evenly_among_hosts(shards):
+  host_shards = [shards.part(host, 3) for host in range(3)]
+  assert sorted(path for part in host_shards for path in part.paths) == sorted(shards.paths)
+  assert [part.num_examples for part in host_shards] == [13, 12, 12]
+  assert all(part.counts == count_and_hash_shards(part.paths).counts for part in host_shards)
   with pytest.raises(UserError, match="6 shards cannot be shared by 7 hosts"):
     shards.part(0, 7)
   with pytest.raises(
@@ -103,28 +108,30 @@ def test_hosts_share_the_shards(shards):
 
 @pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_each_host_reads_its_examples_once_in_an_epoch(tmp_path, replicas):
-  shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
-  seen = []
+  paths = write_shards(tmp_path, [6, 5, 5, 6, 4, 6])
+  shards = count_and_hash_shards(paths)
+  first_numbers = np.cumsum([0, *shards.counts])  # of each shard
+  numbers_of_all_hosts = []
   for host in range(2):
-    context = InputContext(host, 2, replicas)
-    shards_of_host = [int(path[-11:-9]) for path in shards.part(host, 2).paths]
     # Each host reads 16 examples in an epoch, 4 in a step.
-    stream = np.ravel(global_batches(shards, 8, context)).tolist()
+    stream = np.ravel(global_batches(shards, 8, InputContext(host, 2, replicas))).tolist()
     first_epoch, second_epoch = stream[:16], stream[16:32]
     assert sorted(first_epoch) == sorted(second_epoch)
     assert first_epoch != second_epoch
-    starts = np.cumsum([0, *shards.counts])
-    expected = (number for shard in shards_of_host for number in range(starts[shard], starts[shard + 1]))
+    expected: list[int] = []
+    for path in shards.part(host, 2).paths:
+      shard = paths.index(path)
+      expected += range(first_numbers[shard], first_numbers[shard + 1])
     assert sorted(first_epoch) == sorted(expected)
-    seen += first_epoch
-  assert sorted(seen) == list(range(32))
+    numbers_of_all_hosts += first_epoch
+  assert sorted(numbers_of_all_hosts) == list(range(32))
 
 
 @pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.thorough), 5])
-def test_global_batches_depend_on_the_parts_and_not_on_the_hosts(tmp_path, first):
+def test_global_batches_depend_on_the_input_parts_and_not_on_the_hosts(tmp_path, first):
   shards = count_and_hash_shards(write_shards(tmp_path, [6, 5, 5, 6, 4, 6]))
-  two_hosts = [global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2)]
-  joined = [[*step_of_host_0, *step_of_host_1] for step_of_host_0, step_of_host_1 in zip(*two_hosts, strict=True)]
+  host_0, host_1 = (global_batches(shards, 7, InputContext(host, 2, 4, 2), first) for host in range(2))
+  joined = [[*step_of_host_0, *step_of_host_1] for step_of_host_0, step_of_host_1 in zip(host_0, host_1, strict=True)]
   assert global_batches(shards, 7, InputContext(0, 1, 4, 2), first) == joined
   one_device = [[[number for replica in step for number in replica]] for step in joined]
   assert global_batches(shards, 7, InputContext(0, 1, 1, 2), first) == one_device

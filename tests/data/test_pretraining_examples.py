@@ -1,4 +1,4 @@
-"""Masks and sentence-order pairs of single examples: those of data preparation, and the distributions of the paper."""
+"""The Python API for masks and sentence-order pairs gives those of data preparation, with the paper's frequencies."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tokenizer(spm_model: str) -> Tokenizer:
 
 def test_masks_are_those_of_data_preparation(tokenizer):
   ids = tokenizer([TEXT * 3])["input_ids"][0]
-  before = ids.copy()
-  found = mask_tokens(ids, tokenizer, rng=np.random.default_rng(7), max_predictions=9)
+  original_ids = ids.copy()
+  masked = mask_tokens(ids, tokenizer, rng=np.random.default_rng(7), max_predictions=9)
   expected = masking.mask_tokens(
     ids,
     tokenizer.word_starts[ids],
@@ -33,30 +33,30 @@ def test_masks_are_those_of_data_preparation(tokenizer):
     mask_id=MASK_ID,
     random_ids=np.arange(5, tokenizer.vocab_size),
   )
-  np.testing.assert_array_equal(found.ids, expected.ids)
-  np.testing.assert_array_equal(found.positions, expected.positions)
-  np.testing.assert_array_equal(found.labels, before[found.positions])
-  np.testing.assert_array_equal(ids, before)
-  assert len(found.positions) == 9
-  assert {array.dtype for array in found} == {np.dtype(np.int32)}
+  np.testing.assert_array_equal(masked.ids, expected.ids)
+  np.testing.assert_array_equal(masked.positions, expected.positions)
+  np.testing.assert_array_equal(masked.labels, original_ids[masked.positions])
+  np.testing.assert_array_equal(ids, original_ids)
+  assert len(masked.positions) == 9
+  assert {array.dtype for array in masked} == {np.dtype(np.int32)}
 
 
-def test_four_fifths_become_the_mask(tokenizer):
+def test_80_percent_of_the_predicted_tokens_become_mask_and_10_percent_stay(tokenizer):
   ids, rng = tokenizer([TEXT * 4])["input_ids"][0], np.random.default_rng(1)
-  masked = same = total = 0
+  num_mask_tokens = num_unchanged = num_predictions = 0
   for _ in range(200):
-    result = mask_tokens(ids, tokenizer, rng=rng)
-    masked += int((result.ids[result.positions] == MASK_ID).sum())
-    same += int((result.ids[result.positions] == result.labels).sum())
-    total += len(result.labels)
-    unmasked = np.setdiff1d(np.arange(ids.size), result.positions)
-    np.testing.assert_array_equal(result.ids[unmasked], ids[unmasked])
-  assert total == pytest.approx(200 * 0.15 * ids.size, rel=0.03)
-  assert masked / total == pytest.approx(0.8, abs=0.03)
-  assert same / total == pytest.approx(0.1, abs=0.03)
+    masked = mask_tokens(ids, tokenizer, rng=rng)
+    num_mask_tokens += int((masked.ids[masked.positions] == MASK_ID).sum())
+    num_unchanged += int((masked.ids[masked.positions] == masked.labels).sum())
+    num_predictions += len(masked.labels)
+    other_positions = np.setdiff1d(np.arange(ids.size), masked.positions)
+    np.testing.assert_array_equal(masked.ids[other_positions], ids[other_positions])
+  assert num_predictions == pytest.approx(200 * 0.15 * ids.size, rel=0.03)
+  assert num_mask_tokens / num_predictions == pytest.approx(0.8, abs=0.03)
+  assert num_unchanged / num_predictions == pytest.approx(0.1, abs=0.03)
 
 
-def test_nothing_to_mask(tokenizer):
+def test_special_tokens_are_never_masked(tokenizer):
   assert not mask_tokens([CLS_ID, SEP_ID], tokenizer, rng=np.random.default_rng(0)).positions.size
 
 
@@ -71,7 +71,7 @@ def test_nothing_to_mask(tokenizer):
     ([5], {"ngram": 0}, "ngram is 0"),
   ],
 )
-def test_masks_of_what_is_no_sequence(tokenizer, ids, options, message):
+def test_mask_tokens_refuses_bad_ids_and_options(tokenizer, ids, options, message):
   with pytest.raises(UserError, match=message):
     mask_tokens(ids, tokenizer, rng=np.random.default_rng(0), **options)
 
@@ -86,19 +86,20 @@ def test_half_of_the_pairs_are_swapped():
 
 def test_a_long_pair_is_cut_at_both_ends_of_the_longer_segment():
   rng = np.random.default_rng(3)
-  kept = set()
+  first_ids = set()  # of the longer segment after the cut
   for _ in range(300):
     pair = sentence_order_pair(list(range(10, 14)), list(range(20, 29)), rng=rng, max_tokens=10)
-    one, other = (pair.second, pair.first) if pair.label else (pair.first, pair.second)
-    assert one == [10, 11, 12, 13]
-    assert other == list(range(other[0], other[0] + 6))
-    kept.add(other[0])
-  assert kept == {20, 21, 22, 23}
+    shorter, longer = (pair.second, pair.first) if pair.label else (pair.first, pair.second)
+    assert shorter == [10, 11, 12, 13]
+    assert longer == list(range(longer[0], longer[0] + 6))
+    first_ids.add(longer[0])
+  # Three tokens are cut, of which 0 to 3 are at the beginning.
+  assert first_ids == {20, 21, 22, 23}
   pair = sentence_order_pair([1, 2, 3], [4, 5, 6], rng=rng, max_tokens=5)
-  assert (len(pair.first), len(pair.second)) == (3, 2)  # of equal ones the second loses a token
+  assert (len(pair.first), len(pair.second)) == (3, 2)  # if both are equally long, the second one is cut
 
 
-def test_pairs_that_cannot_be_made():
+def test_pairs_without_ids_or_room_are_refused():
   rng = np.random.default_rng(3)
   with pytest.raises(UserError, match="segments of 0 and 1 ids"):
     sentence_order_pair([], [1], rng=rng)

@@ -1,4 +1,4 @@
-"""Random streams: published outputs of SplitMix64, a reference in Python integers, and uniformity."""
+"""Random streams are those of SplitMix64, equal a computation in Python integers, and are uniform."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_draw_is_splitmix64() -> None:
   assert random_streams.draw(1234567, np.arange(5)).tolist() == SPLITMIX64
 
 
-def test_draw_broadcasts_and_takes_any_integer() -> None:
+def test_draw_broadcasts_and_takes_keys_modulo_2_to_64() -> None:
   keys = np.array([1234567, 1], np.uint64)
   table = random_streams.draw(keys[:, None], np.arange(5))
   assert table.shape == (2, 5)
@@ -29,13 +29,13 @@ def test_draw_broadcasts_and_takes_any_integer() -> None:
   assert random_streams.draw(-1, 0) == random_streams.draw(2**64 - 1, 0)
 
 
-def test_unit_by_hand() -> None:
+def test_to_unit_float_maps_all_bits_to_numbers_from_0_to_below_1() -> None:
   bits = np.array([0, 1 << 63, 2**64 - 1], np.uint64)
   assert random_streams.to_unit_float(bits).tolist() == [0.0, 0.5, 1 - 2.0**-53]
 
 
 @pytest.mark.parametrize("bound", [1, 2, 7, 30_000, 2**32])
-def test_below_equals_python_integers(bound: int) -> None:
+def test_to_int_below_equals_python_integers(bound: int) -> None:
   bits = random_streams.draw(5, np.arange(1000))
   expected = [((int(value) >> 32) * bound) >> 32 for value in bits]
   assert random_streams.to_int_below(bits, bound).tolist() == expected

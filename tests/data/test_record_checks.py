@@ -1,4 +1,4 @@
-"""Records that are damaged, or have features of other lengths, types or ranges, are named."""
+"""An error names the record that is damaged, or that has features of other lengths, types or ranges."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from albert.data.schema import pretraining_features
 from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.io.records import RecordWriter, encode_example
-from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, write_shards
+from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE, example, write_shards
 
-FEATURES = pretraining_features(SEQ_LENGTH, PREDICTIONS)
+FEATURES = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)
 
 
 def test_damage_is_named_by_file_and_record(tmp_path: Path):
   paths = write_shards(tmp_path, [4, 4])
-  data = bytearray(Path(paths[1]).read_bytes())
-  data[len(data) // 2 + 40] ^= 1
-  Path(paths[1]).write_bytes(bytes(data))
+  content = bytearray(Path(paths[1]).read_bytes())
+  content[len(content) // 2 + 40] ^= 1  # in the third of four records
+  Path(paths[1]).write_bytes(bytes(content))
   with pytest.raises(UserError, match=r"part-01\.tfrecord.*record 2"):
     record_checks.explain_failure(count_and_hash_shards(paths), FEATURES)
 
@@ -30,7 +30,7 @@ def test_damage_is_named_by_file_and_record(tmp_path: Path):
 def test_a_record_of_other_lengths_is_named(tmp_path: Path):
   shards = count_and_hash_shards(write_shards(tmp_path, [2]))
   with pytest.raises(UserError, match=r"record 0 .*input_ids has 16 values, expected 24"):
-    record_checks.explain_failure(shards, pretraining_features(24, PREDICTIONS))
+    record_checks.explain_failure(shards, pretraining_features(24, NUM_PREDICTIONS))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,20 @@ def test_a_record_of_other_lengths_is_named(tmp_path: Path):
   ],
 )
 def test_a_value_out_of_range_fails_and_is_named(tmp_path: Path, name, value, message):
-  values = example(0, np.random.default_rng(3))
-  values[name][min(1, len(values[name]) - 1)] = value
+  features = example(0, np.random.default_rng(3))
+  index = 0 if name == "next_sentence_labels" else 1
+  features[name][index] = value
   path = tmp_path / "part.tfrecord"
   with RecordWriter(str(path)) as writer:
     for number in range(3):
       writer.write(encode_example(example(number, np.random.default_rng(number))))
-    writer.write(encode_example(values))
+    writer.write(encode_example(features))
   shards = count_and_hash_shards([str(path)])
-  features = pretraining_features(SEQ_LENGTH, PREDICTIONS, vocab_size=VOCAB_SIZE, type_vocab_size=2)
+  specs = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS, vocab_size=VOCAB_SIZE, type_vocab_size=2)
   with pytest.raises(tf.errors.InvalidArgumentError, match="out of its range"):
-    list(pipeline.evaluation_batches(shards, features, batch_size=4))
+    list(pipeline.evaluation_batches(shards, specs, batch_size=4))
   with pytest.raises(UserError, match=rf"part\.tfrecord, record 3 \(counted from 0\): {message}"):
-    record_checks.explain_failure(shards, features)
+    record_checks.explain_failure(shards, specs)
 
 
 def test_a_record_that_is_no_example_is_named(tmp_path: Path):
@@ -81,7 +82,7 @@ def test_a_record_that_is_no_example_is_named(tmp_path: Path):
   ],
 )
 def test_a_feature_of_another_type_is_named(name: str, dtype: str, message: str):
-  values = example(0, np.random.default_rng(3))
-  record = encode_example(values | {name: np.asarray(values[name]).astype(dtype)})
+  features = example(0, np.random.default_rng(3))
+  record = encode_example(features | {name: features[name].astype(dtype)})
   with pytest.raises(UserError, match=rf"part, record 3 \(counted from 0\): {message}"):
     record_checks.check_record("part", 3, record, FEATURES)

@@ -7,7 +7,7 @@ import pytest
 from albert.data.schema import FeatureSpec, pretraining_features
 
 
-def test_pretraining_features() -> None:
+def test_pretraining_features_have_the_originals_names_lengths_types_and_ranges() -> None:
   assert pretraining_features(512, 77, vocab_size=30000, type_vocab_size=3) == (
     FeatureSpec("input_ids", 512, "int64", 30000),
     FeatureSpec("input_mask", 512, "int64", 2),
@@ -19,7 +19,7 @@ def test_pretraining_features() -> None:
   )
 
 
-def test_bad_specs() -> None:
+def test_a_feature_of_another_type_or_without_length_is_refused() -> None:
   with pytest.raises(ValueError, match="feature x: dtype must be int64 or float32, got 'int32'"):
     FeatureSpec("x", 1, "int32")
   with pytest.raises(ValueError, match="feature x: length must be >= 1, got 0"):

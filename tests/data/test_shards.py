@@ -1,4 +1,4 @@
-"""Counting and hashing shards: entries of a manifest are used and checked; files without one are read once."""
+"""Counts and hashes of shards come from their manifest, which is checked. Shards without a manifest are read once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from tests.synthetic import write_manifest, write_shards
 SIZES = [3, 5, 2, 4]
 
 
-def sha256(path: str | Path) -> str:
+def file_sha256(path: str | Path) -> str:
   return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def open_globs(globs: str, cache_dir: Path | None = None) -> Shards:
+  """Opens the shards that match. The hashes of files without a manifest are kept in `cache_dir`."""
   stats = stat_globs(globs)
   return count_and_hash_shards(list(stats), stats=stats, globs=globs, cache_dir=str(cache_dir or ""))
 
 
 @pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def scanned_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
   """Returns a list to which the name of each file is added when it is read."""
   scanned_names: list[str] = []
   scan = records.scan
@@ -43,28 +44,30 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_the_manifest_and_the_files_give_the_same_shards(tmp_path: Path, scans: list[str], compress: bool) -> None:
+def test_the_manifest_and_the_files_give_the_same_shards(
+  tmp_path: Path, scanned_names: list[str], compress: bool
+) -> None:
   paths = write_shards(tmp_path, SIZES, compress=compress)
   shards = open_globs(f"{tmp_path}/*.tfrecord")
   assert (shards.counts, shards.compressed) == (tuple(SIZES), (compress,) * 4)
-  assert shards.sha256 == tuple(map(sha256, paths))
-  assert len(scans) == 4
+  assert shards.sha256 == tuple(map(file_sha256, paths))
+  assert len(scanned_names) == 4
   write_manifest(tmp_path, paths, SIZES, settings={"compress": compress})
   assert open_globs(f"{tmp_path}/*.tfrecord") == shards
-  write_manifest(tmp_path, paths, SIZES, settings={})  # does not say whether they are compressed
+  write_manifest(tmp_path, paths, SIZES, settings={})  # it does not say whether the shards are compressed
   assert open_globs(f"{tmp_path}/*.tfrecord") == shards
-  assert len(scans) == 4
+  assert len(scanned_names) == 4
 
 
-def test_files_without_a_manifest_are_read_once(tmp_path: Path, scans: list[str]) -> None:
+def test_files_without_a_manifest_are_read_once(tmp_path: Path, scanned_names: list[str]) -> None:
   paths = write_shards(tmp_path / "shards", SIZES)
   cache = tmp_path / "run"
-  first = open_globs(f"{tmp_path}/shards/*", cache)
-  assert open_globs(f"{tmp_path}/shards/*", cache) == first
-  assert len(scans) == 4
+  shards = open_globs(f"{tmp_path}/shards/*", cache)
+  assert open_globs(f"{tmp_path}/shards/*", cache) == shards
+  assert len(scanned_names) == 4
   shutil.copy(write_shards(tmp_path / "other", [6], seed=9)[0], paths[2])  # another file under the same name
   assert open_globs(f"{tmp_path}/shards/*", cache).counts == (3, 5, 6, 4)
-  assert scans[4:] == ["part-02.tfrecord"]
+  assert scanned_names[4:] == ["part-02.tfrecord"]
   assert not list((tmp_path / "shards").glob("*.json"))
   for damage in ("", "{", '{"a": 1}', json.dumps({str(Path(path).resolve()): [1, 2] for path in paths})):
     (cache / CACHE_NAME).write_text(damage)
@@ -81,7 +84,7 @@ def test_hashes_that_cannot_be_cached_are_a_warning(tmp_path: Path, capsys: pyte
 def test_a_listed_shard_that_is_missing_is_refused_unless_the_glob_leaves_it_out(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
   write_manifest(tmp_path, paths, SIZES)
-  assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)  # part of the shards, on purpose
+  assert open_globs(f"{tmp_path}/part-0[01]*").counts == (3, 5)
   Path(paths[3]).unlink()
   for globs in ("*.tfrecord", "part-0[123]*", "part-00*, {d}/part-0?.tfrecord"):
     with pytest.raises(UserError, match=r"manifest\.json lists part-03\.tfrecord, which does not exist: restore"):
@@ -105,17 +108,17 @@ def test_a_copy_of_a_shard_is_refused(tmp_path: Path, with_manifest: bool, capsy
 def test_a_shard_that_differs_from_its_manifest_is_refused(tmp_path: Path) -> None:
   paths = write_shards(tmp_path, SIZES)
   manifest = write_manifest(tmp_path, paths, SIZES)
-  unhashed = tuple(dataclasses.replace(shard, sha256="") for shard in manifest.shards)
-  dataclasses.replace(manifest, shards=(dataclasses.replace(unhashed[0], examples=30), *unhashed[1:])).save(
-    str(tmp_path)
-  )
+  # Shards whose manifest has no hashes are read and counted.
+  wrong_count, *other_shards = (dataclasses.replace(shard, sha256="") for shard in manifest.shards)
+  wrong_count = dataclasses.replace(wrong_count, examples=30)
+  dataclasses.replace(manifest, shards=(wrong_count, *other_shards)).save(str(tmp_path))
   with pytest.raises(UserError, match=r"part-00\.tfrecord holds 3 examples, .*manifest\.json says 30"):
     open_globs(f"{tmp_path}/*.tfrecord")
   manifest.save(str(tmp_path))
-  data = Path(paths[2]).read_bytes()
-  first_record = 16 + int.from_bytes(data[:8], "little")
-  Path(paths[2]).write_bytes(data[:first_record])  # cut at a record boundary: no record is damaged
-  with pytest.raises(UserError, match=rf"part-02\.tfrecord has {first_record} bytes, .*says {len(data)}"):
+  content = Path(paths[2]).read_bytes()
+  record_size = 16 + int.from_bytes(content[:8], "little")
+  Path(paths[2]).write_bytes(content[:record_size])  # cut after the first record, so that no record is damaged
+  with pytest.raises(UserError, match=rf"part-02\.tfrecord has {record_size} bytes, .*says {len(content)}"):
     open_globs(f"{tmp_path}/*.tfrecord")
 
 
@@ -129,7 +132,7 @@ def test_a_glob_of_all_files_leaves_the_manifest_out(tmp_path: Path) -> None:
     stat_shards(f"{tmp_path}/manifest.json", flag="--input_file")
 
 
-def test_a_changed_count_in_the_cache_is_counted_again(tmp_path: Path) -> None:
+def test_a_shard_whose_count_or_hash_was_changed_in_the_cache_is_read_again(tmp_path: Path) -> None:
   paths = write_shards(tmp_path / "shards", SIZES)
   expected = open_globs(f"{tmp_path}/shards/*", tmp_path)
   text = (tmp_path / CACHE_NAME).read_text()

@@ -1,4 +1,4 @@
-"""Tables: byte-order marks, line ends, quotes, and an error of one line for each fault of a file."""
+"""Tables are read with any byte-order mark, line end and quotes. Each mistake in a file is an error of one line."""
 
 from __future__ import annotations
 
@@ -21,82 +21,82 @@ ROWS = [
 HEADER = ["id", "text", "label"]
 
 
-def tsv(rows: list[list[str]], end: str = "\n") -> bytes:
-  return "".join("\t".join(row) + end for row in rows).encode()
+def encode_tsv(rows: list[list[str]], line_end: str = "\n") -> bytes:
+  return "".join("\t".join(row) + line_end for row in rows).encode()
 
 
-def csv_text(rows: list[list[str]]) -> bytes:
+def encode_csv(rows: list[list[str]]) -> bytes:
   text = io.StringIO(newline="")
   csv.writer(text).writerows(rows)
   return text.getvalue().encode()
 
 
-def json_lines(rows: list[list[str]]) -> bytes:
+def encode_json_lines(rows: list[list[str]]) -> bytes:
   return "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in rows).encode()
 
 
-def write(tmp_path: Path, data: bytes, name: str = "table.tsv") -> str:
+def write_file(tmp_path: Path, content: bytes, name: str = "table.tsv") -> str:
   path = tmp_path / name
-  path.write_bytes(data)
+  path.write_bytes(content)
   return str(path)
 
 
 @pytest.mark.parametrize(
-  ("name", "data"),
+  ("name", "content"),
   [
-    ("table.tsv", tsv([HEADER, *ROWS])),
-    ("crlf.tsv", tsv([HEADER, *ROWS], "\r\n")),
-    ("mark.tsv", b"\xef\xbb\xbf" + tsv([HEADER, *ROWS])),
-    ("no_last_line_end.tsv", tsv([HEADER, *ROWS])[:-1]),
-    ("blank_lines_at_the_end.tsv", tsv([HEADER, *ROWS]) + b"\n\r\n"),
-    ("table.csv", csv_text([HEADER, *ROWS])),
-    ("mark.csv", b"\xef\xbb\xbf" + csv_text([HEADER, *ROWS])),
-    ("table.CSV", csv_text([HEADER, *ROWS]) + b"\r\n"),
-    ("table.jsonl", json_lines(ROWS)),
-    ("table.json", b"\xef\xbb\xbf" + json_lines(ROWS) + b"\n"),
-    ("table.txt", tsv([HEADER, *ROWS])),
+    ("table.tsv", encode_tsv([HEADER, *ROWS])),
+    ("crlf.tsv", encode_tsv([HEADER, *ROWS], "\r\n")),
+    ("mark.tsv", b"\xef\xbb\xbf" + encode_tsv([HEADER, *ROWS])),
+    ("no_last_line_end.tsv", encode_tsv([HEADER, *ROWS])[:-1]),
+    ("blank_lines_at_the_end.tsv", encode_tsv([HEADER, *ROWS]) + b"\n\r\n"),
+    ("table.csv", encode_csv([HEADER, *ROWS])),
+    ("mark.csv", b"\xef\xbb\xbf" + encode_csv([HEADER, *ROWS])),
+    ("table.CSV", encode_csv([HEADER, *ROWS]) + b"\r\n"),
+    ("table.jsonl", encode_json_lines(ROWS)),
+    ("table.json", b"\xef\xbb\xbf" + encode_json_lines(ROWS) + b"\n"),
+    ("table.txt", encode_tsv([HEADER, *ROWS])),
   ],
 )
-def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, data: bytes) -> None:
-  path = write(tmp_path, data, name)
+def test_every_format_gives_the_same_columns(tmp_path: Path, name: str, content: bytes) -> None:
+  path = write_file(tmp_path, content, name)
   assert read_header(path) == HEADER
   table = read_table(path, ["label", "text"])
   assert table.columns == {"label": ["1", "0", "1"], "text": [row[1] for row in ROWS]}
-  first = 1 if "json" in name else 2
-  assert list(table.line_numbers) == [first, first + 1, first + 2]
+  first_line = 1 if "json" in name else 2  # JSON lines have no header
+  assert list(table.line_numbers) == [first_line, first_line + 1, first_line + 2]
 
 
-def test_a_file_without_header(tmp_path: Path) -> None:
-  table = read_table(write(tmp_path, tsv(ROWS)), ["text"], header=HEADER)
+def test_the_header_of_a_file_without_one_is_an_argument(tmp_path: Path) -> None:
+  table = read_table(write_file(tmp_path, encode_tsv(ROWS)), ["text"], header=HEADER)
   assert table.non_empty_texts("text") == [row[1] for row in ROWS]
   assert table.location(2).endswith("table.tsv, line 3")
 
 
 def test_a_quoted_field_may_span_lines(tmp_path: Path) -> None:
-  table = read_table(write(tmp_path, b'id,text\n1,"a\nb ""c"""\n2,d\n', "t.csv"), ["id", "text"])
+  table = read_table(write_file(tmp_path, b'id,text\n1,"a\nb ""c"""\n2,d\n', "t.csv"), ["id", "text"])
   assert table.columns["text"] == ['a\nb "c"', "d"]
   assert list(table.line_numbers) == [2, 4]
 
 
-def test_long_fields_are_read(tmp_path: Path) -> None:
+def test_fields_may_be_longer_than_the_limit_of_pythons_csv_module(tmp_path: Path) -> None:
   text = "word " * 50_000
-  assert read_table(write(tmp_path, b'text\n"' + text.encode() + b'"\n', "t.csv"), ["text"]).non_empty_texts(
-    "text"
-  ) == [text]
+  path = write_file(tmp_path, b'text\n"' + text.encode() + b'"\n', "t.csv")
+  assert read_table(path, ["text"]).non_empty_texts("text") == [text]
 
 
-def test_json_values_that_are_not_strings(tmp_path: Path) -> None:
-  path = write(tmp_path, b'{"a": 3, "b": 2.5, "c": true}\n{"a": null, "b": "", "c": false}\n', "t.jsonl")
+def test_json_numbers_booleans_and_null_become_texts(tmp_path: Path) -> None:
+  path = write_file(tmp_path, b'{"a": 3, "b": 2.5, "c": true}\n{"a": null, "b": "", "c": false}\n', "t.jsonl")
   table = read_table(path, ["a", "b", "c"])
   assert table.columns == {"a": ["3", ""], "b": ["2.5", ""], "c": ["true", "false"]}
 
 
 def test_columns_become_numbers_labels_and_ids(tmp_path: Path) -> None:
-  table = read_table(write(tmp_path, tsv([["x", "y", "z"], ["1.5", " b ", "u"], ["-2", "a", "v "]])), ["x", "y", "z"])
-  assert table.numbers("x").tolist() == [1.5, -2.0]
-  assert table.numbers("x").dtype == np.float32
-  assert table.label_indices("y", ["a", "b"]).tolist() == [1, 0]
-  assert table.unique_names("z") == ["u", "v"]
+  content = encode_tsv([["score", "label", "id"], ["1.5", " b ", "u"], ["-2", "a", "v "]])
+  table = read_table(write_file(tmp_path, content), ["score", "label", "id"])
+  assert table.numbers("score").tolist() == [1.5, -2.0]
+  assert table.numbers("score").dtype == np.float32
+  assert table.label_indices("label", ["a", "b"]).tolist() == [1, 0]
+  assert table.unique_names("id") == ["u", "v"]
 
 
 def check_columns(table: Table) -> None:
@@ -107,50 +107,57 @@ def check_columns(table: Table) -> None:
   table.label_indices("label", ["no", "yes"])
 
 
-def row(**changes: str) -> bytes:
+def tsv_line(**changes: str) -> bytes:
   """Returns a line of a TSV file with valid fields, except for the changes."""
-  values = {"id": "4", "text": "a", "score": "1", "label": "yes"} | changes
-  return tsv([list(values.values())])
+  fields = {"id": "4", "text": "a", "score": "1", "label": "yes"} | changes
+  return encode_tsv([list(fields.values())])
 
 
 COLUMNS = ["id", "text", "score", "label"]
-GOOD = tsv([COLUMNS]) + row()
+GOOD = encode_tsv([COLUMNS]) + tsv_line()
 
-FAULTS = {
+# Mistake -> the content of t.tsv, and the error.
+MISTAKES = {
   "too few columns": (
     GOOD + b"5\ta\t1\n",
     r"t\.tsv, line 3: 3 columns instead of 4 \(id, text, score, label\): .*tabs",
   ),
   "too many columns": (GOOD + b"5\ta\t1\tyes\t\n", r"t\.tsv, line 3: 5 columns instead of 4"),
-  "blank line inside": (GOOD + b"\n" + row(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
-  "empty field": (GOOD + row(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
-  "empty label": (GOOD + row(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
-  "duplicate id": (GOOD + row(id="5") + row(id=" 4"), r"t\.tsv, line 4: id '4' is already used in line 2"),
-  "not a number": (GOOD + row(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
-  "not a finite number": (GOOD + row(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
-  "infinite": (GOOD + row(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),
-  "a label that overflows": (GOOD + row(id="5", score="1e39"), r"line 3: score '1e39' is too large: its square"),
-  "a square that overflows": (GOOD + row(id="5", score="-2e19"), r"line 3: score '-2e19' is too large: its square"),
-  "out of range": (GOOD + row(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
-  "unknown label": (GOOD + row(id="5", label="maybe"), r"t\.tsv, line 3: label 'maybe' is not a label .*: no, yes"),
+  "blank line inside": (GOOD + b"\n" + tsv_line(id="5"), r"t\.tsv, line 3: 1 columns instead of 4"),
+  "empty field": (GOOD + tsv_line(id="5", text="  "), r"t\.tsv, line 3: column 'text' is empty"),
+  "empty label": (GOOD + tsv_line(id="5", label=""), r"t\.tsv, line 3: column 'label' is empty"),
+  "duplicate id": (GOOD + tsv_line(id="5") + tsv_line(id=" 4"), r"t\.tsv, line 4: id '4' is already used in line 2"),
+  "not a number": (GOOD + tsv_line(id="5", score="high"), r"t\.tsv, line 3: score 'high' is not a number"),
+  "not a finite number": (GOOD + tsv_line(id="5", score="nan"), r"t\.tsv, line 3: score 'nan' is not a number"),
+  "infinite": (GOOD + tsv_line(id="5", score="inf"), r"t\.tsv, line 3: score 'inf' is too large"),
+  "a label that overflows": (GOOD + tsv_line(id="5", score="1e39"), r"line 3: score '1e39' is too large: its square"),
+  "a square that overflows": (
+    GOOD + tsv_line(id="5", score="-2e19"),
+    r"line 3: score '-2e19' is too large: its square",
+  ),
+  "out of range": (GOOD + tsv_line(id="5", score="5.1"), r"t\.tsv, line 3: score 5\.1 is not between 0 and 5"),
+  "unknown label": (
+    GOOD + tsv_line(id="5", label="maybe"),
+    r"t\.tsv, line 3: label 'maybe' is not a label .*: no, yes",
+  ),
   "missing column": (b"id\ttext\tscore\n", r"t\.tsv, line 1: no column 'label'; there are: id, text, score"),
-  "a column twice": (tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
-  "not UTF-8": (GOOD + row(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),
+  "a column twice": (encode_tsv([[*COLUMNS, "text"]]), r"t\.tsv, line 1: 2 columns are called 'text'"),
+  "not UTF-8": (GOOD + tsv_line(id="5", text="caf~").replace(b"~", b"\xe9"), r"line 3: not UTF-8 \(byte 6 .* 0xe9\)"),
   "UTF-16": ("id\ttext\n".encode("utf-16"), r"t\.tsv is UTF-16: save it as UTF-8"),
   "empty file": (b"", r"t\.tsv is empty"),
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_each_fault_is_one_line_with_file_and_line(tmp_path: Path, name: str) -> None:
-  data, message = FAULTS[name]
-  with pytest.raises(UserError, match=message) as caught:
-    check_columns(read_table(write(tmp_path, data, "t.tsv"), COLUMNS))
-  assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_error_is_one_line_that_names_file_and_line(tmp_path: Path, name: str) -> None:
+  content, message = MISTAKES[name]
+  with pytest.raises(UserError, match=message) as raised:
+    check_columns(read_table(write_file(tmp_path, content, "t.tsv"), COLUMNS))
+  assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-  ("name", "data", "message"),
+  ("name", "content", "message"),
   [
     ("t.csv", b'id,text\n1,"a\n2,b\n', r"t\.csv, line 2: unexpected end of data"),
     ("t.csv", b'id,text\n1,"a"b\n', r"t\.csv, line 2: .*"),
@@ -161,21 +168,23 @@ def test_each_fault_is_one_line_with_file_and_line(tmp_path: Path, name: str) ->
     ("t.jsonl", b'{"id": 1, "text": ["a"]}\n', r"t\.jsonl, line 1: 'text' must be a text or a number, is a list"),
   ],
 )
-def test_faults_of_csv_and_json(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_an_error_in_csv_or_json_names_file_and_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
   with pytest.raises(UserError, match=message):
-    read_table(write(tmp_path, data, name), ["id", "text"])
+    read_table(write_file(tmp_path, content, name), ["id", "text"])
 
 
-def test_no_such_file() -> None:
+def test_a_missing_file_is_refused() -> None:
   with pytest.raises(UserError, match=r"nowhere\.tsv: cannot read it"):
     read_table("nowhere.tsv", ["a"])
 
 
-def test_tolerated_damage_is_left_out_and_listed(tmp_path: Path) -> None:
-  data = tsv([["a", "b"]] + [[str(i), "x"] for i in range(20)]) + b"cut\n" + tsv([["20", "x"]])
-  path = write(tmp_path, data)
+def test_damaged_lines_up_to_a_share_of_the_file_are_left_out_and_listed(tmp_path: Path) -> None:
+  # 1 damaged line of 22, which is 4.5%.
+  rows = [[str(number), "x"] for number in range(21)]
+  content = encode_tsv([["a", "b"], *rows[:20]]) + b"cut\n" + encode_tsv(rows[20:])
+  path = write_file(tmp_path, content)
   table = read_table(path, ["a"], tolerated_damage=0.05)
-  assert table.columns["a"] == [str(i) for i in range(21)]
+  assert table.columns["a"] == [str(number) for number in range(21)]
   assert list(table.damaged_lines) == [22]
   with pytest.raises(UserError, match="line 22: 1 columns instead of 2"):
     read_table(path, ["a"], tolerated_damage=0.04)
@@ -183,7 +192,9 @@ def test_tolerated_damage_is_left_out_and_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
-def test_other_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
+def test_files_in_utf_16_or_utf_32_or_with_line_ends_of_old_macs_are_refused(
+  tmp_path: Path, name: str, encoding: str
+) -> None:
   text = {"a.tsv": "a\tb\nx\t1\n", "a.csv": "a,b\nx,1\n", "a.jsonl": '{"a": "x", "b": "1"}\n'}[name]
   (tmp_path / name).write_bytes(text.encode(encoding))
   with pytest.raises(UserError, match=rf"{name} is {encoding[:6].upper()}: save it as UTF-8$"):
@@ -193,13 +204,13 @@ def test_other_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> 
     read_table(str(tmp_path / name), ["a", "b"])
 
 
-def test_a_carriage_return_in_a_row_of_csv(tmp_path: Path) -> None:
+def test_a_carriage_return_outside_of_quotes_in_csv_is_refused(tmp_path: Path) -> None:
   (tmp_path / "a.csv").write_bytes(b"a,b\nx\ry,1\n")
   with pytest.raises(UserError, match=r"a\.csv, line 2: a carriage return outside of quotes: quote the field$"):
     read_table(str(tmp_path / "a.csv"), ["a", "b"])
 
 
-def test_names_that_cannot_be_written_to_predictions_are_refused(tmp_path: Path) -> None:
+def test_ids_that_cannot_be_written_to_predictions_are_refused(tmp_path: Path) -> None:
   (tmp_path / "a.jsonl").write_text('{"id": "1", "a": "x"}\n{"id": "a\\tb", "a": "y"}\n')
   with pytest.raises(UserError, match=r"a\.jsonl, line 2: id 'a\\tb' has a tab or a line end: remove it$"):
     read_table(str(tmp_path / "a.jsonl"), ["id"]).unique_names("id")

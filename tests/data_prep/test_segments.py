@@ -13,7 +13,7 @@ from data_prep import segments
 from data_prep.documents import Documents, cut_long_sentences, merge_documents
 from data_prep.segments import DOC_SENTENCES, FULL_SENTENCES, NONE, NSP, SENTENCE_PAIR, SOP, SegmentRules
 from data_prep.token_sequences import assemble
-from tests.data.test_masking import MASK_64, below, draw, unit
+from tests.data.reference_draws import MASK_64, draw, to_int_below, to_unit_float
 
 SHORT, TARGET, SPLIT, LABEL, DONOR, DONOR_START, INSTANCE = range(7)
 Sentence = list[bool]  # for each token, whether it starts a word
@@ -64,15 +64,15 @@ class Reference:
   def split(self, chunk: list[list[int]], bits: int) -> int:
     """Returns the number of tokens in the first segment."""
     if len(chunk) > 1:
-      return sum(map(len, chunk[: 1 + below(bits, len(chunk) - 1)]))
+      return sum(map(len, chunk[: 1 + to_int_below(bits, len(chunk) - 1)]))
     places = [i for i, token in enumerate(chunk[0]) if i and self.starts[token]]
-    return places[below(bits, len(places))]
+    return places[to_int_below(bits, len(places))]
 
   def donor(self, document: int, target: int, bits: tuple[int, int]) -> list[int]:
     others = [text for index, text in enumerate(self.texts) if index != document]
-    text = others[below(bits[0], len(others))]
+    text = others[to_int_below(bits[0], len(others))]
     tokens: list[int] = []
-    for sentence in text[below(bits[1], len(text)) :]:
+    for sentence in text[to_int_below(bits[1], len(text)) :]:
       tokens += sentence
       if len(tokens) >= target:
         break
@@ -99,8 +99,8 @@ class Reference:
     while self.num_words(rest) >= rules.min_words:
       bits = [draw(key, step * 7 + purpose) for purpose in range(7)]
       step += 1
-      short = unit(bits[SHORT]) < rules.short_seq_prob
-      target = 2 + below(bits[TARGET], longest - 1) if short else longest
+      short = to_unit_float(bits[SHORT]) < rules.short_seq_prob
+      target = 2 + to_int_below(bits[TARGET], longest - 1) if short else longest
       count = self.chunk(rest, target)
       chunk, rest = rest[:count], rest[count:]
       tokens = [token for sentence in chunk for token in sentence]
@@ -108,7 +108,7 @@ class Reference:
         pairs.append((*self.truncate(tokens, [], bits[INSTANCE]), 0))
         continue
       middle = self.split(chunk, bits[SPLIT])
-      a, b, label = tokens[:middle], tokens[middle:], int(unit(bits[LABEL]) < 0.5)
+      a, b, label = tokens[:middle], tokens[middle:], int(to_unit_float(bits[LABEL]) < 0.5)
       if label and rules.sentence_prediction == SOP:
         a, b = b, a
       elif label:
@@ -129,7 +129,7 @@ class Reference:
     while rest:
       bits = [draw(key, step * 7 + purpose) for purpose in range(7)]
       step += 1
-      label = int(unit(bits[LABEL]) < 0.5)
+      label = int(to_unit_float(bits[LABEL]) < 0.5)
       if label and self.rules.sentence_prediction == NSP:
         before, rest = rest[0], rest[1:]
         a, b = before, self.donor(document, 1, (bits[DONOR], bits[DONOR_START]))
@@ -152,8 +152,8 @@ class Reference:
     while rest:
       bits = [draw(key, step * 7 + purpose) for purpose in range(7)]
       step += 1
-      short = unit(bits[SHORT]) < self.rules.short_seq_prob
-      target = 2 + below(bits[TARGET], longest - 1) if short else longest
+      short = to_unit_float(bits[SHORT]) < self.rules.short_seq_prob
+      target = 2 + to_int_below(bits[TARGET], longest - 1) if short else longest
       if rest[0] in separators:
         rest.pop(0)
       chunk = [rest.pop(0)]

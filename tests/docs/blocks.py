@@ -1,4 +1,4 @@
-"""Finds the code blocks of documents, and the commands in them."""
+"""Finds the code blocks of documents, and the commands in them, for the tests that check or run them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def invocations(path: Path) -> Iterator[Invocation]:
-  """The project's commands in the shell blocks of a document, without what is piped into them or out of them."""
+  """The project's commands in the shell blocks of a document. Other commands of a pipeline are left out."""
   for block in blocks(path):
     if block.language in ("sh", "bash", ""):
       for line in re.sub(r"\\\n", " ", block.text).splitlines():
@@ -61,6 +61,7 @@ def invocations_in(line: str) -> Iterator[Invocation]:
 
 
 def _invocation(words: list[str]) -> Invocation | None:
+  """Returns the invocation of a simple command; None if the command is not one of the project's."""
   while words and re.match(r"[A-Z_]+=", words[0]):
     words = words[1:]
   if len(words) < 2 or not _COMMAND.search(words[0]):

@@ -1,4 +1,4 @@
-"""The pages of the site: links, the navigation, sections of docstrings."""
+"""The builder of the documentation site converts links, help texts and docstrings, and reports wrong links."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from docs.builder.commands import markdown_text
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
+  """A site of two pages."""
   return Site(tmp_path, {"docs/tpu.md": "tpu.md", "docs/results/README.md": "results/index.md"})
 
 
@@ -35,14 +36,14 @@ def test_links_lead_to_pages_of_the_site(site: Site, link: str, expected: str) -
   assert site.problems == []
 
 
-def test_linked_source_file_becomes_a_page(site: Site) -> None:
+def test_a_linked_source_file_becomes_a_page(site: Site) -> None:
   site.with_site_links("docs/results/README.md", "[version](../../albert/version.py)")
   page = (site.output / "source/albert/version.py.md").read_text()
   assert "```python" in page
   assert "VERSION" in page
 
 
-def test_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
+def test_a_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> None:
   site.with_site_links("docs/tpu.md", "[notebook](../examples/sentence_embeddings.ipynb)")
   page = (site.output / "source/examples/sentence_embeddings.ipynb.md").read_text()
   title, _, note = page.splitlines()[:3]
@@ -53,13 +54,13 @@ def test_linked_notebook_becomes_a_page_with_its_texts_and_code(site: Site) -> N
 
 
 @pytest.mark.parametrize("text", ["[a](nothing.md)", "![a](nothing.png)"])
-def test_link_that_leads_nowhere_is_a_problem(site: Site, text: str) -> None:
+def test_a_link_to_a_missing_file_is_reported(site: Site, text: str) -> None:
   site.with_site_links("docs/tpu.md", text)
   assert len(site.problems) == 1
   assert site.problems[0].startswith("docs/tpu.md: a link leads to nothing.")
 
 
-def test_document_outside_the_navigation_is_a_problem(site: Site) -> None:
+def test_a_document_that_the_navigation_lacks_is_reported(site: Site) -> None:
   site.site_paths["docs/new.md"] = "new.md"
   site.check_navigation()
   assert "mkdocs.yml: the navigation lacks new.md" in site.problems
@@ -67,7 +68,7 @@ def test_document_outside_the_navigation_is_a_problem(site: Site) -> None:
   assert not any("tpu.md" in problem for problem in site.problems)
 
 
-def test_models_have_the_papers_sizes() -> None:
+def test_the_table_of_models_has_the_papers_sizes() -> None:
   rows = {row.split("|")[1].strip(" `"): row for row in tables.models_table().splitlines()}
   assert "| 12 | 768 | 12 | 128 | all | 11,683,584 |" in rows["albert_base"]
   assert "| 12 | 4096 | 64 | 128 | all | 222,595,584 |" in rows["albert_xxlarge"]
@@ -81,7 +82,7 @@ def test_help_texts_are_escaped_for_markdown() -> None:
   )
 
 
-def test_sections_of_docstrings_are_separated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sections_of_docstrings_are_separated_by_blank_lines(monkeypatch: pytest.MonkeyPatch) -> None:
   # griffe is installed only where the site is built.
   monkeypatch.setitem(sys.modules, "griffe", types.SimpleNamespace(Extension=object))
   sections = importlib.import_module("docs.builder.docstring_sections")

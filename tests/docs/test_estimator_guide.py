@@ -28,21 +28,21 @@ NUM_BLOCKS = 11
 
 
 def write_weights(directory: Path, vocabulary: str) -> None:
-  """Weights as they are downloaded from Hugging Face, with a small model."""
-  pieces = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
-  config: ModelConfig = dataclasses.replace(TINY_MODEL, vocab_size=pieces, max_position_embeddings=512)
+  """Writes a small model in the form of a download from Hugging Face."""
+  vocab_size = sentencepiece.SentencePieceProcessor(model_file=vocabulary).get_piece_size()
+  config: ModelConfig = dataclasses.replace(TINY_MODEL, vocab_size=vocab_size, max_position_embeddings=512)
   write_huggingface(directory, config, huggingface_tensors(random_weights(config, 3)))
   shutil.copyfile(vocabulary, directory / "spiece.model")
 
 
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
-  """The namespace of all blocks, in a directory with the files that they read."""
+  """The namespace of all blocks. The current directory has the files that they read."""
   directory = tmp_path_factory.mktemp("guide")
   (directory / "downloads").mkdir()
   write_weights(directory / "downloads" / "albert_base", spm_model)
   sentences = [sentence for document in english_like_documents(3, seed=1) for sentence in document][:20]
-  rows = [f'"{sentence}",{("praise", "complaint")[n % 2]}' for n, sentence in enumerate(sentences)]
+  rows = [f'"{sentence}",{kind}' for sentence, kind in zip(sentences, ["praise", "complaint"] * 10, strict=True)]
   (directory / "reviews.csv").write_text("\n".join(["comment,kind", *rows]) + "\n")
   (path,) = write_shards(directory / "shards", [8])
   for split in ("train", "eval"):
@@ -53,18 +53,22 @@ def namespace(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> Any:
 
 
 @pytest.mark.parametrize("number", range(NUM_BLOCKS))
-def test_guide(number: int, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-  texts = [block.text for block in blocks(GUIDE) if block.language == "python"]
-  assert len(texts) == NUM_BLOCKS
-  exec(compile(texts[number], f"{GUIDE.name}, block {number}", "exec"), namespace)
+def test_a_block_of_the_guide_runs_and_prints_what_the_guide_says(
+  number: int, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+  programs = [block.text for block in blocks(GUIDE) if block.language == "python"]
+  assert len(programs) == NUM_BLOCKS
+  exec(compile(programs[number], f"{GUIDE.name}, block {number}", "exec"), namespace)
   printed = capsys.readouterr().out
-  assert printed or "print(" not in texts[number]
-  if "except albert.UserError" in texts[number]:
-    assert f"```\n{printed}```" in GUIDE.read_text()  # what the page says that the block prints
+  assert printed or "print(" not in programs[number]
+  if "except albert.UserError" in programs[number]:
+    assert f"```\n{printed}```" in GUIDE.read_text()
 
 
 @pytest.mark.parametrize("module", ["estimator", "tasks.definitions", "tasks.question_definitions"])
-def test_docstring_examples(module: str, namespace: dict[str, Any]) -> None:
-  failures, tried = doctest.testmod(importlib.import_module(f"albert.{module}"), extraglobs={"albert": albert})
-  assert tried
-  assert failures == 0
+def test_the_examples_in_docstrings_run(module: str, namespace: dict[str, Any]) -> None:
+  num_failures, num_examples = doctest.testmod(
+    importlib.import_module(f"albert.{module}"), extraglobs={"albert": albert}
+  )
+  assert num_examples
+  assert num_failures == 0

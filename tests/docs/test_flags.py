@@ -1,4 +1,4 @@
-"""Every command in every document has only flags that exist, with values that they take."""
+"""Every command in every document has only flags that exist, with values that these flags take."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from docs.builder import commands
 from tests.docs.blocks import ROOT, Invocation, invocations
 
 DOCUMENTS = [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if list(invocations(path))]
-# Flags that a command accepts and its --help leaves out.
-ALIASES = {"random_seed", "help", "version"}
+# Flags that every command accepts although its --help leaves them out.
+HIDDEN_FLAGS = {"random_seed", "help", "version"}
 
 
 @functools.cache
@@ -28,27 +28,30 @@ def _flags(target: str) -> dict[str, str]:
 
 
 def problems(invocation: Invocation) -> list[str]:
-  """What is wrong with the flags of a command."""
-  known, problems_found = _flags(invocation.target), []
+  """Returns a line for each wrong flag of a command."""
+  placeholders = _flags(invocation.target)
+  lines = []
   for word in invocation.words:
     if word == "--":
       break  # what follows are Beam's flags
     if not word.startswith("--"):
       continue
     name, equals, value = word.removeprefix("--").partition("=")
-    if name in ALIASES:
+    if name in HIDDEN_FLAGS:
       continue
-    switch = name if name in known else name.removeprefix("no")
-    if switch not in known:
-      problems_found.append(f"{invocation.target} has no flag --{name}")
-    elif equals and not _is_allowed(value, known[switch]):
-      problems_found.append(f"{invocation.target}: {word} must be {known[switch]}")
-    elif not equals and known[switch]:
-      problems_found.append(f"{invocation.target}: {word} needs a value")
-  return problems_found
+    if name not in placeholders:
+      name = name.removeprefix("no")  # --noswitch turns off --switch
+    if name not in placeholders:
+      lines.append(f"{invocation.target} has no flag {word.partition('=')[0]}")
+    elif equals and not _is_allowed(value, placeholders[name]):
+      lines.append(f"{invocation.target}: {word} must be {placeholders[name]}")
+    elif not equals and placeholders[name]:
+      lines.append(f"{invocation.target}: {word} needs a value")
+  return lines
 
 
 def _is_allowed(value: str, placeholder: str) -> bool:
+  """Whether a flag whose placeholder in --help is "N", "X", "" or "one|of|several" takes a value."""
   if "|" in placeholder:
     return value in placeholder.split("|")
   patterns = {"N": r"-?\d+", "X": r"-?\d*\.?\d+(e-?\d+)?", "": "true|false"}
@@ -70,10 +73,9 @@ def test_wrong_flags_are_found() -> None:
     "--do_train=1",
     "--seed",
   ]
-  reported = problems(Invocation("run_classifier.py", words))
-  assert [re.search(r"--\w+", line)[0] for line in reported] == [  # type: ignore[index]
-    "--train_step", "--seed", "--optimizer", "--do_train", "--seed",
-  ]  # fmt: skip
+  lines = problems(Invocation("run_classifier.py", words))
+  wrong_flags = re.findall(r"--\w+", "\n".join(lines))
+  assert wrong_flags == ["--train_step", "--seed", "--optimizer", "--do_train", "--seed"]
 
 
 def test_commands_in_documents_are_found(tmp_path: Path) -> None:
@@ -88,10 +90,10 @@ def test_commands_in_documents_are_found(tmp_path: Path) -> None:
   ]
 
 
-def test_bodies_of_curl_requests_name_inputs_of_the_forms() -> None:
+def test_curl_requests_use_inputs_of_the_table_of_forms() -> None:
   text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-  rows = re.findall(r"^\| `\w+`(?:, `\w+`)* \| ([^|]+) \| ", text, re.MULTILINE)
-  inputs = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+  input_cells = re.findall(r"^\| `\w+`(?:, `\w+`)* \| ([^|]+) \| ", text, re.MULTILINE)  # the second column
+  inputs = {name for cell in input_cells for name in re.findall(r"`(\w+)`", cell)}
   assert {"text", "text_a", "question", "context", "options"} <= inputs
   bodies = [json.loads(body) for body in re.findall(r"^curl -d '(\{.*?\})'", text, re.MULTILINE)]
   assert len(bodies) >= 2

@@ -1,4 +1,4 @@
-"""The commands of the guides run as printed, on the files that the guides show and on small weights."""
+"""The commands of the guides run as they are printed there, on the files that the guides show and on small weights."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.tasks.glue.archive import write_archive
 from tests.torture.workplace import Workplace
 
 DOCS = ROOT / "docs"
-# The guides whose commands are run; troubleshooting.md says that its commands are only checked (test_flags.py).
+# The commands of these guides are run. Those of others, such as troubleshooting.md, are only checked (test_flags.py).
 GUIDES = ("own_data.md", "from_tf1.md", "from_transformers.md")
 
 
 def lay_out_files(directory: Path, spm_model: str) -> None:
-  """Makes the files that the guides speak of: those that they show, small weights, MRPC and a corpus."""
+  """Makes the files that the commands of the guides read: files that the guides show, small weights, MRPC, a corpus."""
   directory.mkdir(parents=True, exist_ok=True)
   for script in ROOT.glob("run_*.py"):
     (directory / script.name).symlink_to(script)
@@ -65,8 +65,10 @@ def shell_blocks(guide: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_own_data(commands: Workplace, spm_model: str, tmp_path: Path) -> None:
-  """Trains, evaluates and predicts, then predicts more texts, as docs/own_data.md shows."""
+def test_the_guide_to_own_data_gives_the_files_that_it_names(
+  commands: Workplace, spm_model: str, tmp_path: Path
+) -> None:
+  """Runs its first two commands: training with evaluation and prediction, and the prediction of more texts."""
   lay_out_files(tmp_path, spm_model)
   train, predict, *_ = shell_blocks("own_data.md")
   for text in (train, predict):
@@ -74,19 +76,18 @@ def test_own_data(commands: Workplace, spm_model: str, tmp_path: Path) -> None:
     assert python == "python"
     finished = commands.run(words, cwd=tmp_path)
     assert finished.wrong() is None
-  assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(
-    json.loads((tmp_path / "run" / "eval_results.json").read_text())
-  )
+  results = json.loads((tmp_path / "run" / "eval_results.json").read_text())
+  assert {"accuracy", "matthews_corrcoef", "majority_accuracy"} <= set(results)
   header, *rows = (tmp_path / "answers.tsv").read_text().splitlines()
   assert header.split("\t")[:2] == ["id", "prediction"]
   assert [row.split("\t")[0] for row in rows] == ["201", "202"]
   table = next(line for line in (DOCS / "own_data.md").read_text().splitlines() if line.startswith("| `eval_results"))
   assert all(f"`{name}`" in table for name in ("accuracy", "matthews_corrcoef", "f1", "majority_accuracy"))
-  _check_output_files(tmp_path / "run")
+  _assert_files_are_documented(tmp_path / "run")
 
 
-def _check_output_files(run: Path) -> None:
-  """Each file of a run is in the glossary of output files."""
+def _assert_files_are_documented(run: Path) -> None:
+  """Asserts that docs/reference/output_files.md names each file of a run."""
   glossary = (DOCS / "reference" / "output_files.md").read_text(encoding="utf-8")
   names = {f"{path.name}/" if path.is_dir() else path.name for path in run.iterdir()}
   names = {"checkpoints/step-N/" if name == "checkpoints/" else name for name in names}
@@ -95,14 +96,14 @@ def _check_output_files(run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("guide", GUIDES)
-def test_commands_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_guide_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> None:
   lay_out_files(tmp_path, spm_model)
-  programs = tmp_path / "bin"
-  programs.mkdir()
-  (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-  (programs / "python").chmod(0o755)
+  bin_dir = tmp_path / "bin"
+  bin_dir.mkdir()
+  (bin_dir / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+  (bin_dir / "python").chmod(0o755)
   environment = dict(os.environ) | {
-    "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
     "PYTHONPATH": str(ROOT),
     "TF_CPP_MIN_LOG_LEVEL": "3",
   }
@@ -116,20 +117,21 @@ def test_commands_run_in_a_shell(guide: str, spm_model: str, tmp_path: Path) -> 
     assert result.returncode == 0, f"{text}\n{result.stderr}"
 
 
-def test_messages_of_troubleshooting_exist() -> None:
-  """The first column of the table of messages, and the other quoted messages, are parts of messages in the code."""
+def test_the_messages_in_troubleshooting_are_messages_of_the_code() -> None:
+  """Checks the first column of the table of messages, and the messages that begin an item of a list."""
   text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
   rows = re.findall(r"^\| (`.*?) \| ", text.partition("## Messages")[2], re.MULTILINE)
   quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
   quoted += re.findall(r"^- \*\*`([^`]+)`", text, re.MULTILINE)
   assert len(quoted) > 10
-  parts = [part.strip() for message in quoted for part in re.split(r"\.\.\.|\b\d+\b", message)]
+  # "..." and numbers stand for parts that differ from run to run.
+  fixed_parts = [part.strip() for message in quoted for part in re.split(r"\.\.\.|\b\d+\b", message)]
   code = _source_with_joined_strings()
-  assert [part for part in parts if part and part not in code] == []
+  assert [part for part in fixed_parts if part and part not in code] == []
 
 
 def _source_with_joined_strings() -> str:
-  """The source of the library, in which a message that is written over several lines stands on one."""
+  """The source of the library. String literals that are written on several lines are joined to one line."""
   paths = [*ROOT.glob("albert/**/*.py"), *ROOT.glob("data_prep/**/*.py")]
   source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
   return re.sub(r'"\s*\n\s*f?"', "", source)

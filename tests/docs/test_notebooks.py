@@ -1,4 +1,4 @@
-"""The notebooks of examples/: their form, the names that they use, and their execution without downloads."""
+"""The notebooks of examples/ are valid, use only names that exist, and run without downloads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.docs.blocks import ROOT, invocations_in
 from tests.docs.test_flags import problems
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-# Notebook -> what must be true after its last cell, in its own names.
+# Notebook -> an expression of its variables that must be true after its last cell.
 RESULTS = {
   "fine_tune_csv": "results['accuracy'] > results['majority_accuracy'] + 0.2",
   "pretraining": "results['masked_lm_loss'] < 7 and len(training.evaluations) == 4",
@@ -41,13 +41,13 @@ def code_cells(notebook: Any) -> list[str]:
   return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def as_python(source: str) -> str:
-  """The code of a cell, in which `pass` stands for each shell command."""
+def without_shell_commands(source: str) -> str:
+  """The code of a cell, with `pass` in place of each shell command."""
   return re.sub(r"^( *)!.*$", r"\1pass", source.replace("\\\n", " "), flags=re.MULTILINE)
 
 
 def wrong_names(source: str) -> Iterator[str]:
-  """What is wrong with the imports of some Python code, and with the names and arguments of `albert` that it uses."""
+  """Yields a line for each import, name of `albert`, or argument of a function of `albert` that does not exist."""
   for node in ast.walk(ast.parse(source)):
     if isinstance(node, ast.Import):
       for alias in node.names:
@@ -55,20 +55,21 @@ def wrong_names(source: str) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
       module = importlib.import_module(node.module or "")
       yield from (f"{node.module} has no {alias.name}" for alias in node.names if not hasattr(module, alias.name))
-    elif isinstance(node, ast.Attribute) and _is_name(node):
-      if _value(node) is None:
+    elif isinstance(node, ast.Attribute) and _is_name_of_albert(node):
+      if _named_object(node) is None:
         yield f"there is no {ast.unparse(node)}"
-    elif isinstance(node, ast.Call) and _is_name(node.func):
-      names = {keyword.arg for keyword in node.keywords} - {None} - _arguments(_value(node.func))
-      yield from (f"{ast.unparse(node.func)} has no argument {name}" for name in sorted(map(str, names)))
+    elif isinstance(node, ast.Call) and _is_name_of_albert(node.func):
+      arguments = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+      for name in sorted(arguments - _argument_names(_named_object(node.func))):
+        yield f"{ast.unparse(node.func)} has no argument {name}"
 
 
-def _is_name(node: ast.AST) -> bool:
+def _is_name_of_albert(node: ast.AST) -> bool:
   """Whether a node is a name such as albert.tasks.Glue."""
   return re.fullmatch(r"albert(\.\w+)+", ast.unparse(node)) is not None
 
 
-def _value(node: ast.AST) -> Any:
+def _named_object(node: ast.AST) -> Any:
   """The object that `albert.a.b` names; None if there is none."""
   value: Any = importlib.import_module("albert")
   for name in ast.unparse(node).split(".")[1:]:
@@ -76,15 +77,17 @@ def _value(node: ast.AST) -> Any:
   return value
 
 
-def _arguments(function: Any) -> set[str]:
+def _argument_names(function: Any) -> set[str]:
+  """The names of a function's arguments. **settings stands for the fields of all configs."""
   names = set(inspect.signature(function).parameters) if function is not None else set()
   if "settings" in names:
-    configs = [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, *(t.config_class for t in registry.TASKS.values())]
-    names |= {name for config in configs for name in option_fields(config)}
+    task_configs = [task.config_class for task in registry.TASKS.values()]
+    for config in [RunConfig, TrainConfig, OptimizerConfig, ModelConfig, *task_configs]:
+      names |= set(option_fields(config))
   return names
 
 
-def test_there_is_a_notebook_for_each_way_in() -> None:
+def test_every_notebook_has_an_expression_to_check() -> None:
   assert {path.stem for path in NOTEBOOKS} == set(RESULTS)
 
 
@@ -105,15 +108,16 @@ def test_a_notebook_is_valid_and_has_no_outputs(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_names_and_flags_in_a_notebook_exist(path: Path) -> None:
   sources = code_cells(read_notebook(path))
-  assert [line for source in sources for line in wrong_names(as_python(source))] == []
+  assert [line for source in sources for line in wrong_names(without_shell_commands(source))] == []
   commands = [line for source in sources for line in _shell_commands(source)]
   assert commands
-  found = [invocation for line in commands for invocation in invocations_in(line)]
-  assert len(found) == len(commands)
-  assert [line for invocation in found for line in problems(invocation)] == []
+  invocations = [invocation for line in commands for invocation in invocations_in(line)]
+  assert len(invocations) == len(commands)
+  assert [line for invocation in invocations for line in problems(invocation)] == []
 
 
 def _shell_commands(source: str) -> list[str]:
+  """The shell commands of a cell, which begin with "!"."""
   lines = source.replace("\\\n", " ").splitlines()
   return [line.strip().removeprefix("!") for line in lines if line.strip().startswith("!")]
 
@@ -134,7 +138,7 @@ def test_wrong_names_are_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """Runs all cells in an empty directory. The commands are those of this Python and of this checkout."""
+  """Runs all cells in an empty directory. Its commands run with this Python, and import this checkout."""
   monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -31,9 +31,9 @@ def test_the_papers_averages_are_the_means_of_its_columns(name: str):
 def test_numbers_of_parameters_are_the_papers(name: str):
   for variant in catalog.load(name).variants:
     if "parameters" in variant.paper:
-      counted = costs.num_model_parameters(SCALES["paper"].model(variant, VOCAB_SIZE))
+      num_parameters = costs.num_model_parameters(SCALES["paper"].model(variant, VOCAB_SIZE))
       # The paper rounds, and for models like xxlarge it gives 5 to 10% more than its own code has.
-      assert counted == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
+      assert num_parameters == pytest.approx(variant.paper["parameters"], rel=0.12), variant.name
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -56,9 +56,9 @@ def test_operations_of_a_step_equal_the_compilers_count():
 
 def _write_experiment(tmp_path: Path, **changes: object) -> str:
   """Writes the file of an experiment and returns its path."""
-  values = {"title": "t", "source": "s", "model": "albert_base", "variants": [{"name": "a"}, {"name": "b"}]}
+  experiment = {"title": "t", "source": "s", "model": "albert_base", "variants": [{"name": "a"}, {"name": "b"}]}
   path = tmp_path / "mine.json"
-  path.write_text(json.dumps(values | changes))
+  path.write_text(json.dumps(experiment | changes))
   return str(path)
 
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
+def _run_experiments(*words: str) -> subprocess.CompletedProcess[str]:
   command = [sys.executable, "-m", "albert.experiments", *words]
   return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
+def test_a_dry_run_shows_the_cost_of_each_experiment_and_writes_nothing(tmp_path: Path):
   output_dir = tmp_path / "out"
-  result = _run("--run=masking,dropout", f"--output_dir={output_dir}", "--dry_run", "--gflops=10")
+  result = _run_experiments("--run=masking,dropout", f"--output_dir={output_dir}", "--dry_run", "--gflops=10")
   assert result.returncode == 0, result.stderr
   masking, dropout = (text.splitlines() for text in result.stdout.split("\n\n"))
   assert masking[0] == "masking: Masks made once, or anew each time"
   assert [line.split("\t")[0] for line in dropout[2:-1]] == ["with dropout", "without dropout"]
   _, layers, hidden, _, batch, steps, gflop, hours = dropout[2].split("\t")
   assert (layers, hidden, batch) == ("4", "96", "32")  # a reduced albert_base in place of the paper's xxlarge
-  assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)
+  assert float(hours) == pytest.approx(int(steps) * float(gflop) / 10 / 3600, abs=0.006)  # at 10 GFLOP/s
   assert dropout[-1].startswith("2 seed(s), ")
   assert not output_dir.exists()
 
@@ -52,7 +52,7 @@ def test_a_dry_run_shows_each_experiment_and_does_nothing(tmp_path: Path):
   ],
 )
 def test_wrong_flags_give_one_line(words: list[str], message: str):
-  result = _run(*words, "--gflops=10", "--dry_run")
+  result = _run_experiments(*words, "--gflops=10", "--dry_run")
   assert result.returncode == 2
   assert result.stderr.startswith("error: ")
   assert result.stderr.count("\n") == 1

@@ -1,8 +1,7 @@
-"""Tests of running a plan: finished commands are not repeated; failed and stopped commands are reported."""
+"""Tests of running a plan. Finished commands are not repeated, and failed and stopped commands are reported."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -29,23 +28,25 @@ _VARIANTS = [
   for name, x in (("one", 1.0), ("two", 2.0))
 ]
 TOY = Experiment(name="toy", title="A toy", source="nowhere", variants=_VARIANTS, intrinsic=["sop"], x="size")
-# Writes its second argument as the accuracy to the file of its first argument.
+# A program that writes a results file. Its arguments are the file and the accuracy.
 WRITE_ACCURACY = "import json, sys; json.dump({'sentence_order_accuracy': float(sys.argv[2])}, open(sys.argv[1], 'w'))"
 
 
 class _ToyPlan(Plan):
-  """Two variants with two seeds. A trial is one command, which runs the script of its variant.
+  """A plan of two variants with two seeds. Each trial is one command, which runs the Python script of its variant.
+
+  The script gets the path of the results file and the accuracy that it should write to it.
 
   Args:
     directory: output_dir of the plan.
-    scripts: variant -> Python script; WRITE_ACCURACY for variants that it lacks.
+    scripts: variant -> Python script. The default is WRITE_ACCURACY.
     shared: a command that comes first in every trial.
   """
 
   def __init__(self, directory: Path, scripts: Mapping[str, str] | None = None, shared: Command | None = None):
     super().__init__(TOY, SCALES["smoke"], Inputs(output_dir=str(directory), vocab_size=10, num_seeds=2))
     self._scripts = scripts or {}
-    self._first = [shared] if shared else []
+    self._shared_commands = [shared] if shared else []
 
   def preparation_commands(self) -> list[Command]:
     return []
@@ -60,7 +61,7 @@ class _ToyPlan(Plan):
     command = Command(f"{variant.name}, seed {seed}: pretraining", words, results_file)
     config = ModelConfig(embedding_size=8, hidden_size=8, num_attention_heads=1)
     scores = {"sop": ScoreSource(results_file, "sentence_order_accuracy")}
-    return Trial(variant, seed, f"{variant.name}{seed}", config, [*self._first, command], scores, str(run))
+    return Trial(variant, seed, f"{variant.name}{seed}", config, [*self._shared_commands, command], scores, str(run))
 
 
 def _read_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -74,7 +75,9 @@ def test_only_one_process_at_a_time_runs_a_plan(tmp_path: Path):
     runner.run_plan(plan)
 
 
-def test_a_row_is_written_after_each_trial_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_plan_continues_after_a_failed_trial_and_keeps_the_finished_rows(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
   failing_plan = _ToyPlan(tmp_path, {"two": "print('first'); print('the reason'); raise SystemExit(3)"})
   with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\); .*logs/two-"):
     runner.run_plan(failing_plan)
@@ -99,10 +102,12 @@ def test_a_row_is_written_after_each_trial_and_kept(tmp_path: Path, capsys: pyte
 
 
 def test_a_signal_is_passed_to_the_running_command(tmp_path: Path):
-  wait_for_signal = (
-    "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(143)); "
-    "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
-  )
+  wait_for_signal = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+open(sys.argv[1] + '.up', 'w')
+time.sleep(60)
+"""
   plan = _ToyPlan(tmp_path, {"two": wait_for_signal})
   started_file = tmp_path / "two-12345" / "eval_results.json.up"
 
@@ -121,34 +126,44 @@ def test_a_signal_is_passed_to_the_running_command(tmp_path: Path):
 
 def test_parallel_trials_share_the_processors_and_run_no_command_twice(tmp_path: Path):
   """The commands of both variants wait for each other, so they must run in parallel. The shared command runs once."""
-  wait_for_other = (
-    "import json, os, sys, time; me = os.path.dirname(sys.argv[1]); assert os.path.exists('{dir}/shared')\n"
-    "open(me + '/up', 'w')\n"
-    "while not os.path.exists(me.replace('{me}', '{other}') + '/up'): time.sleep(0.01)\n"
-    "json.dump({{'sentence_order_accuracy': float(os.environ['TF_NUM_INTRAOP_THREADS'])}}, open(sys.argv[1], 'w'))"
-  )
-  scripts = {
-    me: wait_for_other.format(dir=tmp_path, me=f"{me}-", other=f"{other}-")
-    for me, other in (("one", "two"), ("two", "one"))
-  }
-  create = "import sys, time; time.sleep(0.3); open(sys.argv[1], 'x')"  # mode x fails if the file exists
+  wait_for_other = """
+import json, os, sys, time
+own_dir = os.path.dirname(sys.argv[1])
+other_dir = own_dir.replace('two-', 'one-') if 'two-' in own_dir else own_dir.replace('one-', 'two-')
+assert os.path.exists(os.path.dirname(own_dir) + '/shared')
+open(own_dir + '/up', 'w')
+while not os.path.exists(other_dir + '/up'):
+  time.sleep(0.01)
+num_threads = float(os.environ['TF_NUM_INTRAOP_THREADS'])
+json.dump({'sentence_order_accuracy': num_threads}, open(sys.argv[1], 'w'))
+"""
+  create_file = "import sys, time; time.sleep(0.3); open(sys.argv[1], 'x')"  # mode x fails if the file exists
   shared_file = str(tmp_path / "shared")
-  shared = Command("shared", (sys.executable, "-c", create, shared_file), shared_file)
-  rows = runner.run_plan(_ToyPlan(tmp_path, scripts, shared), jobs=2)
-  threads = 100.0 * max(1, (os.cpu_count() or 1) // 2)
-  assert [row["scores"]["sop"] for row in rows] == [threads] * 4
+  shared = Command("shared", (sys.executable, "-c", create_file, shared_file), shared_file)
+  rows = runner.run_plan(_ToyPlan(tmp_path, {"one": wait_for_other, "two": wait_for_other}, shared), jobs=2)
+  num_threads = max(1, (os.cpu_count() or 1) // 2)
+  assert [row["scores"]["sop"] for row in rows] == [100.0 * num_threads] * 4  # scores are in percent
   assert sorted(_read_rows(_ToyPlan(tmp_path)), key=str) == sorted(rows, key=str)
 
 
 def test_a_trial_that_fails_stops_the_parallel_trials(tmp_path: Path):
-  save_on_signal = (
-    "import signal, sys, time; signal.signal(15, lambda *_: (open(sys.argv[1] + '.saved', 'w'), sys.exit(143))); "
-    "open(sys.argv[1] + '.up', 'w'); time.sleep(60)"
-  )
+  save_on_signal = """
+import signal, sys, time
+def save(*_):
+  open(sys.argv[1] + '.saved', 'w')
+  sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+open(sys.argv[1] + '.up', 'w')
+time.sleep(60)
+"""
   started_file = tmp_path / "one-12345" / "eval_results.json.up"
-  fail = (
-    f"import os, time\nwhile not os.path.exists({str(started_file)!r}): time.sleep(0.01)\nprint('the reason'); exit(3)"
-  )
+  fail = f"""
+import os, time
+while not os.path.exists({str(started_file)!r}):
+  time.sleep(0.01)
+print('the reason')
+exit(3)
+"""
   with pytest.raises(RunError, match=r"two, seed 12345: pretraining ended with code 3 \(the reason\)"):
     runner.run_plan(_ToyPlan(tmp_path, {"one": save_on_signal, "two": fail}), jobs=2)
   assert started_file.with_suffix(".saved").exists()
@@ -175,29 +190,25 @@ def _make_plan(tmp_path: Path, name: str, **inputs: Any) -> Plan:
   return Plan(catalog.load(name), SCALES["smoke"], Inputs(**all_inputs))
 
 
-def _command_lines(plan: Plan) -> dict[str, list[str]]:
-  """Variant -> its command lines."""
-  return {trial.variant.name: [" ".join(command.words) for command in trial.commands] for trial in plan.trials()}
+def _trials(plan: Plan) -> dict[str, Trial]:
+  """Variant -> its trial, for a plan with one seed."""
+  return {trial.variant.name: trial for trial in plan.trials()}
 
 
 def test_experiments_share_their_common_commands(tmp_path: Path):
   runs = {trial.run for name in ("embedding_size", "sharing") for trial in _make_plan(tmp_path, name).trials()}
   assert len(runs) == 8 + 8 - 4  # both have E=128 and E=768, with all parameters shared and with none shared
-  same_variant = {"sharing": "E=128 all-shared", "masking": "static", "sentence_loss": "SOP"}
-  trials = [
-    trial
-    for experiment, variant in same_variant.items()
-    for trial in _make_plan(tmp_path, experiment).trials()
-    if trial.variant.name == variant
-  ]
-  assert (len(trials), len({trial.run for trial in trials})) == (3, 1)
+  shared_run = _trials(_make_plan(tmp_path, "sharing"))["E=128 all-shared"].run
+  assert _trials(_make_plan(tmp_path, "masking"))["static"].run == shared_run
+  assert _trials(_make_plan(tmp_path, "sentence_loss"))["SOP"].run == shared_run
+  # The shards of dynamic masking have no masks.
   shards = f"--input_file={tmp_path}/shared/shards-main-sop-none-segments-"
-  command_lines = _command_lines(_make_plan(tmp_path, "masking"))["dynamic"]
-  assert [shards in line for line in command_lines].count(True) == 1
+  commands = _trials(_make_plan(tmp_path, "masking"))["dynamic"].commands
+  assert sum(shards in " ".join(command.words) for command in commands) == 1
 
 
 def test_a_deeper_network_starts_from_the_shallower_one(tmp_path: Path):
-  trials = {trial.variant.name: trial for trial in _make_plan(tmp_path, "depth").trials()}
+  trials = _trials(_make_plan(tmp_path, "depth"))
   one_layer, three_layers = trials["1 layer"], trials["3 layers"]
   assert f"--init_checkpoint={one_layer.run}" in three_layers.commands[-1].words
   assert one_layer.commands[-1] in three_layers.commands
@@ -208,7 +219,7 @@ def test_each_model_is_evaluated_on_all_sentence_tasks(tmp_path: Path):
   tasks = {
     "sst2": DownstreamTask("run_classifier", {"task_name": "SST-2", "data_dir": "glue"}, {"sst2": ("accuracy", 100.0)})
   }
-  trials = {trial.variant.name: trial for trial in _make_plan(tmp_path, "sentence_loss", tasks=tasks).trials()}
+  trials = _trials(_make_plan(tmp_path, "sentence_loss", tasks=tasks))
   assert {name: sorted(trial.scores) for name, trial in trials.items()} == {
     "none": ["mlm", "nsp", "sop", "sst2"],
     "NSP": ["mlm", "nsp", "sop", "sst2"],
@@ -229,9 +240,11 @@ def test_other_text_or_another_scale_uses_other_folders(tmp_path: Path):
   ]
   # The vocabulary of a given text does not depend on the scale; a scale takes its own sample of the installed packages.
   assert len({plan.vocabulary for plan in plans}) == 4
-  last_files = [{command.last_file for trial in plan.trials() for command in trial.commands} for plan in plans]
-  for first, second in itertools.combinations(last_files, 2):
-    assert first.isdisjoint(second)
+  written_files: set[str] = set()
+  for plan in plans:
+    files_of_plan = {command.last_file for trial in plan.trials() for command in trial.commands}
+    assert files_of_plan.isdisjoint(written_files)
+    written_files |= files_of_plan
 
 
 def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
@@ -246,7 +259,7 @@ def test_held_out_text_is_made_from_the_development_sets(tmp_path: Path):
   assert "--input_file=b.txt" in plan.trials()[0].commands[1].words
 
 
-def test_missing_text_is_reported(tmp_path: Path):
+def test_a_plan_without_the_text_that_it_needs_is_refused(tmp_path: Path):
   with pytest.raises(UserError, match="--corpus without --heldout_corpus"):
     _make_plan(tmp_path, "dropout", corpus="a.txt")
   with pytest.raises(
@@ -255,9 +268,10 @@ def test_missing_text_is_reported(tmp_path: Path):
     _make_plan(tmp_path, "additional_data")
 
 
-def test_distances_of_layers_whose_angle_is_known():
-  before = np.array([[[3.0, 0.0], [1.0, 0.0]]])
-  after = np.array([[[0.0, 4.0], [9.0, 9.0]]])
-  measured = layers.mean_distances([before, after, after], np.array([[1, 0]]))
-  np.testing.assert_allclose(measured["l2"], [5.0, 0.0], atol=1e-12)
-  np.testing.assert_allclose(measured["degrees"], [90.0, 0.0], atol=1e-5)
+def test_distances_and_angles_between_layers_are_means_over_unmasked_tokens():
+  layer_0 = np.array([[[3.0, 0.0], [1.0, 0.0]]])
+  layer_1 = np.array([[[0.0, 4.0], [9.0, 9.0]]])
+  input_mask = np.array([[1, 0]])
+  distances = layers.mean_distances([layer_0, layer_1, layer_1], input_mask)
+  np.testing.assert_allclose(distances["l2"], [5.0, 0.0], atol=1e-12)
+  np.testing.assert_allclose(distances["degrees"], [90.0, 0.0], atol=1e-5)

@@ -1,4 +1,7 @@
-"""The expected answers of each served form: the same weights in the Python tokenizer and the models for training."""
+"""The expected answers of each served form, which the tests of exported models compare with.
+
+They come from the same weights in the Python tokenizer and the models for training.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +65,9 @@ class Run:
   @property
   def task_config(self) -> Any:
     """The config of the task."""
-    return registry.TASKS[self.form.task].config_class(**self.form.data)
+    return registry.TASKS[self.form.task].config_class(**self.form.data_settings)
 
-  def answer(self, requests: Requests) -> AnswerTensors:
+  def expected_answers(self, requests: Requests) -> AnswerTensors:
     """The answers of the Python pipeline: name -> array or list with one row for each request."""
     return self.form.answer(self, requests)
 
@@ -75,8 +78,8 @@ class Form:
 
   Attributes:
     name: the name in albert.export.registry.FORMS.
-    task: the task of its runs.
-    data: the settings of the task.
+    task: the task of the runs that it serves.
+    data_settings: the settings of the task.
     heads: the heads that the checkpoint gets.
     answer: answers requests in Python.
     num_classes: number of outputs of a classifier head.
@@ -84,7 +87,7 @@ class Form:
 
   name: str
   task: str
-  data: dict[str, Any]
+  data_settings: dict[str, Any]
   heads: tuple[str, ...]
   answer: Callable[[Run, Requests], AnswerTensors]
   num_classes: int = 3
@@ -99,8 +102,10 @@ def write_run(directory: Path, form: Form, vocabulary: str, **config_changes: An
   weights = random_weights(config, seed=len(form.name), with_heads=form.heads, num_classes=form.num_classes)
   directory.mkdir(parents=True)
   shutil.copyfile(vocabulary, directory / "spiece.model")
-  data = form.data | ({} if form.task == "pretraining" else {"max_seq_length": MAX_LENGTH})
-  (directory / "config.json").write_text(json.dumps({"task": form.task, "data": data}))
+  data_settings = form.data_settings
+  if form.task != "pretraining":
+    data_settings = data_settings | {"max_seq_length": MAX_LENGTH}
+  (directory / "config.json").write_text(json.dumps({"task": form.task, "data": data_settings}))
   (directory / "eval_results.json").write_text(json.dumps({"step": STEP, "loss": 1.25}))
   CheckpointManager(str(directory / "checkpoints"), keep=1, model_config=config).save(STEP, weights)
   return Run(str(directory), form, config, weights, Tokenizer(vocabulary))
@@ -111,7 +116,12 @@ def _field_values(requests: Requests, name: str) -> list[str]:
 
 
 def _make_batch(ids: np.ndarray, lengths: np.ndarray) -> dict[str, tf.Tensor]:
-  """Makes a padded batch of sequences that are concatenated in `ids`."""
+  """Makes a padded batch.
+
+  Args:
+    ids: the tokens of all sequences, concatenated.
+    lengths: number of tokens of each sequence.
+  """
   examples = TokenizedExamples(ids, lengths, np.ones(len(lengths), np.int32))
   return _pad(examples)
 
@@ -126,7 +136,9 @@ def _pad(examples: TokenizedExamples, **options: Any) -> dict[str, tf.Tensor]:
 def _tokenize(run: Run, requests: Requests, *names: str, length: int) -> dict[str, tf.Tensor]:
   """Tokenizes one field of the requests, or a pair of fields."""
   encoded = [run.tokenizer.encode_batch_flat(_field_values(requests, name)) for name in names]
-  return _make_batch(*(pack_single(*encoded, length) if len(encoded) == 1 else pack_pair(*encoded, length)))
+  pack = pack_pair if len(names) == 2 else pack_single
+  ids, lengths = pack(*encoded, length)
+  return _make_batch(ids, lengths)
 
 
 def _softmax(logits: Any) -> np.ndarray:
@@ -134,11 +146,16 @@ def _softmax(logits: Any) -> np.ndarray:
 
 
 def _call_model(run: Run, make_model: Callable[[ModelConfig], Any], batch: dict[str, tf.Tensor], **options: Any) -> Any:
-  """The outputs of a model with the weights of the run."""
+  """The outputs of a model with the weights of the run.
+
+  Args:
+    run: the run.
+    make_model: makes the model from its config.
+    batch: the inputs.
+    **options: other arguments of the call.
+  """
   model = make_model(run.config)
-  first_row = {name: values[:1] for name, values in batch.items()}
-  # The first call creates the variables.
-  model(first_row, **{name: value[:1] if name == "start_positions" else value for name, value in options.items()})
+  model(batch, **options)  # creates the variables
   assign(model.named_weights(), {name: run.weights[name] for name in model.named_weights()})
   return model(batch, **options)
 
@@ -152,14 +169,16 @@ def _answer_fill_mask(run: Run, requests: Requests) -> AnswerTensors:
   length = run.config.max_position_embeddings
   texts = _field_values(requests, "text")
   rows = [[CLS_ID, *encode_with_masks(run.tokenizer, text)[: length - 2], SEP_ID] for text in texts]
-  positions = [[i for i, token in enumerate(row) if token == MASK_ID] for row in rows]
-  num_masks = np.array([len(row) for row in positions])
   batch = _make_batch(np.concatenate(rows).astype(np.int32), np.array([len(row) for row in rows], np.int32))
-  padded_positions = [[*row, *[0] * (num_masks.max() - len(row))] for row in positions]
+  mask_positions = [np.flatnonzero(np.array(row) == MASK_ID) for row in rows]
+  num_masks = np.array([len(positions) for positions in mask_positions])
+  padded_positions = np.zeros([len(rows), num_masks.max()])
+  for row, positions in enumerate(mask_positions):
+    padded_positions[row, : len(positions)] = positions
   probabilities = _softmax(_call_pretraining_model(run, batch, padded_positions).masked_lm_logits)
-  best = np.sort(probabilities, axis=-1)[..., ::-1][..., :5]
+  highest_five = -np.sort(-probabilities, axis=-1)[..., :5]
   is_mask = np.arange(num_masks.max()) < num_masks[:, None]
-  return {"probabilities": best * is_mask[..., None], "num_masks": num_masks}
+  return {"probabilities": highest_five * is_mask[..., None], "num_masks": num_masks}
 
 
 def _answer_sentence_order(run: Run, requests: Requests) -> AnswerTensors:
@@ -178,7 +197,7 @@ def _answer_embeddings(run: Run, requests: Requests) -> AnswerTensors:
 
 
 def _answer_classifier(run: Run, requests: Requests) -> AnswerTensors:
-  batch = _tokenize(run, requests, *requests[0], length=MAX_LENGTH)  # the fields are those of a text or a pair
+  batch = _tokenize(run, requests, *requests[0], length=MAX_LENGTH)  # a request holds a text or a pair of texts
   logits = _call_model(run, lambda config: ClassifierModel(config, 3), batch)
   probabilities = _softmax(logits)
   return {"probabilities": probabilities, "label": [LABELS[i] for i in probabilities.argmax(1)]}
@@ -200,32 +219,46 @@ def make_squad_examples(run: Run, requests: Requests) -> tuple[list[SquadQuestio
   return questions, featurizer(questions)
 
 
+def _squad_v1_outputs(run: Run, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+  spans = _call_model(run, SquadV1Model, batch)
+  return {"start_logits": np.asarray(spans.start), "end_logits": np.asarray(spans.end)}
+
+
+def _squad_v2_outputs(run: Run, batch: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+  config = run.task_config
+  result = _call_model(
+    run,
+    SquadV2Model,
+    batch,
+    start_positions=tf.zeros(batch["input_ids"].shape[:1], tf.int32),
+    num_starts=config.start_n_top,
+    num_ends=config.end_n_top,
+  )
+  beams = {name: np.asarray(values) for name, values in result.beams._asdict().items()}
+  return beams | {"null_logits": np.asarray(result.null_logits)}
+
+
 def _answer_squad(run: Run, requests: Requests, *, version_2: bool) -> AnswerTensors:
   config = run.task_config
   questions, examples = make_squad_examples(run, requests)
   batch = _pad(examples, token_features=[P_MASK])
-  limits = {"n_best_size": 3, "max_answer_length": config.max_answer_length}
-  indices = {EXAMPLE_INDEX: np.arange(examples.num_examples)}
   if version_2:
-    options = {"num_starts": config.start_n_top, "num_ends": config.end_n_top}
-    starts = tf.zeros([examples.num_examples], tf.int32)
-    result = _call_model(run, SquadV2Model, batch, start_positions=starts, **options)
-    outputs = {name: np.asarray(values) for name, values in result.beams._asdict().items()}
-    outputs |= indices | {"null_logits": np.asarray(result.null_logits)}
-    predictions = squad_predictions.predictions_v2(questions, outputs, examples, **limits)
+    outputs, predict = _squad_v2_outputs(run, batch), squad_predictions.predictions_v2
     score_names = ("start_log_prob", "end_log_prob")
   else:
-    spans = _call_model(run, SquadV1Model, batch)
-    outputs = indices | {"start_logits": np.asarray(spans.start), "end_logits": np.asarray(spans.end)}
-    predictions = squad_predictions.predictions_v1(questions, outputs, examples, **limits)
+    outputs, predict = _squad_v1_outputs(run, batch), squad_predictions.predictions_v1
     score_names = ("start_logit", "end_logit")
-  entries = [predictions.nbest[question.id] for question in questions]
-  answers = predictions.answers(config.null_score_diff_threshold)
-  null_odds = predictions.null_odds or dict.fromkeys(answers, -np.inf)
+  outputs[EXAMPLE_INDEX] = np.arange(examples.num_examples)
+  predictions = predict(questions, outputs, examples, n_best_size=3, max_answer_length=config.max_answer_length)
+  chosen = predictions.answers(config.null_score_diff_threshold)
+  null_odds = predictions.null_odds or dict.fromkeys(chosen, -np.inf)
+  # A question whose windows hold no possible span has no best entry.
+  no_entry = {"text": "", score_names[0]: -1e30, score_names[1]: 0.0}
+  best_entries = [(predictions.nbest[question.id] or [no_entry])[0] for question in questions]
   return {
-    "answer": [answers[question.id] for question in questions],
-    "best_text": [entry[0]["text"] if entry else "" for entry in entries],
-    "score": np.array([sum(entry[0][name] for name in score_names) if entry else -1e30 for entry in entries]),
+    "answer": [chosen[question.id] for question in questions],
+    "best_text": [entry["text"] for entry in best_entries],
+    "score": np.array([entry[score_names[0]] + entry[score_names[1]] for entry in best_entries]),
     "no_answer_probability": np.array([1 / (1 + np.exp(-null_odds[question.id])) for question in questions]),
   }
 
@@ -243,12 +276,12 @@ def _answer_race(run: Run, requests: Requests) -> AnswerTensors:
   examples = make_race_examples(run, requests)
   batch = _pad(examples, num_sequences=int(examples.sequence_counts.max()))
   probabilities = _softmax(_call_model(run, MultipleChoiceModel, batch))
-  best = probabilities.argmax(axis=1)
-  text = [request["options"][i] for request, i in zip(requests, best, strict=True)]
-  return {"probabilities": probabilities, "option": best, "text": text}
+  best_options = probabilities.argmax(axis=1)
+  texts = [request["options"][option] for request, option in zip(requests, best_options, strict=True)]
+  return {"probabilities": probabilities, "option": best_options, "text": texts}
 
 
-_SQUAD = {"max_query_length": 9, "doc_stride": 7, "max_answer_length": 6}
+_SQUAD_SETTINGS = {"max_query_length": 9, "doc_stride": 7, "max_answer_length": 6}
 FORMS = {
   form.name: form
   for form in (
@@ -263,11 +296,11 @@ FORMS = {
       _answer_classifier,
     ),
     Form("regression", "classifier", {"task_name": "STS-B"}, ("classifier",), _answer_regression, num_classes=1),
-    Form("squad_v1", "squad", _SQUAD, ("squad",), functools.partial(_answer_squad, version_2=False)),
+    Form("squad_v1", "squad", _SQUAD_SETTINGS, ("squad",), functools.partial(_answer_squad, version_2=False)),
     Form(
       "squad_v2",
       "squad",
-      _SQUAD | {"version_2_with_negative": True, "null_score_diff_threshold": 0.3},
+      _SQUAD_SETTINGS | {"version_2_with_negative": True, "null_score_diff_threshold": 0.3},
       ("squad_v2",),
       functools.partial(_answer_squad, version_2=True),
     ),
@@ -275,6 +308,7 @@ FORMS = {
   )
 }
 assert set(FORMS) == set(export_registry.FORMS)
+# A classifier of pairs of texts.
 PAIR = dataclasses.replace(
-  FORMS["classifier"], name="pair", data=FORMS["classifier"].data | {"text_columns": "review,summary"}
+  FORMS["classifier"], name="pair", data_settings=FORMS["classifier"].data_settings | {"text_columns": "review,summary"}
 )

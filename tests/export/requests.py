@@ -1,4 +1,4 @@
-"""Makes requests for each served form from any texts."""
+"""Makes requests for each served form from any texts, for the tests of exported models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.conftest import english_like_documents
 
 
 def make_requests(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[str, Any]]:
-  """Makes one request from each text. Its other fields are other ones of the texts.
+  """Makes one request from each text. If a request has several fields, the others hold other texts of the list.
 
-  Masks are inserted for fill_mask, and blanks into the questions of race.
+  fill_mask gets masks in its texts, and race gets blanks in its questions.
   """
   rng = random.Random(seed)
   other_texts = rng.sample(texts, len(texts))
@@ -23,10 +23,10 @@ def make_requests(form: str, texts: Sequence[str], seed: int = 0) -> list[dict[s
   if form in ("sentence_order", "regression"):
     return [{"text_a": a, "text_b": b} for a, b in zip(texts, other_texts, strict=True)]
   if form in ("squad_v1", "squad_v2"):
-    # A token that is only a space before 東, and characters that no token has.
-    ends = [*[""] * 3, " 東 \u200bletter\x01 ﷺ 京\u200d"]
-    contexts = [" ".join([text, *rng.sample(texts, rng.randrange(3))]) + rng.choice(ends) for text in texts]
-    return [{"question": q, "context": c} for q, c in zip(other_texts, contexts, strict=True)]
+    # Every fourth context ends with characters that no token has, and with 東, before which a space is a token.
+    endings = ["", "", "", " 東 \u200bletter\x01 ﷺ 京\u200d"]
+    contexts = [" ".join([text, *rng.sample(texts, rng.randrange(3))]) + rng.choice(endings) for text in texts]
+    return [{"question": question, "context": context} for question, context in zip(other_texts, contexts, strict=True)]
   assert form == "race"
   return [
     {

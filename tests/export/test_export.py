@@ -78,7 +78,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, spm_model: str) -> dict[s
 
 
 def make_requests_of_four_options(name: str, texts: list[str]) -> list[dict[str, Any]]:
-  """Makes requests; those of multiple choice have four options each."""
+  """Makes requests of a form. Multiple-choice requests get four options each, so that they fit into one tensor."""
   requests = make_requests(name, texts)
   for request in requests:
     if "options" in request:
@@ -106,7 +106,7 @@ def test_a_process_without_our_code_gives_the_python_pipelines_answers(
     for request in requests:
       if "options" in request:  # "" pads shorter lists
         request["options"] = [option for option in request["options"] if option]
-    for answer_name, expected_values in model.run.answer(requests).items():
+    for answer_name, expected_values in model.run.expected_answers(requests).items():
       for line, expected in zip(model_lines, expected_values, strict=True):
         value = line["answer"][answer_name]
         if isinstance(expected, str):
@@ -118,7 +118,7 @@ def test_a_process_without_our_code_gives_the_python_pipelines_answers(
 def assert_close_without_padding(
   value: np.ndarray, expected: np.ndarray, *, rtol: float = TOLERANCE, **options: Any
 ) -> None:
-  """Compares a value with an expected one that may be padded to the size of a larger answer of its batch."""
+  """Compares two arrays where both have entries. `expected` may be padded to the size of its batch's largest answer."""
   without_padding = tuple(slice(size) for size in value.shape)
   np.testing.assert_allclose(value, expected[without_padding], rtol=rtol, atol=TOLERANCE, **options)
 
@@ -150,16 +150,16 @@ def test_bad_input_gives_an_answer_or_an_error_and_does_not_harm_the_model(
     for answer_name, values in answers.items():
       assert values.shape[0] == num_rows
       assert values.dtype == tf.string or np.isfinite(values.numpy().astype(np.float64)).all(), answer_name
-  first, *other_fields = fields
-  with pytest.raises(TypeError, match=first):
+  first_field, *other_fields = fields
+  with pytest.raises(TypeError, match=first_field):
     serve(**{field: fields[field] for field in other_fields})
   with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError), match=r"string|type|dtype"):
-    serve(**fields | {first: tf.zeros(fields[first].shape, tf.int32)})
+    serve(**fields | {first_field: tf.zeros(fields[first_field].shape, tf.int32)})
   empty = {field: tf.zeros([0, *value.shape[1:]], tf.string) for field, value in fields.items()}
   assert {values.shape[0] for values in serve(**empty).values()} == {0}
   if len(fields) > 1:
     with pytest.raises(tf.errors.InvalidArgumentError):
-      serve(**fields | {first: fields[first][:2]})
+      serve(**fields | {first_field: fields[first_field][:2]})
     with pytest.raises(tf.errors.InvalidArgumentError):
       serve(**fields | {field: fields[field][:1] for field in other_fields})
   for answer_name, values in model.answer(requests).items():
@@ -182,7 +182,7 @@ def test_too_many_tokens_are_refused_and_an_empty_batch_is_answered(exported: di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_files_of_an_export(exported: dict[str, Exported], name: str) -> None:
+def test_an_export_has_vocabulary_description_card_and_examples(exported: dict[str, Exported], name: str) -> None:
   model = exported[name]
   assert model.directory.parts[-2:] == (f"my_{name}", "1")
   vocabulary = model.directory / "assets" / "spiece.model"
@@ -209,8 +209,8 @@ def test_files_of_an_export(exported: dict[str, Exported], name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_warmup_requests(exported: dict[str, Exported], name: str) -> None:
-  """TensorFlow Serving's own classes can parse the file, and the model can answer its requests."""
+def test_the_model_answers_the_warmup_requests(exported: dict[str, Exported], name: str) -> None:
+  """TensorFlow Serving's own classes parse the file of warmup requests."""
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   model = exported[name]
   path = model.directory / warmup.WARMUP_DIRECTORY / warmup.WARMUP_FILE
@@ -228,8 +228,10 @@ def test_warmup_requests(exported: dict[str, Exported], name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("signature", ["serving_default", "tokens"])
 @pytest.mark.parametrize("name", FORMS)
-def test_messages_of_tensorflow_serving(exported: dict[str, Exported], name: str, signature: str) -> None:
-  """Requests and answers survive the conversion to TensorFlow Serving's messages and to bytes."""
+def test_requests_and_answers_fit_into_tensorflow_servings_messages(
+  exported: dict[str, Exported], name: str, signature: str
+) -> None:
+  """They are converted to TensorFlow Serving's messages, then to bytes and back."""
   predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
   model = exported[name]
   examples = model.directory / "examples"
@@ -259,8 +261,8 @@ def test_messages_of_tensorflow_serving(exported: dict[str, Exported], name: str
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", [TFLITE, TFLITE_INT8, ONNX])
 @pytest.mark.parametrize("name", FORMS)
-def test_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: str) -> None:
-  """The export itself compares the answers of the format with the SavedModel's."""
+def test_every_form_is_exported_in_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: str) -> None:
+  """The export itself compares the answers in the other format with the SavedModel's, and fails if they differ."""
   if file_format == ONNX:
     pytest.importorskip("tf2onnx")
     pytest.importorskip("onnxruntime")
@@ -274,23 +276,23 @@ def test_other_formats(tmp_path: Path, spm_model: str, name: str, file_format: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
-def test_predict_answers_line_by_line(exported: dict[str, Exported], name: str) -> None:
+def test_albert_predict_gives_the_python_pipelines_answers(exported: dict[str, Exported], name: str) -> None:
   exported_model = exported[name]
   requests = make_requests(name, english_like_texts(21))
   lines = [json.dumps({"number": i, **request}) for i, request in enumerate(requests)]
   model = ExportedModel(str(exported_model.directory.parent))
-  parser = RequestParser(model.fields, AUTO, "it", model.description["answers"])
+  parser = RequestParser(model.fields, AUTO, "input", model.description["answers"])
   batches = predict_answers.answer_batches(model, parser, io.BytesIO("\n".join(lines).encode()), batch_size=4)
   rows = [row for batch in batches for row in batch]
   assert [row["number"] for row in rows] == list(range(len(requests)))
-  for answer_name, expected_values in exported_model.run.answer(requests).items():
+  for answer_name, expected_values in exported_model.run.expected_answers(requests).items():
     for row, expected in zip(rows, expected_values, strict=True):
       value = row[answer_name]
       if isinstance(expected, str):
         assert value == expected, answer_name
         continue
       value = np.array(list(value.values()) if isinstance(value, dict) else value)
-      if value.size:  # it is empty if the text was cut before its mask
+      if value.size:  # empty if the text was cut before its mask
         assert_close_without_padding(value, np.array(expected), rtol=1e-4, err_msg=answer_name)
   if name == "race":
     assert [len(row["probabilities"]) for row in rows] == [len(request["options"]) for request in requests]
@@ -308,7 +310,7 @@ def test_the_predict_command_keeps_other_fields_and_names_the_model(
   result = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
   assert result.returncode == 0, result.stderr
   first, second = (json.loads(line) for line in result.stdout.splitlines())
-  expected = model.run.answer([{"text": "a \ufffd b"}, {"text": ""}])
+  expected = model.run.expected_answers([{"text": "a \ufffd b"}, {"text": ""}])
   assert (first["id"], first["input_label"], first["label"]) == ("\ud800", "gold", expected["label"][0])
   assert set(second) == {"label", "probabilities"}
   for row, probabilities in zip((first, second), expected["probabilities"], strict=True):
@@ -324,14 +326,13 @@ def test_a_version_that_another_process_has_created_meanwhile_is_not_replaced(tm
     (tmp_path / name / "variables").mkdir(parents=True)
   with pytest.raises(UserError, match=r"--version=1: .* exists"):
     _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 1)
-  assert (
-    _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0)
-    == f"{tmp_path}/model/2"
-  )
+  # Version 0 means the next free one.
+  path = _rename_staging(str(tmp_path / "staging"), f"{tmp_path}/model/1", str(tmp_path), "model", 0)
+  assert path == f"{tmp_path}/model/2"
   assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["1", "2"]
 
 
-def test_versions_are_counted_and_bad_arguments_refused(tmp_path: Path, spm_model: str) -> None:
+def test_versions_are_counted_up_and_a_failed_export_leaves_no_version(tmp_path: Path, spm_model: str) -> None:
   run = write_run(tmp_path / "run", FORMS["classifier"], spm_model)
   models = str(tmp_path / "models")
   Path(models, "classifier", "4").mkdir(parents=True)
@@ -360,11 +361,10 @@ def test_a_given_version_a_full_disk_and_bfloat16(tmp_path: Path, spm_model: str
   with file_size_limit(300_000), pytest.raises(RunError, match=disk_full):
     export_model(run.directory, models)
   assert sorted(path.name for path in Path(models, "classifier").iterdir()) == ["5", "6"]
-  float32_answers, bfloat16_answers = (
-    tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"](
-      text=tf.constant(english_like_texts(8))
-    )
-    for version in (5, 6)
-  )
-  difference = np.abs(float32_answers["probabilities"] - bfloat16_answers["probabilities"]).max()
+
+  def probabilities(version: int) -> np.ndarray:
+    serve = tf.saved_model.load(f"{models}/classifier/{version}").signatures["serving_default"]
+    return serve(text=tf.constant(english_like_texts(8)))["probabilities"].numpy()
+
+  difference = np.abs(probabilities(5) - probabilities(6)).max()  # float32 and bfloat16
   assert 0 < difference < 0.05

@@ -1,4 +1,4 @@
-"""Tests of the served models before they are saved: their answers equal those of the pipeline in Python."""
+"""Tests of the served models before they are saved: their answers equal those of tests/export/pipelines.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert.errors import RunError, UserError
 from albert.export import checks, converters
-from albert.export.checkpoint import open_checkpoint
+from albert.export.checkpoint import ExportCheckpoint, open_checkpoint
 from albert.export.description import describe_model
 from albert.export.model_card import format_model_card
 from albert.export.selection import select_form
@@ -29,10 +29,10 @@ from tests.thorough import thorough_except
 from tests.tokenization.reference import random_texts
 
 TOLERANCE = 1e-5
-_served_cache: dict[str, Served] = {}
+_served_models: dict[str, ServedRun] = {}  # by form
 
 
-class Served:
+class ServedRun:
   """A run and its served model, with the functions of both signatures.
 
   Args:
@@ -48,12 +48,12 @@ class Served:
     assert self.form.name == self.name
     self.model = self.form.model_class(self.checkpoint, self.form.settings)
 
-  def card(self, **config_sections: Any) -> str:
-    """The model card, as if the run's config.json had these sections."""
+  def model_card(self, **config_sections: Any) -> str:
+    """The model card that the export would write if the run's config.json had these sections."""
     checkpoint = dataclasses.replace(self.checkpoint, run={**self.checkpoint.run, **config_sections})
-    description = describe_model("it", self.form, self.model, checkpoint)
+    description = describe_model("model", self.form, self.model, checkpoint)
     inputs = self.text_inputs(self.model.examples()[:1])
-    example = (inputs, call(self.serving_default, inputs))
+    example = (inputs, call_with_arrays(self.serving_default, inputs))
     return format_model_card(description, self.model, checkpoint, example, [])
 
   @functools.cached_property
@@ -76,49 +76,52 @@ TRACED_FORMS = ("fill_mask", "classifier", "squad_v2", "race")
 
 
 @pytest.fixture(params=thorough_except(TRACED_FORMS, FORMS))
-def served(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> Served:
-  """Each form, made only once."""
+def served(request: pytest.FixtureRequest, tmp_path: Path, spm_model: str) -> ServedRun:
+  """A served model of each form. All tests share it."""
   name = request.param
-  if name not in _served_cache:
+  if name not in _served_models:
     # Several forms fit a pretraining run, so --task must be given. Other runs have one form.
     task = name if FORMS[name].task == "pretraining" else ""
-    _served_cache[name] = Served(write_run(tmp_path / name, FORMS[name], spm_model), task)
-  return _served_cache[name]
+    _served_models[name] = ServedRun(write_run(tmp_path / name, FORMS[name], spm_model), task)
+  return _served_models[name]
 
 
-def call(function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def call_with_arrays(function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   """Calls a function of tensors with arrays, and returns arrays."""
   answers = function(**{name: tf.constant(value) for name, value in inputs.items()})
   return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
 def assert_same_answers(answers: dict[str, np.ndarray], expected: dict[str, Any]) -> None:
-  """Numbers must agree within TOLERANCE, and texts in all rows, or in 99% of a hundred or more."""
-  for name, value in expected.items():
-    if not isinstance(value, list):
-      np.testing.assert_allclose(answers[name], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
-      continue
-    texts = [text.decode() for text in answers[name]]
-    differing = [pair for pair in zip(texts, value, strict=True) if pair[0] != pair[1]]
-    # Two candidates whose scores differ in the last bit may change places.
-    assert len(differing) <= len(value) // 100, (name, differing[:5])
+  """Compares answers: name -> an array, or a list of texts.
+
+  Numbers must agree within TOLERANCE. One text in a hundred may differ, since two candidates whose scores differ only
+  in the last bit may change places.
+  """
+  for name, expected_values in expected.items():
+    if isinstance(expected_values, list):
+      texts = [text.decode() for text in answers[name]]
+      differences = [pair for pair in zip(texts, expected_values, strict=True) if pair[0] != pair[1]]
+      assert len(differences) <= len(texts) // 100, (name, differences[:5])
+    else:
+      np.testing.assert_allclose(answers[name], expected_values, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
-def test_answers_equal_those_of_the_python_pipeline(served: Served) -> None:
+def test_answers_equal_those_of_the_python_pipeline(served: ServedRun) -> None:
   requests = make_requests(served.name, english_like_texts(24))
-  answers = call(served.serving_default, served.text_inputs(requests))
-  assert_same_answers(answers, served.run.answer(requests))
+  answers = call_with_arrays(served.serving_default, served.text_inputs(requests))
+  assert_same_answers(answers, served.run.expected_answers(requests))
 
 
 @pytest.mark.parametrize("served", [name for name in FORMS if name not in TRACED_FORMS], indirect=True)
-def test_answers_computed_eagerly_equal_those_of_the_python_pipeline(served: Served) -> None:
+def test_answers_computed_eagerly_equal_those_of_the_python_pipeline(served: ServedRun) -> None:
   requests = make_requests(served.name, english_like_texts(24))
-  answers = call(served.model.answer_texts, served.text_inputs(requests))
-  assert_same_answers(answers, served.run.answer(requests))
+  answers = call_with_arrays(served.model.answer_texts, served.text_inputs(requests))
+  assert_same_answers(answers, served.run.expected_answers(requests))
 
 
-def id_test_batches(served: Served) -> dict[str, dict[str, np.ndarray]]:
-  """The batches of ids that an export is checked with."""
+def id_test_batches(served: ServedRun) -> dict[str, dict[str, np.ndarray]]:
+  """Name -> a batch of token ids with which an export is checked."""
   examples = token_inputs(served.model, served.text_inputs(served.model.examples()))
   return checks.id_test_batches(served.model, examples)
 
@@ -128,9 +131,9 @@ def code_blocks(card: str, language: str) -> list[str]:
   return re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)
 
 
-def test_the_example_of_the_model_card(served: Served) -> None:
-  """The call in Python and the REST request of the card give the answer that the card shows."""
-  card = served.card()
+def test_the_calls_in_the_model_card_give_the_answer_that_it_shows(served: ServedRun) -> None:
+  """The card shows a call in Python, a REST request, and their answer."""
+  card = served.model_card()
   (code,), (request, response) = code_blocks(card, "python"), code_blocks(card, "json")
   expression = re.search(r"print\(model\.signatures\[\"serving_default\"\]\((.*)\)\)\n", code)
   assert expression
@@ -138,7 +141,7 @@ def test_the_example_of_the_model_card(served: Served) -> None:
   python_answers = {name: values.numpy() for name, values in served.serving_default(**arguments).items()}
   (instance,) = json.loads(request)["instances"]
   rest_inputs = {name: np.array([value], object) for name, value in instance.items()}
-  rest_answers = call(served.serving_default, rest_inputs)
+  rest_answers = call_with_arrays(served.serving_default, rest_inputs)
   (expected,) = json.loads(response)["predictions"]
   expected = expected if isinstance(expected, dict) else {next(iter(python_answers)): expected}
   for answers in (python_answers, rest_answers):
@@ -149,12 +152,17 @@ def test_the_example_of_the_model_card(served: Served) -> None:
       if values.dtype.kind == "f":
         np.testing.assert_allclose(value, expected[name], atol=2e-6, err_msg=name)
       else:
-        decode = np.vectorize(lambda item: item.decode() if isinstance(item, bytes) else item, otypes=[object])
-        assert np.array_equal(decode(value), np.array(expected[name], object)), name
+        assert np.array_equal(decode_texts(value), np.array(expected[name], object)), name
 
 
-def test_long_texts_are_cut_as_the_model_card_says(served: Served) -> None:
-  card, length = served.card(), served.form.settings.max_seq_length
+def decode_texts(array: Any) -> np.ndarray:
+  """Decodes the texts of an answer. Numbers stay."""
+  items = [item.decode() if isinstance(item, bytes) else item for item in np.ravel(array)]
+  return np.array(items, object).reshape(np.shape(array))
+
+
+def test_long_texts_are_cut_as_the_model_card_says(served: ServedRun) -> None:
+  card, length = served.model_card(), served.form.settings.max_seq_length
   long_text = "letter " * 99
   texts = {field.name: [[long_text]] if field.is_list else [long_text] for field in served.model.fields}
   ids = served.model.encode(**{name: tf.constant(value) for name, value in texts.items()}).input_ids.numpy()
@@ -168,39 +176,41 @@ def test_long_texts_are_cut_as_the_model_card_says(served: Served) -> None:
     assert "A question is cut after 9 tokens, and an answer has at most 6." in card
     assert list(ids[0]).index(SEP_ID) <= 1 + 9
     context = " ".join(f"w{i}" for i in range(40)) + " stop"
-    answers = call(served.serving_default, {"question": np.array([b"stop"]), "context": np.array([context.encode()])})
+    inputs = {"question": np.array([b"stop"]), "context": np.array([context.encode()])}
+    answers = call_with_arrays(served.serving_default, inputs)
     assert (" is above 0.3 (null_score_diff_threshold)" in card) == (served.name == "squad_v2")
     probability = float(answers["no_answer_probability"][0])
-    is_empty = served.name == "squad_v2" and np.log(probability / (1 - probability)) > 0.3
-    assert (answers["answer"][0] == b"") == (is_empty or answers["best_text"][0] == b"")
+    has_no_answer = served.name == "squad_v2" and np.log(probability / (1 - probability)) > 0.3
+    assert (answers["answer"][0] == b"") == (has_no_answer or answers["best_text"][0] == b"")
   else:
     assert "is cut" in card or "the beginning of the article as far as it fits" in card
     assert "windows" not in card
 
 
 @pytest.mark.parametrize("served", ["classifier"], indirect=True)
-def test_the_model_card_lists_the_settings_that_had_an_effect(served: Served) -> None:
+def test_the_model_card_lists_the_settings_that_had_an_effect(served: ServedRun) -> None:
   train = {"num_train_steps": 200, "num_train_epochs": 0.0, "train_batch_size": 16, "seed": 3, "precision": "float32"}
   optimizer = {"optimizer": "adamw", "learning_rate": 1e-3, "num_warmup_steps": 3125, "weight_decay": 0.01}
-  card = served.card(train=train, optimizer=optimizer | {"num_warmup_steps": 20, "warmup_proportion": 0.0})
+  card = served.model_card(train=train, optimizer=optimizer | {"num_warmup_steps": 20, "warmup_proportion": 0.0})
   assert "| num_warmup_steps | 20 |" in card
   assert "warmup_proportion" not in card
   assert "num_train_epochs" not in card
-  card = served.card(train=train | {"num_train_epochs": 3.0}, optimizer=optimizer | {"warmup_proportion": 0.1})
+  card = served.model_card(train=train | {"num_train_epochs": 3.0}, optimizer=optimizer | {"warmup_proportion": 0.1})
   assert "| num_warmup_steps | 20 |" in card
   assert "| warmup_proportion | 0.1 |" in card
   assert "| num_train_steps | 200 |\n| num_train_epochs | 3.0 |" in card
   assert "3125" not in card
-  card = served.card(train=train, optimizer=optimizer | {"num_warmup_steps": 0, "scale_learning_rate": True})
+  card = served.model_card(train=train, optimizer=optimizer | {"num_warmup_steps": 0, "scale_learning_rate": True})
   assert "| learning_rate | 6.25e-05 (learning_rate 0.001, scaled by the batch) |" in card
   data = {"masking": "static", "masked_lm_prob": 0.0, "ngram": 0, "max_seq_length": 512}
-  card = served.card(task="pretraining", data=data)
+  card = served.model_card(task="pretraining", data=data)
   assert "| max_seq_length | 512 |" in card
   assert "masked_lm_prob" not in card
   data = {"task_name": "RTE", "label_column": "label", "num_processes": 4, "predict_file": "x.tsv", "data_dir": "glue"}
-  card = served.card(data=data)
+  card = served.model_card(data=data)
   assert "| task_name | RTE |\n| data_dir | glue |\n" in card
   assert not any(name in card for name in ("label_column", "num_processes", "predict_file"))
+  # write_run has written an evaluation at step 7.
   assert "| loss | 1.25 |\n\nThe run measured these at step 7 on its own task (classifier), before the export." in card
   assert "none of this step" not in card
 
@@ -210,28 +220,28 @@ def test_the_model_card_lists_the_settings_that_had_an_effect(served: Served) ->
   thorough_except(["fill_mask", "race"], FORMS),
   indirect=True,
 )
-def test_the_graph_of_other_formats_gives_the_savedmodels_answers_in_edge_cases(served: Served) -> None:
-  """TensorFlow runs both graphs, so that this is tested also where no other runtime is installed."""
+def test_the_graph_for_other_formats_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
+  """Both graphs run in TensorFlow, so this test needs no runtime of another format."""
   function = portable_function(served.model)
   batches = id_test_batches(served)
-  assert len(batches) >= 8 + (served.name == "fill_mask")
+  assert len(batches) >= (9 if served.name == "fill_mask" else 8)
   for batch_name, inputs in batches.items():
-    answers, expected = call(function, inputs), call(served.tokens, inputs)
+    answers, expected = call_with_arrays(function, inputs), call_with_arrays(served.tokens, inputs)
     assert checks.largest_difference(answers, expected, exact="num_masks") < TOLERANCE, batch_name
     assert all(np.isfinite(values).all() for values in answers.values()), batch_name
 
 
 @pytest.mark.parametrize("served", thorough_except(["fill_mask"], ["fill_mask", "squad_v1"]), indirect=True)
-def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: Served) -> None:
-  """Among them are a batch without [MASK] and an empty batch."""
+def test_tflite_gives_the_savedmodels_answers_in_edge_cases(served: ServedRun) -> None:
+  """The edge cases include a batch without [MASK] and an empty batch."""
   run = converters.tflite_runner(converters.to_tflite(portable_function(served.model), served.model, is_int8=False))
   for batch_name, inputs in id_test_batches(served).items():
-    difference = checks.largest_difference(run(inputs), call(served.tokens, inputs), exact="num_masks")
+    difference = checks.largest_difference(run(inputs), call_with_arrays(served.tokens, inputs), exact="num_masks")
     assert difference < converters.TOLERANCE, batch_name
 
 
 @pytest.mark.parametrize("served", ["embeddings"], indirect=True)
-def test_the_checks_refuse_differences_and_nan(served: Served) -> None:
+def test_the_checks_refuse_differences_and_nan(served: ServedRun) -> None:
   examples = {"serving_default": served.text_inputs(served.model.examples())}
   examples["tokens"] = token_inputs(served.model, examples["serving_default"])
   functions = {"serving_default": served.serving_default, "tokens": served.tokens}
@@ -242,8 +252,9 @@ def test_the_checks_refuse_differences_and_nan(served: Served) -> None:
   assert np.isnan(checks.largest_difference(nan, dict(reversed(answers.items()))))
   assert checks.largest_difference({"pooled": answers["pooled"]}, answers) == np.inf
   assert checks.largest_difference({name: v[:1] for name, v in answers.items()}, answers) == np.inf
-  counts = {"num_masks": np.array([1, 0], np.int32)}
-  assert checks.largest_difference(counts, {"num_masks": counts["num_masks"] + 1}, exact="num_masks") == np.inf
+  num_masks = np.array([1, 0], np.int32)
+  difference = checks.largest_difference({"num_masks": num_masks}, {"num_masks": num_masks + 1}, exact="num_masks")
+  assert difference == np.inf
   bias = served.model.encoder.pooler.bias
   original_bias = bias.numpy()
   bias.assign(original_bias * np.nan)
@@ -254,24 +265,28 @@ def test_the_checks_refuse_differences_and_nan(served: Served) -> None:
     bias.assign(original_bias)
 
 
+def serve_checkpoint(checkpoint: ExportCheckpoint, name: str) -> Any:
+  """The served model of a checkpoint in the form with this name."""
+  form = select_form(checkpoint, name, {})
+  return form.model_class(checkpoint, form.settings)
+
+
 @pytest.mark.thorough
-def test_weights_without_a_pooler_are_served_in_forms_that_use_none(tmp_path: Path, spm_model: str) -> None:
-  """transformers' AlbertForMaskedLM has no pooler. It can fill masks, and give the mean as an embedding."""
+def test_weights_without_a_pooler_are_served_in_forms_that_need_none(tmp_path: Path, spm_model: str) -> None:
+  """transformers' AlbertForMaskedLM has no pooler. It can fill masks, and its mean output is an embedding."""
   run = write_run(tmp_path / "run", FORMS["fill_mask"], spm_model)
   tensors = huggingface_tensors(without_pooler(run.weights))
   path = write_huggingface(tmp_path / "hf", run.config, tensors)
   checkpoint = open_checkpoint(path, spm_model_file=spm_model)
   for name, missing_answers in (("fill_mask", set()), ("embeddings", {"pooled"})):
     requests = make_requests(name, english_like_texts(3))
-    models = []
-    for directory in (run.directory, path):
-      opened = open_checkpoint(directory, spm_model_file=spm_model)
-      form = select_form(opened, name, {})
-      models.append(form.model_class(opened, form.settings))
-    inputs = text_inputs(models[0].fields, requests)
-    expected, answers = (call(text_function(model), inputs) for model in models)
+    complete_model = serve_checkpoint(open_checkpoint(run.directory, spm_model_file=spm_model), name)
+    model = serve_checkpoint(checkpoint, name)
+    inputs = text_inputs(model.fields, requests)
+    expected = call_with_arrays(text_function(complete_model), inputs)
+    answers = call_with_arrays(text_function(model), inputs)
     assert set(expected) - set(answers) == missing_answers
-    assert set(answers) == set(models[1].available_answers())
+    assert set(answers) == set(model.available_answers())
     for answer, value in answers.items():
       np.testing.assert_array_equal(value, expected[answer], err_msg=answer)
   tensors |= huggingface_tensors(random_weights(run.config, 2, with_heads=("classifier", "sentence")))
@@ -284,19 +299,20 @@ def test_weights_without_a_pooler_are_served_in_forms_that_use_none(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_answers_to_a_thousand_random_strings(served: Served) -> None:
+def test_answers_to_a_thousand_random_strings(served: ServedRun) -> None:
   texts = ["", " ", *random_texts(998, seed=21)]
   requests = make_requests(served.name, texts)
-  answers = call(served.serving_default, served.text_inputs(requests))
-  assert_same_answers(answers, served.run.answer(requests))
+  answers = call_with_arrays(served.serving_default, served.text_inputs(requests))
+  assert_same_answers(answers, served.run.expected_answers(requests))
   if served.run.form.task == "squad":
-    for request, text, begin, end in zip(requests, answers["best_text"], answers["start"], answers["end"], strict=True):
-      assert request["context"][begin:end] == text.decode()
+    for row, request in enumerate(requests):
+      span = request["context"][answers["start"][row] : answers["end"][row]]
+      assert span == answers["best_text"][row].decode()
     assert sum(map(bool, answers["best_text"])) > 900
 
 
 @pytest.mark.slow
-def test_ids_equal_those_of_training(served: Served) -> None:
+def test_ids_equal_those_of_training(served: ServedRun) -> None:
   requests = make_requests(served.name, [*english_like_texts(6), *random_texts(20, seed=4)])
   if served.run.form.task == "squad":
     examples = make_squad_examples(served.run, requests)[1]
@@ -308,18 +324,18 @@ def test_ids_equal_those_of_training(served: Served) -> None:
     batch = examples.padded_batch(np.arange(examples.num_examples), length=length, num_sequences=num_sequences)
   else:
     return  # the tests of the answers also show differences in their ids
-  for name, values in token_inputs(served.model, served.text_inputs(requests)).items():
-    mask = batch["input_mask"]
+  inputs, mask = token_inputs(served.model, served.text_inputs(requests)), batch["input_mask"]
+  np.testing.assert_array_equal(inputs["input_mask"], mask)
+  for name, values in inputs.items():
     np.testing.assert_array_equal(values * mask, batch[name] * mask)
-    assert name != "input_mask" or np.array_equal(values, mask)
 
 
 @pytest.mark.slow
-def test_ids_and_texts_give_the_same_answers(served: Served) -> None:
+def test_ids_and_texts_give_the_same_answers(served: ServedRun) -> None:
   # The texts are so short that a context is one window.
   texts = served.text_inputs(make_requests(served.name, ["River.", "A letter!", "Yes.", "Who?"]))
-  text_answers = call(served.serving_default, texts)
-  id_answers = call(served.tokens, token_inputs(served.model, texts))
+  text_answers = call_with_arrays(served.serving_default, texts)
+  id_answers = call_with_arrays(served.tokens, token_inputs(served.model, texts))
   assert set(id_answers) <= set(text_answers)
   # In SQuAD, start and end count characters in serving_default, and tokens in the signature tokens.
   for name in set(id_answers) - {"start", "end"}:
@@ -330,27 +346,31 @@ def test_ids_and_texts_give_the_same_answers(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_padding_and_other_rows_do_not_change_an_answer(served: Served) -> None:
+def test_padding_and_other_rows_do_not_change_an_answer(served: ServedRun) -> None:
   requests = make_requests(served.name, english_like_texts(4))
   ids = token_inputs(served.model, served.text_inputs(requests))
-  expected = call(served.tokens, ids)
+  expected = call_with_arrays(served.tokens, ids)
   padded_ids = {name: np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 100)]) for name, values in ids.items()}
-  for answers in (call(served.tokens, padded_ids), _answer_one_by_one(served.tokens, ids)):
+  for answers in (call_with_arrays(served.tokens, padded_ids), _answer_one_by_one(served.tokens, ids)):
     for name, values in expected.items():
       if values.dtype.kind == "f":
         np.testing.assert_allclose(answers[name], values, atol=TOLERANCE, err_msg=name)
 
 
 def _answer_one_by_one(function: Any, ids: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The answers to each row alone, concatenated. Zeros pad shorter answers."""
+  """The numbers in the answers when each row is a batch of its own, concatenated. Shorter answers end with zeros."""
   num_rows = len(ids["input_ids"])
-  rows = [call(function, {name: values[i : i + 1] for name, values in ids.items()}) for i in range(num_rows)]
+  row_answers = [
+    call_with_arrays(function, {name: values[row : row + 1] for name, values in ids.items()}) for row in range(num_rows)
+  ]
   answers = {}
-  for name in (name for name, values in rows[0].items() if values.dtype.kind == "f"):
-    largest_shape = np.max([row[name].shape for row in rows], axis=0)
-    padded = []
-    for row in rows:
-      widths = [(0, size - length) for size, length in zip(largest_shape, row[name].shape, strict=True)]
-      padded.append(np.pad(row[name], widths))
-    answers[name] = np.concatenate(padded)
+  for name, first_values in row_answers[0].items():
+    if first_values.dtype.kind == "f":
+      shapes = np.array([answer[name].shape for answer in row_answers])
+      paddings = shapes.max(axis=0) - shapes  # [rows, axes]
+      padded = [
+        np.pad(answer[name], [(0, int(size)) for size in padding])
+        for answer, padding in zip(row_answers, paddings, strict=True)
+      ]
+      answers[name] = np.concatenate(padded)
   return answers

@@ -36,7 +36,7 @@ BATCH, LENGTH = 3, 11
 
 def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...] = ("masked_lm", "sentence"),
                    num_classes: int = 3) -> dict[str, np.ndarray]:  # fmt: skip
-  """Returns random float32 weights. LayerNorm and biases are random, too, so they differ from initial values."""
+  """Returns random float32 weights. Those of LayerNorm and the biases differ from their initial values, too."""
   rng = np.random.default_rng(seed)
   shapes: dict[str, tuple[int | None, ...]] = {**encoder_shapes(config)}
   for name in with_heads:
@@ -44,8 +44,8 @@ def random_weights(config: ModelConfig, seed: int, *, with_heads: tuple[str, ...
   weights = {}
   for name, shape in shapes.items():
     sizes = [num_classes if size is None else size for size in shape]
-    centre = 1.0 if name.endswith("gamma") else 0.0
-    weights[name] = (centre + 0.12 * rng.standard_normal(sizes)).astype(np.float32)
+    mean = 1.0 if name.endswith("gamma") else 0.0
+    weights[name] = (mean + 0.12 * rng.standard_normal(sizes)).astype(np.float32)
   return weights
 
 
@@ -66,7 +66,7 @@ def batch(config: ModelConfig, seed: int) -> dict[str, np.ndarray]:
   }
 
 
-def make() -> dict[str, np.ndarray]:
+def make_arrays() -> dict[str, np.ndarray]:
   """Computes all arrays of the file."""
   weights, examples = random_weights(CONFIG, 7), batch(CONFIG, 8)
   result = Reference(CONFIG, weights).pretrain(examples)
@@ -81,11 +81,11 @@ def make() -> dict[str, np.ndarray]:
     "outputs/losses": np.array([result.masked_lm_loss, result.sentence_loss]),
   }
   for name, rescale in (("lamb", True), ("adamw", False)):
-    losses, final = train(CONFIG, weights, examples, LEARNING_RATES, rescale=rescale)
+    losses, final_weights = train(CONFIG, weights, examples, LEARNING_RATES, rescale=rescale)
     arrays[f"{name}/losses"] = losses
-    arrays |= {f"{name}/weights/{key}": value.astype(np.float32) for key, value in final.items()}
+    arrays |= {f"{name}/weights/{key}": value.astype(np.float32) for key, value in final_weights.items()}
   return arrays
 
 
 if __name__ == "__main__":
-  np.savez_compressed(PATH, **make())
+  np.savez_compressed(PATH, **make_arrays())

@@ -1,4 +1,4 @@
-"""Local and remote files: globs, atomic writing, leftovers of killed processes, and errors."""
+"""Local and remote files: globs, atomic writing, files left by killed processes, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 from unittest import mock
 
 import pytest
@@ -24,7 +26,7 @@ from albert.io.globs import expand_globs
 from tests.file_limits import file_size_limit
 
 
-def test_expand_globs(tmp_path: Path) -> None:
+def test_globs_match_each_file_once_in_sorted_order(tmp_path: Path) -> None:
   for name in ("b.txt", "a.txt", "c.text", "odd[1].txt"):
     (tmp_path / name).write_text("x")
   (tmp_path / "sub").mkdir()
@@ -33,7 +35,7 @@ def test_expand_globs(tmp_path: Path) -> None:
   assert [os.path.relpath(path, tmp_path) for path in paths] == ["a.txt", "b.txt", "odd[1].txt", "sub/d.txt"]
 
 
-def test_expand_globs_errors(tmp_path: Path) -> None:
+def test_globs_without_files_and_empty_files_and_directories_are_refused(tmp_path: Path) -> None:
   (tmp_path / "empty").touch()
   (tmp_path / "full").write_text("x")
   with pytest.raises(UserError, match="--train_file is empty"):
@@ -46,13 +48,13 @@ def test_expand_globs_errors(tmp_path: Path) -> None:
     expand_globs(str(tmp_path))
 
 
-def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
-  """`**` finds each file once, by its path without links. glob.glob would follow links in a loop to 2^40 paths."""
+def test_links_in_a_loop_are_followed_once(tmp_path: Path) -> None:
+  """`**` finds each file once, by its path without links. glob.glob would find 2^40 paths here."""
   (tmp_path / "b" / "c").mkdir(parents=True)
   (tmp_path / ".hidden").mkdir()
   for name in ("a.txt", "b/b.txt", "b/c/c.txt", ".hidden/x.txt"):
     (tmp_path / name).write_text("x")
-  for name in ("again", "b/once", "b/c/more", "b/c/most"):
+  for name in ("again", "b/once", "b/c/more", "b/c/most"):  # links to the directory that holds them
     (tmp_path / name).symlink_to(tmp_path)
   (tmp_path / "b" / "loop").symlink_to("loop")
   outside = tmp_path.parent / f"{tmp_path.name}-outside"
@@ -67,9 +69,16 @@ def test_links_and_loops_in_a_glob(tmp_path: Path) -> None:
   assert matches("b/**/c/*.txt") == ["b/c/c.txt"]
   assert matches("**/c/**/*.txt") == [
     "b/c/c.txt",
-    *(f"b/c/more/{name}" for name in ("a.txt", "b/b.txt", "outside/d.txt")),
+    "b/c/more/a.txt",
+    "b/c/more/b/b.txt",
+    "b/c/more/outside/d.txt",
   ]
   assert matches("*/d.txt") == ["outside/d.txt"]
+
+
+def test_broken_links_are_refused(tmp_path: Path) -> None:
+  (tmp_path / "b").mkdir()
+  (tmp_path / "b" / "loop").symlink_to("loop")
   (tmp_path / "gone.txt").symlink_to(tmp_path / "target")
   with pytest.raises(UserError, match=r"gone.txt: is a link to .*target, which cannot be read \(No such file"):
     expand_globs(f"{tmp_path}/*.txt")
@@ -82,9 +91,9 @@ def test_pipes_sockets_and_devices_are_refused_without_waiting_for_them(tmp_path
   with socket.socket(socket.AF_UNIX) as server:
     server.bind(str(tmp_path / "socket.txt"))
   for path, kind in ((tmp_path / "pipe.txt", "pipe"), (tmp_path / "socket.txt", "socket"), ("/dev/null", "device")):
-    for attempt in (files.open_file, expand_globs, files.read_json):
+    for read in (files.open_file, expand_globs, files.read_json):
       with pytest.raises(UserError, match=f"{path} is a {kind}, not a regular file: "):
-        attempt(str(path))
+        read(str(path))
   with pytest.raises(UserError, match=r"pipe.txt is a pipe"):
     expand_globs(f"{tmp_path}/*.txt")
   writer = threading.Thread(target=lambda: (tmp_path / "pipe.txt").write_bytes(b"text"))
@@ -94,7 +103,7 @@ def test_pipes_sockets_and_devices_are_refused_without_waiting_for_them(tmp_path
   writer.join()
 
 
-def test_write_atomically(tmp_path: Path) -> None:
+def test_texts_and_bytes_are_written_and_replace_the_earlier_content(tmp_path: Path) -> None:
   path = tmp_path / "file"
   files.write_atomically(str(path), "é")
   assert path.read_bytes() == b"\xc3\xa9"
@@ -103,35 +112,40 @@ def test_write_atomically(tmp_path: Path) -> None:
   assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("failing", ["open", "write", "fsync", "replace"])
-def test_a_failed_write_leaves_the_earlier_content(
-  tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
+def test_a_failed_write_leaves_the_earlier_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
   path = tmp_path / "file"
   path.write_text("before")
-  fail = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-  if failing != "write":
-    monkeypatch.setattr(os, failing, fail)
-  with file_size_limit(3) if failing == "write" else contextlib.nullcontext(), pytest.raises(RunError) as caught:
-    files.write_atomically(str(path), "after")
-  reason = os.strerror(errno.EFBIG if failing == "write" else errno.ENOSPC)
-  assert str(caught.value) == (
+  with contextlib.ExitStack() as failure:
+    if step == "write":
+      reason = os.strerror(errno.EFBIG)
+      failure.enter_context(file_size_limit(3))
+    else:
+      reason = os.strerror(errno.ENOSPC)
+      monkeypatch.setattr(os, step, mock.Mock(side_effect=OSError(errno.ENOSPC, reason)))
+    with pytest.raises(RunError) as raised:
+      files.write_atomically(str(path), "after")
+  assert str(raised.value) == (
     f"{path}: cannot write it ({reason}): run the same command again once the cause is fixed"
   )
   assert path.read_text() == "before"
   assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("read", ["size", "all", "gzip"])
-def test_an_error_while_a_file_is_read_names_the_file(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+@pytest.mark.parametrize(
+  "read",
+  [lambda file: file.read(3), lambda file: file.read(), lambda file: gzip.GzipFile(fileobj=file).read()],
+  ids=["size", "all", "gzip"],
+)
+def test_an_error_while_a_file_is_read_names_the_file(read: Callable[[BinaryIO], bytes]) -> None:
   path = "/proc/self/mem"  # it can be opened, but reading at offset 0 fails with EIO
-  with files.open_file(path) as file, pytest.raises(RunError) as caught:
-    gzip.GzipFile(fileobj=file).read() if read == "gzip" else file.read(3) if read == "size" else file.read()
-  assert str(caught.value).startswith(f"{path}: cannot read it ({os.strerror(errno.EIO)}): run the same command")
+  with files.open_file(path) as file, pytest.raises(RunError) as raised:
+    read(file)
+  assert str(raised.value).startswith(f"{path}: cannot read it ({os.strerror(errno.EIO)}): run the same command")
 
 
 def test_writers_with_the_same_pid_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  """In containers, each worker has the process id 1."""
+  """In containers, each worker may have the process id 1."""
   monkeypatch.setattr(os, "getpid", lambda: 1)
   path = str(tmp_path / "file")
   failures: list[BaseException] = []
@@ -161,8 +175,9 @@ def test_a_file_with_a_long_name_is_written(tmp_path: Path) -> None:
 
 
 def test_only_staging_files_of_ended_writers_are_removed(tmp_path: Path) -> None:
-  ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True)
-  this_host, ended_pid = processes.host_key(), int(ended.stdout)
+  ended_process = subprocess.Popen([sys.executable, "-c", ""])
+  ended_process.wait()
+  this_host, ended_pid = processes.host_key(), ended_process.pid
   leftovers = [f".a.{this_host}-{ended_pid}-0123456789ab.tmp", ".b.00000000-1-0123456789ab.tmp"]
   other_files = [
     f".a.{this_host}-{os.getpid()}-0123456789ab.tmp",  # being written
@@ -189,7 +204,9 @@ def test_writing_removes_the_staging_files_of_killed_processes(tmp_path: Path, m
   assert sorted(os.listdir(tmp_path)) == [f".model.{processes.host_key()}-8-0123456789ab.tmp", "model"]
 
 
-def test_a_leftover_that_cannot_be_removed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_staging_file_that_cannot_be_removed_is_left_without_an_error(
+  tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
   """Several users, or processes that start at the same time, may clean up the same directory."""
   names = [f".{name}.{processes.host_key()}-7-0123456789ab.tmp" for name in "ab"]
   for name in names:
@@ -245,7 +262,7 @@ def test_local_and_remote_files_behave_alike(tmp_path: Path, scheme: str) -> Non
   assert not tf.io.gfile.exists(root)
 
 
-def test_join() -> None:
+def test_join_uses_slashes_for_remote_paths() -> None:
   assert files.join("gs://bucket/", "a", "b") == "gs://bucket/a/b"
   assert files.join("dir", "a", "b") == os.path.join("dir", "a", "b")
 
@@ -264,45 +281,46 @@ def test_an_error_that_may_go_away_is_a_run_error(tmp_path: Path, monkeypatch: p
     error = OSError(number, os.strerror(number))
     monkeypatch.setattr(os, "open", mock.Mock(side_effect=error))
     monkeypatch.setattr(os, "makedirs", mock.Mock(side_effect=error))
-    for attempt in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
+    for use_file in (lambda: files.open_file("x"), lambda: files.open_file("x", "wb"), lambda: files.makedirs("x")):
       with pytest.raises(RunError, match=rf"^x: cannot .* \({os.strerror(number)}\): run the same command again"):
-        attempt()
+        use_file()
     monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
-  ("path", "kind", "message"),
+  ("path", "error_type", "message"),
   [
     ("gs://no-bucket/file", RunError, "Error executing an HTTP request: libcurl code"),
     ("nfs://host/file", UserError, "File system scheme 'nfs' not implemented (file: 'nfs://host/file'): give a path"),
   ],
 )
-def test_a_remote_file_system_that_does_not_answer(path: str, kind: type, message: str) -> None:
-  with pytest.raises(tf.errors.OpError) as caught:
+def test_errors_of_remote_file_systems_are_one_line(path: str, error_type: type, message: str) -> None:
+  with pytest.raises(tf.errors.OpError) as raised:
     files.exists(path)
-  converted = file_errors.convert_file_error(caught.value)
-  assert type(converted) is kind
-  assert str(converted).startswith(message)
+  error = file_errors.convert_file_error(raised.value)
+  assert type(error) is error_type
+  assert str(error).startswith(message)
 
 
-def test_file_errors_of_tensorflow_and_of_python() -> None:
+def test_only_errors_about_files_are_converted() -> None:
   assert file_errors.convert_file_error(ValueError("No space left on device")) is None
   assert file_errors.convert_file_error(tf.errors.InvalidArgumentError(None, None, "shapes do not match")) is None
-  full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
-  assert type(file_errors.convert_file_error(full)) is RunError
-  absent = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
-  assert type(file_errors.convert_file_error(absent)) is UserError
-  renamed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
-  assert str(file_errors.convert_file_error(renamed)).startswith(
-    "b: cannot use it (No space left on device): run the same"
-  )
+  disk_full = tf.errors.ResourceExhaustedError(None, None, "/disk/file; No space left on device")
+  assert type(file_errors.convert_file_error(disk_full)) is RunError
+  missing = tf.errors.NotFoundError(None, None, "/x; No such file or directory")
+  assert type(file_errors.convert_file_error(missing)) is UserError
+
+
+def test_converted_errors_name_the_file_and_the_reason() -> None:
+  rename_failed = OSError(errno.ENOSPC, "No space left on device", "a", None, "b")
+  message = str(file_errors.convert_file_error(rename_failed))
+  assert message.startswith("b: cannot use it (No space left on device): run the same")
   assert str(file_errors.convert_file_error(OSError("odd"))).startswith("odd: run the same command again")
   assert str(file_errors.convert_file_error(OSError())).startswith("OSError: run the same command again")
-  with pytest.raises(UnicodeEncodeError) as caught:
+  with pytest.raises(UnicodeEncodeError) as raised:
     tf.io.gfile.exists(os.fsdecode(b"caf\xe9"))
-  assert "caf\udce9: this name or text has bytes that are not UTF-8" in str(
-    file_errors.convert_file_error(caught.value)
-  )
+  message = str(file_errors.convert_file_error(raised.value))
+  assert "caf\udce9: this name or text has bytes that are not UTF-8" in message
 
 
 def test_an_error_without_a_message_is_named_by_its_type() -> None:

@@ -1,4 +1,4 @@
-"""Reading JSON: each error is one line that names the file, the path or line in it, the value and the remedy."""
+"""An error in JSON is one line that names the file, the line or the key's path in it, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from albert.errors import UserError
 from albert.io import files, json_values
 
+# The beginning of a Record, before the value of "files".
 HEAD = '{"step": 1, "files": '
 
 
@@ -32,7 +33,8 @@ class Record(msgspec.Struct, forbid_unknown_fields=True):
   counts: dict[str, list[dict[str, int]]] = {}
 
 
-FAULTS = {
+# Mistake -> the JSON of file F with the remedy "mend it", and the error, in which * stands for any text.
+MISTAKES: dict[str, tuple[str | bytes, str]] = {
   "empty": ("", "F: not JSON (it is empty): mend it"),
   "syntax, one line": ('{"step": }', "F: not JSON (Expecting value, column 10): mend it"),
   "syntax, several lines": ('{"step":\n 1,}', "F, line 2: not JSON (*, column *): mend it"),
@@ -82,25 +84,25 @@ def _matches(text: str, pattern: str) -> bool:
   return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_an_error_names_the_fault(name: str) -> None:
-  data, message = FAULTS[name]
-  with pytest.raises(UserError) as caught:
-    json_values.parse("F", data.encode() if isinstance(data, str) else data, Record, "mend it")
-  assert _matches(str(caught.value), message), str(caught.value)
-  assert len(str(caught.value)) < 200
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_error_names_the_mistake(name: str) -> None:
+  content, message = MISTAKES[name]
+  with pytest.raises(UserError) as raised:
+    json_values.parse("F", content.encode() if isinstance(content, str) else content, Record, "mend it")
+  assert _matches(str(raised.value), message), str(raised.value)
+  assert len(str(raised.value)) < 200
 
 
 def test_valid_json_is_read() -> None:
-  data = b'\xef\xbb\xbf{"step": 18446744073709551615, "files": {}, "share": 2, "rows": [[1]]}'
-  assert json_values.parse("F", data, Record) == Record(2**64 - 1, {}, rows=[[1]], share=2.0)
-  nested = "[" * 99 + "]" * 99
-  assert json_values.parse("F", '{"a": ' + nested + "}", dict[str, Any]) == {"a": json.loads(nested)}
-  many = json.dumps([[n] for n in range(500)])
-  assert json_values.parse("F", many, list[list[int]]) == json.loads(many)
+  record = b'\xef\xbb\xbf{"step": 18446744073709551615, "files": {}, "share": 2, "rows": [[1]]}'
+  assert json_values.parse("F", record, Record) == Record(2**64 - 1, {}, rows=[[1]], share=2.0)
+  nested_lists = "[" * 99 + "]" * 99
+  assert json_values.parse("F", '{"a": ' + nested_lists + "}", dict[str, Any]) == {"a": json.loads(nested_lists)}
+  many_lists = json.dumps([[n] for n in range(500)])
+  assert json_values.parse("F", many_lists, list[list[int]]) == json.loads(many_lists)
 
 
-def test_values_are_unchanged_after_an_error() -> None:
+def test_the_values_to_convert_are_unchanged_after_an_error() -> None:
   values = {"a": [{"b": 1}, {"b": "x"}], "c": [{"b": 2}]}
   before = json.dumps(values)
   with pytest.raises(UserError, match=r"\$\.a\[1\]\.b must be a whole number, it is 'x'"):
@@ -109,20 +111,20 @@ def test_values_are_unchanged_after_an_error() -> None:
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
-  data = b'{"\\ud800 key": ["a\\udc00", "\\ud83d\\ude00", {"x": "\\uD83D"}]}'
-  assert json_values.parse("F", data, dict[str, Any]) == {"\ufffd key": ["a\ufffd", "\U0001f600", {"x": "\ufffd"}]}
-  assert json_values.parse("F", data, dict[str, Any], keep_surrogates=True) == json.loads(data)
+  content = b'{"\\ud800 key": ["a\\udc00", "\\ud83d\\ude00", {"x": "\\uD83D"}]}'
+  assert json_values.parse("F", content, dict[str, Any]) == {"\ufffd key": ["a\ufffd", "\U0001f600", {"x": "\ufffd"}]}
+  assert json_values.parse("F", content, dict[str, Any], keep_surrogates=True) == json.loads(content)
   assert json_values.parse("TF_CONFIG", '["\udcff"]', list[str]) == ["\ufffd"]
 
 
 def test_nan_is_read_as_null_if_the_caller_allows_it() -> None:
-  data = b'{"a": NaN, "b": [-Infinity, 1.5]}'
-  assert json_values.parse("F", data, dict[str, Any], nan_is_null=True) == {"a": None, "b": [None, 1.5]}
+  content = b'{"a": NaN, "b": [-Infinity, 1.5]}'
+  assert json_values.parse("F", content, dict[str, Any], nan_is_null=True) == {"a": None, "b": [None, 1.5]}
   with pytest.raises(UserError, match=r"\$\.c must be a finite number, it is 1e999"):
     json_values.parse("F", b'{"a": NaN, "c": 1e999}', dict[str, Any], nan_is_null=True)
 
 
-def test_a_written_file_can_be_read(tmp_path: Path) -> None:
+def test_a_written_file_is_read_with_null_for_nan(tmp_path: Path) -> None:
   path = str(tmp_path / "a.json")
   files.write_json(path, {"loss": math.nan, "all": [1.5, (math.inf, -math.inf)], "step": 3, "é": "\ud800"})
   assert files.read_json(path) == {"loss": None, "all": [1.5, [None, None]], "step": 3, "é": "\ufffd"}

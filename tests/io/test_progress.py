@@ -34,18 +34,20 @@ def test_plain_lines_show_percentage_rate_and_time_left(
   ]
 
 
-def test_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_nothing_is_100_percent(capsys: pytest.CaptureFixture[str]) -> None:
   with Progress(0, "B", "reading"):
     pass
   assert capsys.readouterr().err.startswith("reading: 100%, 0 of 0B")
 
 
-def test_bar_on_a_terminal() -> None:
-  code = "from albert.io.progress import Progress\nwith Progress(10, 'B', 'reading') as p:\n  p.update(10)"
+def test_a_terminal_gets_a_bar() -> None:
+  code = (
+    "from albert.io.progress import Progress\nwith Progress(10, 'B', 'reading') as progress:\n  progress.update(10)"
+  )
   import pty
   import termios
 
-  terminal, stderr = pty.openpty()
+  terminal, stderr = pty.openpty()  # stderr of the process is this pseudo-terminal, of 24 lines and 100 columns
   fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
   process = subprocess.Popen([sys.executable, "-c", code], stderr=stderr)
   os.close(stderr)

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, compared with google.protobuf."""
+"""Protocol buffers are encoded and decoded as google.protobuf does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from albert.io.protobuf import decode_fields, decode_varint, encode_bytes_field,
 
 
 @pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02")])
-def test_varints_by_hand(value: int, encoded: str) -> None:
+def test_varints_have_seven_bits_in_each_byte(value: int, encoded: str) -> None:
   assert encode_varint(value).hex() == encoded
   assert decode_varint(b"\xff" + bytes.fromhex(encoded) + b"\xff", 1) == (value, 1 + len(encoded) // 2)
 
@@ -20,14 +20,14 @@ def test_a_truncated_varint_is_an_error() -> None:
 
 
 def test_fields_equal_those_of_google_protobuf() -> None:
-  # A message with one field of each wire type: a message with a length of two bytes, a varint, and a double.
-  part = descriptor_pb2.UninterpretedOption.NamePart(name_part="n" * 200, is_extension=True)
-  option = descriptor_pb2.UninterpretedOption(name=[part], positive_int_value=300, double_value=0.5)
+  # A field of each wire type: 2 is a message whose length takes two bytes, 4 is a varint, and 6 is a double.
+  name_part = descriptor_pb2.UninterpretedOption.NamePart(name_part="n" * 200, is_extension=True)
+  option = descriptor_pb2.UninterpretedOption(name=[name_part], positive_int_value=300, double_value=0.5)
   message = option.SerializeToString()
   fields = list(decode_fields(message))
   assert b"".join(field.encoded for field in fields) == message
-  by_number = {field.number: field.value for field in fields}
-  assert by_number[2] == part.SerializeToString()
-  assert decode_varint(by_number[4], 0) == (300, 2)
-  assert len(by_number[6]) == 8
-  assert encode_bytes_field(2, by_number[2]) == fields[0].encoded
+  value_of_field = {field.number: field.value for field in fields}
+  assert value_of_field[2] == name_part.SerializeToString()
+  assert decode_varint(value_of_field[4], 0) == (300, 2)
+  assert len(value_of_field[6]) == 8
+  assert encode_bytes_field(2, value_of_field[2]) == fields[0].encoded

@@ -1,4 +1,4 @@
-"""TFRecord files, compared with TensorFlow's reader and writer; damaged files."""
+"""TFRecord files are those of TensorFlow's reader and writer, and any damage to a file is found."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ from hypothesis import strategies as st
 from albert.errors import UserError
 from albert.io import records
 
+
+def _array_of_bytes(items: list[bytes]) -> np.ndarray:
+  array = np.empty(len(items), object)
+  array[:] = items
+  return array
+
+
 names = st.text(min_size=1, max_size=8)
-integers = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda x: np.array(x, np.int64))
-floats = st.lists(st.floats(width=32, allow_nan=False), max_size=6).map(lambda x: np.array(x, np.float32))
-byte_strings = st.lists(st.binary(max_size=5), max_size=4).map(lambda x: np.array([*x, b""], object)[: len(x)])
+integers = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda items: np.array(items, np.int64))
+floats = st.lists(st.floats(width=32, allow_nan=False), max_size=6).map(lambda items: np.array(items, np.float32))
+byte_strings = st.lists(st.binary(max_size=5), max_size=4).map(_array_of_bytes)
 
 
-def tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
+def make_tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
   example = tf.train.Example()
   for name, values in features.items():
     feature = example.features.feature[name]
@@ -37,13 +44,13 @@ def tf_example(features: dict[str, np.ndarray]) -> tf.train.Example:
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(names, st.one_of(integers, floats, byte_strings), max_size=5))
-def test_example_interoperates_with_tensorflow(features: dict[str, np.ndarray]) -> None:
+def test_tensorflow_reads_our_examples_and_we_read_tensorflows(features: dict[str, np.ndarray]) -> None:
   encoded = records.encode_example(features)
   parsed = tf.train.Example.FromString(encoded)
   for name, values in features.items():
-    kind = {"i": "int64_list", "f": "float_list", "O": "bytes_list"}[values.dtype.kind]
-    assert list(getattr(parsed.features.feature[name], kind).value) == values.tolist()
-  decoded = records.decode_example(tf_example(features).SerializeToString())
+    list_name = {"i": "int64_list", "f": "float_list", "O": "bytes_list"}[values.dtype.kind]
+    assert list(getattr(parsed.features.feature[name], list_name).value) == values.tolist()
+  decoded = records.decode_example(make_tf_example(features).SerializeToString())
   assert set(decoded) == set(features)
   for name, values in features.items():
     assert decoded[name].tolist() == values.tolist()
@@ -64,16 +71,17 @@ def test_decoding_bytes_that_are_no_example_is_an_error() -> None:
     records.decode_example(b"\xff\xff\xff\xff")
 
 
-limits = st.sampled_from([1, 127, 128, 16_383, 16_384, 2**21, 2**32, 2**62])
+# The length of a varint depends on its value, with steps at powers of 128.
+largest_values = st.sampled_from([1, 127, 128, 16_383, 16_384, 2**21, 2**32, 2**62])
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 300), limits, st.integers(0, 1000))
-def test_a_batch_equals_its_examples_encoded_one_by_one(num_rows: int, width: int, limit: int, seed: int) -> None:
+@given(st.integers(1, 5), st.integers(1, 300), largest_values, st.integers(0, 1000))
+def test_a_batch_equals_its_examples_encoded_one_by_one(num_rows: int, width: int, largest: int, seed: int) -> None:
   rng = np.random.default_rng(seed)
   features = {
-    "numbers": rng.integers(0, limit, (num_rows, width), endpoint=True) * rng.integers(0, 2, (num_rows, width)),
-    "words": rng.integers(0, min(limit, 65_535), (num_rows, 3)).astype(np.uint16),
+    "numbers": rng.integers(0, largest, (num_rows, width), endpoint=True) * rng.integers(0, 2, (num_rows, width)),
+    "words": rng.integers(0, min(largest, 65_535), (num_rows, 3)).astype(np.uint16),
     "mask": rng.random((num_rows, width)) < 0.5,
     "weights": rng.random((num_rows, 2)),
     "label": rng.integers(0, 2, (num_rows, 1)),
@@ -99,7 +107,8 @@ def test_a_batch_with_a_bad_array_is_an_error(values: np.ndarray, message: str) 
 RECORDS = [b"", b"x", b"some bytes" * 10, bytes(range(40))]
 
 
-def write(path: Path, compress: bool = False) -> records.RecordWriter:
+def write_records(path: Path, compress: bool = False) -> records.RecordWriter:
+  """Writes RECORDS to a file, and returns the closed writer."""
   with records.RecordWriter(str(path), compress=compress) as writer:
     for record in RECORDS:
       writer.write(record)
@@ -108,12 +117,12 @@ def write(path: Path, compress: bool = False) -> records.RecordWriter:
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_tensorflow_reads_our_files(tmp_path: Path, compress: bool) -> None:
-  writer = write(tmp_path / "file", compress)
+  writer = write_records(tmp_path / "file", compress)
   dataset = tf.data.TFRecordDataset(str(tmp_path / "file"), compression_type="GZIP" if compress else "")
   assert list(dataset.as_numpy_iterator()) == RECORDS
-  data = (tmp_path / "file").read_bytes()
-  assert (writer.num_records, writer.num_bytes) == (4, len(data))
-  assert writer.sha256 == hashlib.sha256(data).hexdigest()
+  content = (tmp_path / "file").read_bytes()
+  assert (writer.num_records, writer.num_bytes) == (4, len(content))
+  assert writer.sha256 == hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -127,15 +136,15 @@ def test_we_read_tensorflows_files(tmp_path: Path, compression: str) -> None:
 
 
 def test_gzip_files_of_equal_records_are_equal(tmp_path: Path) -> None:
-  hashes = {write(tmp_path / name, compress=True).sha256 for name in ("one", "another")}
+  hashes = {write_records(tmp_path / name, compress=True).sha256 for name in ("one", "another")}
   assert len(hashes) == 1
   header = (tmp_path / "one").read_bytes()[:10]
   assert header[3] == 0  # no name
   assert header[4:8] == bytes(4)  # no time
-  assert b"".join(RECORDS[2:3]) in gzip.decompress((tmp_path / "one").read_bytes())
+  assert RECORDS[2] in gzip.decompress((tmp_path / "one").read_bytes())
 
 
-def test_long_files_are_written_in_pieces(tmp_path: Path) -> None:
+def test_files_longer_than_the_buffer_are_written(tmp_path: Path) -> None:
   record = bytes(1 << 18)
   with records.RecordWriter(str(tmp_path / "file")) as writer:
     for _ in range(9):
@@ -157,7 +166,7 @@ def test_a_failed_writer_leaves_no_file_and_keeps_the_earlier_one(tmp_path: Path
   assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"before")]
 
 
-def _read(path: Path) -> list[bytes] | str:
+def _records_or_error(path: Path) -> list[bytes] | str:
   """Returns the records, or the error message."""
   try:
     return list(records.read_records(str(path)))
@@ -168,35 +177,35 @@ def _read(path: Path) -> list[bytes] | str:
 @pytest.mark.parametrize("compress", [False, True])
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path, compress: bool) -> None:
   path = tmp_path / "file"
-  write(path, compress)
-  data = path.read_bytes()
+  write_records(path, compress)
+  content = path.read_bytes()
   num_harmless = 0
-  for offset in range(len(data)):
-    path.write_bytes(data[:offset] + bytes([data[offset] ^ 16]) + data[offset + 1 :])
-    result = _read(path)
-    if isinstance(result, str):
-      assert result.startswith(f"{path}: record ")
-      assert "(counted from 0) is damaged" in result
+  for offset in range(len(content)):
+    path.write_bytes(content[:offset] + bytes([content[offset] ^ 16]) + content[offset + 1 :])
+    records_or_error = _records_or_error(path)
+    if isinstance(records_or_error, str):
+      assert records_or_error.startswith(f"{path}: record ")
+      assert "(counted from 0) is damaged" in records_or_error
     else:
-      assert result == RECORDS
+      assert records_or_error == RECORDS
       num_harmless += 1
   # A flipped bit is harmless only in the header of a GZIP file, in the bytes for its time and its compression.
   assert num_harmless <= (6 if compress else 0)
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_every_cut_is_found_unless_between_records(tmp_path: Path, compress: bool) -> None:
+def test_a_file_that_was_cut_inside_a_record_is_refused(tmp_path: Path, compress: bool) -> None:
   path = tmp_path / "file"
-  write(path, compress)
-  data = path.read_bytes()
+  write_records(path, compress)
+  content = path.read_bytes()
   ends = np.cumsum([0] + [len(record) + 16 for record in RECORDS]).tolist()
-  for offset in range(len(data)):
-    path.write_bytes(data[:offset])
-    result = _read(path)
-    if offset == 0 or (offset in ends and not compress):
-      assert result == RECORDS[: ends.index(offset)]
+  for size in range(len(content)):
+    path.write_bytes(content[:size])
+    records_or_error = _records_or_error(path)
+    if size == 0 or (size in ends and not compress):
+      assert records_or_error == RECORDS[: ends.index(size)]
     else:
-      assert "(counted from 0) is damaged" in result
+      assert "(counted from 0) is damaged" in records_or_error
 
 
 @pytest.mark.parametrize(
@@ -207,30 +216,32 @@ def test_every_cut_is_found_unless_between_records(tmp_path: Path, compress: boo
     (16 + 17 + 12 + 5, "record 2 .* the checksum of its data"),
   ],
 )
-def test_damage_names_file_and_record(tmp_path: Path, offset: int, message: str) -> None:
+def test_an_error_names_the_damaged_record(tmp_path: Path, offset: int, message: str) -> None:
+  # A record has 16 more bytes in the file: 12 before its data, and 4 after them. The first two have 0 and 1 bytes.
   path = tmp_path / "file"
-  write(path)
-  data = bytearray(path.read_bytes())
-  data[offset] ^= 1
-  path.write_bytes(bytes(data))
+  write_records(path)
+  content = bytearray(path.read_bytes())
+  content[offset] ^= 1
+  path.write_bytes(bytes(content))
   with pytest.raises(UserError, match=f"{path}: {message}"):
     list(records.read_records(str(path)))
 
 
-def test_truncation_names_record_and_bytes(tmp_path: Path) -> None:
+def test_an_error_names_the_record_that_was_cut(tmp_path: Path) -> None:
   path = tmp_path / "file"
-  write(path)
-  data = path.read_bytes()
-  path.write_bytes(data[:-1])
+  write_records(path)
+  content = path.read_bytes()
+  path.write_bytes(content[:-1])
+  # 40 bytes of data, and the checksum of 4 bytes.
   with pytest.raises(UserError, match=r"record 3 .* the file ends after 43 of its 44 bytes"):
     list(records.read_records(str(path)))
-  path.write_bytes(data + b"more")
+  path.write_bytes(content + b"more")
   with pytest.raises(UserError, match=r"record 4 .* the file ends inside its header"):
     list(records.read_records(str(path)))
 
 
-def test_a_length_that_looks_like_gzip(tmp_path: Path) -> None:
-  """A record of 0x8b1f bytes makes a file that starts with GZIP's magic number."""
+def test_a_file_whose_first_length_looks_like_gzip_is_read(tmp_path: Path) -> None:
+  """If the first record has 0x8b1f bytes, the file starts with GZIP's magic number."""
   record = bytes(0x8B1F)
   with records.RecordWriter(str(tmp_path / "file")) as writer:
     writer.write(record)
@@ -238,10 +249,14 @@ def test_a_length_that_looks_like_gzip(tmp_path: Path) -> None:
   assert list(records.read_records(str(tmp_path / "file"))) == [record]
 
 
-def test_the_bytes_of_an_empty_record(tmp_path: Path) -> None:
-  """A record is its length as uint64, the masked CRC-32C of the length, the data, and the masked CRC-32C of these."""
+def test_an_empty_record_has_the_bytes_of_the_tfrecord_format(tmp_path: Path) -> None:
+  """The format: the length as uint64, the masked CRC-32C of the length, the data, and the masked CRC-32C of the data.
+
+  A CRC is masked by rotating it by 15 bits and adding 0xA282EAD8.
+  """
   with records.RecordWriter(str(tmp_path / "file")) as writer:
     writer.write(b"")
-  crc_of_eight_zeros = 0x8C28B28A  # CRC-32C of eight zero bytes
-  masked = (((crc_of_eight_zeros >> 15) | (crc_of_eight_zeros << 17)) + 0xA282EAD8) % 2**32
-  assert (tmp_path / "file").read_bytes() == struct.pack("<QII", 0, masked, 0xA282EAD8)
+  crc_of_length = 0x8C28B28A  # of eight zero bytes
+  masked_crc_of_length = (((crc_of_length >> 15) | (crc_of_length << 17)) + 0xA282EAD8) % 2**32
+  masked_crc_of_data = 0xA282EAD8  # the CRC of no bytes is 0
+  assert (tmp_path / "file").read_bytes() == struct.pack("<QII", 0, masked_crc_of_length, masked_crc_of_data)

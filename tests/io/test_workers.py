@@ -1,4 +1,4 @@
-"""Worker processes: each item is computed once, few are submitted ahead, errors are raised, no process is left."""
+"""Worker processes compute each item once, get few items ahead, raise their errors, and end with their parent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from albert.io.workers import Workers
 _offset = 0
 
 
-def _start(offset: int) -> None:
+def _set_offset(offset: int) -> None:
+  """Initializes a worker process."""
   global _offset  # noqa: PLW0603 - the initializer sets the state of its process
   _offset = offset
 
@@ -39,38 +40,38 @@ def _die(value: int) -> int:
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_each_item_is_computed_once(num_processes: int) -> None:
-  with Workers(num_processes, _start, (100,)) as workers:
+  with Workers(num_processes, _set_offset, (100,)) as workers:
     assert sorted(workers.map(_add, range(20))) == [(value, value + 100) for value in range(20)]
 
 
-def test_few_items_are_submitted_ahead_by_number_and_bytes() -> None:
-  num_taken = 0
+def test_few_items_are_submitted_ahead_and_fewer_if_they_are_large() -> None:
+  num_submitted = 0
 
   def items() -> Iterator[int]:
-    nonlocal num_taken
+    nonlocal num_submitted
     for value in range(20):
-      num_taken += 1
+      num_submitted += 1
       yield value
 
-  with Workers(2, _start, (0,)) as workers:
+  with Workers(2, _set_offset, (0,)) as workers:
     results = workers.map(_add, items())
     next(results)
-    assert num_taken <= 4
+    assert num_submitted <= 4
     results.close()
-    num_taken = 0
-    results = workers.map(_add, items(), lambda item: 1 << 30)
+    num_submitted = 0
+    results = workers.map(_add, items(), lambda item: 1 << 30)  # each item has a GiB
     next(results)
-    assert num_taken == 1
+    assert num_submitted == 1
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_an_error_of_a_worker_is_raised(num_processes: int) -> None:
-  with pytest.raises(UserError, match="value 3 is bad"), Workers(num_processes, _start, (0,)) as workers:
+  with pytest.raises(UserError, match="value 3 is bad"), Workers(num_processes, _set_offset, (0,)) as workers:
     list(workers.map(_fail, [3]))
 
 
 def test_a_worker_that_dies_is_an_error() -> None:
-  with pytest.raises(RunError, match="a worker process died"), Workers(2, _start, (0,)) as workers:
+  with pytest.raises(RunError, match="a worker process died"), Workers(2, _set_offset, (0,)) as workers:
     list(workers.map(_die, [1, 2]))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of GLUE against closed forms, and what undefined ones are."""
+"""The metrics of GLUE equal their closed forms, and are zero where those are undefined."""
 
 from __future__ import annotations
 
@@ -11,35 +11,31 @@ import pytest
 from albert.metrics import classification
 
 
-def confusion(labels: np.ndarray, predictions: np.ndarray) -> tuple[int, int, int, int]:
-  """True positives, true negatives, false positives, false negatives of class 1."""
-  return (
-    int(np.sum((labels == 1) & (predictions == 1))),
-    int(np.sum((labels == 0) & (predictions == 0))),
-    int(np.sum((labels == 0) & (predictions == 1))),
-    int(np.sum((labels == 1) & (predictions == 0))),
-  )
-
-
 def test_binary_metrics_equal_their_closed_forms() -> None:
   rng = np.random.default_rng(0)
   labels = (rng.random(317) < 0.7).astype(int)
   predictions = np.where(rng.random(317) < 0.8, labels, 1 - labels)
-  tp, tn, fp, fn = confusion(labels, predictions)
+  # True and false positives and negatives.
+  tp = int(np.sum((labels == 1) & (predictions == 1)))
+  tn = int(np.sum((labels == 0) & (predictions == 0)))
+  fp = int(np.sum((labels == 0) & (predictions == 1)))
+  fn = int(np.sum((labels == 1) & (predictions == 0)))
   assert classification.accuracy(labels, predictions) == pytest.approx((tp + tn) / 317, abs=1e-15)
   assert classification.f1(labels, predictions) == pytest.approx(2 * tp / (2 * tp + fp + fn), abs=1e-15)
   matthews = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
   assert classification.matthews_corrcoef(labels, predictions) == pytest.approx(matthews, abs=1e-14)
 
 
-def test_f1_is_that_of_class_1_and_matthews_is_symmetric() -> None:
+def test_f1_depends_on_which_class_is_1_and_matthews_does_not() -> None:
   labels, predictions = np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])
-  assert classification.f1(labels, predictions) == pytest.approx(0.8)
-  assert classification.f1(1 - labels, 1 - predictions) == pytest.approx(2 / 3)
-  assert classification.matthews_corrcoef(1 - labels, 1 - predictions) == pytest.approx(1 / math.sqrt(3))
+  assert classification.f1(labels, predictions) == pytest.approx(0.8)  # precision 1, recall 2/3
+  assert classification.f1(1 - labels, 1 - predictions) == pytest.approx(2 / 3)  # precision 1/2, recall 1
+  for is_swapped in (False, True):
+    pair = (1 - labels, 1 - predictions) if is_swapped else (labels, predictions)
+    assert classification.matthews_corrcoef(*pair) == pytest.approx(1 / math.sqrt(3))
 
 
-def test_matthews_takes_many_classes() -> None:
+def test_matthews_works_for_more_than_two_classes() -> None:
   labels = np.array([0, 1, 2, 2, 1, 0, 2])
   assert classification.matthews_corrcoef(labels, labels) == pytest.approx(1.0)
 

@@ -1,4 +1,4 @@
-"""SQuAD scores: cases worked out by hand, and the scores of transformers where it is installed."""
+"""SQuAD scores equal those worked out by hand and, if transformers is installed, those of its script."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ from albert.metrics import squad
     ("The  Cat, the hat & a bat!", "cat hat bat"),
     ("Theatre of an Anthem", "theatre of anthem"),
     ("a.k.a. the U.S.A.", "aka usa"),
-    ("the-end", "theend"),  # punctuation goes first, and joins words
-    ("£5—the “end”", "£5— “end”"),  # only ASCII punctuation goes; a dash ends a word
+    ("the-end", "theend"),  # punctuation is removed before articles, so this is one word
+    ("£5—the “end”", "£5— “end”"),  # only ASCII punctuation is removed; a dash ends a word, so "the" is an article
     ("\tA\u00a0B\u2003C\n", "b c"),
     ("İstanbul ẞ", "i̇stanbul ß"),
     ("The, a: an.", ""),
     ("", ""),
   ],
 )
-def test_normalized_answers(text: str, normalized: str) -> None:
+def test_answers_are_normalized_as_by_the_official_script(text: str, normalized: str) -> None:
   assert squad.normalize_answer(text) == normalized
 
 
-def test_f1_counts_repeated_words_as_often_as_both_have_them() -> None:
-  # Shared: new once, york twice. Precision 3/4, recall 3/5.
+def test_f1_counts_repeated_words() -> None:
+  # Both have "new" once; the prediction has "york" three times, the answer twice, which counts as two shared words.
   f1 = squad.f1_v2("New York, New York, York", "york new york city")
   assert f1 == pytest.approx(2 * (3 / 4) * (3 / 5) / (3 / 4 + 3 / 5), abs=1e-15)
   assert squad.f1_v1("New York, New York, York", "york new york city") == f1
   assert squad.f1_v2("cat", "dog") == squad.f1_v1("cat", "dog") == 0
 
 
-def test_answers_without_words_agree_in_v2_alone() -> None:
+def test_answers_without_words_are_equal_in_v2_only() -> None:
   assert squad.f1_v2("the", "an!") == 1
   assert squad.f1_v1("the", "an!") == 0
   assert squad.f1_v2("the", "cat") == squad.f1_v2("cat", "") == 0
   assert squad.exact_match("the", "an!") == 1
 
 
-def test_scores_of_v1() -> None:
+def test_v1_scores_of_four_questions() -> None:
   answers = {"a": ["Paris", "in Paris"], "b": ["the 1990s"], "c": ["seven"], "d": ["left out"]}
   predictions = {"a": "In Paris.", "b": "late 1990s", "c": "eight", "unknown": "left out"}
-  # a: exact; b: 1 word of 2 and of 1, F1 2/3; c and d: wrong.
+  # a: exact. b: "1990s" is one of two predicted words and the only word of the answer, so F1 is 2/3. c is wrong, and
+  # d has no prediction.
   assert squad.evaluate_v1(answers, predictions) == {
     "exact": 25.0,
     "f1": pytest.approx(100 * (1 + 2 / 3) / 4, abs=1e-12),
@@ -62,29 +63,39 @@ ANSWERS = {"a": ["Paris"], "b": ["the 1990s", "1990s and later"], "c": [], "d": 
 PREDICTIONS = {"a": "paris", "b": "late 1990s", "c": "", "d": "something", "e": ""}
 
 
-def test_scores_of_v2() -> None:
+def test_v2_scores_of_questions_with_and_without_answers() -> None:
   results = squad.evaluate_v2(ANSWERS, PREDICTIONS)
-  # a 1 and 1; b 0 and 2/3; c 1 and 1; d 0 and 0; e: "the" is no answer to the script, so "" is right.
-  f1 = {"f1": 100 * (1 + 2 / 3 + 1 + 1) / 5, "HasAns_f1": 100 * (1 + 2 / 3 + 1) / 3, "NoAns_f1": 50.0}
-  expected = {"exact": 60.0, "f1": f1["f1"], "total": 5}
-  expected |= {"HasAns_exact": 200 / 3, "HasAns_f1": f1["HasAns_f1"], "HasAns_total": 3}
-  expected |= {"NoAns_exact": 50.0, "NoAns_f1": f1["NoAns_f1"], "NoAns_total": 2}
+  # Exact match and F1: a 1 and 1, b 0 and 2/3, c 1 and 1, d 0 and 0, and e 1 and 1, since the normalized answer
+  # "the" is empty.
+  expected = {
+    "exact": 100 * (1 + 0 + 1 + 0 + 1) / 5,
+    "f1": 100 * (1 + 2 / 3 + 1 + 0 + 1) / 5,
+    "total": 5,
+    "HasAns_exact": 100 * (1 + 0 + 1) / 3,  # a, b and e
+    "HasAns_f1": 100 * (1 + 2 / 3 + 1) / 3,
+    "HasAns_total": 3,
+    "NoAns_exact": 50.0,  # c and d
+    "NoAns_f1": 50.0,
+    "NoAns_total": 2,
+  }
   assert list(results) == list(expected)
   assert results == pytest.approx(expected, abs=1e-12)
 
 
-def test_thresholds_of_v2() -> None:
+def test_v2_scores_at_a_threshold_and_at_the_best_threshold() -> None:
   odds = {"a": 0.1, "b": 0.6, "c": 0.9, "d": 0.5, "e": 0.7}
   results = squad.evaluate_v2(ANSWERS, PREDICTIONS, odds, threshold=0.55)
-  # b, c and e count as "": b and e are wrong then, for they have answers; d is answered, so wrong.
+  # At 0.55, b, c and e count as unanswered. That is right for c only, since b and e have answers. a is right, and d is
+  # wrong, since it is answered.
   assert results["exact"] == results["f1"] == pytest.approx(40.0)
-  # Nothing answered: 2 of 5 (c, d). Then a: +1; d: -1; b: +0 exact, +2/3 F1; e: +1; c: "" costs nothing.
+  # With no question answered, c and d are right. Raising the threshold answers the questions in the order of their
+  # odds. a adds 1, d costs 1, b adds 0 to exact and 2/3 to F1, e adds 1, and c stays right, since its prediction is "".
   assert (results["best_exact"], results["best_exact_thresh"]) == (pytest.approx(60.0), 0.1)
   assert (results["best_f1"], results["best_f1_thresh"]) == (pytest.approx(100 * (2 + 2 / 3 + 1) / 5), 0.7)
   assert list(results)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
 
 
-def test_nothing_answered_is_the_best_with_threshold_zero() -> None:
+def test_the_best_threshold_is_zero_if_no_question_should_be_answered() -> None:
   results = squad.evaluate_v2({"a": [], "b": []}, {"a": "x", "b": "y"}, {"a": -3.0, "b": 2.0})
   assert (results["best_exact"], results["best_exact_thresh"]) == (100.0, 0.0)
   assert "HasAns_exact" not in results
@@ -101,7 +112,7 @@ def test_nothing_answered_is_the_best_with_threshold_zero() -> None:
     (lambda: squad.evaluate_v2({"q7": []}, {"q7": ""}, {}), "question q7 and 0 others have no null score"),
   ],
 )
-def test_what_cannot_be_scored_is_named(call: Any, message: str) -> None:
+def test_a_question_that_cannot_be_scored_is_named(call: Any, message: str) -> None:
   with pytest.raises(UserError, match=message):
     call()
 
@@ -112,19 +123,23 @@ text = st.one_of(
   st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
   st.lists(st.sampled_from(WORDS), max_size=6).map("".join),
 )
-questions = st.lists(st.tuples(st.lists(text, max_size=4), text, st.floats(-9, 9)), min_size=1, max_size=9)
+# (answers, a guess, odds that there is no answer) of each question.
+random_questions = st.lists(st.tuples(st.lists(text, max_size=4), text, st.floats(-9, 9)), min_size=1, max_size=9)
 
 
 @settings(max_examples=400, deadline=None)
-@given(questions, st.floats(-9, 9), st.randoms(use_true_random=False))
-def test_the_scores_of_transformers_to_the_last_digit(
-  cases: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
+@given(random_questions, st.floats(-9, 9), st.randoms(use_true_random=False))
+def test_scores_equal_those_of_transformers_to_the_last_digit(
+  questions: list[tuple[list[str], str, float]], threshold: float, rng: random.Random
 ) -> None:
   transformers_metrics = pytest.importorskip("transformers.data.metrics.squad_metrics")
-  answers = {f"q{i}": golds for i, (golds, _, _) in enumerate(cases)}
-  predictions = {f"q{i}": rng.choice([*golds, guess]) for i, (golds, guess, _) in enumerate(cases)}
-  odds = {f"q{i}": value for i, (_, _, value) in enumerate(cases)}
-  examples = [SimpleNamespace(qas_id=q, answers=[{"text": t} for t in golds]) for q, golds in answers.items()]
+  answers, predictions, odds, examples = {}, {}, {}, []
+  for number, (texts, guess, null_odds) in enumerate(questions):
+    question_id = f"q{number}"
+    answers[question_id] = texts
+    predictions[question_id] = rng.choice([*texts, guess])
+    odds[question_id] = null_odds
+    examples.append(SimpleNamespace(qas_id=question_id, answers=[{"text": answer} for answer in texts]))
   expected = transformers_metrics.squad_evaluate(examples, predictions, odds, threshold)
   results = squad.evaluate_v2(answers, predictions, odds, threshold)
   assert list(results.items()) == list(expected.items())

@@ -1,4 +1,4 @@
-"""Recorded numbers in one format: the project's own, made by the NumPy reference, and the original's, if available."""
+"""Recorded numbers of a model, which come from the NumPy reference (shipped) or the original code (if available)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def read_original(directory: Path) -> Golden:
   for optimizer in ("lamb", "adamw"):
     with np.load(directory / f"train_{optimizer}.npz") as file:
       training[optimizer] = (file["losses"], _select(dict(file), "var:"))
-  size, predictions = batch["masked_lm_ids"].shape
+  batch_size, num_predictions = batch["masked_lm_ids"].shape
   return Golden(
     config,
     {name: weights.read(name) for name in weights.names},
@@ -94,7 +94,7 @@ def read_original(directory: Path) -> Golden:
     outputs["embedding_output"],
     [outputs[f"layer_{index:02d}"] for index in range(config.num_hidden_layers)],
     outputs["pooled_output"],
-    outputs["masked_lm_log_probs"].reshape(size, predictions, config.vocab_size),
+    outputs["masked_lm_log_probs"].reshape(batch_size, num_predictions, config.vocab_size),
     outputs["sop_log_probs"],
     (float(outputs["masked_lm_loss"]), float(outputs["sop_loss"])),
     WarmupPolynomialDecay(2e-3, 4, 20),

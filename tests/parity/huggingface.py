@@ -47,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
   "feed-forward shared": {"sharing": "ffn"},
   "E = H": {"embedding_size": 32},
 }
-# Head, classes, class of transformers, prefix of the weights.
+# (head, number of outputs, class of transformers, prefix of the weights' names).
 LINEAR_HEADS = [
   ("classifier", 3, "AlbertForSequenceClassification", ""),
   ("classifier", 1, "AlbertForSequenceClassification", ""),
@@ -105,8 +105,8 @@ def run_theirs(
   model, info = getattr(transformers, class_name).from_pretrained(directory, output_loading_info=True, **options)
   assert not info["missing_keys"], info["missing_keys"]
   assert not info["mismatched_keys"], info["mismatched_keys"]
-  left_over = {key for key in info["unexpected_keys"] if not key.startswith(tuple(unused))}
-  assert not left_over, left_over
+  unexpected = {key for key in info["unexpected_keys"] if not key.startswith(tuple(unused))}
+  assert not unexpected, unexpected
   names = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   with torch.no_grad():
     return model.eval()(**{names[name]: torch.tensor(values.astype(np.int64)) for name, values in inputs.items()})
@@ -130,14 +130,14 @@ def export(directory: Path, config: ModelConfig, weights: dict[str, np.ndarray],
   return directory / "hf"
 
 
-def version() -> str:
-  """Returns the library and its version, with which the rows compare."""
+def transformers_version() -> str:
+  """Returns the name and version of transformers, for the second column of the table."""
   return f"transformers {import_libraries()[1].__version__}"
 
 
 def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:
   """Compares both heads of AlbertForPreTraining, for the exported model VARIANTS[name]."""
-  compared_with = version()
+  compared_with = transformers_version()
   config = dataclasses.replace(CONFIG, **VARIANTS[name])
   weights, inputs = random_weights(config, 3), random_inputs(config)
   theirs = run_theirs(export(directory, config, weights), "AlbertForPreTraining", inputs)
@@ -151,7 +151,7 @@ def pretraining_model_rows(directory: Path, name: str) -> Iterator[Row]:
 
 def hidden_state_rows(directory: Path, attention: str) -> Iterator[Row]:
   """Compares every hidden state and the pooled output of AlbertModel, with one of its implementations of attention."""
-  compared_with = version()
+  compared_with = transformers_version()
   weights, inputs = random_weights(CONFIG, 3, with_heads=()), random_inputs(CONFIG)
   theirs = run_theirs(
     export(directory, CONFIG, weights),
@@ -174,16 +174,15 @@ def _largest_state_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> flo
 
 def linear_head_rows(directory: Path, head: str, classes: int, architecture: str, prefix: str) -> Iterator[Row]:
   """Compares the logits of a task head."""
-  compared_with = version()
+  compared_with = transformers_version()
   weights, inputs = random_weights(CONFIG, 3, with_heads=(head,), num_classes=classes), random_inputs(CONFIG)
   exported = export(directory, CONFIG, weights, architecture)
   encoded = encode(CONFIG, weights, inputs)
   head_input = encoded.sequence_output if head == "squad" else encoded.pooled_output
   linear = LinearHead(classes, 0.02, name="head")
   linear(head_input)
-  assign(
-    linear.named_weights("head"), {f"head/{n}": weights[f"{prefix}{n}"] for n in ("output_weights", "output_bias")}
-  )
+  head_weights = {f"head/{name}": weights[f"{prefix}{name}"] for name in ("output_weights", "output_bias")}
+  assign(linear.named_weights("head"), head_weights)
   ours = linear(head_input).numpy()
   if architecture == "AlbertForMultipleChoice":  # two questions of two options
     inputs = {name: value.reshape(2, 2, -1) for name, value in inputs.items()}
@@ -193,57 +192,70 @@ def linear_head_rows(directory: Path, head: str, classes: int, architecture: str
   yield Row(f"{architecture}, {classes} outputs", compared_with, largest_difference(ours, logits), TOLERANCE)
 
 
+def _xlnet_module(class_name: str, exported: Path, prefix: str) -> Any:
+  """Returns a module of XLNet's head for SQuAD 2.0, with the exported weights whose names begin with a prefix."""
+  from safetensors.numpy import load_file
+
+  torch, transformers = import_libraries()
+  xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
+  settings = transformers.XLNetConfig(d_model=CONFIG.hidden_size, n_head=4, layer_norm_eps=1e-12)
+  module = getattr(xlnet, class_name)(settings).eval()
+  arrays = load_file(exported / "model.safetensors")
+  state = {name.removeprefix(prefix): torch.tensor(value) for name, value in arrays.items() if name.startswith(prefix)}
+  module.load_state_dict(state, strict=True)
+  return module
+
+
+def _xlnet_squad_v2_logits(
+  exported: Path, inputs: dict[str, np.ndarray], p_mask: np.ndarray, start_positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Returns the logits of starts, of ends for the given starts, and of unanswerable questions."""
+  torch, _ = import_libraries()
+  start_module = _xlnet_module("XLNetPoolerStartLogits", exported, "start_logits.")
+  end_module = _xlnet_module("XLNetPoolerEndLogits", exported, "end_logits.")
+  answer_module = _xlnet_module("XLNetPoolerAnswerClass", exported, "answer_class.")
+  unused = ["start_logits", "end_logits", "answer_class"]
+  with torch.no_grad():
+    hidden = run_theirs(exported, "AlbertModel", inputs, unused=unused).last_hidden_state
+    mask = torch.tensor(p_mask.astype(np.float32))
+    start_logits = start_module(hidden, p_mask=mask)
+    end_logits = end_module(hidden, start_positions=torch.tensor(start_positions), p_mask=mask)
+    mean_start = torch.einsum("blh,bl->bh", hidden, torch.softmax(start_logits, dim=-1))
+    cls_index = torch.zeros(len(start_positions), dtype=torch.long)
+    null_logits = answer_module(hidden, start_states=mean_start, cls_index=cls_index)
+  return start_logits.numpy(), end_logits.numpy(), null_logits.numpy()
+
+
 def squad_v2_rows(directory: Path) -> Iterator[Row]:
   """Compares the head of SQuAD 2.0.
 
   transformers has this head only for XLNet. Its modules get our exported weights and the hidden states of AlbertModel.
   """
-  from safetensors.numpy import load_file
-
-  torch, transformers = import_libraries()
-  xlnet = importlib.import_module("transformers.models.xlnet.modeling_xlnet")
   weights, inputs = random_weights(CONFIG, 3, with_heads=("squad_v2",)), random_inputs(CONFIG)
-  exported = export(directory, CONFIG, weights)
-  settings = transformers.XLNetConfig(d_model=CONFIG.hidden_size, n_head=4, layer_norm_eps=1e-12)
-  start, end, answer = (
-    cls(settings).eval()
-    for cls in (xlnet.XLNetPoolerStartLogits, xlnet.XLNetPoolerEndLogits, xlnet.XLNetPoolerAnswerClass)
+  p_mask = 1 - inputs["input_mask"] * inputs["segment_ids"]  # answers are in the second segment
+  start_positions = np.array([10, 1, 8, 5])
+  start_logits, end_logits, null_logits = _xlnet_squad_v2_logits(
+    export(directory, CONFIG, weights), inputs, p_mask, start_positions
   )
-  arrays = load_file(exported / "model.safetensors")
-  for prefix, module in (("start_logits.", start), ("end_logits.", end), ("answer_class.", answer)):
-    state = {
-      name.removeprefix(prefix): torch.tensor(value) for name, value in arrays.items() if name.startswith(prefix)
-    }
-    module.load_state_dict(state, strict=True)
-  mask = 1 - inputs["input_mask"] * inputs["segment_ids"]  # answers are in the second segment
-  positions = np.array([10, 1, 8, 5])
-  unused = ["start_logits", "end_logits", "answer_class"]
-  with torch.no_grad():
-    hidden = run_theirs(exported, "AlbertModel", inputs, unused=unused).last_hidden_state
-    p_mask, start_positions = torch.tensor(mask.astype(np.float32)), torch.tensor(positions)
-    starts = start(hidden, p_mask=p_mask)
-    ends = end(hidden, start_positions=start_positions, p_mask=p_mask)
-    expected_start = torch.einsum("blh,bl->bh", hidden, torch.softmax(starts, dim=-1))
-    null = answer(hidden, start_states=expected_start, cls_index=torch.zeros(len(positions), dtype=torch.long))
   model = SquadV2Model(CONFIG)
-  batch, given_starts = to_tensors(inputs | {P_MASK: mask}), tf.constant(positions, tf.int32)
-  model(batch, start_positions=given_starts)
+  batch, starts = to_tensors(inputs | {P_MASK: p_mask}), tf.constant(start_positions, tf.int32)
+  model(batch, start_positions=starts)  # creates the variables
   assign(model.named_weights(), weights)
-  ours = model(batch, start_positions=given_starts)
-  allowed = mask == 0
+  ours = model(batch, start_positions=starts)
+  is_allowed = p_mask == 0
   pairs = {
-    "start": (ours.start_logits.numpy()[allowed], starts.numpy()[allowed]),
-    "end, given the start": (ours.end_logits.numpy()[allowed], ends.numpy()[allowed]),
-    "answerability": (ours.null_logits, null),
+    "start": (ours.start_logits.numpy()[is_allowed], start_logits[is_allowed]),
+    "end, given the start": (ours.end_logits.numpy()[is_allowed], end_logits[is_allowed]),
+    "answerability": (ours.null_logits, null_logits),
   }
   for output, (values, expected) in pairs.items():
     difference = largest_difference(values, expected)
-    yield Row(f"SQuAD 2.0 head: {output}", f"{version()} (XLNet's head)", difference, TOLERANCE)
+    yield Row(f"SQuAD 2.0 head: {output}", f"{transformers_version()} (XLNet's head)", difference, TOLERANCE)
 
 
 def masked_lm_rows(directory: Path) -> Iterator[Row]:
   """Compares AlbertForMaskedLM, for a checkpoint without the sentence head."""
-  compared_with = version()
+  compared_with = transformers_version()
   weights, inputs = random_weights(CONFIG, 3, with_heads=("masked_lm",)), random_inputs(CONFIG)
   theirs = run_theirs(export(directory, CONFIG, weights), "AlbertForMaskedLM", inputs, unused=["albert.pooler"])
   sentence = {
@@ -258,7 +270,13 @@ def masked_lm_rows(directory: Path) -> Iterator[Row]:
 
 
 def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> Iterator[Row]:
-  """Compares a model that transformers has initialized and saved. `with_prefix`: its names begin with `albert.`."""
+  """Compares a model that transformers has initialized and saved.
+
+  Args:
+    directory: the directory for the model.
+    activation: the activation, by its name in transformers.
+    with_prefix: whether the names of the encoder's weights begin with "albert.".
+  """
   torch, transformers = import_libraries()
   torch.manual_seed(0)
   fields = {name: value for name, value in CONFIG.to_dict().items() if name != "sharing"}
@@ -273,11 +291,13 @@ def saved_model_rows(directory: Path, activation: str, *, with_prefix: bool) -> 
   ours = encode(config, {name: file.read(name) for name in file.names}, inputs)
   theirs = run_theirs(directory / "hf", class_name, inputs, output_hidden_states=True)
   quantity = f"{class_name} that transformers saved ({activation})"
-  yield Row(quantity, version(), _largest_state_difference(ours.hidden_states, theirs.hidden_states), TOLERANCE)
+  yield Row(
+    quantity, transformers_version(), _largest_state_difference(ours.hidden_states, theirs.hidden_states), TOLERANCE
+  )
 
 
 def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iterator[Row]:
-  """Compares every hidden state of a trained encoder with recorded ones, and with transformers on the exported model.
+  """Compares every hidden state of a trained encoder with recorded ones, and with those of transformers.
 
   Args:
     directory: the directory for the exported model.
@@ -304,7 +324,7 @@ def trained_rows(directory: Path, weights_path: str, recorded_path: str) -> Iter
   if recorded:
     states = [recorded[f"h{index}"] for index in range(len(ours))]
     yield Row(quantity, "recorded with transformers", _largest_state_difference(ours, states), TRAINED_TOLERANCE)
-  compared_with = version()
+  compared_with = transformers_version()
   convert(weights_path, str(directory / "hf"), "huggingface", architecture="AlbertModel")
   options = {} if has_pooler else {"add_pooling_layer": False}
   has_heads = any(not name.startswith("bert/") for name in weights)

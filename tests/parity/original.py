@@ -1,4 +1,4 @@
-"""Comparisons of the model, its losses and its training with recorded numbers."""
+"""Compares the model, its losses and its training with recorded numbers."""
 
 from __future__ import annotations
 

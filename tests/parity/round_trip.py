@@ -1,4 +1,4 @@
-"""Comparisons of weights that are converted and converted back, which must keep every bit."""
+"""Converts weights to other formats and back, and counts the bytes that differ. None may differ."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def rows(directory: Path, checkpoint: str = "") -> Iterator[Row]:
   convert(str(directory / "ours_again"), str(directory / "tf1_again"), "tf1")
   tf1_weights = _read_weights(source)
   # A tensor bundle holds the tensors in the order of their names, so whole data files can be compared.
-  data = [directory / name / "step-0" / "weights.data-00000-of-00001" for name in ("ours", "ours_again")]
-  data_before, data_after = (np.frombuffer(path.read_bytes(), np.uint8) for path in data)
-  assert data_before.size == data_after.size
+  bundles = [directory / name / "step-0" / "weights.data-00000-of-00001" for name in ("ours", "ours_again")]
+  bytes_before, bytes_after = (np.frombuffer(path.read_bytes(), np.uint8) for path in bundles)
+  assert bytes_before.size == bytes_after.size
   quantity = f"TF1 -> ours -> Hugging Face -> ours, {description}: bytes that differ"
-  yield Row(quantity, f"{data_before.size} bytes of ours", float(np.count_nonzero(data_before != data_after)), 0.0)
+  yield Row(quantity, f"{bytes_before.size} bytes of ours", float(np.count_nonzero(bytes_before != bytes_after)), 0.0)
   tf1_weights_after = _read_weights(str(directory / "tf1_again" / "model.ckpt"))
   quantity = f"... -> TF1, {description}: bytes that differ"
   num_bytes = sum(value.nbytes for value in tf1_weights.values())

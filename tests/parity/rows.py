@@ -1,4 +1,4 @@
-"""The rows of a comparison, which the tests check and `benchmarks/parity.py` prints."""
+"""The rows of a table of comparisons. Tests check them, and `benchmarks/parity.py` prints them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Exported models load in transformers without warnings and give the same outputs, and the other way round.
+"""Models that we export give the same outputs in transformers, and models of transformers the same outputs here.
 
-Needs torch and transformers (the extra `parity`). A trained encoder is compared, too, if ALBERT_DATA_DIR holds
-weights/kokoro_albert.
+These tests need torch and transformers (the extra `parity`). A trained encoder is compared, too, if ALBERT_DATA_DIR
+holds weights/kokoro_albert.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("name", huggingface.VARIANTS)
-def test_pretraining_model(tmp_path, name):
+def test_transformers_gives_our_pretraining_logits(tmp_path, name):
   assert_ok(huggingface.pretraining_model_rows(tmp_path, name))
 
 
@@ -37,26 +37,26 @@ def test_every_activation_is_compared():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_every_hidden_state(tmp_path, attention):
+def test_transformers_gives_our_hidden_states(tmp_path, attention):
   assert_ok(huggingface.hidden_state_rows(tmp_path, attention))
 
 
 @pytest.mark.parametrize(("head", "classes", "architecture", "prefix"), huggingface.LINEAR_HEADS)
-def test_task_heads(tmp_path, head, classes, architecture, prefix):
+def test_transformers_gives_our_logits_of_task_heads(tmp_path, head, classes, architecture, prefix):
   assert_ok(huggingface.linear_head_rows(tmp_path, head, classes, architecture, prefix))
 
 
-def test_masked_lm_class(tmp_path):
+def test_albert_for_masked_lm_gives_our_logits(tmp_path):
   assert_ok(huggingface.masked_lm_rows(tmp_path))
 
 
 @pytest.mark.parametrize("activation", [theirs for theirs, _ in huggingface.ACTIVATIONS])
 @pytest.mark.parametrize("with_prefix", [True, False])
-def test_models_that_transformers_saved(tmp_path, with_prefix, activation):
+def test_our_encoder_gives_the_hidden_states_of_models_that_transformers_saved(tmp_path, with_prefix, activation):
   assert_ok(huggingface.saved_model_rows(tmp_path, activation, with_prefix=with_prefix))
 
 
-def test_squad_v2_head(tmp_path):
+def test_xlnets_head_gives_our_logits_of_squad_v2(tmp_path):
   assert_ok(huggingface.squad_v2_rows(tmp_path))
 
 
@@ -77,8 +77,8 @@ def test_the_exported_vocabulary_loads(tmp_path, spm_model):
 
 
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR not set")
-def test_a_trained_encoder(tmp_path):
-  """The encoder has 12 layers of width 768 and was trained on phonemes. transformers computed the hidden states."""
+def test_a_trained_encoder_gives_the_hidden_states_of_transformers(tmp_path):
+  """The encoder has 12 layers of width 768 and was trained on phonemes."""
   directory = Path(os.environ["ALBERT_DATA_DIR"], "weights", "kokoro_albert")
   recorded = str(directory / "hf_reference_out.npz")
   rows = list(huggingface.trained_rows(tmp_path, str(directory / "kokoro_albert_dequant.npz"), recorded))

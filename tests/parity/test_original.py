@@ -1,6 +1,6 @@
-"""Compares the model and the training loop with recorded numbers: the project's own, and the original code's.
+"""The model and the training loop give recorded numbers: those of the NumPy reference, and those of the original code.
 
-The numbers of the original code are read from tf1_tiny in ALBERT_GOLDEN_DIR.
+The numbers of the original code are read from tf1_tiny in ALBERT_GOLDEN_DIR, if it is set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def recorded(request) -> Golden:
   return golden.read_own() if request.param == "own" else read_recorded_by_original()
 
 
-def test_every_output(recorded):
+def test_every_output_equals_the_recorded_one(recorded):
   rows = list(original.output_rows(recorded, "recorded"))
   assert len(rows) == 4 + recorded.config.num_hidden_layers
   assert_ok(rows)
@@ -39,7 +39,7 @@ def test_every_output(recorded):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
-def test_losses_and_eight_steps(recorded, optimizer):
+def test_losses_and_weights_of_eight_steps_equal_the_recorded_ones(recorded, optimizer):
   losses, weights = recorded.training[optimizer]
   assert len(losses) == 8
   changes = [relative_distance(weights[name], value) for name, value in recorded.weights.items()]
@@ -50,7 +50,7 @@ def test_losses_and_eight_steps(recorded, optimizer):
 @NEEDS_ORIGINAL
 @pytest.mark.parametrize(("name", "rescale"), [("lamb", True), ("adamw", False)])
 def test_the_reference_agrees_with_the_original(name, rescale):
-  """The reference, with which tests compare the implementation, must itself be right."""
+  """Tests compare the implementation with the NumPy reference, so the reference itself must be right."""
   recorded = read_recorded_by_original()
   rates = [float(recorded.schedule(tf.constant(step))) for step in range(8)]
   losses, weights = recorded.training[name]
@@ -62,7 +62,7 @@ def test_the_reference_agrees_with_the_original(name, rescale):
 
 
 def test_the_script_makes_the_shipped_file():
-  arrays = make_tiny_albert.make()
+  arrays = make_tiny_albert.make_arrays()
   with np.load(make_tiny_albert.PATH) as file:
     shipped = dict(file)
   assert arrays.keys() == shipped.keys()
@@ -71,11 +71,12 @@ def test_the_script_makes_the_shipped_file():
 
 
 def test_the_recorded_numbers_depend_on_how_rows_are_counted_in_the_norm():
-  """Otherwise the tests above would not detect a norm that adds up the rows of a token."""
+  """Otherwise the tests above would not fail if the norm were computed after the rows of a token are added up."""
   config, weights, batch = make_tiny_albert.CONFIG, golden.read_own().weights, golden.read_own().batch
   result = Reference(config, weights).pretrain(batch)
-  squares = {name: float((gradient**2).sum()) for name, gradient in result.gradients.items()}
-  total = sum(squares.values())
-  assert total > 1  # so the gradients are clipped
-  row_squares, summed_squares = sum(result.row_squares.values()), sum(squares[name] for name in result.row_squares)
-  assert abs(row_squares - summed_squares) / total > 1e-3
+  squared_norms = {name: float((gradient**2).sum()) for name, gradient in result.gradients.items()}
+  squared_global_norm = sum(squared_norms.values())
+  assert squared_global_norm > 1  # so the gradients are clipped
+  after_adding_rows = sum(squared_norms[name] for name in result.row_squares)
+  before_adding_rows = sum(result.row_squares.values())
+  assert abs(before_adding_rows - after_adding_rows) / squared_global_norm > 1e-3

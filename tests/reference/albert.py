@@ -17,6 +17,7 @@ import numpy as np
 from albert.config.model import ModelConfig
 
 # B batch, S sequence, P predictions, E embedding, H hidden, N heads, D = H / N head size, V vocabulary.
+# d_x is the gradient of the loss with respect to x; d alone is the gradient with respect to a function's result.
 
 Array = np.ndarray
 Weights = Mapping[str, Array]
@@ -90,7 +91,17 @@ def log_softmax(x: Array) -> Array:
 
 
 class Reference:
-  """A model: its config, its weights in float64, and the gradients of the last backward pass."""
+  """A model with weights in float64.
+
+  Args:
+    config: its config.
+    weights: its weights by name.
+
+  Attributes:
+    config, weights: as given.
+    grads: the gradients of the last backward pass by name.
+    row_squares: see Pretraining.
+  """
 
   def __init__(self, config: ModelConfig, weights: Weights):
     self.config = config
@@ -121,8 +132,10 @@ class Reference:
       self.grads[f"{name}/gamma"] += (d * normal).sum(axis=axes)
       self.grads[f"{name}/beta"] += d.sum(axis=axes)
       d_normal = d * gamma
-      along = normal * (d_normal * normal).mean(axis=-1, keepdims=True)
-      return (d_normal - d_normal.mean(axis=-1, keepdims=True) - along) / deviation
+      # The derivatives of the mean and of the deviation.
+      through_mean = d_normal.mean(axis=-1, keepdims=True)
+      through_deviation = normal * (d_normal * normal).mean(axis=-1, keepdims=True)
+      return (d_normal - through_mean - through_deviation) / deviation
 
     return normal * gamma + beta, backward
 
@@ -132,29 +145,29 @@ class Reference:
     batch, length, hidden = x.shape
     size = hidden // heads
 
-    def split(y: Array) -> Array:
+    def split_heads(y: Array) -> Array:  # [B, S, H] -> [B, N, S, D]
       return y.reshape(batch, length, heads, size).transpose(0, 2, 1, 3)
 
-    def join(y: Array) -> Array:
+    def join_heads(y: Array) -> Array:  # [B, N, S, D] -> [B, S, H]
       return y.transpose(0, 2, 1, 3).reshape(batch, length, hidden)
 
     q, q_back = self.dense(x, f"{prefix}/attention_1/self/query")
     k, k_back = self.dense(x, f"{prefix}/attention_1/self/key")
     v, v_back = self.dense(x, f"{prefix}/attention_1/self/value")
-    q, k, v = split(q), split(k), split(v)
+    q, k, v = split_heads(q), split_heads(k), split_heads(v)
     scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(size) - 10000.0 * (1 - mask)[:, None, None, :]
     probs = np.exp(log_softmax(scores))
-    y, out_back = self.dense(join(probs @ v), f"{prefix}/attention_1/output/dense")
+    y, out_back = self.dense(join_heads(probs @ v), f"{prefix}/attention_1/output/dense")
     normed, norm_back = self.layer_norm(x + y, f"{prefix}/LayerNorm")
 
     def backward(d: Array) -> Array:
       d_sum = norm_back(d)
-      d_context = split(out_back(d_sum))
+      d_context = split_heads(out_back(d_sum))
       d_probs = d_context @ v.transpose(0, 1, 3, 2)
       d_scores = probs * (d_probs - (d_probs * probs).sum(axis=-1, keepdims=True)) / math.sqrt(size)
       d_q, d_k = d_scores @ k, d_scores.transpose(0, 1, 3, 2) @ q
       d_v = probs.transpose(0, 1, 3, 2) @ d_context
-      return d_sum + q_back(join(d_q)) + k_back(join(d_k)) + v_back(join(d_v))
+      return d_sum + q_back(join_heads(d_q)) + k_back(join_heads(d_k)) + v_back(join_heads(d_v))
 
     return normed, backward
 
@@ -190,47 +203,47 @@ class Reference:
     return normed, backward
 
   def _add_rows(self, name: str, indices: Array, d: Array) -> None:
+    """Adds the gradient of a lookup, table[indices], to the gradient of the table."""
     gradient = np.zeros_like(self.weights[name])
     np.add.at(gradient, indices, d)
     self.grads[name] += gradient
 
-  def _halves(self, layer: int) -> list[tuple[str, str]]:
+  def _block_prefixes(self, layer: int) -> list[tuple[str, str]]:
     """Prefixes of the attention and feed-forward weights of each block of a layer."""
     config = self.config
-    layers, groups = config.num_hidden_layers, config.num_hidden_groups
-    shared = math.floor(layer * groups / layers + 1e-9)
-    attention = shared if config.sharing in ("all", "attention") else layer
-    ffn = shared if config.sharing in ("all", "ffn") else layer
+    group_of_layer = math.floor(layer * config.num_hidden_groups / config.num_hidden_layers + 1e-9)
+    attention_group = group_of_layer if config.sharing in ("all", "attention") else layer
+    ffn_group = group_of_layer if config.sharing in ("all", "ffn") else layer
     prefix = "bert/encoder/transformer"
     return [
-      (f"{prefix}/group_{attention}/inner_group_{i}", f"{prefix}/group_{ffn}/inner_group_{i}")
+      (f"{prefix}/group_{attention_group}/inner_group_{i}", f"{prefix}/group_{ffn_group}/inner_group_{i}")
       for i in range(config.inner_group_num)
     ]
 
   def encode(self, ids: Array, mask: Array, segments: Array) -> tuple[Outputs, Callable[[Array, Array], None]]:
     """ids, mask, segments [B, S] -> outputs; the backward function takes d sequence [B, S, H] and d pooled [B, H]."""
     embedded, embed_back = self.embeddings(ids, segments)
-    steps: list[Backward] = [embed_back]
+    backward_functions: list[Backward] = [embed_back]
     x = embedded
     if self.config.embedding_size != self.config.hidden_size:
       x, back = self.dense(x, "bert/encoder/embedding_hidden_mapping_in")
-      steps.append(back)
+      backward_functions.append(back)
     states = [x]
     for layer in range(self.config.num_hidden_layers):
-      for attention, ffn in self._halves(layer):
-        x, back = self.attention(x, np.asarray(mask, np.float64), attention)
-        steps.append(back)
-        x, back = self.feed_forward(x, ffn)
-        steps.append(back)
+      for attention_prefix, ffn_prefix in self._block_prefixes(layer):
+        x, back = self.attention(x, np.asarray(mask, np.float64), attention_prefix)
+        backward_functions.append(back)
+        x, back = self.feed_forward(x, ffn_prefix)
+        backward_functions.append(back)
       states.append(x)
-    dense, pool_back = self.dense(x[:, 0], "bert/pooler/dense")
-    pooled = np.tanh(dense)
+    pooler_input, pool_back = self.dense(x[:, 0], "bert/pooler/dense")
+    pooled = np.tanh(pooler_input)
 
     def backward(d_sequence: Array, d_pooled: Array) -> None:
       d = d_sequence.copy()
       d[:, 0] += pool_back(d_pooled * (1 - pooled**2))
-      for step in reversed(steps):
-        d = step(d)
+      for backward_function in reversed(backward_functions):
+        d = backward_function(d)
 
     return Outputs(embedded, states, pooled), backward
 
@@ -281,9 +294,9 @@ class Reference:
     loss, log_probs, d_logits = cross_entropy(sentence_logits, labels, np.ones(len(labels)))
     encoder_back(d_sequence, sentence_back(d_logits))
     gradients = {name: self.grads[name] for name in self.weights}
-    # The masked-LM head uses the word table, too, so its gradient is dense and not in rows.
-    rows_of = {SEGMENTS: self.row_squares}
-    return Pretraining(lm_log_probs, log_probs, lm_loss, loss, outputs, gradients, rows_of)
+    # The masked-LM head uses the word table, too, so the table's gradient is dense and not in rows.
+    row_squares = {SEGMENTS: self.row_squares}
+    return Pretraining(lm_log_probs, log_probs, lm_loss, loss, outputs, gradients, row_squares)
 
 
 def cross_entropy(logits: Array, labels: Array, weights: Array) -> tuple[float, Array, Array]:

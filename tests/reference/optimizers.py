@@ -1,6 +1,6 @@
-"""LAMB, AdamW and the clip of the global norm in NumPy float64, from the formulas of the papers:
+"""LAMB, AdamW and clipping by the global norm in NumPy float64.
 
-Kingma and Ba 2015 (Adam); Loshchilov and Hutter 2019 (AdamW); You et al. 2020 (LAMB).
+The formulas are those of Kingma and Ba 2015 (Adam), Loshchilov and Hutter 2019 (AdamW) and You et al. 2020 (LAMB).
 """
 
 from __future__ import annotations
@@ -21,16 +21,24 @@ def clip_by_global_norm(
   Args:
     gradients: the gradients by name.
     limit: the greatest norm.
-    row_squares: for some tables, the sum of the squares of the gradient's rows, one for each token. It takes the place
-      of the squared norm of the table's gradient, in which rows of the same token are added up.
+    row_squares: the squared norms of some embedding tables' gradients before the rows of the same token are added up.
   """
-  rows = row_squares or {}
-  norm = np.sqrt(sum(rows.get(name, (g.astype(np.float64) ** 2).sum()) for name, g in gradients.items()))
-  return {name: g * min(1.0, limit / norm) for name, g in gradients.items()}
+  squares = {name: (gradient.astype(np.float64) ** 2).sum() for name, gradient in gradients.items()}
+  norm = np.sqrt(sum((squares | dict(row_squares or {})).values()))
+  return {name: gradient * min(1.0, limit / norm) for name, gradient in gradients.items()}
 
 
 class Optimizer:
-  """LAMB, or AdamW with `rescale` False. Names that match `exclude` are neither decayed nor rescaled."""
+  """LAMB or AdamW.
+
+  Args:
+    weights: the weights by name.
+    rescale: True for LAMB, which multiplies each update by |weight| / |update|. False for AdamW.
+    decay: weight decay.
+    beta_1, beta_2, epsilon: as in Adam.
+    bias_correction: whether the moments are corrected as in Adam.
+    exclude: patterns of names of weights that are neither decayed nor rescaled.
+  """
 
   def __init__(
     self,
@@ -55,18 +63,18 @@ class Optimizer:
   def step(self, gradients: Mapping[str, Array], learning_rate: float) -> None:
     """Updates `weights` once."""
     self.steps += 1
-    for name, g in gradients.items():
-      w = self.weights[name]
-      self.m[name] = self.beta_1 * self.m[name] + (1 - self.beta_1) * g
-      self.v[name] = self.beta_2 * self.v[name] + (1 - self.beta_2) * g**2
+    for name, gradient in gradients.items():
+      weight = self.weights[name]
+      self.m[name] = self.beta_1 * self.m[name] + (1 - self.beta_1) * gradient
+      self.v[name] = self.beta_2 * self.v[name] + (1 - self.beta_2) * gradient**2
       m, v = self.m[name], self.v[name]
       if self.bias_correction:
         m, v = m / (1 - self.beta_1**self.steps), v / (1 - self.beta_2**self.steps)
       update = m / (np.sqrt(v) + self.epsilon)
-      ratio = 1.0
+      trust_ratio = 1.0
       if not any(re.search(pattern, name) for pattern in self.exclude):
-        update = update + self.decay * w
-        norms = np.linalg.norm(w), np.linalg.norm(update)
-        if self.rescale and min(norms) > 0:
-          ratio = norms[0] / norms[1]
-      self.weights[name] = w - learning_rate * ratio * update
+        update = update + self.decay * weight
+        weight_norm, update_norm = np.linalg.norm(weight), np.linalg.norm(update)
+        if self.rescale and weight_norm > 0 and update_norm > 0:
+          trust_ratio = weight_norm / update_norm
+      self.weights[name] = weight - learning_rate * trust_ratio * update

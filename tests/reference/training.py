@@ -1,4 +1,4 @@
-"""Pretraining in float64 for a few steps, with the model, losses, clipping and optimizers of this package."""
+"""Pretrains for a few steps in NumPy float64. Tests compare the training loop with it."""
 
 from __future__ import annotations
 

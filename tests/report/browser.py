@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium, driven by chromedriver through the W3C WebDriver protocol, without a library."""
+"""A real browser for the tests of report pages: Chromium, driven by chromedriver through the W3C WebDriver protocol."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _SECONDS_TO_START = 60
 
 
-def missing() -> str:
-  """Returns which program is not installed; "" if the browser and its driver are."""
+def missing_program() -> str:
+  """Returns a sentence about the program that is not installed, or "" if the browser and its driver are installed."""
   if not any(map(shutil.which, _BROWSERS)):
     return f"no browser: none of {', '.join(_BROWSERS)} is installed (Debian: chromium)"
   return "" if shutil.which("chromedriver") else "no chromedriver is installed (Debian: chromium-driver)"
@@ -75,9 +75,9 @@ class Browser:
     raise TimeoutError(f"chromedriver did not start: {self._log.read_text(encoding='utf-8')}")
 
   def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode("utf-8")
+    content = None if body is None else json.dumps(body).encode("utf-8")
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(self._session + path, data, headers, method=method)
+    request = urllib.request.Request(self._session + path, content, headers, method=method)
     with urllib.request.urlopen(request, timeout=120) as response:
       return json.load(response)["value"]
 
@@ -86,7 +86,7 @@ class Browser:
     return self._request("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
   def show(self, path: Path, *, width: int, height: int, scheme: str = "light") -> None:
-    """Opens a file in a window of this size. A window of less than 600 pixels is a phone.
+    """Opens a file in a window of this size. A window that is narrower than 600 pixels is that of a phone.
 
     Args:
       path: the file.

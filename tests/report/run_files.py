@@ -1,4 +1,4 @@
-"""Writes directories that look like the output_dir of a run."""
+"""Writes directories that look like the output_dir of a run, for the tests of reports."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 def one_pixel_png() -> bytes:
   """Returns a PNG picture of one pixel."""
 
-  def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+  def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-  header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+  header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)  # width, height and bits of a pixel; gray
   return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b"")
 
 

@@ -1,4 +1,4 @@
-"""Parses a page into its elements and its texts. Its elements must not depend on the texts in a run's files."""
+"""Parses a report page into elements and texts, to test that no text in a run's files can add an element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Skeleton(HTMLParser):
 
   Attributes:
     elements: (name, names of the attributes) in order. End tags and comments are included.
-    text: each piece of text.
+    text: the texts between the elements.
     scripts: the texts of script elements.
     addresses: values of attributes that load or run something.
   """

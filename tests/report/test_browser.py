@@ -1,7 +1,8 @@
-"""Tests of the page in a real browser, with the window of a phone and of a desktop."""
+"""Tests of a report page in a real browser, in a window of the size of a phone and of a desktop."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +14,20 @@ from tests.report import browser
 from tests.report.browser import Browser
 from tests.report.run_files import make_run, make_seeds
 
-pytestmark = pytest.mark.skipif(bool(browser.missing()), reason=browser.missing())
+pytestmark = pytest.mark.skipif(bool(browser.missing_program()), reason=browser.missing_program())
 
 PHONE, DESKTOP = (360, 740), (1400, 900)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+  """The page of a run "other" and of the two runs of a directory of seeds."""
   directory = tmp_path_factory.mktemp("report")
-  paths = [make_run(directory / "a_name_of_a_run_that_is_long_" / "other", learning_rate=2e-3)]
-  paths.append(make_seeds(directory / "seeds"))
+  run = make_run(directory / "a_name_of_a_run_that_is_long_" / "other", learning_rate=2e-3)
+  seeds = make_seeds(directory / "seeds")
+  page = make_page("Three runs", *read_runs([str(run), str(seeds)], num_examples=5))
   path = directory / "report.html"
-  path.write_text(make_page("Three runs", *read_runs([str(p) for p in paths], num_examples=5)), encoding="utf-8")
+  path.write_text(page, encoding="utf-8")
   return path
 
 
@@ -66,42 +69,42 @@ def test_the_page_fits_the_window_and_loads_no_other_file(
   assert {address.split(":")[0] for address in addresses} == {"file", "data"}
 
 
-def test_light_and_dark_scheme_have_enough_contrast(window: Browser, page: Path):
-  """Between the text and the page, and between a curve and its panel."""
+def test_text_and_curves_have_enough_contrast_in_the_light_and_in_the_dark_scheme(window: Browser, page: Path):
   page_luminance = {}
   for scheme in ("light", "dark"):
     window.show(page, width=PHONE[0], height=PHONE[1], scheme=scheme)
-    colors = window.run(
-      "const c = (s, p) => getComputedStyle(document.querySelector(s))[p].match(/[0-9]+/g).slice(0, 3).map(Number);"
-      "return [c('body', 'backgroundColor'), c('body', 'color'), c('figure', 'backgroundColor'),"
-      " c('polyline', 'stroke')]"
-    )
-    paper, ink, panel, line = map(_luminance, colors)
-    assert _contrast(paper, ink) > 7
-    assert _contrast(panel, line) > 3
-    page_luminance[scheme] = paper
+    background = _luminance(window, "body", "backgroundColor")
+    assert _contrast(background, _luminance(window, "body", "color")) > 7
+    panel, curve = _luminance(window, "figure", "backgroundColor"), _luminance(window, "polyline", "stroke")
+    assert _contrast(panel, curve) > 3
+    page_luminance[scheme] = background
   assert page_luminance["light"] > 0.9
   assert page_luminance["dark"] < 0.05
 
 
-def _luminance(color: list[int]) -> float:
-  """The relative luminance (WCAG 2.1) of a color in 8-bit sRGB."""
-  linear = [value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4 for value in color]
-  return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+def _luminance(window: Browser, selector: str, style: str) -> float:
+  """The relative luminance (WCAG 2.1) of a color of the first element that matches a CSS selector."""
+  color = window.run(f"return getComputedStyle(document.querySelector({selector!r}))[{style!r}]")
+  luminance = 0.0
+  for weight, channel in zip((0.2126, 0.7152, 0.0722), re.findall("[0-9]+", color)[:3], strict=True):
+    value = int(channel) / 255  # of red, green and blue in sRGB
+    luminance += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+  return luminance
 
 
-def _contrast(first: float, second: float) -> float:
+def _contrast(luminance: float, other_luminance: float) -> float:
   """The contrast ratio (WCAG 2.1) of two luminances."""
-  return (max(first, second) + 0.05) / (min(first, second) + 0.05)
+  darker, lighter = sorted((luminance, other_luminance))
+  return (lighter + 0.05) / (darker + 0.05)
 
 
 def test_the_pointer_shows_values_and_buttons_hide_runs(window: Browser, page: Path):
   window.show(page, width=DESKTOP[0], height=DESKTOP[1])
   window.run("document.querySelector('.charts').scrollIntoView({block: 'center'})")
-  box = window.run(
+  x, y, width, height = window.run(
     "const b = document.querySelector('svg').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
   )
-  window.move_pointer(int(box[0] + box[2] / 2), int(box[1] + box[3] / 2))
+  window.move_pointer(int(x + width / 2), int(y + height / 2))
   tooltip_lines = "return [...document.querySelectorAll('.tip:not([hidden]) div')].map((d) => d.innerText)"
   lines = window.run(tooltip_lines)
   assert [line.split(":")[0] for line in lines] == [

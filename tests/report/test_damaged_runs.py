@@ -1,9 +1,10 @@
-"""Tests with damaged or hostile files in a run: the page is right, or the error is one line."""
+"""Damaged or hostile files in a run give a correct page, or an error of one line."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ HOSTILE_TEXT = (
 )
 
 
-def make_page_of(*paths: Path, num_examples: int = 3) -> str:
+def make_runs_page(*paths: Path, num_examples: int = 3) -> str:
   page = make_page("Runs", *read_runs([str(path) for path in paths], num_examples=num_examples))
   page.encode("utf-8")  # fails if the page has a lone surrogate
   return page
@@ -35,8 +36,8 @@ def format_json_lines(*lines: Any) -> str:
 
 def read_points(page: str) -> list[Any]:
   """The points of each curve on the page."""
-  scripts = [part.split("</script>")[0] for part in page.split('<script type="application/json">')[1:]]
-  return [curve["points"] for script in scripts for curve in json.loads(script)["series"]]
+  charts_data = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+  return [curve["points"] for chart_data in charts_data for curve in json.loads(chart_data)["series"]]
 
 
 @pytest.mark.parametrize(
@@ -57,25 +58,25 @@ def test_values_that_cannot_be_drawn_are_left_out(tmp_path: Path, values: list[A
   lines = [{"step": n, "loss": value, "examples_per_second": value} for n, value in enumerate(values, 1)]
   (run / "metrics.jsonl").write_text(format_json_lines(*lines))
   (run / "eval_metrics.jsonl").unlink()
-  assert read_points(make_page_of(run)) == [points, points]
+  assert read_points(make_runs_page(run)) == [points, points]
 
 
-def test_steps_in_any_order_make_one_curve(tmp_path: Path):
+def test_steps_are_sorted_and_the_last_line_of_a_step_counts(tmp_path: Path):
   run = make_run(tmp_path / "run")
   lines = [{"step": step, "loss": float(value)} for value, step in enumerate([5, 1, 2**63 - 1, 5, 2, 1])]
   (run / "metrics.jsonl").write_text(format_json_lines(*lines))
   (run / "eval_metrics.jsonl").write_text("")
-  assert read_points(make_page_of(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
+  assert read_points(make_runs_page(run)) == [[[1, 5.0], [2, 4.0], [5, 3.0], [2**63 - 1, 2.0]]]
 
 
 @pytest.mark.parametrize("step", ["-1", "1.5", '"1"', "null", "true", "[]", "9" * 400, "9" * 5000, "1e999", "NaN"])
-def test_a_step_is_a_whole_number(tmp_path: Path, step: str):
+def test_a_step_that_is_no_whole_number_is_refused(tmp_path: Path, step: str):
   run = make_run(tmp_path / "run")
   for name in ("metrics.jsonl", "eval_metrics.jsonl"):
     original = (run / name).read_text()
     (run / name).write_text(f'{{"step": {step}, "loss": 1.0}}\n{{"step": 2, "loss": 2.0}}\n')
     with pytest.raises(UserError, match=rf"{name}, line 1: .*: delete the line"):
-      make_page_of(run)
+      make_runs_page(run)
     (run / name).write_text(original)
 
 
@@ -105,7 +106,7 @@ def test_a_damaged_file_gives_one_line(tmp_path: Path, file: str, content: str |
   run = make_run(tmp_path / "run")
   (run / file).write_bytes(content if isinstance(content, bytes) else content.encode())
   with pytest.raises(UserError, match=message):
-    make_page_of(run)
+    make_runs_page(run)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_a_damaged_summary_of_seeds_gives_one_line(tmp_path: Path, summary: str)
   directory = make_seeds(tmp_path / "seeds")
   (directory / "runs.json").write_text(summary)
   with pytest.raises(UserError, match=r"runs\.json|run-1 is given twice|run-9+: holds no run"):
-    make_page_of(directory)
+    make_runs_page(directory)
 
 
 def test_special_files_are_named_in_the_error(tmp_path: Path):
@@ -134,15 +135,15 @@ def test_special_files_are_named_in_the_error(tmp_path: Path):
     (run / name).unlink()
     os.mkfifo(run / name)
     with pytest.raises(UserError, match=f"{name}: is a pipe, not a file"):
-      make_page_of(run)
+      make_runs_page(run)
     (run / name).unlink()
     (run / name).mkdir()
     with pytest.raises(UserError, match=f"{name}"):
-      make_page_of(run)
+      make_runs_page(run)
 
 
 def test_huge_texts_and_tables_are_cut(tmp_path: Path):
-  """Among them: long cells, names and settings, quoted cells with line ends, a table with thousands of columns."""
+  """The run has long cells, names and settings, quoted cells with line ends, and tables with thousands of columns."""
   run = make_run(tmp_path / "run")
   huge = "<i>" + "x" * 300_000
   (run / "metrics.jsonl").write_text(format_json_lines({"step": 1, huge: 1.0}, {"step": 2, huge: 2.0}))
@@ -153,40 +154,46 @@ def test_huge_texts_and_tables_are_cut(tmp_path: Path):
   config = {"task": huge, "list": list(range(100_000)), **{f"key{n}": n for n in range(6000)}}
   (run / "config.json").write_text(json.dumps(config))
   (run / "environment.json").write_text("{}")
-  page = make_page_of(run)
+  page = make_runs_page(run)
   assert len(page) < 2_000_000
-  text = Skeleton(page).text
-  assert {"a", "null", "b.c", "last"} <= set(text)
-  assert any(part.startswith("<i>xxx") and part.endswith("… (300,003 characters)") for part in text)
-  assert any(part == "a\tb" for part in text)
+  texts = Skeleton(page).text
+  assert {"a", "null", "b.c", "last", "a\tb"} <= set(texts)
+  assert any(text.startswith("<i>xxx") and text.endswith("… (300,003 characters)") for text in texts)
+
+
+def make_seeds_with_text(directory: Path, text: str) -> Path:
+  """Writes runs of two seeds in which a text is every name and value, also of the directory and of a file."""
+  file_name = text.replace("/", "\\").replace("\x00", "").replace("\ud800", "\udcff")
+  text_for_table = text.replace("\ud800", "")
+  seeds = make_seeds(directory / file_name)
+  for run in seeds.glob("run-*"):
+    (run / "config.json").write_text(json.dumps({"task": text, text: {text: [text]}, "train": {"x": text}}))
+    (run / "environment.json").write_text(json.dumps({text: text}))
+    (run / "eval_results.json").write_text(json.dumps({text: text}))
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+      (run / name).write_text(format_json_lines({"step": 1, text: 1.0, "b": text}, {"step": 2, text: 2.0}))
+    (run / "mistakes_dev.tsv").write_text(f"id\t{text_for_table}\n1\t{text_for_table}\n")
+    (run / "confusion_matrix_dev.png").rename(run / f"confusion_matrix_{file_name}.png")
+    (run / "predictions_dev.json").write_text(json.dumps({text: text, "x": [text]}))
+  statistics = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": None}
+  summary = {"seeds": [1, 2], "best_run": text, "metrics": {text: statistics}}
+  (seeds / "runs.json").write_text(json.dumps(summary))
+  return seeds
 
 
 def test_nothing_in_a_file_becomes_markup(tmp_path: Path):
   """With hostile names and values, the page has the same elements and attributes as with harmless ones."""
-  skeletons = []
-  for folder, bad in (("harmless", "harmless"), ("hostile", HOSTILE_TEXT)):
-    seeds = make_seeds(tmp_path / folder / bad.replace("/", "\\").replace("\x00", "").replace("\ud800", "\udcff"))
-    for run in seeds.glob("run-*"):
-      (run / "config.json").write_text(json.dumps({"task": bad, bad: {bad: [bad]}, "train": {"x": bad}}))
-      (run / "environment.json").write_text(json.dumps({bad: bad}))
-      (run / "eval_results.json").write_text(json.dumps({bad: bad}))
-      for name in ("metrics.jsonl", "eval_metrics.jsonl"):
-        (run / name).write_text(format_json_lines({"step": 1, bad: 1.0, "b": bad}, {"step": 2, bad: 2.0}))
-      without_surrogate = bad.replace("\ud800", "")
-      (run / "mistakes_dev.tsv").write_text(f"id\t{without_surrogate}\n1\t{without_surrogate}\n")
-      name = "confusion_matrix_" + bad.replace("/", "").replace("\x00", "").replace("\ud800", "\udcff") + ".png"
-      (run / "confusion_matrix_dev.png").rename(run / name)
-      (run / "predictions_dev.json").write_text(json.dumps({bad: bad, "x": [bad]}))
-    statistics = {"median": 0.8, "mean": 0.8, "standard_deviation": 0.0, "minimum": 0.8, "maximum": None}
-    summary = {"seeds": [1, 2], "best_run": bad, "metrics": {bad: statistics}}
-    (seeds / "runs.json").write_text(json.dumps(summary))
-    runs, groups = read_runs([str(seeds)], num_examples=3)
-    page = make_page(bad, runs, groups)
-    page.encode("utf-8")
-    skeletons.append(Skeleton(page))
-  harmless, hostile = skeletons
+
+  def parse_page(directory: Path, text: str) -> Skeleton:
+    seeds = make_seeds_with_text(directory, text)
+    page = make_page(text, *read_runs([str(seeds)], num_examples=3))
+    page.encode("utf-8")  # fails if the page has a lone surrogate
+    return Skeleton(page)
+
+  harmless = parse_page(tmp_path / "harmless", "harmless")
+  hostile = parse_page(tmp_path / "hostile", HOSTILE_TEXT)
   assert hostile.elements == harmless.elements
-  assert sum(cleaned(HOSTILE_TEXT) in part for part in hostile.text) > 20
+  assert sum(cleaned(HOSTILE_TEXT) in text for text in hostile.text) > 20
   assert not any("<img" in element or "onerror" in element for element in hostile.elements)
 
 
@@ -217,7 +224,7 @@ def test_thousands_of_curves_have_fewer_points_each(tmp_path: Path):
 def test_the_page_does_not_replace_other_files(tmp_path: Path):
   run = make_run(tmp_path / "run")
   page = tmp_path / "page.html"
-  page.write_text(make_page_of(run))
+  page.write_text(make_runs_page(run))
   _check_output_file(str(page))
   _check_output_file(str(tmp_path / "new.html"))
   (tmp_path / "empty").touch()

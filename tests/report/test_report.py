@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,15 +13,16 @@ from albert.errors import UserError
 from albert.report import charts
 from albert.report.page import flatten, make_page
 from albert.report.records import read_runs
+from tests.fresh_interpreter import command_code, run_fresh
 from tests.report.run_files import make_run, make_seeds, write_lines
 
 
 class _Page(HTMLParser):
-  """The parsed page.
+  """A parsed page.
 
   Attributes:
     rows: the cells of each row of all tables.
-    open: elements without an end tag.
+    open_elements: elements that have no end tag so far.
     addresses: values of attributes that load something.
     scripts: the texts of script elements.
   """
@@ -31,7 +30,7 @@ class _Page(HTMLParser):
   def __init__(self, text: str):
     super().__init__()
     self.rows: list[list[str]] = []
-    self.open: list[str] = []
+    self.open_elements: list[str] = []
     self.addresses: list[str] = []
     self.scripts: list[str] = []
     self.feed(text)
@@ -44,17 +43,17 @@ class _Page(HTMLParser):
     elif tag in ("td", "th"):
       self.rows[-1].append("")
     if tag not in ("meta", "img", "line", "circle", "polyline"):
-      self.open.append(tag)
+      self.open_elements.append(tag)
 
   handle_startendtag = handle_starttag
 
   def handle_endtag(self, tag):
-    assert self.open.pop() == tag
+    assert self.open_elements.pop() == tag
 
   def handle_data(self, data):
-    if self.open and self.open[-1] == "script":
+    if self.open_elements and self.open_elements[-1] == "script":
       self.scripts.append(data)
-    elif self.rows and {"td", "th"} & set(self.open):
+    elif self.rows and {"td", "th"} & set(self.open_elements):
       self.rows[-1][-1] += data
 
 
@@ -63,9 +62,9 @@ def _parse_page(*paths: Path, num_examples: int = 3) -> _Page:
   return _Page(make_page("a < b", *read_runs([str(path) for path in paths], num_examples=num_examples)))
 
 
-def test_the_page_of_one_run(tmp_path: Path):
+def test_the_page_shows_progress_results_settings_examples_and_pictures_of_a_run(tmp_path: Path):
   page = _parse_page(make_run(tmp_path / "first"))
-  assert page.open == []
+  assert page.open_elements == []
   assert ["first", "classifier", "1,000 of 1,000", "203", str(tmp_path / "first")] in page.rows
   assert ["accuracy", "0.8"] in page.rows
   assert ["model.hidden_size", "128"] in page.rows
@@ -80,7 +79,7 @@ def test_the_page_of_one_run(tmp_path: Path):
 def test_a_name_cannot_add_a_script(tmp_path: Path):
   run = make_run(tmp_path / "<!--<script>")
   page = _parse_page(run)
-  assert page.open == []
+  assert page.open_elements == []
   *chart_data, own_script = page.scripts
   assert all(json.loads(text)["series"][0]["name"].startswith("<!--<script>") for text in chart_data)
   assert "querySelector" in own_script
@@ -88,7 +87,7 @@ def test_a_name_cannot_add_a_script(tmp_path: Path):
 
 def test_settings_that_differ_between_runs_come_first(tmp_path: Path):
   page = _parse_page(make_run(tmp_path / "a"), make_run(tmp_path / "b", learning_rate=2e-3))
-  header = next(n for n, row in enumerate(page.rows) if row == ["", "a", "b"])
+  header = page.rows.index(["", "a", "b"])
   assert page.rows[header + 1] == ["optimizer.learning_rate", "0.001", "0.002"]
   assert page.rows[header + 2] == ["", "a", "b"]  # the header of the next table, which has all settings
   assert ["train.seed", "1", "1"] in page.rows
@@ -105,7 +104,7 @@ def test_names_are_as_long_as_needed_to_differ(tmp_path: Path):
   assert [run.name for run in runs] == ["x/run", "y/run"]
 
 
-def test_an_unfinished_run_and_weights_that_were_only_evaluated(tmp_path: Path):
+def test_unfinished_runs_and_weights_that_were_only_evaluated_are_shown(tmp_path: Path):
   unfinished, evaluated = tmp_path / "unfinished", tmp_path / "evaluated"
   unfinished.mkdir()
   evaluated.mkdir()
@@ -116,7 +115,7 @@ def test_an_unfinished_run_and_weights_that_were_only_evaluated(tmp_path: Path):
   assert ["accuracy", "", "0.25"] in page.rows
 
 
-def test_filled_masks_and_answers(tmp_path: Path):
+def test_filled_masks_and_answers_are_shown(tmp_path: Path):
   run = make_run(tmp_path / "run")
   (run / "predictions.tsv").write_text('line\ttext\n1\t"He said ""[MASK]""."\n', encoding="utf-8")
   (run / "predictions_test.json").write_text('{"q1": "in 1990", "q2": ""}', encoding="utf-8")
@@ -129,8 +128,7 @@ def test_filled_masks_and_answers(tmp_path: Path):
 def test_curves_hold_every_logged_value(tmp_path: Path):
   run = make_run(tmp_path / "run")
   logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-  data = json.loads(_parse_page(run).scripts[0])
-  training, evaluation = data["series"]
+  training, evaluation = json.loads(_parse_page(run).scripts[0])["series"]
   assert training["points"] == [[line["step"], line["loss"]] for line in logged]
   assert evaluation["points"] == [[500, 0.7], [1000, 0.6]]
 
@@ -140,8 +138,7 @@ def test_metrics_that_never_change_have_no_curve(tmp_path: Path):
   assert list(charts.collect_curves(runs)) == ["loss", "accuracy", "examples_per_second"]  # no majority_accuracy
 
 
-def test_coordinates_of_points_and_ticks(tmp_path: Path):
-  """The drawn points are in proportion to the values, and so are the ticks with their labels."""
+def test_points_and_ticks_are_drawn_in_proportion_to_their_values(tmp_path: Path):
   runs, _ = read_runs([str(make_run(tmp_path / "run"))], num_examples=0)
   svg = charts.draw_chart("loss", [charts.Curve(0, False, [(0, 2.0), (50, 1.0), (200, 4.0)])], runs)
   match = re.search(r'polyline points="([^"]+)"', svg)
@@ -173,15 +170,15 @@ def test_thinning_keeps_ends_and_spikes():
   points = [(n, float(n % 5)) for n in range(10_000)]
   points[4321] = (4321, 99.0)
   points[8000] = (8000, -99.0)
-  kept = charts.thin_out(points, 100)
-  assert len(kept) <= 100
-  assert (kept[0], kept[-1]) == (points[0], points[-1])
-  assert {points[4321], points[8000]} <= set(kept)
-  assert kept == sorted(kept)
+  thinned = charts.thin_out(points, 100)
+  assert len(thinned) <= 100
+  assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+  assert {points[4321], points[8000]} <= set(thinned)
+  assert thinned == sorted(thinned)
   assert charts.thin_out(points[:100], 100) == points[:100]
 
 
-def test_flatten():
+def test_nested_settings_become_rows_with_dotted_names():
   assert flatten({"a": {"b": {"c": 1}}, "d": ["x", 2]}) == {"a.b.c": 1, "d": "x 2"}
 
 
@@ -192,48 +189,42 @@ def test_bad_directories_give_one_line(tmp_path: Path):
   damaged = tmp_path / "damaged"
   damaged.mkdir()
   write_lines(damaged / "metrics.jsonl", [{"step": 1}])
-  with open(damaged / "metrics.jsonl", "a", encoding="utf-8") as f:
-    f.write('oops\n{"step": 2}\n')
-  half = tmp_path / "half"
-  half.mkdir()
-  (half / "runs.json").write_text('{"seeds": [1]}')
+  with open(damaged / "metrics.jsonl", "a", encoding="utf-8") as file:
+    file.write('oops\n{"step": 2}\n')
+  incomplete = tmp_path / "incomplete"
+  incomplete.mkdir()
+  (incomplete / "runs.json").write_text('{"seeds": [1]}')
   for paths, message in [
     ([], "give the directories of one or more runs"),
     ([tmp_path / "nowhere"], "nowhere: no such directory"),
     ([run, empty], "empty: holds no run"),
     ([run, run], "run is given twice"),
     ([damaged], "metrics.jsonl, line 2: not JSON (Expecting value, column 1): delete the line"),
-    ([half], "runs.json lacks 'best_run': make it again"),
+    ([incomplete], "runs.json lacks 'best_run': make it again"),
   ]:
     with pytest.raises(UserError, match=re.escape(message)):
       read_runs([str(path) for path in paths], num_examples=1)
 
 
-def test_the_command(tmp_path: Path):
-  """Flags may come before and after the directories; TensorFlow is not imported."""
+def test_the_command_takes_flags_and_directories_in_any_order(tmp_path: Path):
   runs = [str(make_run(tmp_path / name)) for name in ("a", "b")]
   output = tmp_path / "page.html"
-  program = (
-    "import runpy, sys; sys.argv[0] = 'report'\n"
-    "try: runpy.run_module('albert.report', run_name='__main__')\n"
-    "finally: assert 'tensorflow' not in sys.modules"
-  )
-
-  def call(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-  result = call("--title=Two", runs[0], f"--output_file={output}", runs[1])
-  assert (result.returncode, result.stdout) == (0, f"wrote {output} (2 runs)\n"), result.stderr
+  command = ["-m", "albert.report", "--title=Two", runs[0], f"--output_file={output}", runs[1]]
+  process, modules = run_fresh(command_code(command), tmp_path)
+  assert (process.returncode, process.stdout) == (0, f"wrote {output} (2 runs)\n"), process.stderr
   assert "<title>Two</title>" in output.read_text(encoding="utf-8")
-  result = call(str(tmp_path / "nowhere"))
-  assert result.returncode == 2
-  assert result.stderr == f"error: {tmp_path / 'nowhere'}: no such directory: give the --output_dir of a run\n"
+  assert "tensorflow" not in modules
+  process, modules = run_fresh(command_code(["-m", "albert.report", str(tmp_path / "nowhere")]), tmp_path)
+  assert process.returncode == 2
+  assert process.stderr == f"error: {tmp_path / 'nowhere'}: no such directory: give the --output_dir of a run\n"
+  assert "tensorflow" not in modules
 
 
 def test_charts_mark_the_ends_of_stages(tmp_path):
   run = make_run(tmp_path / "run", steps=500)
-  lines = [{"step": n, "stage": 1 + (n > 150) + (n > 400), "loss": 1 / n} for n in range(50, 501, 50)]
+  # Stage 1 ends after step 150, stage 2 after step 400.
+  stages = {1: range(50, 151, 50), 2: range(200, 401, 50), 3: range(450, 501, 50)}
+  lines = [{"step": step, "stage": stage, "loss": 1 / step} for stage, steps in stages.items() for step in steps]
   write_lines(run / "metrics.jsonl", lines)
   runs, _ = read_runs([str(run)], num_examples=0)
   curves = charts.collect_curves(runs)
@@ -241,14 +232,14 @@ def test_charts_mark_the_ends_of_stages(tmp_path):
   chart = charts.draw_chart("loss", curves["loss"], runs)
   marks = re.findall(r'<g data-run="0" class="stage".*?</g>', chart)
   assert len(marks) == 1
-  # The chart is 304 units wide from x = 46 on, for steps 0 to 500.
+  # Steps 0 to 500 are drawn from x = 46 to x = 46 + 304. So step 150 is at 46 + 0.3 * 304 = 137.2.
   assert re.findall(r'<line x1="([\d.]+)".*?<text [^>]*>(stage \d)</text>', marks[0]) == [
     ("137.2", "stage 1"),
     ("289.2", "stage 2"),
   ]
   page = make_page("runs", runs, [])
   assert "vertical lines: ends of stages" in page
-  write_lines(run / "metrics.jsonl", [{"step": n, "loss": 1 / n} for n in range(50, 501, 50)])
+  write_lines(run / "metrics.jsonl", [{"step": step, "loss": 1 / step} for step in range(50, 501, 50)])
   runs, _ = read_runs([str(run)], num_examples=0)
   assert "ends of stages" not in make_page("runs", runs, [])
 

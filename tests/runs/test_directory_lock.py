@@ -51,7 +51,7 @@ def test_a_second_owner_is_refused_with_the_name_of_the_first(directory):
       DirectoryLock(directory, "training").acquire()
     lock.check()
   assert files.listdir(directory) == []
-  with DirectoryLock(directory, "training"):  # the next one in the same process
+  with DirectoryLock(directory, "training"):  # another lock of the same process
     pass
   lock.acquire()
   lock.check()
@@ -153,12 +153,12 @@ def test_the_lock_does_not_depend_on_clocks(tmp_path, short_intervals, monkeypat
 
 def test_check_fails_in_a_process_that_lost_the_lock(tmp_path, short_intervals):
   path = f"ram://{tmp_path.name}/run"
-  suspended = DirectoryLock(path, "training")
-  suspended.acquire()
-  write_abandoned_lock(path)  # as a process does that finds the heartbeat stale
+  lost_lock = DirectoryLock(path, "training")
+  lost_lock.acquire()
+  write_abandoned_lock(path)  # in reality, a process that found the heartbeat stale would write its own lock
   with pytest.raises(RunError, match=r"process 7 on host elsewhere is training there.*stopped without saving"):
-    suspended.check()
-  suspended.release()
+    lost_lock.check()
+  lost_lock.release()
   assert files.listdir(path) == [".lock"]  # the lock of the other process
 
 
@@ -182,17 +182,17 @@ def test_a_lock_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     DirectoryLock(str(tmp_path / "run"), "training").acquire()
 
 
-@pytest.mark.parametrize("failing", ["open", "pwrite"])
-def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, failing: str):
-  original, path = getattr(os, failing), tmp_path / ".lock"
+@pytest.mark.parametrize("function_name", ["open", "pwrite"])
+def test_a_full_disk_gives_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch, function_name: str):
+  original, path = getattr(os, function_name), tmp_path / ".lock"
 
   def fail(file, *arguments):
-    if failing == "pwrite" or file == str(path):
+    if function_name == "pwrite" or file == str(path):
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return original(file, *arguments)
 
   with monkeypatch.context() as patch:
-    patch.setattr(os, failing, fail)
+    patch.setattr(os, function_name, fail)
     with pytest.raises(RunError, match=rf"^{path}: cannot .* \(No space left on device\): run the same command again"):
       DirectoryLock(str(tmp_path), "training").acquire()
   assert not path.exists()

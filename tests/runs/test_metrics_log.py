@@ -1,4 +1,4 @@
-"""The log of metrics, which a resumed run continues at its checkpoint; the curves; the log of evaluations."""
+"""The log of metrics, which a resumed run continues from its checkpoint, the curves and the log of evaluations."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ def test_resuming_drops_the_lines_after_the_checkpoint(tmp_path: Path):
   ]
 
 
-def test_a_run_continues_without_events_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-  values = {f"loss_{number}": 0.5 for number in range(20)}
+def test_a_run_continues_with_a_warning_if_tensorboards_events_cannot_be_written(
+  tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+  metrics = {f"loss_{number}": 0.5 for number in range(20)}
   with file_size_limit(900):  # more than two lines of metrics.jsonl, less than the events of two steps
     log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
-    log.write(1, values)
-    log.write(2, values)
+    log.write(1, metrics)
+    log.write(2, metrics)
     log.close()
   warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
   assert [line.partition(")")[0] for line in warnings] == [
     f"warning: {tmp_path}/tensorboard: cannot write TensorBoard's events (File too large"
   ]
-  assert read_metrics(str(tmp_path)) == [{"step": step, **values} for step in (1, 2)]
+  assert read_metrics(str(tmp_path)) == [{"step": step, **metrics} for step in (1, 2)]
 
 
 @pytest.mark.usefixtures("rendered_pictures")
@@ -71,8 +73,8 @@ def test_without_metrics_no_curves_are_drawn(tmp_path: Path):
   assert curves.draw_curves(str(tmp_path)) is None
 
 
-def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
-  """A run that diverges writes valid JSON; earlier versions wrote NaN."""
+def test_numbers_that_are_not_finite_are_written_as_null_and_read_as_none(tmp_path: Path):
+  """NaN and Infinity are not JSON, but earlier versions wrote them, so they can be read."""
   log = MetricsLog(str(tmp_path), first_step=0, total_steps=3)
   log.write(1, {"loss": 2.0})
   log.write(2, {"loss": math.nan})
@@ -86,8 +88,9 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path):
 
 def test_an_evaluation_whose_metric_is_not_a_number_ranks_last(tmp_path: Path):
   log = EvaluationLog(str(tmp_path), first_step=0, metric="loss", higher_is_better=False)
-  for step, loss in enumerate([2.0, math.nan, 1.0, math.nan, math.nan]):
+  losses_and_counts = [(2.0, 0), (math.nan, 1), (1.0, 0), (math.nan, 1), (math.nan, 2)]
+  for step, (loss, evaluations_since_best) in enumerate(losses_and_counts):
     log.add(step, {"loss": loss})
-    assert log.evaluations_since_best == [0, 1, 0, 1, 2][step]
+    assert log.evaluations_since_best == evaluations_since_best
   reopened = EvaluationLog(str(tmp_path), first_step=9, metric="loss", higher_is_better=False)
   assert reopened.evaluations_since_best == 2

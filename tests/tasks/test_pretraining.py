@@ -19,7 +19,7 @@ from albert.io import files
 from albert.tasks.fill_mask import encode_with_masks
 from albert.tasks.pretraining import PretrainingTask
 from albert.tokenization.tokenizer import MASK_ID, Tokenizer
-from tests.remote_files import RemoteFiles, gfile_of
+from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.synthetic import TINY_MODEL, write_manifest, write_shards
 
 
@@ -130,7 +130,7 @@ def make_remote_shards(tmp_path: Path, settings: dict[str, object], num_real: in
 
 def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch):
   remote = make_remote_shards(tmp_path, {"compress": False}, num_real=1)
-  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
   task = PretrainingTask(TINY_MODEL, PretrainingConfig(input_file="mem://bucket/shards/*.tfrecord"))
   data = task.training_data()
   assert data.num_examples == 5 * NUM_SHARDS + NUM_SHARDS // 2
@@ -145,7 +145,7 @@ def test_starting_on_4096_remote_shards_opens_one_of_them(tmp_path, monkeypatch)
 
 def test_each_shard_is_opened_if_the_manifest_does_not_give_the_compression(tmp_path, monkeypatch):
   remote = make_remote_shards(tmp_path, {}, num_real=NUM_SHARDS)
-  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
   shards = count_and_hash_shards([SHARD.format(i) for i in range(100)])
   assert shards.compressed == (False,) * 100
   assert remote.calls["open rb"] == 101
@@ -158,7 +158,7 @@ def test_remote_shards_without_a_manifest_are_read_once(tmp_path, monkeypatch):
   paths = write_shards(tmp_path, [5, 4, 6])
   contents = {f"mem://bucket/shards/{Path(path).name}": Path(path).read_bytes() for path in paths}
   remote = RemoteFiles(contents)
-  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
 
   def count_opened_files() -> int:
     """Starts the task, and returns how many files that opens."""

@@ -1,4 +1,4 @@
-"""Texts to tokenize, and a slow tokenizer to compare with."""
+"""Texts to tokenize, and a slow tokenizer with which the tests of tokenization and of export compare."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import unicodedata
 
 import sentencepiece
 
-from albert.tokenization.tokenizer import (
-  UNK_ID,
-)
+from albert.tokenization.tokenizer import UNK_ID
 
 TEXTS = [
   "",
@@ -37,14 +35,19 @@ def reference_normalize(text: str, do_lower_case: bool) -> str:
 
 
 def reference_encode(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
-  """Applies the comma rule to pieces as strings, like the original ALBERT. Text never yields control symbols."""
+  """Encodes normalized text, and applies the comma rule to pieces as strings, like the original ALBERT.
+
+  The rule: a piece that ends in a digit and a comma is split. The part before the comma is encoded again. Unlike the
+  original, text never yields control symbols.
+  """
   pieces: list[str] = []
   for piece in processor.encode(text, out_type=str):
     if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
-      again = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
-      if piece[0] != "▁" and again[0][0] == "▁":
-        again = again[1:] if again[0] == "▁" else [again[0][1:], *again[1:]]
-      pieces += [*again, ","]
+      number_pieces = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
+      if piece[0] != "▁":  # SentencePiece has added one
+        first_piece = number_pieces[0].removeprefix("▁")
+        number_pieces = [first_piece, *number_pieces[1:]] if first_piece else number_pieces[1:]
+      pieces += [*number_pieces, ","]
     else:
       pieces.append(piece)
   ids = [processor.piece_to_id(piece) for piece in pieces]
@@ -57,6 +60,6 @@ def random_texts(count: int, seed: int) -> list[str]:
   common = "abcdefghijklmnopqrstuvwxyz ABC 0123456789,,,,.'-  \u0301\u0327\u2019Σσéß"
   texts = []
   for _ in range(count):
-    rare = (rng.choice([rng.randrange(0x20, 0x800), rng.randrange(0xE000, 0x30000)]) for _ in range(3))
-    texts.append("".join(rng.choices([*common, *map(chr, rare)], k=rng.randrange(1, 60))))
+    rare = [chr(rng.choice([rng.randrange(0x20, 0x800), rng.randrange(0xE000, 0x30000)])) for _ in range(3)]
+    texts.append("".join(rng.choices([*common, *rare], k=rng.randrange(1, 60))))
   return texts

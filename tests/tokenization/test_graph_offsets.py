@@ -1,6 +1,6 @@
-"""OffsetGraphTokenizer gives the same ids and offsets as OffsetTokenizer, text by text.
+"""OffsetGraphTokenizer, which runs in the TensorFlow graph, gives the ids and offsets of OffsetTokenizer.
 
-ALBERT_DATA_DIR (holding vocab/30k-clean.model) adds the original vocabulary to the fixture's.
+If ALBERT_DATA_DIR is set, the original vocabulary is tested, too. It is vocab/30k-clean.model in this directory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from albert.tokenization.graph_offsets import OffsetGraphTokenizer
 from albert.tokenization.offsets import OffsetTokenizer
 from tests.conftest import SaveModel, english_like_documents
 from tests.tokenization.reference import TEXTS, random_texts
-from tests.tokenization.test_offsets import PLAIN, UNUSUAL, WORDS
+from tests.tokenization.test_offsets import CHARACTERS, UNUSUAL, WORDS
 
 HAND_MADE = (
   "The\u00a0 \tcat ", "in 1999, 1999", "a1999,b",
@@ -26,7 +26,8 @@ HAND_MADE = (
   "a\u0301 b", "a\u00a8b", "``the'' '''", "a'''b ''' ```", " 1,000, ",
 )  # fmt: skip
 
-SPACES = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
+# Words that normalization leaves empty, or that consist of the character with which SentencePiece writes a space.
+EMPTY_WORDS = (" \u0301 ", "a \u0301 b", "x ▁", "a ▁ b", "▁")
 
 
 def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -> list[tuple[str, object, object]]:
@@ -35,53 +36,55 @@ def differences(model: str, texts: list[str], *, convert_quotes: bool = False) -
   graph = OffsetGraphTokenizer(model, convert_quotes=convert_quotes)
 
   @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-  def run(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+  def tokenize_in_graph(batch: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
     return tuple(graph.tokenize_with_offsets(batch))
 
   differences: list[tuple[str, object, object]] = []
   for start in range(0, len(texts), 1024):
     batch = texts[start : start + 1024]
-    rows = zip(*(values.to_list() for values in run(tf.constant([text.encode() for text in batch]))), strict=True)
-    for text, row in zip(batch, rows, strict=True):
-      expected = [values.tolist() for values in python.encode_with_offsets(text)]
-      if expected != list(row):
-        differences.append((text, expected, row))
+    ids, starts, ends = (ragged.to_list() for ragged in tokenize_in_graph(tf.constant([t.encode() for t in batch])))
+    for row, text in enumerate(batch):
+      expected = [array.tolist() for array in python.encode_with_offsets(text)]
+      in_graph = [ids[row], starts[row], ends[row]]
+      if in_graph != expected:
+        differences.append((text, expected, in_graph))
   return differences
 
 
 def unusual_texts(count: int, without: str = "") -> list[str]:
+  """Returns random concatenations of the strings of UNUSUAL except `without`."""
   rng = random.Random(0)
-  parts = [part for part in UNUSUAL if part not in ("\ud800", without)]  # UTF-8 cannot encode a lone surrogate
-  return ["".join(rng.choices(parts, k=rng.randrange(12))) for _ in range(count)]
+  strings = [string for string in UNUSUAL if string not in ("\ud800", without)]  # UTF-8 has no lone surrogates
+  return ["".join(rng.choices(strings, k=rng.randrange(12))) for _ in range(count)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("convert_quotes", [False, True])
-def test_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
-  # Unlike trained models, this model keeps several ▁ in a row, but a graph tokenizes word by word and never sees them.
+def test_ids_and_offsets_are_equal_for_a_hand_made_model(save_model: SaveModel, convert_quotes: bool) -> None:
+  # This model, unlike trained ones, keeps several ▁ in a row. A graph never sees them, since it tokenizes word by word.
   texts = [*HAND_MADE, *unusual_texts(300, without="▁")]
-  assert differences(save_model(WORDS + PLAIN), texts, convert_quotes=convert_quotes) == []
+  assert differences(save_model(WORDS + CHARACTERS), texts, convert_quotes=convert_quotes) == []
 
 
-def test_trained_model(spm_model: str) -> None:
+def test_ids_and_offsets_are_equal_for_a_trained_model(spm_model: str) -> None:
   documents = [" ".join(document) for document in english_like_documents(40, seed=5)]
-  texts = [*HAND_MADE, *SPACES, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
+  texts = [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *documents, *random_texts(1000, seed=3), *unusual_texts(300)]
   assert differences(spm_model, texts) == []
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
-def test_original_vocabulary() -> None:
+def test_ids_and_offsets_are_equal_for_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
-  assert differences(model, [*HAND_MADE, *SPACES, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
+  assert differences(model, [*HAND_MADE, *EMPTY_WORDS, *TEXTS, *random_texts(2000, seed=4), *unusual_texts(1000)]) == []
 
 
-def test_no_texts(spm_model: str) -> None:
+def test_an_empty_batch_has_no_tokens(spm_model: str) -> None:
   tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([], tf.string))
   assert [values.to_list() for values in tokens_and_offsets] == [[], [], []]
 
 
-def test_bytes_that_are_no_utf8(spm_model: str) -> None:
+def test_bytes_that_are_no_utf8_are_replaced_as_python_does(spm_model: str) -> None:
   tokens_and_offsets = OffsetGraphTokenizer(spm_model).tokenize_with_offsets(tf.constant([b"\xff the \xfe\xfe river"]))
   text = b"\xff the \xfe\xfe river".decode("utf-8", errors="replace")
   expected = OffsetTokenizer(spm_model).encode_with_offsets(text)
@@ -95,15 +98,13 @@ def test_pieces_of_several_words_are_refused(save_model: SaveModel) -> None:
 
 
 @pytest.mark.slow
-def test_long_runs_of_unknown_characters(spm_model: str) -> None:
-  """A run of unknown characters is one <unk>, whatever its length and whatever text is around it."""
+def test_a_run_of_unknown_characters_of_any_length_is_one_unknown_token(spm_model: str) -> None:
   rng = random.Random(5)
-  runs = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
-  texts = [
-    "".join(
-      rng.choice(runs) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
-      for _ in range(rng.randrange(1, 7))
-    )
-    for _ in range(60)
-  ]
+  unknown = ["東", "京都", "\U0010ffff", "\ue000x", "ⴰ", "\u2028東", "각", "ᄀ", "क़", "x\u0301東"]
+
+  def random_run() -> str:
+    # The graph shortens runs to 64 characters.
+    return rng.choice(unknown) * rng.choice((1, 40, 63, 64, 65, 200)) + rng.choice(("", " ", "a", "1,", " the "))
+
+  texts = ["".join(random_run() for _ in range(rng.randrange(1, 7))) for _ in range(60)]
   assert differences(spm_model, [*texts, "東京" * (1 << 14) + " the river", "", "the " + "x" * (1 << 14)]) == []

@@ -1,4 +1,4 @@
-"""OffsetTokenizer: its ids are those of Tokenizer, and the text in the range of each token is the text of its piece."""
+"""OffsetTokenizer gives the ids of Tokenizer, and for each token the range of the text that its piece stands for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pickle
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from albert.tokenization.offsets import OffsetTokenizer, TokensWithOffsets, _ori
 from albert.tokenization.tokenizer import UNK_ID, WORD_START
 from tests.conftest import SaveModel
 
-PLAIN = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"½東京⁄ßς"]
+# (piece, score) of a hand-made model.
+CHARACTERS = [(piece, -8.0) for piece in "abcdefghijklmnopqrstuvwxyz0123456789,.'/\"½東京⁄ßς"]
 WORDS = [("▁the", -2.0), ("▁cat", -2.5), ("▁1999,", -3.0), ("999,", -3.5), ("▁1999", -4.0), ("▁", -5.0), ("ea", -4.0)]
 
 
-def pieces_and_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
+def pieces_and_texts(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, str]]:
+  """Returns the piece of each token, and the text in its range."""
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
   return [(tokenizer.piece(int(i)), text[start:end]) for i, start, end in zip(*tokens, strict=True)]
@@ -35,7 +38,7 @@ def pieces_and_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, 
   [
     ("The\u00a0 \tcat ", [("▁the", "The"), ("▁cat", "cat")]),
     ("in 1999, 1999", [("▁", ""), ("i", "i"), ("n", "n"), ("▁1999", "1999"), (",", ","), ("▁1999", "1999")]),
-    ("a1999,b", [("▁", ""), ("a", "a"), ("1", "1"), *[(c, c) for c in "999,b"]]),
+    ("a1999,b", [("▁", ""), *[(c, c) for c in "a1999,b"]]),
     # Accents are dropped, both as part of a character and as combining characters. The letter's range includes them.
     ("éa e\u0301a", [("▁", ""), ("ea", "éa"), ("▁", ""), ("ea", "e\u0301a")]),
     ("\u0301a", [("▁", ""), ("a", "\u0301a")]),
@@ -50,75 +53,101 @@ def pieces_and_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[str, 
   ],
 )
 def test_ranges_with_a_hand_made_model(save_model: SaveModel, text: str, expected: list[tuple[str, str]]) -> None:
-  assert pieces_and_ranges(OffsetTokenizer(save_model(WORDS + PLAIN)), text) == expected
+  assert pieces_and_texts(OffsetTokenizer(save_model(WORDS + CHARACTERS)), text) == expected
 
 
-def test_quotes_that_become_one_character(save_model: SaveModel) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), convert_quotes=True)
-  pieces = pieces_and_ranges(tokenizer, "``the'' '''")
+def test_the_range_of_a_converted_quote_has_two_characters(save_model: SaveModel) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS), convert_quotes=True)
+  pieces = pieces_and_texts(tokenizer, "``the'' '''")
   assert pieces == [("▁", ""), ('"', "``"), *[(c, c) for c in "the"], ('"', "''"), ("▁", ""), ('"', "''"), ("'", "'")]
 
 
-def test_an_unknown_that_ends_in_a_comma_is_split_where_the_comma_is_no_piece(save_model: SaveModel) -> None:
+def test_an_unknown_number_and_the_unknown_comma_after_it_are_two_tokens(save_model: SaveModel) -> None:
   tokenizer = OffsetTokenizer(save_model([("▁", -5.0), ("a", -8.0)]))
-  # Neither digits nor the comma are pieces: the <unk> "9," is split into two, each with its own range.
-  assert pieces_and_ranges(tokenizer, "a 9,") == [
+  # SentencePiece gives one <unk> for "9,", since neither digits nor the comma are pieces. The comma rule splits it.
+  assert pieces_and_texts(tokenizer, "a 9,") == [
     ("▁", ""), ("a", "a"), ("▁", ""), ("<unk>", "9"), ("<unk>", ",")
   ]  # fmt: skip
 
 
-def test_a_long_text_in_parts(spm_model: str, corpus_file: str) -> None:
+def test_ranges_are_right_in_a_text_that_is_encoded_in_parts(spm_model: str, corpus_file: str) -> None:
   tokenizer = OffsetTokenizer(spm_model)
   text = " \n".join(Path(corpus_file).read_text(encoding="utf-8").split("\n")[:300])
-  whole = tokenizer.encode_with_offsets(text)
-  assert len(text) > tokenizer._max_part_chars  # this text is encoded in parts
-  assert whole.ids.tolist() == tokenizer.encode(text)
-  check_ranges(tokenizer, text, whole)
+  assert len(text) > tokenizer._max_part_chars
+  tokens = tokenizer.encode_with_offsets(text)
+  assert tokens.ids.tolist() == tokenizer.encode(text)
+  check_ranges(tokenizer, text, tokens)
 
 
-def reference_ranges(tokenizer: OffsetTokenizer, text: str) -> list[tuple[int, int]]:
-  """Returns the range of each token of a text without commas, computed one character at a time."""
-  words = [match.span() for match in re.finditer(r"\S+", text)]
-  origins: list[int] = []  # for each character of the normalized text; -1 for the space between two words
-  for number, (begin, end) in enumerate(words):
-    origins += [-1] if number else []
-    origins += [i for i in range(begin, end) for _ in decompose(ord(text[i]))]
-  word_of = {i: word for word in words for i in range(*word)}
-  written = {i: tokenizer._processor.normalize(f"a{decompose(ord(text[i]))}a")[2:-1] for i in word_of}
+class ReferenceRanges:
+  """Computes the ranges of tokens slowly, one character at a time.
 
-  def place(characters: list[int]) -> tuple[int, int]:
-    begin, end = word_of[characters[0]]
-    with_text = [i for i in range(begin, end) if written[i].strip(WORD_START)]
-    start = begin if characters[0] == with_text[0] else characters[0]
-    if characters[-1] == with_text[-1]:
+  "Position" means the index of a character in the text, unless said otherwise.
+
+  Args:
+    tokenizer: the tokenizer.
+    text: a text without commas.
+  """
+
+  def __init__(self, tokenizer: OffsetTokenizer, text: str):
+    self._processor = tokenizer._processor
+    self._normalized = tokenizer.normalize(text)
+    self._words = [match.span() for match in re.finditer(r"\S+", text)]
+    self._word_at = {position: word for word in self._words for position in range(*word)}
+    # Each character of the text as SentencePiece writes it; "" if it is dropped.
+    self._written = {i: self._processor.normalize(f"a{decompose(ord(text[i]))}a")[2:-1] for i in self._word_at}
+    # The position that each normalized character comes from; -1 for the space between two words.
+    self._origins: list[int] = []
+    for number, (begin, end) in enumerate(self._words):
+      if number > 0:
+        self._origins.append(-1)
+      for position in range(begin, end):
+        self._origins += [position] * len(decompose(ord(text[position])))
+
+  def ranges(self) -> list[tuple[int, int]]:
+    """Returns the range of each token. A token without text has the empty range between its neighbors."""
+    pieces = self._processor.encode(self._normalized, out_type="proto").pieces
+    ranges = [self._range_of_piece(piece) for piece in pieces]
+    filled = []
+    for index, piece_range in enumerate(ranges):
+      ends_before = [other[1] for other in ranges[:index] if other] or [0]
+      starts_after = [other[0] for other in ranges[index:] if other] or ends_before[-1:]
+      filled.append(piece_range or (starts_after[0], ends_before[-1]))
+    return filled
+
+  def _range_of_piece(self, piece: Any) -> tuple[int, int] | None:
+    """Returns the range of a piece; None if it stands for no text."""
+    if not piece.surface.strip() or piece.piece == WORD_START:
+      return None
+    encoded = self._normalized.encode()  # the piece's range is in bytes
+    begin, end = len(encoded[: piece.begin].decode()), len(encoded[: piece.end].decode())
+    positions = [position for position in self._origins[begin:end] if position >= 0 and self._has_text(position)]
+    return self._extended_range(positions[0], positions[-1]) if positions else None
+
+  def _has_text(self, position: int) -> bool:
+    return self._written[position].strip(WORD_START) != ""
+
+  def _extended_range(self, first: int, last: int) -> tuple[int, int]:
+    """Returns the range of a piece with the dropped characters after it and those at the begin and end of its word."""
+    begin, end = self._word_at[first]
+    positions_with_text = [position for position in range(begin, end) if self._has_text(position)]
+    start = begin if first == positions_with_text[0] else first
+    if last == positions_with_text[-1]:
       return start, end
-    return start, next(i for i in range(characters[-1] + 1, end) if written[i])
-
-  normalized = tokenizer.normalize(text).encode()
-  spans: list[tuple[int, int] | None] = []
-  for piece in tokenizer._processor.encode(normalized.decode(), out_type="proto").pieces:
-    span = slice(*(len(normalized[:place].decode()) for place in (piece.begin, piece.end)))
-    own = [i for i in origins[span] if i >= 0 and written[i].strip(WORD_START)]
-    spans.append(place(own) if own and piece.surface.strip() and piece.piece != WORD_START else None)
-  places = []
-  for index, span in enumerate(spans):
-    before = [other[1] for other in spans[:index] if other] or [0]
-    behind = [other[0] for other in spans[index:] if other] or before[-1:]
-    places.append(span or (behind[0], before[-1]))
-  return places
+    return start, next(position for position in range(last + 1, end) if self._written[position])
 
 
 def check_ranges(tokenizer: OffsetTokenizer, text: str, tokens: TokensWithOffsets) -> None:
   """Asserts that ranges never go back, have no whitespace at their ends, and contain the text of their pieces."""
   assert np.all(np.diff(tokens.starts) >= 0)
   assert np.all(np.diff(tokens.ends) >= 0)
-  for i, start, end in zip(*tokens, strict=True):
-    span_text, piece = text[start:end], tokenizer.piece(int(i)).replace(WORD_START, "")
-    assert span_text == span_text.strip()
-    if piece and i != UNK_ID:
+  for token_id, start, end in zip(*tokens, strict=True):
+    range_text, piece = text[start:end], tokenizer.piece(int(token_id)).replace(WORD_START, "")
+    assert range_text == range_text.strip()
+    if piece and token_id != UNK_ID:
       # SentencePiece composes characters that were decomposed, and Σ is lower-cased to ς only at the end of a word.
-      read = tokenizer._processor.normalize(tokenizer.normalize(span_text)).replace(WORD_START, "")
-      assert piece.replace("ς", "σ") in read.replace("ς", "σ")
+      written = tokenizer._processor.normalize(tokenizer.normalize(range_text)).replace(WORD_START, "")
+      assert piece.replace("ς", "σ") in written.replace("ς", "σ")
 
 
 @functools.cache
@@ -134,7 +163,9 @@ unusual = st.lists(st.sampled_from(UNUSUAL), max_size=12).map("".join)
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.text(max_size=30), unusual), st.booleans(), st.booleans())
-def test_ranges_in_any_text(spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool) -> None:
+def test_ranges_contain_the_text_of_their_pieces_in_any_text(
+  spm_model: str, text: str, do_lower_case: bool, convert_quotes: bool
+) -> None:
   tokenizer = make_tokenizer(spm_model, do_lower_case, convert_quotes)
   tokens = tokenizer.encode_with_offsets(text)
   assert tokens.ids.tolist() == tokenizer.encode(text)
@@ -145,39 +176,40 @@ def test_ranges_in_any_text(spm_model: str, text: str, do_lower_case: bool, conv
   max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.one_of(st.text(max_size=30), unusual))
-def test_ranges_equal_a_slow_reference(spm_model: str, text: str) -> None:
+def test_ranges_equal_those_of_the_slow_computation(spm_model: str, text: str) -> None:
   text = text.replace(",", "")
   tokenizer = make_tokenizer(spm_model, True)
   tokens = tokenizer.encode_with_offsets(text)
-  assert list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)) == reference_ranges(tokenizer, text)
+  ranges = list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True))
+  assert ranges == ReferenceRanges(tokenizer, text).ranges()
 
 
 @pytest.mark.thorough
-def test_every_character_has_an_origin() -> None:
-  """`_origins` and `normalize_text` agree on the number of characters, for all of Unicode."""
-  for first in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
-    text = "".join(f"a{chr(c)} " for c in range(first, first + 1024))
+def test_every_normalized_character_has_an_origin_for_all_of_unicode() -> None:
+  for first_code_point in [*range(0, 0x30000, 1024), *range(0xE0000, sys.maxunicode, 1024 * 64)]:
+    text = "".join(f"a{chr(code_point)} " for code_point in range(first_code_point, first_code_point + 1024))
     assert len(_origins(text, convert_quotes=False)[0]) == len(normalize_text(text))
 
 
-def test_bytes_for_unknown_characters_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN))
-  monkeypatch.setattr(tokenizer, "_split", lambda surface: ([5, 6], [3, 6]))  # as <0x2C> has six characters
+def test_byte_pieces_are_refused(save_model: SaveModel, monkeypatch: pytest.MonkeyPatch) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS))
+  # A byte piece for the comma, <0x2C>, would have six characters.
+  monkeypatch.setattr(tokenizer, "_split", lambda surface: ([5, 6], [3, 6]))
   with pytest.raises(UserError, match=r"its pieces for '1999,' have 9 characters instead of 5"):
     tokenizer.encode_with_offsets("1999,")
 
 
-def test_another_process_opens_the_model_again(save_model: SaveModel) -> None:
-  tokenizer = OffsetTokenizer(save_model(WORDS + PLAIN), False, convert_quotes=True)
-  again = pickle.loads(pickle.dumps(tokenizer))
-  assert type(again) is OffsetTokenizer
-  assert (again.config.do_lower_case, again.config.convert_quotes) == (False, True)
-  assert pieces_and_ranges(again, "``the") == pieces_and_ranges(tokenizer, "``the")
+def test_a_pickled_tokenizer_keeps_its_type_and_settings(save_model: SaveModel) -> None:
+  tokenizer = OffsetTokenizer(save_model(WORDS + CHARACTERS), False, convert_quotes=True)
+  unpickled = pickle.loads(pickle.dumps(tokenizer))
+  assert type(unpickled) is OffsetTokenizer
+  assert (unpickled.config.do_lower_case, unpickled.config.convert_quotes) == (False, True)
+  assert pieces_and_texts(unpickled, "``the") == pieces_and_texts(tokenizer, "``the")
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif("ALBERT_DATA_DIR" not in os.environ, reason="ALBERT_DATA_DIR is not set")
-def test_ranges_in_any_text_of_the_original_vocabulary() -> None:
+def test_ranges_contain_the_text_of_their_pieces_with_the_original_vocabulary() -> None:
   model = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
 
   @settings(max_examples=300, deadline=None)

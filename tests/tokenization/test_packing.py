@@ -1,4 +1,4 @@
-"""Packing of ids: compared with a loop that removes tokens one by one, and with the TensorFlow ops for serving."""
+"""Packing of ids into [CLS] a [SEP] b [SEP] equals a loop that removes tokens one by one, also in the serving graph."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from albert.data.examples import TokenizedExamples
 from albert.errors import UserError
 from albert.tasks.glue.features import TextFeaturizer
 from albert.tokenization import graph_packing, packing
-from albert.tokenization.tokenizer import Tokenizer
-
-CLS, SEP = 2, 3
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer
 
 
-def ragged(rows: list[list[int]]) -> packing.Ragged:
+def to_ragged(rows: list[list[int]]) -> packing.Ragged:
+  """Returns the concatenated rows, and where each row starts and the last one ends."""
   return np.array([token for row in rows for token in row], np.int32), np.cumsum([0, *map(len, rows)])
 
 
-def unpacked(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
+def to_rows(packed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
+  """Returns each packed sequence as a list."""
   ids, lengths = packed
   assert ids.dtype == lengths.dtype == np.int32
-  return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+  return [sequence.tolist() for sequence in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-def packed_by_loop(a: list[int], b: list[int], max_length: int) -> list[int]:
+def pack_by_loop(a: list[int], b: list[int], max_length: int) -> list[int]:
+  """Packs a pair as the original ALBERT does: it removes the last token of the longer text, or of b."""
   a, b = list(a), list(b)
   while len(a) + len(b) > max_length - 3:
-    (a if len(a) > len(b) else b).pop()
-  return [CLS, *a, SEP, *b, SEP]
+    longer = a if len(a) > len(b) else b
+    longer.pop()
+  return [CLS_ID, *a, SEP_ID, *b, SEP_ID]
 
 
 @pytest.fixture(scope="module")
@@ -44,50 +46,56 @@ def pairs() -> tuple[list[list[int]], list[list[int]]]:
 
 @pytest.mark.parametrize("max_length", [5, 12, 13, 40])
 def test_pairs_are_truncated_as_by_the_loop(pairs: tuple[list[list[int]], list[list[int]]], max_length: int) -> None:
-  packed = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), max_length))
-  assert packed == [packed_by_loop(a, b, max_length) for a, b in zip(*pairs, strict=True)]
+  texts_a, texts_b = pairs
+  packed = to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), max_length))
+  assert packed == [pack_by_loop(a, b, max_length) for a, b in zip(texts_a, texts_b, strict=True)]
+
+
+def assert_rows_without_padding(batch: dict[str, tf.Tensor], expected_rows: list[list[int]]) -> None:
+  ids, mask = batch["input_ids"].numpy(), batch["input_mask"].numpy()
+  assert [ids[row, mask[row] == 1].tolist() for row in range(len(ids))] == expected_rows
 
 
 def test_the_serving_graph_packs_in_the_same_way(pairs: tuple[list[list[int]], list[list[int]]]) -> None:
-  first, second = (tf.ragged.constant(rows, tf.int32) for rows in pairs)
-  graph = graph_packing.pack_pair(first, second, 16)
-  expected_rows = unpacked(packing.pack_pair(ragged(pairs[0]), ragged(pairs[1]), 16))
-  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), expected_rows, strict=True):
-    assert row[mask == 1].tolist() == expected
-  graph = graph_packing.pack_single(first, 9)
-  expected_rows = unpacked(packing.pack_single(ragged(pairs[0]), 9))
-  for row, mask, expected in zip(graph["input_ids"].numpy(), graph["input_mask"].numpy(), expected_rows, strict=True):
-    assert row[mask == 1].tolist() == expected
+  texts_a, texts_b = pairs
+  tensor_a, tensor_b = tf.ragged.constant(texts_a, tf.int32), tf.ragged.constant(texts_b, tf.int32)
+  assert_rows_without_padding(
+    graph_packing.pack_pair(tensor_a, tensor_b, 16),
+    to_rows(packing.pack_pair(to_ragged(texts_a), to_ragged(texts_b), 16)),
+  )
+  assert_rows_without_padding(
+    graph_packing.pack_single(tensor_a, 9), to_rows(packing.pack_single(to_ragged(texts_a), 9))
+  )
 
 
 def test_single_texts_are_cut_at_their_end() -> None:
-  packed = packing.pack_single(ragged([[7, 8, 9], [], [6, 7, 8, 9, 10]]), 5)
-  assert unpacked(packed) == [[CLS, 7, 8, 9, SEP], [CLS, SEP], [CLS, 6, 7, 8, SEP]]
+  packed = packing.pack_single(to_ragged([[7, 8, 9], [], [6, 7, 8, 9, 10]]), 5)
+  assert to_rows(packed) == [[CLS_ID, 7, 8, 9, SEP_ID], [CLS_ID, SEP_ID], [CLS_ID, 6, 7, 8, SEP_ID]]
 
 
-def test_too_short_a_sequence_is_refused() -> None:
+def test_a_length_without_room_for_a_token_of_each_text_is_refused() -> None:
   with pytest.raises(UserError, match="max_seq_length=2: too short"):
-    packing.pack_single(ragged([[7]]), 2)
+    packing.pack_single(to_ragged([[7]]), 2)
   with pytest.raises(UserError, match="max_seq_length=4: too short"):
-    packing.pack_pair(ragged([[7]]), ragged([[7]]), 4)
+    packing.pack_pair(to_ragged([[7]]), to_ragged([[7]]), 4)
 
 
-def test_a_call_of_the_tokenizer_gives_what_fine_tuning_computes(spm_model):
+def test_a_call_of_the_tokenizer_gives_the_features_of_fine_tuning(spm_model):
   tokenizer = Tokenizer(spm_model)
   texts = ["nobody", "the captain sold the garden behind the house for a long winter", "", "a letter"]
-  pairs = ["her sister and the captain", "an orange umbrella", "a story about horses and then went home", ""]
-  for second, length in ((None, 9), (pairs, 11), (pairs, 512)):
-    ids, lengths = TextFeaturizer(tokenizer.config, length).encode(texts, second)
+  second_texts = ["her sister and the captain", "an orange umbrella", "a story about horses and then went home", ""]
+  for text_pairs, max_length in ((None, 9), (second_texts, 11), (second_texts, 512)):
+    ids, lengths = TextFeaturizer(tokenizer.config, max_length).encode(texts, text_pairs)
     examples = TokenizedExamples(ids, lengths, np.ones(len(texts), np.int32))
     expected = examples.padded_batch(np.arange(len(texts)), length=int(lengths.max()))
-    features = tokenizer(iter(texts), second, max_length=length)
+    features = tokenizer(iter(texts), text_pairs, max_length=max_length)
     assert list(features) == ["input_ids", "input_mask", "segment_ids"]
     for name, values in features.items():
       assert values.dtype == np.int32
       np.testing.assert_array_equal(values, expected[name])
 
 
-def test_a_call_of_the_tokenizer_refuses_what_is_no_list_of_texts(spm_model):
+def test_a_call_of_the_tokenizer_refuses_bad_lists_of_texts(spm_model):
   tokenizer = Tokenizer(spm_model)
   assert tokenizer([])["input_ids"].shape == (0, 0)
   with pytest.raises(UserError, match="texts is the single text 'nobody': give a list of texts"):

@@ -1,7 +1,7 @@
-"""Compares Tokenizer with ids recorded from the original ALBERT, if they are available, and with a slow reference.
+"""Tokenizer gives the ids of a slow tokenizer, and those recorded from the original ALBERT.
 
-ALBERT_GOLDEN_DIR (holding tokenization.json) and ALBERT_DATA_DIR (holding vocab/30k-clean.model) turn on the
-comparison with what the original code gave.
+The recorded ids are compared if ALBERT_GOLDEN_DIR, which holds tokenization.json, and ALBERT_DATA_DIR, which holds
+vocab/30k-clean.model, are set.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def tokenizer(spm_model: str) -> Tokenizer:
 @pytest.mark.skipif(
   not {"ALBERT_GOLDEN_DIR", "ALBERT_DATA_DIR"} <= set(os.environ), reason="ALBERT_{GOLDEN,DATA}_DIR are not set"
 )
-def test_original_golden() -> None:
+def test_ids_equal_those_recorded_from_the_original() -> None:
   model_file = str(Path(os.environ["ALBERT_DATA_DIR"], "vocab", "30k-clean.model"))
-  tokenizers = {lower: Tokenizer(model_file, lower) for lower in (True, False)}
-  cases = json.loads(Path(os.environ["ALBERT_GOLDEN_DIR"], "tokenization.json").read_text(encoding="utf-8"))
-  assert len(cases) > 60
-  for case in cases:
-    tokenizer = tokenizers[case["do_lower_case"]]
-    assert tokenizer.normalize(case["text"]) == case["normalized"]
-    assert tokenizer.encode(case["text"]) == case["ids"], case["text"]
+  tokenizers = {do_lower_case: Tokenizer(model_file, do_lower_case) for do_lower_case in (True, False)}
+  recorded_texts = json.loads(Path(os.environ["ALBERT_GOLDEN_DIR"], "tokenization.json").read_text(encoding="utf-8"))
+  assert len(recorded_texts) > 60
+  for recorded in recorded_texts:
+    tokenizer = tokenizers[recorded["do_lower_case"]]
+    assert tokenizer.normalize(recorded["text"]) == recorded["normalized"]
+    assert tokenizer.encode(recorded["text"]) == recorded["ids"], recorded["text"]
 
 
 @pytest.mark.parametrize("do_lower_case", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_encode_equals_reference(
+def test_ids_equal_those_of_the_slow_tokenizer(
   spm_model: str, processor: sentencepiece.SentencePieceProcessor, do_lower_case: bool
 ) -> None:
   tokenizer = Tokenizer(spm_model, do_lower_case)
@@ -75,11 +75,14 @@ def test_encode_equals_reference(
   assert [tokenizer.encode(text) for text in texts] == expected
   ids, offsets = tokenizer.encode_batch_flat(texts)
   assert (ids.dtype, offsets.dtype) == (np.int32, np.int64)
-  assert [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)] == expected
+  assert [ids[start:end].tolist() for start, end in itertools.pairwise(offsets)] == expected
 
 
 @functools.cache
-def load_both(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
+def load_tokenizer_and_processor(
+  model_file: str, do_lower_case: bool
+) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
+  """Returns a tokenizer, and SentencePiece's own processor with the tokenizer's exact scores."""
   tokenizer = Tokenizer(model_file, do_lower_case)
   return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=tokenizer.exact_model)
 
@@ -87,32 +90,34 @@ def load_both(model_file: str, do_lower_case: bool) -> tuple[Tokenizer, sentence
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.booleans())
 @example("x1,9, 1999,", True)
-def test_encode_of_any_text_equals_sentencepiece(spm_model: str, text: str, do_lower_case: bool) -> None:
-  """Encoding in parts gives the ids that SentencePiece gives for the whole text, with exact scores."""
-  tokenizer, processor = load_both(spm_model, do_lower_case)
+def test_encoding_in_parts_gives_the_ids_of_sentencepiece_for_the_whole_text(
+  spm_model: str, text: str, do_lower_case: bool
+) -> None:
+  tokenizer, processor = load_tokenizer_and_processor(spm_model, do_lower_case)
   assert tokenizer.encode(text) == reference_encode(processor, tokenizer.normalize(text))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_ids_of_known_letters_are_the_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
-  """For any text of letters in the vocabulary, decode(encode(text)) is the normalized text."""
-  known = sorted({piece for piece in tokenizer.pieces[CLS_ID + 3 :] if len(piece) == 1 and piece != "▁"})
-  assert {"a", "y", "9", ","} <= set(known)
-  text = data.draw(st.text(st.sampled_from([*known, " "]), max_size=60))
+def test_decoding_gives_the_normalized_text_for_characters_of_the_vocabulary(
+  tokenizer: Tokenizer, data: st.DataObject
+) -> None:
+  characters = sorted({piece for piece in tokenizer.pieces[MASK_ID + 1 :] if len(piece) == 1 and piece != "▁"})
+  assert {"a", "y", "9", ","} <= set(characters)
+  text = data.draw(st.text(st.sampled_from([*characters, " "]), max_size=60))
   ids = tokenizer.encode(text)
   assert UNK_ID not in ids
   assert tokenizer.decode(ids) == tokenizer.normalize(text) == " ".join(text.split())
 
 
-def test_encode_of_empty_texts(tokenizer: Tokenizer) -> None:
+def test_empty_texts_and_lists_have_no_ids(tokenizer: Tokenizer) -> None:
   assert tokenizer.encode("") == tokenizer.encode(" \u3000") == []
   assert tokenizer.encode_batch([]) == []
   ids, offsets = tokenizer.encode_batch_flat([])
   assert (ids.shape, offsets.tolist()) == ((0,), [0])
 
 
-def test_pieces_of_several_words(save_model: SaveModel) -> None:
+def test_a_piece_may_have_several_words(save_model: SaveModel) -> None:
   tokenizer = Tokenizer(save_model([("▁", -1.0), ("a", -1.0), ("b", -1.0), ("▁a▁b", -1.0), (",", -9.0)]))
   assert not tokenizer.words_are_independent
   assert tokenizer.encode("a  b a") == [8, 5, 6]
@@ -139,7 +144,7 @@ def test_control_symbols_never_come_from_text(spm_model: str, save_model: SaveMo
 @given(
   st.lists(st.sampled_from(["captain", "Paris", "the", "1999", "2,500", "home.", "o'clock", "rain;"]), max_size=20)
 )
-def test_decode_is_the_inverse(tokenizer: Tokenizer, words: list[str]) -> None:
+def test_decoding_gives_the_words_in_lower_case(tokenizer: Tokenizer, words: list[str]) -> None:
   ids = tokenizer.encode(" ".join(words))
   assert UNK_ID not in ids
   assert tokenizer.decode(ids) == " ".join(words).lower()
@@ -152,7 +157,7 @@ def test_decode_takes_arrays_and_drops_control_symbols(tokenizer: Tokenizer) -> 
     tokenizer.decode([tokenizer.vocab_size])
 
 
-def test_word_starts_and_special_pieces(save_model: SaveModel) -> None:
+def test_pieces_that_start_a_word_and_special_pieces_are_known(save_model: SaveModel) -> None:
   pieces = ["▁the", "ing", "'", "(", "'s", "9", "中", "か", "ก", "é", "▁", "€", "🙂"]
   model_file = save_model([(piece, -1.0) for piece in [*pieces, "old"]], {"old": 5})
   tokenizer = Tokenizer(model_file)
@@ -170,19 +175,18 @@ def test_byte_pieces_start_a_word_only_where_every_character_that_they_begin_doe
   tokenizer = Tokenizer(model_file)
   starts = tokenizer.word_starts[5:261]
   assert tokenizer.word_starts[261:].tolist() == [True, True, False, True]
-  # Whether each character that normalization keeps would start a word if it were an ordinary piece.
-  pieces: dict[int, list[str]] = {byte: [] for byte in range(256)}
-  for code_point in range(0xA000):
-    if unicodedata.category(chr(code_point)) not in ("Cs", "Co", "Cn") and decompose(code_point) == chr(code_point):
-      pieces[chr(code_point).encode()[0]].append(chr(code_point))
+  # The characters that normalization keeps, by the first byte of their UTF-8.
+  characters: dict[int, list[str]] = {byte: [] for byte in range(256)}
+  for character in map(chr, range(0xA000)):
+    if unicodedata.category(character) not in ("Cs", "Co", "Cn") and decompose(ord(character)) == character:
+      characters[character.encode()[0]].append(character)
   for byte in [*range(0x80), *range(0xE3, 0xEA)]:
-    by_character = {starts_word(character) for character in pieces[byte]}
-    assert by_character == {bool(starts[byte])}, hex(byte)
+    assert {starts_word(character) for character in characters[byte]} == {bool(starts[byte])}, hex(byte)
   assert not starts[0x80:0xE3].any()
   assert not starts[0xEA:].any()
 
 
-def test_pickle_and_hash(tmp_path: Path, spm_model: str) -> None:
+def test_a_pickled_tokenizer_keeps_its_settings_and_hash(tmp_path: Path, spm_model: str) -> None:
   tokenizer = Tokenizer(spm_model, do_lower_case=False, convert_quotes=True)
   copy = pickle.loads(pickle.dumps(tokenizer))
   assert copy.config == TokenizerConfig(spm_model, do_lower_case=False, convert_quotes=True)
@@ -196,13 +200,13 @@ def test_tokenizers_are_cached_by_config_class_and_file(save_model: SaveModel) -
   assert load_tokenizer(TokenizerConfig(config.model_file)) is tokenizer
   assert load_tokenizer(TokenizerConfig(config.model_file, do_lower_case=False)) is not tokenizer
   assert isinstance(load_tokenizer(config, OffsetTokenizer), OffsetTokenizer)
-  other = save_model([("▁", -1.0), ("b", -1.0), ("bb", -1.0), (",", -1.0)])
-  Path(config.model_file).write_bytes(Path(other).read_bytes())
+  other_model_file = save_model([("▁", -1.0), ("b", -1.0), ("bb", -1.0), (",", -1.0)])
+  Path(config.model_file).write_bytes(Path(other_model_file).read_bytes())
   assert load_tokenizer(config).pieces[-3:] == ["b", "bb", ","]
 
 
-def test_a_damaged_vocabulary_is_refused(spm_model: str, tmp_path: Path) -> None:
-  """SentencePiece itself accepts pieces that are not UTF-8."""
+def test_a_vocabulary_whose_pieces_are_not_utf8_is_refused(spm_model: str, tmp_path: Path) -> None:
+  """SentencePiece itself accepts such a vocabulary."""
   model = Path(spm_model).read_bytes()
   assert b"\xe2\x96\x81the" in model
   path = tmp_path / "damaged.model"
@@ -215,7 +219,7 @@ def test_a_damaged_vocabulary_is_refused(spm_model: str, tmp_path: Path) -> None
   ("contents", "message"),
   [(None, "cannot read it"), (b"", "not a SentencePiece model"), (b"plain text\n" * 9, "not a SentencePiece model")],
 )
-def test_bad_model_file(tmp_path: Path, contents: bytes | None, message: str) -> None:
+def test_a_file_that_is_no_sentencepiece_model_is_refused(tmp_path: Path, contents: bytes | None, message: str) -> None:
   path = tmp_path / "x.model"
   if contents is not None:
     path.write_bytes(contents)
@@ -224,12 +228,12 @@ def test_bad_model_file(tmp_path: Path, contents: bytes | None, message: str) ->
 
 
 @pytest.mark.parametrize("kinds", [{"[CLS]": 4}, {"<pad>": 1}])
-def test_control_symbols_of_the_wrong_kind(save_model: SaveModel, kinds: dict[str, Any]) -> None:
+def test_control_symbols_of_another_type_are_refused(save_model: SaveModel, kinds: dict[str, Any]) -> None:
   with pytest.raises(UserError, match=r"not the control symbol.*train_vocab\.py"):
     Tokenizer(save_model([("x", -1.0)], kinds))
 
 
-def test_model_without_control_symbols(tmp_path: Path, corpus_file: str) -> None:
+def test_a_model_without_control_symbols_is_refused(tmp_path: Path, corpus_file: str) -> None:
   sentencepiece.SentencePieceTrainer.train(
     input=corpus_file, model_prefix=str(tmp_path / "m"), vocab_size=100, minloglevel=2
   )

@@ -58,12 +58,12 @@ def read_shards(directory: Path) -> tuple[list[str], Any]:
   from albert.data import pipeline, record_checks
   from albert.data.schema import pretraining_features
   from albert.data.shards import count_and_hash_shards, stat_shards
-  from tests.synthetic import PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
+  from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, VOCAB_SIZE
 
   pattern = f"{directory}/*.tfrecord"
   stats = stat_shards(pattern, flag="--input_file")
   shards = count_and_hash_shards(list(stats), stats=stats, globs=pattern, cache_dir=str(directory / "cache"))
-  features = pretraining_features(SEQ_LENGTH, PREDICTIONS, VOCAB_SIZE, 2)
+  features = pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS, VOCAB_SIZE, 2)
   digest = hashlib.sha256()
   try:
     for batch in pipeline.evaluation_batches(shards, features, batch_size=8).as_numpy_iterator():

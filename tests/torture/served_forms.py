@@ -171,7 +171,7 @@ class ServedForm:
       rows = self.requests[start : start + BATCH_SIZE]
       self.served += self.model.answer([PredictRequest(start + n + 1, row) for n, row in enumerate(rows)])
       with keras_lock:
-        answers = run.answer(self.texts[start : start + BATCH_SIZE])
+        answers = run.expected_answers(self.texts[start : start + BATCH_SIZE])
       self.expected += [{name: value[n] for name, value in answers.items()} for n in range(len(rows))]
 
   def check(self, number: int) -> str | None:

@@ -21,7 +21,7 @@ from albert.data.schema import pretraining_features
 from albert.data.shards import count_and_hash_shards
 from albert.errors import UserError
 from albert.training import run_plan
-from tests.synthetic import PREDICTIONS, SEQ_LENGTH, write_shards
+from tests.synthetic import NUM_PREDICTIONS, SEQ_LENGTH, write_shards
 from tests.training.test_strategy import FakeStrategy
 
 STATIC = {"input_ids": tf.TensorSpec([8, 16], tf.int32)}
@@ -88,7 +88,7 @@ def test_auto_compiles_with_xla_only_if_all_batches_have_one_shape(
   data: dict[str, Dataset] = {
     "finetuning": ExampleDataset(examples, "toy"),
     "padded": ExampleDataset(examples, "toy", length=32),
-    "pretraining": ShardDataset(shards, pretraining_features(SEQ_LENGTH, PREDICTIONS)),
+    "pretraining": ShardDataset(shards, pretraining_features(SEQ_LENGTH, NUM_PREDICTIONS)),
   }
   specs = {
     name: source.training_batches(batch_size=2, first_step=0, seed=1, context=InputContext(0, 1, 1)).element_spec

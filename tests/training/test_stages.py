@@ -24,7 +24,7 @@ from albert.runs.metrics_log import read_metrics
 from albert.training.loop import Trainer
 from tests.golden.make_tiny_albert import random_weights
 from tests.models.built import pretraining_model
-from tests.synthetic import PREDICTIONS
+from tests.synthetic import NUM_PREDICTIONS
 from tests.training.staged_runs import (
   ALBERT,
   BERT,
@@ -282,7 +282,7 @@ def test_logs_show_the_stages_and_one_schedule_over_all_steps(uninterrupted):
     "train_batch_size": 4,
     "num_files": 2,
     "max_seq_length": SHORT_LENGTH,
-    "max_predictions_per_seq": PREDICTIONS,
+    "max_predictions_per_seq": NUM_PREDICTIONS,
     "masking": "static",
     "masked_lm_prob": 0.0,
     "ngram": 0,

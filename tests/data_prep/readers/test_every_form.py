@@ -19,7 +19,7 @@ from data_prep.settings import PreparationSettings
 from data_prep.split_text import split_files
 from tests.data_prep.readers.forms import DOCUMENTS, FORMS, Form, as_text
 from tests.data_prep.runners.jobs import contents, make_job
-from tests.remote_files import RemoteFiles, gfile_of
+from tests.remote_files import RemoteFiles, gfile_replacement
 from tests.thorough import thorough_except
 
 
@@ -136,7 +136,7 @@ def test_remote_files_give_the_same_text(
   form: Form, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
   remote = RemoteFiles({f"mem://bucket/{Path(path).name}": Path(path).read_bytes() for path in inputs})
-  monkeypatch.setattr(files, "_gfile", gfile_of(remote))
+  monkeypatch.setattr(files, "_gfile", gfile_replacement(remote))
   converted = split_files(sorted(remote.contents), form.settings, str(tmp_path / "out"))
   assert b"".join(Path(path).read_bytes() for path in converted.paths).decode() == as_text(DOCUMENTS)
 
