@@ -66,8 +66,8 @@ def _compute_losses(task: FinetuningTask, model: Any, indices: np.ndarray) -> np
 
   The total loss is linear in the weights of the examples, so its gradient with respect to them holds these losses.
   """
-  data = task.data(TRAIN)
-  batch = {name: tf.constant(values) for name, values in data._batch(indices).items()}
+  dataset = task.data(TRAIN)
+  batch = {name: tf.constant(values) for name, values in dataset._make_batch(indices).items()}
   weights = tf.ones(len(indices))
   with tf.GradientTape() as tape:
     tape.watch(weights)
