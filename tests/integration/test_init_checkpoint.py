@@ -52,6 +52,7 @@ def forms(tmp_path: Path) -> dict[str, str]:
   }
 
 
+@pytest.mark.thorough
 def test_every_form_evaluates_alike(tmp_path, forms):
   results = {form: estimator(tmp_path, path).evaluate() for form, path in forms.items()}
   assert 1 < results["tf1"]["masked_lm_loss"] < 20

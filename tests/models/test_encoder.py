@@ -154,6 +154,7 @@ def gradient_function(model: Encoder, features: dict[str, np.ndarray]) -> tuple[
   return gradients, products
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
   "sharing", ["all", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "none"))]
 )

@@ -125,6 +125,7 @@ def subclassed_model() -> keras.Model:
   return ClassifierModel(SHALLOW_CONFIG, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build", [functional_model, pytest.param(subclassed_model, marks=pytest.mark.thorough)])
 def test_fit_trains_with_another_dropout_at_each_step_and_evaluate_has_none(build):
   model = build()

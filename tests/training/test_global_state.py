@@ -57,7 +57,10 @@ def assert_same_weights(actual: dict[str, np.ndarray], expected: dict[str, np.nd
     np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_were(tmp_path):
+@pytest.mark.parametrize("steps", ["eager", pytest.param("traced", marks=pytest.mark.thorough)])
+def test_construction_and_training_leave_seeds_policy_and_determinism_as_they_were(tmp_path, request, steps):
+  if steps == "eager":
+    request.getfixturevalue("eager_steps")
   keras.utils.set_random_seed(7)
   drawn = (random.random(), np.random.random(), float(tf.random.uniform([])), keras.layers.Dense(3)(tf.ones([1, 2])))
   keras.utils.set_random_seed(7)
