@@ -18,7 +18,7 @@ if TYPE_CHECKING:
   from albert.tasks.question_definitions import MultipleChoice as MultipleChoice
   from albert.tasks.question_definitions import QuestionAnswering as QuestionAnswering
 
-# Public name -> its module, which is imported when the name is first used.
+# Public name -> the module that defines it. Each module is imported when one of its names is first used.
 _MODULES = {
   "ChoiceAnswer": "answers",
   "ClassAnswer": "answers",

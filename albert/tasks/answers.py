@@ -16,8 +16,8 @@ class ClassAnswer:
   """The class of a text or of a pair of texts.
 
   Attributes:
-    label: the most probable label. It has the type of the labels in the training data if those were in memory.
-    probability: its probability.
+    label: the most probable label. If the training data was in memory, it has the same type as the labels there.
+    probability: the probability of this label.
     probabilities: label -> probability, for all labels.
   """
 
@@ -59,12 +59,13 @@ class SpanAnswer:
 
 
 def class_answers(predictions: Predictions) -> list[ClassAnswer] | list[float]:
-  """Converts predictions of classes to answers, and those of a regression to numbers."""
-  names = predictions.label_names
-  if not names:
-    return [float(value) for value in predictions.scores]
+  """Converts predictions to a ClassAnswer for each example, or to a number for each example of a regression."""
+  labels = predictions.label_names
+  if not labels:
+    return [float(number) for number in predictions.scores]
   answers = []
-  for best, row in zip(predictions.predicted, predictions.scores, strict=True):
-    values = {name: float(value) for name, value in zip(names, row, strict=True) if not np.isnan(value)}
-    answers.append(ClassAnswer(names[best], values[names[best]], values))
+  for best_class, scores in zip(predictions.predicted, predictions.scores, strict=True):
+    probabilities = {label: float(score) for label, score in zip(labels, scores, strict=True) if not np.isnan(score)}
+    best_label = labels[best_class]
+    answers.append(ClassAnswer(best_label, probabilities[best_label], probabilities))
   return answers

@@ -35,8 +35,8 @@ class Predictions:
   Attributes:
     ids: the ids of the examples.
     label_names: the names of C classes; () for a regression.
-    scores: for a regression the predicted numbers, float [N]. For classification the probabilities, float [N, C], with
-      NaN for a class that an example does not have: a question may have fewer options than another one.
+    scores: for a regression the predicted numbers, float [N]. For classification the probabilities, float [N, C]. They
+      are NaN for classes that an example does not have, such as the options that a multiple-choice question lacks.
     labels: the correct classes, int [N], or numbers, float [N]; None if they are not known.
   """
 
@@ -92,13 +92,13 @@ def write_table(path: str, header: Sequence[str], rows: Iterable[Sequence[str]])
     header: the names of the columns.
     rows: the cells of each row.
   """
-  lines = ["\t".join(map(_cell, row)) for row in [header, *rows]]
+  lines = ["\t".join(map(_clean_cell, row)) for row in [header, *rows]]
   files.write_atomically(path, "\n".join(lines) + "\n")
 
 
-def _cell(text: str) -> str:
+def _clean_cell(text: str) -> str:
   """Replaces tabs and line ends by spaces, and lone surrogates, which UTF-8 cannot encode, by U+FFFD."""
-  return replace_surrogates(" ".join(text.split("\t")).replace("\r", " ").replace("\n", " "))
+  return replace_surrogates(text.replace("\t", " ").replace("\r", " ").replace("\n", " "))
 
 
 def write_predictions(directory: str, split: str, predictions: Predictions, path: str = "") -> str:
@@ -178,9 +178,10 @@ def average_predictions(all_predictions: Sequence[Predictions], paths: Sequence[
 def _check_same_examples(first: Predictions, first_path: str, other: Predictions, other_path: str) -> None:
   """Raises UserError if two files of predictions differ in their classes, ids or labels."""
   if other.label_names != first.label_names:
-    other_names, first_names = (", ".join(predictions.label_names) or "numbers" for predictions in (other, first))
+    other_labels = ", ".join(other.label_names) or "numbers"
+    first_labels = ", ".join(first.label_names) or "numbers"
     raise UserError(
-      f"{other_path}: its labels are {other_names}; those of {first_path} are {first_names}: give runs of one task"
+      f"{other_path}: its labels are {other_labels}; those of {first_path} are {first_labels}: give runs of one task"
     )
   if list(other.ids) != list(first.ids):
     raise UserError(
@@ -197,12 +198,12 @@ def _check_same_examples(first: Predictions, first_path: str, other: Predictions
 def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> None:
   """Checks that either all runs have a predictions file or none of them has it.
 
-  If no run has the predictions of the test set, a line on stderr says that the average lacks them, too.
+  If no run has predictions of the test set, a line on stderr says that the ensemble does not write them.
 
   Args:
     run_dirs: output_dirs of the runs.
-    name: name of the file.
-    flag: the flag that makes a run write it, --do_eval or --do_predict.
+    name: name of the predictions file.
+    flag: the flag with which a run writes this file, --do_eval or --do_predict.
   Raises:
     UserError: some runs have the file and others do not; the message gives the command that writes it.
   """
@@ -214,8 +215,8 @@ def check_predictions_exist(run_dirs: Sequence[str], name: str, flag: str) -> No
   if not with_file or not without_file:
     return
   directory = without_file[0]
-  checkpoints = files.join(directory, output_files.CHECKPOINTS)
-  if files.exists(checkpoints) and any(step.startswith("step-") for step in files.listdir(checkpoints)):
+  checkpoints_dir = files.join(directory, output_files.CHECKPOINTS)
+  if files.exists(checkpoints_dir) and any(name.startswith("step-") for name in files.listdir(checkpoints_dir)):
     task = output_files.read_config(files.join(directory, output_files.CONFIG)).get("task")
     remedy = f"run `python run_{task}.py {flag} --output_dir={directory}` with the files of the other runs"
   else:
@@ -259,13 +260,13 @@ def write_mistakes(
 ) -> str:
   """Writes mistakes_SPLIT.tsv: at most 1000 wrong predictions, the worst first.
 
-  The worst are those with the highest probability, or for a regression those with the largest error.
+  The worst mistakes are the wrong classes with the highest probability, or the numbers with the largest error.
 
   Args:
     directory: where to write.
     split: the name of the split.
     predictions: the predictions; they must have labels.
-    texts: further columns, as pairs of a name and the texts of all examples.
+    texts: columns to add, as pairs: the name of the column, and its text for each example.
   Returns: the path of the file.
   """
   labels, predicted = predictions.labels, predictions.predicted
@@ -300,28 +301,29 @@ def draw_predictions(directory: str, split: str, predictions: Predictions) -> st
   Returns: the path of the picture.
   """
   assert predictions.labels is not None
-  names = predictions.label_names
-  size = 3.5 + 0.4 * min(len(names), 40)
-  figure = figures.new_figure(size + 0.8, size)
+  num_classes = len(predictions.label_names)
+  inches = 3.5 + 0.4 * min(num_classes, 40)
+  figure = figures.new_figure(inches + 0.8, inches)  # 0.8 inches for the color bar
   axes = figure.subplots()
-  if names:
+  if num_classes:
     image = axes.imshow(_row_shares(predictions), vmin=0, vmax=1, cmap="Blues")
     figure.colorbar(image, ax=axes, label="share of the label's examples")
     _write_counts(axes, predictions)
   else:
     axes.plot(predictions.labels, predictions.predicted, ".", alpha=0.4)
     axes.grid(alpha=0.3)
-  axes.set_xlabel("prediction" if names else "label")
-  axes.set_ylabel("label" if names else "prediction")
+  axes.set_xlabel("prediction" if num_classes else "label")
+  axes.set_ylabel("label" if num_classes else "prediction")
   axes.set_title(split)
-  path = files.join(directory, f"{'confusion_matrix' if names else 'scatter'}_{split}.png")
+  path = files.join(directory, f"{'confusion_matrix' if num_classes else 'scatter'}_{split}.png")
   files.write_atomically(path, figures.png(figure))
   return path
 
 
 def confusion_counts(predictions: Predictions) -> np.ndarray:
   """Counts the examples of each label (row) and prediction (column), int [C, C]."""
-  counts = np.zeros((len(predictions.label_names),) * 2, np.int64)
+  num_classes = len(predictions.label_names)
+  counts = np.zeros((num_classes, num_classes), np.int64)
   assert predictions.labels is not None
   np.add.at(counts, (predictions.labels, predictions.predicted), 1)
   return counts
@@ -344,5 +346,5 @@ def _write_counts(axes: Any, predictions: Predictions) -> None:
   axes.set_yticks(ticks, names)
   for row in ticks:
     for column in ticks:
-      color = "white" if shares[row, column] > 0.6 else "black"
+      color = "white" if shares[row, column] > 0.6 else "black"  # readable on a dark or a light cell
       axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color)

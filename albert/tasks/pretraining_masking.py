@@ -1,4 +1,4 @@
-"""Decides whether pretraining draws new masks, and with which settings."""
+"""Decides whether pretraining draws new masks for each epoch (dynamic masking), and with which settings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from albert.data.manifest import Manifest
 from albert.errors import UserError
 from albert.tokenization.tokenizer import Tokenizer
 
-# Defaults of dynamic masking for shards without a manifest (ALBERT, section 4.1).
-_MASKED_LM_PROB, _NGRAM = 0.15, 3
+# Settings of dynamic masking for shards without a manifest (ALBERT, section 4.1).
+_DEFAULT_MASKED_LM_PROB, _DEFAULT_NGRAM = 0.15, 3
 
 
 def make_masking(
@@ -49,6 +49,6 @@ def make_masking(
     )
   return DynamicMasking.from_tokenizer(
     tokenizer,
-    config.masked_lm_prob or shard_settings.get("masked_lm_prob", _MASKED_LM_PROB),
-    config.ngram or shard_settings.get("ngram", _NGRAM),
+    config.masked_lm_prob or shard_settings.get("masked_lm_prob", _DEFAULT_MASKED_LM_PROB),
+    config.ngram or shard_settings.get("ngram", _DEFAULT_NGRAM),
   )

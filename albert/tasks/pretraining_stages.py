@@ -17,14 +17,14 @@ from albert.tasks.base import TrainingStage
 if TYPE_CHECKING:
   from albert.tasks.pretraining import PretrainingTask
 
-# The settings that a stage records, of those that are read from its shards.
-_RECORDED = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
+# The settings of PretrainingTask that may differ between stages. config.json records them for each stage.
+_SETTINGS_OF_STAGES = ("max_seq_length", "max_predictions_per_seq", "masking", "masked_lm_prob", "ngram")
 
 
 def training_stages(task: PretrainingTask, stages: Sequence[Stage]) -> list[TrainingStage]:
   """Reads the shards of all stages.
 
-  A stage is checked as a run of its own would be: its shards against the model, the vocabulary and the objective.
+  Each stage is checked like a run without stages: its shards must fit the model, the vocabulary and the objective.
 
   Args:
     task: the task of the whole run.
@@ -33,14 +33,14 @@ def training_stages(task: PretrainingTask, stages: Sequence[Stage]) -> list[Trai
   Raises:
     UserError: the shards of a stage cannot be read or do not fit; the message names the stage.
   """
-  result: list[TrainingStage] = []
+  checked_stages: list[TrainingStage] = []
   datasets: dict[str, ShardDataset] = {}
   for index, stage in enumerate(stages):
     try:
-      result.append(_training_stage(task, stage, datasets))
+      checked_stages.append(_training_stage(task, stage, datasets))
     except UserError as error:
       raise UserError(f"{stage_name(index, len(stages))}: {error}") from error
-  return result
+  return checked_stages
 
 
 def _training_stage(task: PretrainingTask, stage: Stage, datasets: dict[str, ShardDataset]) -> TrainingStage:
@@ -48,31 +48,37 @@ def _training_stage(task: PretrainingTask, stage: Stage, datasets: dict[str, Sha
 
   Args:
     task: the task of the whole run.
-    stage: the stage.
-    datasets: globs -> dataset of the earlier stages, whose files are not counted again. The dataset of this stage is
-      added.
+    stage: the settings of the stage.
+    datasets: --input_file -> dataset, for the earlier stages. The files of such a dataset are not counted again. This
+      function adds the dataset of this stage.
   """
-  model = dataclasses.replace(task.model_config, **stage.given(ModelConfig))
-  part = type(task)(model, _config_of_stage(task, stage))
-  _check_same(part, task)
-  config = part.config
-  earlier = datasets.get(config.input_file)
-  data = ShardDataset(earlier.shards, part.features(), part.masking) if earlier else part.training_data()
-  datasets[config.input_file] = data
-  settings = part.settings()
+  model_config = dataclasses.replace(task.model_config, **stage.given(ModelConfig))
+  stage_task = type(task)(model_config, _config_of_stage(task, stage))
+  _check_fits_last_stage(stage_task, task)
+  input_file = stage_task.config.input_file
+  if input_file in datasets:
+    data = ShardDataset(datasets[input_file].shards, stage_task.features(), stage_task.masking)
+  else:
+    data = stage_task.training_data()
+  datasets[input_file] = data
+  settings = stage_task.settings()
   return TrainingStage(
     until=stage.until,
-    model_config=model,
+    model_config=model_config,
     data=data,
     train_batch_size=stage.train_batch_size,
-    settings={name: settings[name] for name in _RECORDED},
+    settings={name: settings[name] for name in _SETTINGS_OF_STAGES},
   )
 
 
 def _config_of_stage(task: PretrainingTask, stage: Stage) -> PretrainingConfig:
-  """The config of a stage as a run of its own, with the settings that the run has read from its shards."""
-  values: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(StageFlags)}
-  values |= {
+  """Returns the config of a run without stages that trains like this stage.
+
+  The lengths of sequences are not set, because they are read from the stage's own shards. The objective and the masking
+  are those of the whole run.
+  """
+  changes: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(StageFlags)}
+  changes |= {
     "eval_input_file": "",
     "max_seq_length": 0,
     "max_predictions_per_seq": 0,
@@ -80,25 +86,28 @@ def _config_of_stage(task: PretrainingTask, stage: Stage) -> PretrainingConfig:
   }
   if task.masking:
     masking = task.masking
-    values |= {"masking": "dynamic", "masked_lm_prob": masking.masked_lm_prob, "ngram": masking.ngram}
-  return dataclasses.replace(task.config, **values | stage.given(PretrainingConfig))
+    changes |= {"masking": "dynamic", "masked_lm_prob": masking.masked_lm_prob, "ngram": masking.ngram}
+  changes |= stage.given(PretrainingConfig)
+  return dataclasses.replace(task.config, **changes)
 
 
-def _check_same(part: PretrainingTask, task: PretrainingTask) -> None:
-  """Refuses a stage with another vocabulary or other kinds of masks than the last stage.
+def _check_fits_last_stage(stage_task: PretrainingTask, task: PretrainingTask) -> None:
+  """Checks that a stage has the vocabulary of the last stage, and that its shards have masks if those do.
 
   Args:
-    part: the task of the stage.
+    stage_task: the task of the stage.
     task: the task of the whole run, with the vocabulary and the masks of the last stage.
+  Raises:
+    UserError: the vocabularies differ, or only the shards of this stage have no masks.
   """
-  if part.vocab_sha256 and task.vocab_sha256 and part.vocab_sha256 != task.vocab_sha256:
+  input_file, vocab_sha256 = stage_task.config.input_file, stage_task.vocab_sha256
+  if vocab_sha256 and task.vocab_sha256 and vocab_sha256 != task.vocab_sha256:
     raise UserError(
-      f"--input_file={part.config.input_file}: these shards were made with another vocabulary (SHA-256 "
-      f"{part.vocab_sha256[:12]}...) than those of the last stage ({task.vocab_sha256[:12]}...): give shards of one "
-      "vocabulary"
+      f"--input_file={input_file}: these shards were made with another vocabulary (SHA-256 {vocab_sha256[:12]}...) "
+      f"than those of the last stage ({task.vocab_sha256[:12]}...): give shards of one vocabulary"
     )
-  if part.masking and not task.masking:
+  if stage_task.masking and not task.masking:
     raise UserError(
-      f"--input_file={part.config.input_file}: these shards were written without masks, and those of the last stage "
-      "with masks: also give --masking=dynamic"
+      f"--input_file={input_file}: these shards were written without masks, and those of the last stage with masks: "
+      "also give --masking=dynamic"
     )

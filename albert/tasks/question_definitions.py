@@ -1,4 +1,7 @@
-"""The tasks of the Python API that answer questions, with spans of a text or by a choice. Needs no TensorFlow."""
+"""The tasks of the Python API that answer questions: with a span of a text, or with one of several options.
+
+Importing this module does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,18 @@ from albert.io.json_values import format_value
 from albert.tasks.definitions import EVAL_SEED, EVAL_SHARE, TaskDefinition
 from albert.tasks.splits import DEV, TEST, TRAIN
 
-# The length of training and of its warm-up, relative to the size of the data. The recipes give numbers of steps, which
-# are right for the sizes of SQuAD and RACE only.
-_SHORT_RUN = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
+# The recipes give numbers of steps, which are right for the sizes of SQuAD and RACE only. These settings depend on the
+# size of the data instead.
+_RELATIVE_LENGTHS = {"num_train_epochs": 2.0, "warmup_proportion": 0.1}
 
 
 class QuestionAnswering(TaskDefinition):
   """Answers questions with spans of a context, as in SQuAD.
 
-  Each row of data in memory has a question and a context. To train or to evaluate it also has answers: a text or a
-  list of texts, whose first occurrence in the context is used; or a list of dicts with text and answer_start, or
-  {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are optional. The content of a whole
-  file of SQuAD, {"data": [...]}, is accepted, too.
+  Each row of data in memory has the columns question and context; for training and evaluation also answers. Its value
+  is a text or a list of texts, whose first occurrence in the context is used; or a list of dicts with text and
+  answer_start; or {"text": [...], "answer_start": [...]}. The columns id, title and is_impossible are optional. The
+  content of a whole file of SQuAD, {"data": [...]}, is accepted, too.
 
   Args:
     train: data to train on: JSON files in the format of SQuAD (globs), or data in memory. None if nothing is
@@ -47,7 +50,7 @@ class QuestionAnswering(TaskDefinition):
   """
 
   task_name = "squad"
-  default_settings: ClassVar[Mapping[str, Any]] = _SHORT_RUN
+  default_settings: ClassVar[Mapping[str, Any]] = _RELATIVE_LENGTHS
 
   def __init__(
     self,
@@ -135,9 +138,9 @@ def _convert_answer(rows: Rows, index: int, answer: Any, context: Any) -> Any:
 class MultipleChoice(TaskDefinition):
   """Chooses one of several options for each question about an article, as in RACE.
 
-  Each row of data in memory has an article, a question and a list of options. To train or to evaluate it also has an
-  answer: a letter (A is the first option), or the index of the option from 0. An option replaces "_" in the question.
-  The column id is optional.
+  Each row of data in memory has the columns article, question and options (a list of texts); for training and
+  evaluation also answer: a letter (A is the first option), or the index of the option from 0. If the question contains
+  "_", the options are inserted there. The column id is optional.
 
   Args:
     train: data to train on: a file of JSON lines, a folder such as RACE/train, or data in memory. None if nothing is
@@ -161,7 +164,11 @@ class MultipleChoice(TaskDefinition):
   """
 
   task_name = "race"
-  default_settings: ClassVar[Mapping[str, Any]] = {**_SHORT_RUN, "eval_every_steps": 0, "select_checkpoint": "newest"}
+  default_settings: ClassVar[Mapping[str, Any]] = {
+    **_RELATIVE_LENGTHS,
+    "eval_every_steps": 0,
+    "select_checkpoint": "newest",
+  }
 
   def __init__(
     self,

@@ -1,4 +1,7 @@
-"""The splits of a task's data, and rows that are held out of the training data. Needs no TensorFlow."""
+"""The names of the splits of a task's data, and the choice of training rows that are held out for evaluation.
+
+Importing this module does not import TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ FILE_FIELDS = {TRAIN: "train_file", DEV: "eval_file", TEST: "predict_file"}
 def hold_out(
   rows: Rows, share: float, seed: int, *, stratify_by: Sequence[Any] = (), groups: Sequence[Any] = ()
 ) -> tuple[Rows, Rows]:
-  """Divides rows into rows to train on and rows to evaluate on. The result is a function of the arguments.
+  """Divides rows into rows to train on and rows to evaluate on. The same arguments give the same rows.
 
   Args:
     rows: two or more rows.

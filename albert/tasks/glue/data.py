@@ -80,7 +80,7 @@ def make_spec(config: ClassifierConfig, *, reads_labels: bool = True) -> TaskSpe
   Args:
     config: the flags.
     reads_labels: whether the labels of a custom task without --labels are read from its training file. If not, the
-      spec has no labels, and it is only checked that the file exists.
+      spec has no labels, and the file must only exist.
   Raises:
     UserError: the task is unknown, or does not have the given labels or formulation.
   """
@@ -117,7 +117,7 @@ def find_file(data_dir: str, folder: str, name: str) -> str | None:
     data_dir: the directory.
     folder: the folder in it.
     name: the name of the file.
-  Returns: its path; None if neither has it.
+  Returns: the path of the file; None if it is in neither of them.
   """
   for path in (files.join(data_dir, folder, name), files.join(data_dir, name)):
     if data_dir and files.exists(path):
@@ -198,7 +198,8 @@ def _labels_of_table(table: Table, file: FileFormat, spec: TaskSpec) -> np.ndarr
   """The labels of a table: classes, int32 [N], or numbers, float32 [N].
 
   Raises:
-    UserError: a label is not one of the task's. If the first one is a label of another task, the message names it.
+    UserError: a label is not one of the task's. If the first label belongs to another task of GLUE with the same
+      columns, the message names that task.
   """
   if not file.label:
     return np.zeros(len(table), np.float32 if spec.is_regression else np.int32)

@@ -37,11 +37,11 @@ def compute_metrics(spec: TaskSpec, result: Predictions) -> dict[str, float]:
 def write_submission(
   directory: str, spec: TaskSpec, submission: Submission, result: Predictions, path: str = ""
 ) -> str:
-  """Writes predictions in the form that gluebenchmark.com takes: columns index and prediction, tab-separated.
+  """Writes predictions in the form that gluebenchmark.com accepts: tab-separated columns, index and prediction.
 
   Args:
     directory: where to write.
-    spec: the task. Labels are spelled as in its files; predicted numbers are clipped to its range.
+    spec: the task. Labels are written as they are spelled in its files. Predicted numbers are clipped to its range.
     submission: gives the name of the file.
     result: the predictions.
     path: the file to write instead of the one in `directory`.
@@ -59,7 +59,7 @@ def write_submission(
 def average_runs(run_dirs: Sequence[str], task_settings: Mapping[str, Any], output_dir: str) -> dict[str, float]:
   """Averages the predictions of several runs, and writes the averages.
 
-  It also draws a picture for each split with labels, and writes a file for gluebenchmark.com for each test set.
+  For each split with labels, it also draws a picture. For each test set, it also writes a file for gluebenchmark.com.
 
   Args, Returns, Raises: see albert.tasks.registry.RunAverager.
   """

@@ -2,8 +2,8 @@
 
 MT-DNN and RoBERTa train QNLI this way for the GLUE leaderboard. Each row of the file becomes one example with several
 sequences, one for each candidate answer: the row's own sentence first, then the other sentences of its question. The
-row's sentence is predicted to be the answer if its score is the highest. So there is one prediction for each row, as in
-the plain formulation.
+row's sentence is predicted to be the answer if its score is the highest. As in the plain formulation, each row has one
+prediction.
 
 The other sentences of a question are taken from the row's own file and, if it is available, from the training file,
 because since QNLI's second release the two sentences of a question may be in different files. Labels of the training
@@ -75,10 +75,12 @@ def make_ranking_examples(rows: TextRows, right_class: int, more_rows: TextRows 
     more_rows: rows of another file, whose sentences are candidates too. Their labels are not used.
   Returns: one example for each of `rows`.
   """
-  candidates: dict[str, dict[str, None]] = {}  # question -> its sentences, each once, in the order of the files
-  for file_rows in (rows, more_rows) if more_rows is not None else (rows,):
-    assert file_rows.second is not None
-    for question, sentence in zip(file_rows.first, file_rows.second, strict=True):
+  # Question -> its sentences, as the keys of a dict, which holds each sentence once and keeps the order of the files.
+  candidates: dict[str, dict[str, None]] = {}
+  all_rows = [rows] if more_rows is None else [rows, more_rows]
+  for rows_of_file in all_rows:
+    assert rows_of_file.second is not None
+    for question, sentence in zip(rows_of_file.first, rows_of_file.second, strict=True):
       candidates.setdefault(question, {})[sentence] = None
   assert rows.second is not None
   examples = []

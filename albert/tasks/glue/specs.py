@@ -68,8 +68,7 @@ class FileFormat:
     label: the column of the label; "" if the file has no labels.
     id: the column of the ids; "" if rows are numbered from 0.
     has_header: whether the first line names the columns.
-    tolerated_damage: maximum number of damaged lines for each undamaged one. Damaged lines are skipped (see
-      tables.read_table).
+    tolerated_damage: maximum ratio of damaged to undamaged lines. Damaged lines are skipped (see tables.read_table).
     allows_empty_texts: whether a text may be empty.
   """
 
@@ -116,7 +115,7 @@ class TaskSpec:
     high: for a regression, the largest allowed number.
     ranking_label: the label of a row whose sentence answers its question, for a task that can be trained with
       --formulation=ranking; "" for other tasks.
-    model_of: the task whose trained model makes the predictions; "" if this task trains a model of its own.
+    model_of: for a task without training data, the task whose model makes the predictions; "" for other tasks.
   """
 
   name: str
@@ -158,15 +157,15 @@ def _make_spec(
 ) -> TaskSpec:
   """Makes the spec of a task whose development file has the layout of its training file."""
   return TaskSpec(
-    name,
-    name,
-    labels,
-    train,
-    {"dev": dataclasses.replace(train, name="dev.tsv", tolerated_damage=0.0)},
-    {"test": Submission(f"{name}.tsv", test)},
-    metrics,
-    low,
-    high,
+    name=name,
+    folder=name,
+    labels=labels,
+    train=train,
+    dev={"dev": dataclasses.replace(train, name="dev.tsv", tolerated_damage=0.0)},
+    submissions={"test": Submission(f"{name}.tsv", test)},
+    metrics=metrics,
+    low=low,
+    high=high,
   )
 
 
@@ -213,7 +212,8 @@ def _make_qqp() -> TaskSpec:
   )
   test = FileFormat("test.tsv", ("id", *texts), texts, id="id", allows_empty_texts=True)
   spec = _make_spec("QQP", _BINARY, train, test, ("accuracy", "f1"))
-  return dataclasses.replace(spec, dev={"dev": dataclasses.replace(train, name="dev.tsv")})  # damage is tolerated, too
+  dev = dataclasses.replace(train, name="dev.tsv")  # has damaged rows, too, unlike the dev.tsv of other tasks
+  return dataclasses.replace(spec, dev={"dev": dev})
 
 
 def _make_mnli() -> TaskSpec:
@@ -223,12 +223,12 @@ def _make_mnli() -> TaskSpec:
   matched = FileFormat("dev_matched.tsv", (*columns, *votes, "gold_label"), _SENTENCES, "gold_label", "index")
   test = FileFormat("test_matched.tsv", columns, _SENTENCES, id="index")
   return TaskSpec(
-    "MNLI",
-    "MNLI",
-    ("contradiction", "entailment", "neutral"),
-    FileFormat("train.tsv", (*columns, "label1", "gold_label"), _SENTENCES, "gold_label", "index"),
-    {"matched": matched, "mismatched": dataclasses.replace(matched, name="dev_mismatched.tsv")},
-    {
+    name="MNLI",
+    folder="MNLI",
+    labels=("contradiction", "entailment", "neutral"),
+    train=FileFormat("train.tsv", (*columns, "label1", "gold_label"), _SENTENCES, "gold_label", "index"),
+    dev={"matched": matched, "mismatched": dataclasses.replace(matched, name="dev_mismatched.tsv")},
+    submissions={
       "test_matched": Submission("MNLI-m.tsv", test),
       "test_mismatched": Submission("MNLI-mm.tsv", dataclasses.replace(test, name="test_mismatched.tsv")),
       "diagnostic": Submission("AX.tsv", _DIAGNOSTIC, "diagnostic", is_optional=True),
@@ -327,13 +327,13 @@ def custom_spec(config: ClassifierConfig, labels: Sequence[str]) -> TaskSpec:
   texts = text_columns(config)
   file = FileFormat("", (), texts, config.label_column, config.id_column)
   return TaskSpec(
-    CUSTOM,
-    "",
-    () if config.regression else tuple(labels),
-    file,
-    {"dev": file},
-    {"test": Submission("", dataclasses.replace(file, label=""))},
-    ("pearson", "spearman") if config.regression else _custom_metrics(len(labels)),
+    name=CUSTOM,
+    folder="",
+    labels=() if config.regression else tuple(labels),
+    train=file,
+    dev={"dev": file},
+    submissions={"test": Submission("", dataclasses.replace(file, label=""))},
+    metrics=("pearson", "spearman") if config.regression else _custom_metrics(len(labels)),
   )
 
 

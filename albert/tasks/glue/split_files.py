@@ -1,4 +1,4 @@
-"""Finds the files of a classification or regression task: which splits it has, and the file and layout of each."""
+"""Finds the files of a classification or regression task: its splits, and the path and layout of each split's file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def task_files(spec: TaskSpec, config: ClassifierConfig) -> TaskFiles:
     config: the flags.
   """
   dev_formats: Mapping[str, FileFormat | None] = spec.dev
-  if config.eval_file:  # one file replaces all development sets; MNLI has two
+  if config.eval_file:
+    # The file replaces all development sets (MNLI has two), and has the layout of the first one.
     dev_formats = {DEV: next(iter(spec.dev.values()), spec.train)}
   submissions = _submissions(spec, config)
   test_formats = {split: submission.test_file for split, submission in submissions.items()}
@@ -101,20 +102,20 @@ def task_files(spec: TaskSpec, config: ClassifierConfig) -> TaskFiles:
 
 
 def _submissions(spec: TaskSpec, config: ClassifierConfig) -> Mapping[str, Submission]:
-  """Returns the test sets to predict, by split. --predict_file replaces all test sets of the task.
+  """Returns split -> test set to predict. --predict_file replaces all test sets of the task.
 
-  A file for gluebenchmark.com is then written only if the task has a single test set: otherwise it is not known which
-  of them --predict_file is.
+  If the task has several test sets, it is not known which of them --predict_file is. Then no file for gluebenchmark.com
+  is written.
   """
   if not config.predict_file:
     return spec.submissions
-  first = next(iter(spec.submissions.values()))
-  submission_name = first.name if len(spec.submissions) == 1 else ""
-  return {TEST: Submission(submission_name, first.test_file)}
+  first_submission = next(iter(spec.submissions.values()))
+  submission_name = first_submission.name if len(spec.submissions) == 1 else ""
+  return {TEST: Submission(submission_name, first_submission.test_file)}
 
 
 def check_files(config: ClassifierConfig, *, train: bool, evaluate: bool, predict: bool) -> None:
-  """Checks that the files exist that a command reads. They are not opened.
+  """Checks that the files that a command reads exist. They are not opened.
 
   Args:
     config: the flags.
@@ -122,12 +123,14 @@ def check_files(config: ClassifierConfig, *, train: bool, evaluate: bool, predic
   Raises:
     UserError: the task is unknown, a flag is missing, or there is no such file.
   """
-  found = task_files(make_spec(config, reads_labels=False), config)
+  files_of_task = task_files(make_spec(config, reads_labels=False), config)
+  splits: list[str] = []
+  if train:
+    splits.append(TRAIN)
   if evaluate:
-    found.check_can_evaluate()
-  for split in (
-    *([TRAIN] if train else ()),
-    *(found.evaluation_splits if evaluate else ()),
-    *(found.prediction_splits() if predict else ()),
-  ):
-    found.find(split)
+    files_of_task.check_can_evaluate()
+    splits += files_of_task.evaluation_splits
+  if predict:
+    splits += files_of_task.prediction_splits()
+  for split in splits:
+    files_of_task.find(split)

@@ -25,11 +25,11 @@ from albert.tasks.glue.ranking import IS_RIGHT, RankingFeaturizer, make_ranking_
 from albert.tasks.glue.specs import RANKING, ClassifierConfig
 from albert.tasks.glue.text_task import TextTask
 
-# B batch, N examples, C classes, K sequences of an example, S tokens of a sequence.
+# B examples in a batch, N examples of a split, C classes, K sequences of an example.
 
-# In a ranking, the logit that a sentence is compared with if its question has no other candidates.
+# For --formulation=ranking: the logit that a sentence is compared with if its question has no other candidates, and the
+# logit of padding, which makes its probability 0.
 _NO_CANDIDATE_LOGIT = 0.0
-# The logit of a sequence of padding. Its probability is 0.
 _PADDING_LOGIT = -1e9
 
 
@@ -73,9 +73,9 @@ class RankingTask(TextTask):
   """Ranks the sentence of each row among the candidates of its question (see albert.tasks.glue.ranking).
 
   The model computes one logit for each candidate. The softmax over the candidates gives the probability p that the
-  first one, the row's own sentence, answers the question. If there is no other candidate, the sentence is compared
-  with the logit 0. The loss is the binary cross entropy: -log(p) if the sentence is labeled as the answer, and
-  -log(1 - p) if it is not. With two candidates it equals the pairwise ranking loss.
+  first candidate, the row's own sentence, answers the question. If there is no other candidate, the sentence is
+  compared with the logit 0. The loss is the binary cross entropy: -log(p) if the sentence is labeled as the answer, and
+  -log(1 - p) if it is not. With two candidates, this equals the pairwise ranking loss.
   """
 
   multiple_choice: ClassVar[bool] = True

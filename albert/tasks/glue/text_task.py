@@ -56,8 +56,9 @@ class TextTask(FinetuningTask):
   def _set_splits(self) -> None:
     """Sets the splits, the layouts of their files, and the metric by which checkpoints are compared."""
     self._files = task_files(self.spec, self.config)
-    splits = self.evaluation_splits = self._files.evaluation_splits
-    self.best_metric = f"{splits[0]}_{self.spec.metrics[0]}" if len(splits) > 1 else self.spec.metrics[0]
+    self.evaluation_splits = splits = self._files.evaluation_splits
+    main_metric = self.spec.metrics[0]
+    self.best_metric = f"{splits[0]}_{main_metric}" if len(splits) > 1 else main_metric
 
   @property
   def submissions(self) -> Mapping[str, Submission]:
@@ -65,7 +66,7 @@ class TextTask(FinetuningTask):
     return self._files.submissions
 
   def prediction_rows(self, data: TableData) -> Rows:
-    """Converts texts, or pairs of texts, to rows whose columns are called as in the task's test set."""
+    """Converts texts, or pairs of texts, to rows with the column names of the task's test set."""
     id_column = self.config.id_column
     return rows_of(data, "the data to predict", self._text_columns_of_test(), [id_column] if id_column else [])
 
@@ -74,7 +75,7 @@ class TextTask(FinetuningTask):
     return next(iter(self.submissions.values())).test_file.texts
 
   def with_data(self: _TextTaskT, split: str, source: DataSource, *, cache: bool = True) -> _TextTaskT:
-    """Returns a copy of the task that has other data for a split. Rows to predict need no column of ids."""
+    """Returns a copy of the task that has other data for a split. Rows to predict need no ids."""
     task = super().with_data(split, source, cache=cache)
     if not isinstance(source, Rows):
       task._set_splits()

@@ -80,7 +80,7 @@ class ChoiceQuestion:
 
 
 def level_of(question_id: str) -> str:
-  """Returns the level of a question of RACE, "middle" or "high", which its id tells; "" for other questions."""
+  """Returns the level of a RACE question, "middle" or "high", with which its id begins; "" for other questions."""
   match = _find_level(question_id)
   return match[1] if match else ""
 
@@ -126,9 +126,11 @@ def find_files(config: RaceConfig, split: str) -> list[str]:
   if not config.data_dir:
     raise UserError(f"--data_dir is missing: the folder RACE with its {split} set (or give {flag})")
   # In the original code --data_dir is the folder that contains RACE.
-  roots = (config.data_dir, files.join(config.data_dir, "RACE"))
-  folders = [files.join(root, split) for root in roots]
-  return find_passages(next(filter(files.is_dir, folders), folders[0]), "--data_dir")
+  folder = files.join(config.data_dir, split)
+  folder_in_race = files.join(config.data_dir, "RACE", split)
+  if not files.is_dir(folder) and files.is_dir(folder_in_race):
+    folder = folder_in_race
+  return find_passages(folder, "--data_dir")
 
 
 def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[ChoiceQuestion]:
@@ -160,7 +162,7 @@ def read_questions(paths: Sequence[DataSource], *, with_answers: bool) -> list[C
 
 
 def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
-  """Yields the location of each question, for error messages, and the question."""
+  """Yields each question with its location, which error messages name."""
   if isinstance(source, Rows):
     return _read_rows(source, with_answers)
   if source.endswith(".txt"):
@@ -171,21 +173,22 @@ def _read_source(source: DataSource, with_answers: bool) -> Iterator[tuple[str, 
 def _read_rows(rows: Rows, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   for index, number in enumerate(rows.numbers):
     where = rows.location(index)
-    values = json_values.convert(where, rows.values(index), _JsonLine)
-    yield where, _question_of_line(where, values, str(number), with_answers)
+    row = json_values.convert(where, rows.values(index), _JsonLine)
+    yield where, _make_question_of_line(where, row, str(number), with_answers)
 
 
 def _read_passages(path: str, with_answers: bool) -> Iterator[tuple[str, ChoiceQuestion]]:
   for where, passage_id, passage in _parse_passages(path):
-    texts, options = passage.questions, passage.options
+    texts, option_lists = passage.questions, passage.options
     answers = _answers_of_passage(where, passage) if with_answers else [None] * len(texts)
-    if not len(texts) == len(options) == len(answers):
+    if not len(texts) == len(option_lists) == len(answers):
       raise UserError(
-        f"{where}: {len(texts)} questions, {len(options)} lists of options and {len(answers)} answers: give one of each"
+        f"{where}: {len(texts)} questions, {len(option_lists)} lists of options and {len(answers)} answers: give one "
+        "of each"
       )
-    for n, (text, options_of_question, answer) in enumerate(zip(texts, options, answers, strict=True)):
+    for n, (text, options, answer) in enumerate(zip(texts, option_lists, answers, strict=True)):
       location = f"{where}: question {n + 1}"
-      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, options_of_question)
+      question = _make_question(location, f"{passage_id}-{n}", passage.article, text, options)
       if with_answers:
         # A number is refused, because RACE does not say whether it would count from 0 or from 1.
         index = UNKNOWN if isinstance(answer, int) else _answer_index(answer, question.options)
@@ -213,7 +216,7 @@ class _Passage(msgspec.Struct):
 
 
 class _JsonLine(msgspec.Struct):
-  """A question in JSON lines."""
+  """A question on a line of JSON, or in a row in memory."""
 
   article: str
   question: str
@@ -227,24 +230,35 @@ def _parse_passages(path: str) -> Iterator[tuple[str, str, _Passage]]:
   folder, name = os.path.basename(os.path.dirname(path)), os.path.basename(path)
   with files.open_file(path) as file:
     content = file.read().removeprefix(_BOM)
-  lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
-  is_single_passage = _is_object(content)
-  if is_single_passage and name != _ALL_PASSAGES:
+  if _is_json_object(content) and name != _ALL_PASSAGES:
     yield path, _passage_id(folder, name), json_values.parse(path, content, _Passage)
     return
-  if is_single_passage:
-    lines = [(lines[0][0], content)]
-  elif len(lines) < 2 or not _is_object(lines[0][1]):
-    json_values.parse(path, content, dict[str, Any])  # raises an error that names the line and the column
-  for number, line in lines:
+  for number, line in _split_passages(path, content):
     where = f"{path}, line {number}"
     passage = json_values.parse(where, line.rstrip(), _Passage)
     line_id = f"{name}-{number}" if isinstance(passage.id, msgspec.UnsetType) else passage.id
-    # RACE's ids begin with the level: high19432.txt.
-    yield where, _passage_id(folder, line_id.removeprefix(folder)) if folder in LEVELS else line_id, passage
+    if folder in LEVELS:
+      # RACE's ids begin with the level: high19432.txt.
+      line_id = _passage_id(folder, line_id.removeprefix(folder))
+    yield where, line_id, passage
 
 
-def _is_object(content: bytes) -> bool:
+def _split_passages(path: str, content: bytes) -> list[tuple[int, bytes]]:
+  """Splits a file with a passage on each line. Returns the number of each line, from 1, and its content.
+
+  Raises:
+    UserError: the file is not JSON.
+  """
+  lines = [(number, line) for number, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
+  if _is_json_object(content):  # a single passage, whose JSON may take several lines
+    first_number, _ = lines[0]
+    return [(first_number, content)]
+  if len(lines) < 2 or not _is_json_object(lines[0][1]):
+    json_values.parse(path, content, dict[str, Any])  # raises an error that names the line and the column
+  return lines
+
+
+def _is_json_object(content: bytes) -> bool:
   try:
     json_values.parse("", content, dict[str, Any])
   except UserError:
@@ -265,19 +279,19 @@ def _read_json_lines(path: str, with_answers: bool) -> Iterator[tuple[str, Choic
     if not line.strip():
       continue
     where = f"{path}, line {number}"
-    values = json_values.parse(where, line.rstrip(), _JsonLine)
-    yield where, _question_of_line(where, values, f"{os.path.basename(path)}-{number}", with_answers)
+    json_line = json_values.parse(where, line.rstrip(), _JsonLine)
+    yield where, _make_question_of_line(where, json_line, f"{os.path.basename(path)}-{number}", with_answers)
 
 
-def _question_of_line(where: str, values: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
-  """Makes the question of a line of JSON or of a row in memory. `default_id` is its id if the line has none."""
-  question_id = default_id if isinstance(values.id, msgspec.UnsetType) else values.id
-  question = _make_question(where, question_id, values.article, values.question, values.options)
+def _make_question_of_line(where: str, line: _JsonLine, default_id: str, with_answers: bool) -> ChoiceQuestion:
+  """Makes the question of a line of JSON or of a row in memory. Its id is `default_id` if the line has no id."""
+  question_id = default_id if isinstance(line.id, msgspec.UnsetType) else line.id
+  question = _make_question(where, question_id, line.article, line.question, line.options)
   if not with_answers:
     return question
-  if values.answer is msgspec.UNSET:
+  if line.answer is msgspec.UNSET:
     raise UserError(f"{where} lacks 'answer': {_REMEDY}")
-  return _set_answer(where, question, values.answer, _answer_index(values.answer, question.options))
+  return _set_answer(where, question, line.answer, _answer_index(line.answer, question.options))
 
 
 def _make_question(where: str, question_id: str, article: str, text: str, options: Sequence[str]) -> ChoiceQuestion:

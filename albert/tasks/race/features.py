@@ -15,7 +15,7 @@ import numpy as np
 from albert.data.examples import TokenizedExamples
 from albert.tasks.race.data import ChoiceQuestion
 from albert.tokenization.config import TokenizerConfig
-from albert.tokenization.tokenizer import CLS_ID, SEP_ID, load_tokenizer
+from albert.tokenization.tokenizer import CLS_ID, SEP_ID, Tokenizer, load_tokenizer
 
 LABEL_IDS = "label_ids"
 _NUM_SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
@@ -58,14 +58,14 @@ class RaceFeaturizer:
     """
     tokenizer = load_tokenizer(self.tokenizer_config)
     # Each article is tokenized once, even if several questions share it.
-    different_articles = dict.fromkeys(question.article for question in questions)
-    article_ids = dict(zip(different_articles, _split(*tokenizer.encode_batch_flat(different_articles)), strict=True))
+    articles = list(dict.fromkeys(question.article for question in questions))
+    article_ids = dict(zip(articles, _encode(tokenizer, articles), strict=True))
     texts = [with_option(question.text, option) for question in questions for option in question.options]
-    remaining_texts = iter(_split(*tokenizer.encode_batch_flat(texts)))
+    remaining_text_ids = iter(_encode(tokenizer, texts))
     sequences: list[np.ndarray] = []
     for question in questions:
-      article = article_ids[question.article]
-      sequences += [self._make_sequence(article, next(remaining_texts)) for _ in question.options]
+      for _ in question.options:
+        sequences.append(self._make_sequence(article_ids[question.article], next(remaining_text_ids)))
     labels = [max(question.answer, 0) for question in questions]
     return TokenizedExamples(
       input_ids=np.concatenate(sequences),
@@ -75,13 +75,14 @@ class RaceFeaturizer:
     )
 
   def _make_sequence(self, article: np.ndarray, text: np.ndarray) -> np.ndarray:
-    """Returns the ids of `[CLS] article [SEP] text [SEP]`, where the text is a question with an option."""
+    """Returns the ids of `[CLS] article [SEP] text [SEP]`, where `text` is a question with an option."""
     max_tokens = self.max_seq_length - _NUM_SPECIAL_TOKENS
     text_end = text[-min(self.max_qa_length, max_tokens) :]
     article_start = article[: max_tokens - len(text_end)]
     return np.concatenate([_CLS, article_start, _SEP, text_end, _SEP])
 
 
-def _split(ids: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
-  """Splits the concatenated ids of texts: text i consists of the ids offsets[i] to offsets[i + 1] - 1."""
+def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+  """Returns the ids of each text, int32 [tokens]."""
+  ids, offsets = tokenizer.encode_batch_flat(texts)
   return [ids[start:end] for start, end in itertools.pairwise(offsets)]

@@ -101,7 +101,7 @@ class RaceTask(FinetuningTask):
     predictions.write_mistakes(directory, split, result, self._text_columns(split, outputs))
 
   def _text_columns(self, split: str, outputs: DatasetOutputs) -> Sequence[tuple[str, Sequence[str]]]:
-    """The texts that are written beside a mistake, as (name of the column, texts of all questions)."""
+    """The columns with texts in the file of mistakes, as pairs: name of the column, and its text for each question."""
     questions = [self.cached_raw_examples(split)[i] for i in outputs["example_index"]]
     return [
       ("question", [question.text for question in questions]),
@@ -116,10 +116,11 @@ class RaceTask(FinetuningTask):
     """Returns a ChoiceAnswer for each question of the test set."""
     del model
     result, questions = self.predictions(TEST, run_model(self.data(TEST))), self.cached_raw_examples(TEST)
-    return [
-      ChoiceAnswer(question.options[best], int(best), row[: len(question.options)].tolist())
-      for question, best, row in zip(questions, result.predicted, result.scores, strict=True)
-    ]
+    answers: list[Any] = []
+    for question, best, scores in zip(questions, result.predicted, result.scores, strict=True):
+      probabilities = scores[: len(question.options)].tolist()
+      answers.append(ChoiceAnswer(question.options[best], int(best), probabilities))
+    return answers
 
   def prediction_files(self, directory: str, predictions_file: str = "") -> Sequence[str]:
     """Returns the path of the predictions of the test set."""

@@ -15,7 +15,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 from albert.io.globs import expand_globs
 from albert.io.json_values import format_value
-from albert.tasks.splits import DEV, TEST, TRAIN
+from albert.tasks.splits import DEV, TRAIN
 
 _REMEDY = "give a file in the form of SQuAD"
 _EntryT = TypeVar("_EntryT")
@@ -85,11 +85,12 @@ def find_files(config: SquadConfig, split: str) -> list[str]:
   Raises:
     UserError: the flag is missing, or no file matches it.
   """
-  flag, globs = {
-    TRAIN: ("--train_file", config.train_file),
-    DEV: ("--eval_file", config.eval_file) if config.eval_file else ("--predict_file", config.predict_file),
-    TEST: ("--predict_file", config.predict_file),
-  }[split]
+  if split == TRAIN:
+    flag, globs = "--train_file", config.train_file
+  elif split == DEV and config.eval_file:
+    flag, globs = "--eval_file", config.eval_file
+  else:
+    flag, globs = "--predict_file", config.predict_file
   if not globs:
     missing = "--eval_file (or --predict_file)" if split == DEV else flag
     raise UserError(f"{missing} is missing: the {split} set, JSON in the form of SQuAD")
@@ -210,7 +211,7 @@ class _SquadFile(msgspec.Struct, Generic[_EntryT]):
   data: list[_Article[_EntryT]]
 
 
-class _ContextOfRow(msgspec.Struct):
+class _ParagraphOfRow(msgspec.Struct):
   """The keys of a row in memory that describe its paragraph. Its other keys are those of a question entry."""
 
   context: str
@@ -232,9 +233,10 @@ def _read_entries(
   file_type = _SquadFile[entry_type]  # type: ignore[valid-type]
   content: _SquadFile[_QuestionEntry] = files.read_json(path, file_type, _REMEDY)
   for i, article in enumerate(content.data):
-    for j, values in enumerate(article.paragraphs):
-      paragraph = SquadParagraph(article.title if isinstance(article.title, str) else "", values.context)
-      for k, entry in enumerate(values.qas):
+    title = article.title if isinstance(article.title, str) else ""
+    for j, paragraph_entry in enumerate(article.paragraphs):
+      paragraph = SquadParagraph(title, paragraph_entry.context)
+      for k, entry in enumerate(paragraph_entry.qas):
         yield f"{path}: $.data[{i}].paragraphs[{j}].qas[{k}]", paragraph, entry
 
 
@@ -243,14 +245,15 @@ def _entries_of_rows(
 ) -> Iterator[tuple[str, SquadParagraph, _QuestionEntry]]:
   """Does the same as _read_entries for rows in memory. A row without an id gets its number as the id."""
   for index, number in enumerate(rows.numbers):
-    where, values = rows.location(index), rows.values(index)
-    context = json_values.convert(where, values, _ContextOfRow)
-    paragraph = SquadParagraph(context.title if isinstance(context.title, str) else "", context.context)
-    yield where, paragraph, json_values.convert(where, {"id": str(number), **values}, entry_type)
+    where, row = rows.location(index), rows.values(index)
+    paragraph_entry = json_values.convert(where, row, _ParagraphOfRow)
+    title = paragraph_entry.title if isinstance(paragraph_entry.title, str) else ""
+    paragraph = SquadParagraph(title, paragraph_entry.context)
+    yield where, paragraph, json_values.convert(where, {"id": str(number), **row}, entry_type)
 
 
 def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry, index: int) -> SquadQuestion:
-  """Makes a question of its entry in a file, and checks its answers if they were read."""
+  """Converts an entry of a file to a question, and checks its answers if they were read."""
   if not isinstance(entry, _AnsweredEntry):
     return SquadQuestion(entry.id, index, entry.question, paragraph)
   where = f"{where}, question {entry.id}"
@@ -266,7 +269,7 @@ def _make_question(where: str, paragraph: SquadParagraph, entry: _QuestionEntry,
 
 
 def _make_answer(where: str, context: str, entry: _AnswerEntry) -> SquadAnswer:
-  """Makes an answer of its entry in a file, and checks that the context has its text at answer_start."""
+  """Converts an entry of a file to an answer, and checks that the context has its text at answer_start."""
   text, start = entry.text, entry.answer_start
   if not text.strip():
     raise UserError(f"{where}: the answer is empty: give its text, or leave it out and say is_impossible")

@@ -73,11 +73,11 @@ def baselines(questions: Sequence[SquadQuestion], *, version_2: bool) -> dict[st
   if version_2:
     scores = squad.evaluate_v2(answers, dict.fromkeys(answers, ""))
     return {f"no_answers_{name}": scores[name] for name in ("exact", "f1")}
-  results: dict[str, float] = {}
-  for baseline, make_answer in {"random_span": _random_span, "first_sentence": _first_sentence_of}.items():
+  metrics: dict[str, float] = {}
+  for baseline, make_answer in (("random_span", _random_span), ("first_sentence", _first_sentence_of)):
     scores = squad.evaluate_v1(answers, {question.id: make_answer(question) for question in questions})
-    results |= {f"{baseline}_{name}": scores[name] for name in ("exact", "f1")}
-  return results
+    metrics |= {f"{baseline}_{name}": scores[name] for name in ("exact", "f1")}
+  return metrics
 
 
 def _first_sentence_of(question: SquadQuestion) -> str:

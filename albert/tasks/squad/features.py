@@ -36,7 +36,7 @@ CHAR_ENDS = "char_ends"
 # 1 in the window that has the most context around the token, 0 in other windows that contain the token.
 IS_MAX_CONTEXT = "is_max_context"
 
-# A block holds some successive tokens of a window, int32 [5, tokens]: a row of ids, and a row for each token feature.
+# A block holds successive tokens of a window, int32 [5, tokens]: a row of ids, and a row for each of these features.
 _FEATURE_ROWS = (P_MASK, CHAR_STARTS, CHAR_ENDS, IS_MAX_CONTEXT)
 
 
@@ -114,10 +114,14 @@ def window_starts(num_tokens: int, room: int, doc_stride: int) -> list[int]:
   Args:
     num_tokens: tokens of the paragraph.
     room: maximum tokens of the paragraph in one window.
-    doc_stride: tokens between the starts of two successive windows. If it is larger than `room`, that is `room`.
+    doc_stride: tokens between the starts of two successive windows. If it is larger than `room`, `room` is used.
   """
+  if num_tokens <= room:
+    return [0]
   step = min(room, doc_stride)
-  return [0, *range(step, num_tokens - room + step, step)] if num_tokens > room else [0]
+  # A window that starts at token s ends at s + room. The last window is the first that reaches the last token.
+  last_start = -(-(num_tokens - room) // step) * step
+  return list(range(0, last_start + 1, step))
 
 
 def max_context_windows(num_tokens: int, starts: Sequence[int], room: int) -> np.ndarray:
@@ -174,20 +178,21 @@ def _window_labels(answer: tuple[int, int] | None, start: int, size: int, offset
 
 def _make_question_block(query: list[int]) -> np.ndarray:
   """The block of `[CLS] question [SEP]`."""
-  block = np.zeros((5, len(query) + 2), np.int32)
+  block = np.zeros((1 + len(_FEATURE_ROWS), len(query) + 2), np.int32)
   block[0] = [CLS_ID, *query, SEP_ID]
-  block[1, 1:] = 1  # p_mask: no answer may start or end here. [CLS] stands for "no answer".
+  # P_MASK: no answer may start or end here. It stays 0 for [CLS], which stands for "no answer".
+  block[1 + _FEATURE_ROWS.index(P_MASK), 1:] = 1
   return block
 
 
-# The block of the last [SEP].
+# The block of the last [SEP]: its id, then P_MASK, CHAR_STARTS, CHAR_ENDS and IS_MAX_CONTEXT.
 _SEP_BLOCK = np.array([[SEP_ID], [1], [0], [0], [0]], np.int32)
 
 
 def _make_examples(
   windows: list[np.ndarray], labels: list[_WindowLabels], question_indices: list[int]
 ) -> TokenizedExamples:
-  """Makes an example of the block, the labels and the question's index of each window."""
+  """Makes the examples of windows, from the block, the labels and the question's index of each window."""
   ids, *token_features = np.concatenate(windows, axis=1)
   start_positions, end_positions, is_impossible = np.array(labels, np.int32).T
   return TokenizedExamples(
@@ -207,7 +212,7 @@ def _make_examples(
 
 
 def gold_texts(questions: Sequence[SquadQuestion], examples: TokenizedExamples) -> dict[int, str]:
-  """Returns the text between the labels of each question, which is the answer that training sees.
+  """Returns the text that the labels of each question mark. Training learns this text as the answer.
 
   Args:
     questions: all questions of the split.

@@ -188,8 +188,8 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 def lowest_null_logits(outputs: WindowOutputs, examples: TokenizedExamples) -> dict[int, float]:
   """Finds the lowest null logit among the windows of each question.
 
-  The null logit of a window is high if the window seems to hold no answer. The lowest one counts, because a question is
-  answerable if any of its windows holds an answer.
+  The null logit of a window is high if the model finds no answer in it. The lowest null logit is used, because a
+  question is answerable if any of its windows holds an answer.
 
   Args:
     outputs: null_logits, [N].
@@ -335,8 +335,8 @@ def paths(directory: str, split: str, predictions_file: str = "") -> dict[str, s
   Args:
     directory: the directory of the files.
     split: the split, which becomes a suffix of the file names; "" for no suffix.
-    predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and the
-      names start with nbest_ and null_odds_.
+    predictions_file: path of the predictions file, if it is not in `directory`. The other files are beside it, and
+      their names are its name with the prefix nbest_ or null_odds_.
   Returns: "predictions", "nbest_predictions" and "null_odds" -> path.
   """
   if predictions_file:

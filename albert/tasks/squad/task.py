@@ -90,7 +90,7 @@ class SquadTask(FinetuningTask):
     )
 
   def examples(self, split: str) -> TokenizedExamples:
-    """Returns the windows of a split. The first call warns of answers that differ from what the labels mark."""
+    """Returns the windows of a split. The first call prints a warning if answers differ from what the labels mark."""
     is_new = split not in self._examples
     examples = super().examples(split)
     if is_new and split != TEST:
@@ -221,7 +221,7 @@ def _cross_entropy(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 class SquadV1Task(SquadTask):
-  """SQuAD v1.1: every question has an answer. The labels of a window that does not contain it point at [CLS]."""
+  """SQuAD v1.1: every question has an answer. In a window that does not contain the answer, the labels mark [CLS]."""
 
   head_weights: ClassVar[Sequence[str]] = ("cls/squad/",)
 
@@ -253,7 +253,7 @@ class SquadV1Task(SquadTask):
 class SquadV2Task(SquadTask):
   """SQuAD v2.0: a question may be unanswerable.
 
-  The labels of a window without an answer point at [CLS]. A second head learns whether a window has an answer.
+  In a window without an answer, the labels mark [CLS]. A second head learns whether a window has an answer.
   """
 
   head_weights: ClassVar[Sequence[str]] = ("start_logits/", "end_logits/", "answer_class/")
@@ -317,4 +317,6 @@ def make_task(model_config: ModelConfig, config: SquadConfig) -> SquadTask:
     model_config: the model.
     config: the flags.
   """
-  return (SquadV2Task if config.version_2_with_negative else SquadV1Task)(model_config, config)
+  if config.version_2_with_negative:
+    return SquadV2Task(model_config, config)
+  return SquadV1Task(model_config, config)
