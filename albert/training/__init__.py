@@ -1,1 +1,1 @@
-"""The training loop, evaluation, the plan of a run, and the strategies and processes it runs on. It knows no task."""
+"""The training loop, evaluation, the plan of a run, its strategy and its processes. No module here names a task."""

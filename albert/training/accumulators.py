@@ -17,16 +17,8 @@ class Accumulator:
   """
 
   def __init__(self, names: Iterable[str]):
-    def make_sum(name: str) -> tf.Variable:
-      return tf.Variable(
-        0.0,
-        trainable=False,
-        synchronization=tf.VariableSynchronization.ON_READ,
-        aggregation=tf.VariableAggregation.SUM,
-        name=name,
-      )
-
-    self._sums = {name: WeightedSum(make_sum(f"{name}_total"), make_sum(f"{name}_weight")) for name in names}
+    # In this dict, the total and the weight of a WeightedSum are variables.
+    self._sums = {name: WeightedSum(_make_sum(f"{name}_total"), _make_sum(f"{name}_weight")) for name in names}
 
   def add(self, sums: dict[str, WeightedSum]) -> None:
     """Adds the sums of this replica. Call it in the replica's step.
@@ -38,9 +30,9 @@ class Accumulator:
     """
     if set(sums) != set(self._sums):
       raise ValueError(f"expected {sorted(self._sums)}, got {sorted(sums)}")
-    for name, value in sums.items():
-      self._sums[name].total.assign_add(tf.cast(value.total, tf.float32))
-      self._sums[name].weight.assign_add(tf.cast(value.weight, tf.float32))
+    for name, (total, weight) in sums.items():
+      self._sums[name].total.assign_add(tf.cast(total, tf.float32))
+      self._sums[name].weight.assign_add(tf.cast(weight, tf.float32))
 
   def result_and_reset(self) -> dict[str, float]:
     """Returns the mean of each metric since the last call; 0 if nothing was added. Call it on the host."""
@@ -51,3 +43,14 @@ class Accumulator:
       total.assign(0.0)
       weight.assign(0.0)
     return means
+
+
+def _make_sum(name: str) -> tf.Variable:
+  """Makes a variable to which each replica adds its own values. Reading it on the host gives the sum over replicas."""
+  return tf.Variable(
+    0.0,
+    trainable=False,
+    synchronization=tf.VariableSynchronization.ON_READ,
+    aggregation=tf.VariableAggregation.SUM,
+    name=name,
+  )

@@ -45,13 +45,13 @@ def process_addresses() -> list[str]:
   text = os.environ.get("TF_CONFIG", "")
   if not text:
     return []
-  values = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
+  tf_config = json_values.parse("TF_CONFIG", text, _TfConfig, _TF_CONFIG_REMEDY)
   # Processes of other jobs, such as an evaluator, take no part in training.
-  jobs = {name: addresses for name, addresses in values.cluster.items() if name in ("chief", "worker")}
-  job, index = values.task.type, int(values.task.index)
+  jobs = {name: tf_config.cluster.get(name, []) for name in ("chief", "worker")}
+  job, index = tf_config.task.type, int(tf_config.task.index)
   if job not in jobs or not 0 <= index < len(jobs[job]):
     raise UserError(f"TF_CONFIG={json_values.format_value(text)}: this process, {job} {index}, is not in its cluster")
-  return [address for name in ("chief", "worker") for address in jobs.get(name, [])]
+  return [*jobs["chief"], *jobs["worker"]]
 
 
 class Cluster:

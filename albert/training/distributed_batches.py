@@ -18,7 +18,7 @@ ElementSpec = Mapping[str, tf.TensorSpec]
 def distribute_training_batches(
   strategy: tf.distribute.Strategy, train_config: TrainConfig, data: Dataset, first_step: int
 ) -> tf.distribute.DistributedDataset:
-  """Distributes the training batches from `first_step` on over the replicas.
+  """Distributes the training batches over the replicas, beginning with the batch of `first_step`.
 
   Args:
     strategy: the strategy to distribute them with.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,9 +52,9 @@ class Evaluator:
     Args:
       data: the dataset.
       max_steps: maximum number of batches to read; 0 for all of them.
-    Returns: the loss and the metrics by name, and the outputs by name. An output is an array [N, ...] in the order of
-      the examples. If its shape differs between batches, it is padded with zeros. If there are outputs, one of them is
-      `example_index`.
+    Returns: name -> value of the loss and of each metric, and name -> array [N, ...] of each output, in the order of
+      the examples. If the shape of an output differs between batches, it is padded with zeros. If there are outputs,
+      one of them is `example_index`.
     Raises:
       UserError: an example cannot be read.
     """
@@ -61,10 +62,12 @@ class Evaluator:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     batches = iter(self.strategy.experimental_distribute_dataset(dataset.with_options(options)))
-    num_steps = -(-data.num_examples // self.batch_size)
+    num_steps = math.ceil(data.num_examples / self.batch_size)
+    if max_steps:
+      num_steps = min(num_steps, max_steps)
     batch_outputs: list[dict[str, np.ndarray]] = []
     try:
-      for _ in range(min(num_steps, max_steps or num_steps)):
+      for _ in range(num_steps):
         outputs = self._evaluate_batch(batches)
         batch_outputs.append({name: self.strategy.gather(value, axis=0).numpy() for name, value in outputs.items()})
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
@@ -78,8 +81,8 @@ class Evaluator:
 
     Args:
       max_steps: maximum number of batches to read of each split; 0 for all of them.
-    Returns: the metrics by name, and the outputs of each split. If there are several splits, metrics are called
-      SPLIT_METRIC, for example matched_accuracy.
+    Returns: metric -> value, and split -> its outputs. If there are several splits, metrics are called SPLIT_METRIC,
+      for example matched_accuracy.
     Raises:
       UserError: an example cannot be read.
     """
@@ -107,13 +110,13 @@ def _concatenate(batch_outputs: list[dict[str, np.ndarray]]) -> DatasetOutputs:
   order = np.argsort(np.concatenate([batch[EXAMPLE_INDEX] for batch in without_padding]))
   outputs = {}
   for name in sorted(batch_outputs[0].keys() - {EXAMPLE_WEIGHT}):
-    values = [batch[name] for batch in without_padding]
-    largest_shape = np.max([value.shape[1:] for value in values], axis=0)
-    outputs[name] = np.concatenate([_pad_to(value, largest_shape) for value in values])[order]
+    arrays = [batch[name] for batch in without_padding]
+    largest_shape = np.max([array.shape[1:] for array in arrays], axis=0)
+    outputs[name] = np.concatenate([_pad_to(array, largest_shape) for array in arrays])[order]
   return outputs
 
 
 def _pad_to(values: np.ndarray, shape: np.ndarray) -> np.ndarray:
-  """Pads all dimensions but the first with zeros: [N, ...] -> [N, *shape]."""
-  padding = [(0, int(size - old_size)) for size, old_size in zip(shape, values.shape[1:], strict=True)]
+  """Appends zeros in all dimensions but the first: [N, ...] -> [N, *shape]."""
+  padding = [(0, int(new_size - size)) for new_size, size in zip(shape, values.shape[1:], strict=True)]
   return np.pad(values, [(0, 0), *padding])

@@ -35,8 +35,9 @@ def dtype_policy(precision: str) -> Iterator[None]:
 def initializer_seed(seed: int) -> Iterator[None]:
   """Makes the initial weights of the layers that are made in this context a function of `seed`.
 
-  It replaces the generator that gives seeds to Keras initializers without a seed of their own. The weights are the same
-  as after keras.utils.set_random_seed(seed), but the generators of Python, NumPy and TensorFlow stay as they are.
+  Keras has a random generator from which it takes the seeds of initializers. This context replaces it by a new one. The
+  weights are the same as after keras.utils.set_random_seed(seed), but the generators of Python, NumPy and TensorFlow
+  stay as they are.
   """
   has_generator = hasattr(backend._SEED_GENERATOR, "generator")
   previous = getattr(backend._SEED_GENERATOR, "generator", None)

@@ -17,17 +17,17 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
   """Assigns the weights of --init_checkpoint to a model, and logs which weights stay newly initialized.
 
   Args:
-    task: says which weights may be missing in the checkpoint, and which ones are not loaded from it.
+    task: defines which weights may be missing in the checkpoint, and which weights are not loaded from it.
     model: the model that gets the weights.
     config: the settings of the run. Only init_checkpoint and init_from_shallower are used.
   Raises:
     UserError: the checkpoint cannot be read or does not fit the model.
   """
   weights = model.named_weights()
-  not_loaded = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
-  not_found = warm_start.warm_start(
+  reinitialized = [name for name in weights if name.startswith(tuple(task.reinitialized_weights))]
+  not_in_checkpoint = warm_start.warm_start(
     config.init_checkpoint,
-    {name: variable for name, variable in weights.items() if name not in not_loaded},
+    {name: variable for name, variable in weights.items() if name not in reinitialized},
     newly_initialized=task.new_weights,
     ignored=(*task.ignored_weights, *task.reinitialized_weights),
     unused=task.unused_weights,
@@ -36,7 +36,7 @@ def load_initial_weights(task: Task, model: keras.Model, config: RunConfig) -> N
     head_settings=task.head_settings(),
     vocabulary=task.vocabulary(),
   )
-  newly_initialized = not_found + not_loaded
+  newly_initialized = not_in_checkpoint + reinitialized
   note = f"; newly initialized: {', '.join(newly_initialized)}" if newly_initialized else ""
   log(f"started from {config.init_checkpoint}{note}")
 
@@ -59,14 +59,14 @@ def load_trained_weights(
   """
   run_directory.check_checkpoint_settings(config.output_dir, task.checkpoint_settings())
   checkpoint, skipped = manager.best_or_latest() if config.train.select_checkpoint == "best" else manager.latest()
-  for line in skipped:
-    log(f"warning: {line}")
+  for reason in skipped:
+    log(f"warning: {reason}")
   if checkpoint is not None:
     checkpoint_files.restore(checkpoint, model.named_weights())
-    best = manager.best()
+    best_evaluation = manager.best()
     notes = [f"step {checkpoint.step}"]
-    if best and best.step == checkpoint.step:
-      notes.append(f"the best by {best.metric}")
+    if best_evaluation and best_evaluation.step == checkpoint.step:
+      notes.append(f"the best by {best_evaluation.metric}")
     if checkpoint.step == max(manager.steps()):
       notes.append("the newest")
     log(f"{purpose} with {checkpoint.path} ({', '.join(notes)})")

@@ -75,6 +75,7 @@ class PredictionSources:
     self._paths = paths
     self.inputs = inputs
     remedy = "restore or delete this file"
+    # The content of the record file: the key of a predictions file -> its PredictionSource as a dict.
     self._entries = files.read_json(self._record_file, remedy=remedy) if files.exists(self._record_file) else {}
 
   def are_complete(self) -> bool:
@@ -96,7 +97,7 @@ class PredictionSources:
       run_directory.check_writable(os.path.dirname(path))
 
   def check(self, weights_sha256: str = "") -> None:
-    """Checks that existing files may be overwritten: that their predictions are for the same input by the same weights.
+    """Checks that existing files may be overwritten: their predictions must be for the same input by the same weights.
 
     Args:
       weights_sha256: hash of the weights; "" if they are not known yet. Then only the input is compared.
@@ -148,7 +149,7 @@ class PredictionSources:
     return list(source.inputs.values()) == list(self.inputs.values())
 
   def _key(self, path: str) -> str:
-    """The path under which a file is recorded. It is relative for a file in output_dir, so that a run can be moved."""
+    """The key of a file in the record: its path, relative for a file in output_dir, so that a run can be moved."""
     if files.is_remote(path) or files.is_remote(self._directory):
       return path.removeprefix(self._directory.rstrip("/") + "/")
     path, directory = os.path.abspath(path), os.path.abspath(self._directory)
@@ -172,6 +173,8 @@ def prediction_sources_of(task: Task, config: RunConfig) -> PredictionSources:
 
 
 def _format_paths(paths: Iterable[str]) -> str:
-  """The first path, and the number of the other ones."""
-  first, *others = list(paths) or ["no file"]
-  return f"{first} and {len(others)} others" if others else first
+  """Returns a text with the first path and the number of the other paths."""
+  names = list(paths)
+  if not names:
+    return "no file"
+  return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"

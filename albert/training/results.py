@@ -15,7 +15,7 @@ class TrainingResult:
   """The state of a run after train().
 
   Attributes:
-    step: the number of updates that the weights have had, in all calls of train() with this output_dir.
+    step: the number of updates done so far, in all calls of train() with this output_dir.
     metrics: the last logged training metrics by name, such as loss, learning_rate and examples_per_second.
     history: the training metrics of each logged step, with the key "step", in order.
     evaluations: the metrics of each evaluation during training (eval_every_steps), with the key "step", in order.
@@ -33,7 +33,7 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   """Reads the logs of a run.
 
   Args:
-    step: the number of updates that the weights have had.
+    step: the number of updates done so far.
     output_dir: the directory of the run.
     results_dir: the directory of the logs: output_dir, or a temporary directory in a process that is not the chief.
   Raises:
@@ -41,5 +41,6 @@ def read_training_result(step: int, output_dir: str, results_dir: str) -> Traini
   """
   history = [line for line in read_metrics(results_dir) if line["step"] <= step]
   evaluations = log_lines.read(files.join(results_dir, output_files.EVALUATIONS))
-  last = {name: value for name, value in history[-1].items() if name != "step"} if history else {}
-  return TrainingResult(step, last, history, evaluations, output_dir)
+  last_line = history[-1] if history else {}
+  metrics = {name: value for name, value in last_line.items() if name != "step"}
+  return TrainingResult(step, metrics, history, evaluations, output_dir)

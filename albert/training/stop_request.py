@@ -1,4 +1,4 @@
-"""Signals during training: the first one asks to save and stop."""
+"""Handles signals during training: after the first signal, the run is saved and stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from albert.runs.metrics_log import log
 
 
 class StopRequest:
-  """Turns the first SIGTERM or SIGINT into a request to save and stop. A second one has its usual effect.
+  """A context manager that turns the first SIGTERM or SIGINT into a request to save and stop.
+
+  The first signal only sets `signal_number`, which the training loop reads. A second one has its usual effect.
 
   Attributes:
     signal_number: the number of the signal that was received; 0 if none was.

@@ -54,11 +54,11 @@ def check_batches(config: TrainConfig, strategy: tf.distribute.Strategy, *, trai
   """
   replicas = strategy.num_replicas_in_sync
   if trains:
-    parts = replicas * config.gradient_accumulation_steps
-    if config.train_batch_size % parts:
+    num_micro_batches = replicas * config.gradient_accumulation_steps
+    if config.train_batch_size % num_micro_batches:
       raise UserError(
         f"--train_batch_size={config.train_batch_size} cannot be shared evenly by {replicas} replicas x "
-        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {parts}"
+        f"{config.gradient_accumulation_steps} accumulation steps: give a multiple of {num_micro_batches}"
       )
     if config.train_batch_size % max(1, config.input_parts):
       raise UserError(
@@ -107,7 +107,7 @@ def _memory_bytes() -> int:
     with open("/proc/meminfo", encoding="ascii") as file:
       for line in file:
         name, _, value = line.partition(":")
-        sizes[name] = int(value.split()[0]) << 10
+        sizes[name] = int(value.split()[0]) * 1024  # the file gives kibibytes
   except (OSError, ValueError, IndexError):  # not Linux
     return 0
   return sizes.get("MemTotal", 0) + sizes.get("SwapTotal", 0)
@@ -123,6 +123,7 @@ def num_hosts(strategy: tf.distribute.Strategy) -> int:
 
 
 def _select_strategy(config: TrainConfig) -> str:
+  """Returns the name of the strategy that `auto` selects (see make_strategy)."""
   if config.tpu:
     return "tpu"
   if len(cluster.process_addresses()) > 1:

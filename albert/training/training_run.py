@@ -1,4 +1,4 @@
-"""One training of a model in an output_dir: resumes it, trains, evaluates from time to time, and saves checkpoints."""
+"""One training of a model in an output_dir: resumes it, trains, evaluates during training, and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ class TrainingRun:
       return Trainer(self.task, self.model, optimizer, plan, self.cluster, stage)
 
   def _evaluate_if_missing(self, step: int, train: TrainConfig, evaluations: EvaluationLog) -> None:
-    """Evaluates a step if its evaluation is missing because the run was killed between saving and evaluating it."""
+    """Evaluates a step whose evaluation is missing, because the run was killed between saving and evaluating it."""
     is_due = step > 0 and is_evaluation_due(train, step)
     if self.cluster.is_true_in_chief(is_due and not evaluations.has_step(step)):
       self._evaluate_during_training(step, evaluations)
 
   def _finish_interrupted_run(self, step: int) -> None:
-    """Deletes old checkpoints and draws the curves, if a run was interrupted after its last step before it did so."""
+    """Deletes old checkpoints and draws the curves, which an interrupted run may not have done after its last step."""
     if self.cluster.is_chief:
       self.checkpoints.prune(step)
       if curves.are_outdated(self.results_dir):
@@ -122,13 +122,13 @@ class TrainingRun:
       UserError: all checkpoints are damaged, and the config does not say start_over.
     """
     newest, skipped = self.checkpoints.latest_to_resume(start_over=self.config.start_over)
-    for line in skipped:
-      log(f"warning: {line}")
+    for reason in skipped:
+      log(f"warning: {reason}")
     self.cluster.any(False)  # waits until every process has read the directory; then the chief may change it
     return newest
 
   def _load_state(self, trainer: Trainer, newest: Checkpoint | None) -> None:
-    """Restores the checkpoint `newest`; if it is None, loads the weights of init_checkpoint, if one is given.
+    """Restores the checkpoint `newest`. If it is None, loads the weights of init_checkpoint, if one is given.
 
     Raises:
       RunError: another process found another checkpoint.
@@ -162,18 +162,7 @@ class TrainingRun:
     """
     plan = trainer.plan
     metrics_log = MetricsLog(self.results_dir, first_step=trainer.step, total_steps=plan.train.num_train_steps)
-
-    def evaluate(step: int) -> bool:
-      assert evaluations is not None
-      self._evaluate_during_training(step, evaluations)
-      return self._stops_early(evaluations)
-
-    def train(trainer: Trainer, stage: StagePlan, stop: StopRequest) -> None:
-      first_step = trainer.step - stage.first_step
-      batches = iter(distribute_training_batches(self.strategy, stage.train, stage.data, first_step))
-      evaluate_or_not = evaluate if evaluations is not None else None
-      trainer.train(batches, self.checkpoints, metrics_log, learning_rate, evaluate_or_not, stop)
-
+    evaluate = self._make_evaluate(evaluations) if evaluations is not None else None
     try:
       with StopRequest() as stop:
         for stage in plan.stages_after(trainer.step):
@@ -181,13 +170,24 @@ class TrainingRun:
             trainer = self._make_trainer(plan, trainer.optimizer, stage)
           if stage.num_stages > 1:
             log(stage.describe())
-          with _explained(stage.data):
-            train(trainer, stage, stop)
+          steps_of_stage = trainer.step - stage.first_step  # done before the run was resumed
+          with _explain_reading_errors(stage.data):
+            batches = iter(distribute_training_batches(self.strategy, stage.train, stage.data, steps_of_stage))
+            trainer.train(batches, self.checkpoints, metrics_log, learning_rate, evaluate, stop)
           if trainer.step < stage.last_step or self._stops_early(evaluations):
             break
     finally:
       metrics_log.close()
     return trainer.step
+
+  def _make_evaluate(self, evaluations: EvaluationLog) -> Callable[[int], bool]:
+    """Returns the function that the training loop calls to evaluate a step. It returns whether training must end."""
+
+    def evaluate(step: int) -> bool:
+      self._evaluate_during_training(step, evaluations)
+      return self._stops_early(evaluations)
+
+    return evaluate
 
   def _finish(self, step: int, train: TrainConfig) -> None:
     """Deletes old checkpoints, draws the curves, and logs where they are and whether training stopped early."""
@@ -227,24 +227,24 @@ class TrainingRun:
 
   def _log_run(self, plan: TrainingPlan) -> None:
     """Logs the sizes of the model and of the data, the number of steps, and how the step is computed."""
-    parameters = sum(int(np.prod(v.shape)) for v in self.model.named_weights().values())
+    num_parameters = sum(int(np.prod(variable.shape)) for variable in self.model.named_weights().values())
     num_stages = len(plan.stages)
     data = plan.stages[0].data.describe() if num_stages == 1 else f"{num_stages} stages"
     epochs = sum(stage.num_epochs for stage in plan.stages)
     is_compiled = plan.jit_compile or isinstance(self.strategy, tf.distribute.TPUStrategy)
     log(
-      f"{parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
+      f"{num_parameters:,} parameters, {data}, {plan.train.num_train_steps} steps ({epochs:.2f} epochs), "
       f"{self._run_plan.precision}, {'with' if is_compiled else 'without'} XLA, "
       f"{self.strategy.num_replicas_in_sync} replica(s)"
     )
 
 
 @contextlib.contextmanager
-def _explained(data: Dataset) -> Iterator[None]:
-  """Reports an error of reading as a UserError that names the file and the record, if it is found in the data."""
+def _explain_reading_errors(data: Dataset) -> Iterator[None]:
+  """In this context, TensorFlow's errors about a damaged record become a UserError that names its file and number."""
   try:
     yield
   except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
     if not is_lost_process(error):
-      data.explain_failure()
+      data.explain_failure()  # raises a UserError if it finds a damaged record
     raise
