@@ -3,7 +3,7 @@
 A correlation is undefined (0 / 0) if all predictions or all labels are equal, or if there are fewer than two examples.
 The functions then return 0.0, without a warning.
 
-Both libraries are imported when a metric is computed: their import takes almost a second of the start of a training.
+Both libraries are imported when a metric is computed, because importing them takes almost a second.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _is_constant(values: np.ndarray) -> bool:
 
 
 def _correlation(name: str, labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the correlation coefficient of a function of scipy.stats."""
+  """Computes a correlation coefficient with the function `name` of scipy.stats."""
   from scipy import stats
 
   labels, predictions = labels.astype(np.float64), predictions.astype(np.float64)

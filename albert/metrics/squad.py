@@ -9,6 +9,7 @@ import collections
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from albert.errors import UserError
 
@@ -93,7 +94,7 @@ def evaluate_v1(answers: GoldAnswers, predictions: Mapping[str, str]) -> dict[st
   """
   _check_not_empty(answers)
   exact = f1 = 0.0
-  # Added one by one as in the official script of v1.1. Since Python 3.12, `sum` gives other last digits.
+  # Scores are added one by one, as in the official script of v1.1. Since Python 3.12, `sum` gives other last digits.
   for question, texts in answers.items():
     if not texts:
       raise UserError(f"question {question} has no answer to compare with: evaluate it as SQuAD v2.0")
@@ -134,16 +135,16 @@ def evaluate_v2(
     (50.0, 100.0, 0.0)
   """
   _check_not_empty(answers)
-  for values, kind in ((predictions, "prediction"), (null_odds, "null score")):
-    missing = [] if values is None else [question for question in answers if question not in values]
-    if missing:
-      raise UserError(f"question {missing[0]} and {len(missing) - 1} others have no {kind}: predict all questions")
+  _check_complete(answers, predictions, "prediction")
+  if null_odds is not None:
+    _check_complete(answers, null_odds, "null score")
   exact = _best_scores(answers, predictions, exact_match)
   f1 = _best_scores(answers, predictions, f1_v2)
   has_answer = {question: bool(texts) for question, texts in answers.items()}
 
   def apply_threshold(scores: dict[str, float]) -> dict[str, float]:
-    """Above the threshold, the prediction is "", which is right if the question has no answer."""
+    """Replaces the scores of questions whose null odds are above the threshold. Their prediction becomes "": the score
+    is 1 if the question has no answer, else 0."""
     if null_odds is None:
       return scores
     return {
@@ -152,22 +153,29 @@ def evaluate_v2(
     }
 
   final_exact, final_f1 = apply_threshold(exact), apply_threshold(f1)
-  results = _mean_scores(final_exact, final_f1, answers, "")
+  metrics = _mean_scores(final_exact, final_f1, answers, "")
   for prefix, is_answerable in (("HasAns_", True), ("NoAns_", False)):
     questions = [question for question in answers if has_answer[question] is is_answerable]
     if questions:
-      results |= _mean_scores(final_exact, final_f1, questions, prefix)
+      metrics |= _mean_scores(final_exact, final_f1, questions, prefix)
   if null_odds is not None:
+    odds_of_questions = {question: odds for question, odds in null_odds.items() if question in answers}
     for name, scores in (("exact", exact), ("f1", f1)):
-      results[f"best_{name}"], results[f"best_{name}_thresh"] = _best_threshold(
-        predictions, scores, {question: odds for question, odds in null_odds.items() if question in scores}, has_answer
-      )
-  return results
+      best_score, threshold_of_best = _best_threshold(predictions, scores, odds_of_questions, has_answer)
+      metrics |= {f"best_{name}": best_score, f"best_{name}_thresh": threshold_of_best}
+  return metrics
 
 
 def _check_not_empty(answers: GoldAnswers) -> None:
   if not answers:
     raise UserError("there are no questions to evaluate: give a file that has some")
+
+
+def _check_complete(answers: GoldAnswers, predicted: Mapping[str, Any], kind: str) -> None:
+  """Raises UserError if a question has no predicted value. `kind` names the values in the message."""
+  missing = [question for question in answers if question not in predicted]
+  if missing:
+    raise UserError(f"question {missing[0]} and {len(missing) - 1} others have no {kind}: predict all questions")
 
 
 def _best_scores(
@@ -188,7 +196,7 @@ def _mean_scores(
   """Means of exact match and F1 over some questions, in percent."""
   questions = list(questions)
   total = len(questions)
-  # Added with `sum`, as in the official script of v2.0.
+  # The scores are added with `sum`, as in the official script of v2.0.
   return {
     f"{prefix}exact": 100.0 * sum(exact[question] for question in questions) / total,
     f"{prefix}f1": 100.0 * sum(f1[question] for question in questions) / total,

@@ -18,8 +18,9 @@ _CUBIC = 0.044715 * _SLOPE
 class Activation(NamedTuple):
   """One activation function in two forms, which compute the same numbers.
 
-  training: may have a gradient of its own, which is faster. inference: plain TensorFlow operations, which every export
-  format can convert.
+  Attributes:
+    training: the form for training, which may define its own gradient to be faster.
+    inference: the form for exported models. It uses plain TensorFlow operations, which every export format can convert.
   """
 
   training: Function

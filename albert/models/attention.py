@@ -77,15 +77,10 @@ class SelfAttention(keras.layers.Layer):
       Hidden states [B, S, H], or [B, M, H] with `positions`, in the dtype of x.
     """
     config = self.config
-    head_size = config.hidden_size // config.num_attention_heads
-
-    def heads(projected: tf.Tensor) -> tf.Tensor:  # [B, S, H] -> [B, N, S, D]
-      batch, length = tf.shape(projected)[0], tf.shape(projected)[1]
-      split = tf.reshape(projected, [batch, length, config.num_attention_heads, head_size])
-      return tf.transpose(split, [0, 2, 1, 3])
-
     query_states = x if positions is None else tf.gather(x, positions, batch_dims=1)  # [B, S or M, H]
-    query, key, value = heads(self.query(query_states)), heads(self.key(x)), heads(self.value(x))
+    query = self._split_heads(self.query(query_states))  # [B, N, S or M, D]
+    key, value = self._split_heads(self.key(x)), self._split_heads(self.value(x))  # [B, N, S, D]
+    head_size = config.hidden_size // config.num_attention_heads
     query = query * tf.cast(head_size**-0.5, x.dtype)
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S or M, S]
     probs = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), x.dtype)
@@ -94,6 +89,12 @@ class SelfAttention(keras.layers.Layer):
     context = self.output_dense(tf.reshape(context, tf.shape(query_states)))
     context = layers.dropout(context, config.hidden_dropout_prob, site=1, training=training, seed=seed)
     return self.layer_norm(query_states + context)
+
+  def _split_heads(self, states: tf.Tensor) -> tf.Tensor:
+    """[B, S, H] -> [B, N, S, D]."""
+    batch, length = tf.shape(states)[0], tf.shape(states)[1]
+    num_heads, head_size = self.config.num_attention_heads, self.config.hidden_size // self.config.num_attention_heads
+    return tf.transpose(tf.reshape(states, [batch, length, num_heads, head_size]), [0, 2, 1, 3])
 
   def named_weights(self, prefix: str) -> dict[str, tf.Variable]:
     """Maps the variables' names in the original's checkpoints to the variables.

@@ -1,4 +1,4 @@
-"""What all layers and models of this package share, so that Keras can build, save and load them."""
+"""Code that all layers and models of this package share: checks of their arguments, and Keras' building and saving."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert.errors import UserError
 PACKAGE = "albert"
 TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
-# A config, the name of one such as "albert_base", or the values of one as a dictionary.
+# A config, its name, such as "albert_base", or its fields as a dictionary.
 AnyConfig = ModelConfig | str | Mapping[str, Any]
 
 
@@ -50,7 +50,7 @@ def refuse_other_keras(values: Any, name: str) -> None:
     name: name of the layer or model that they were given to, for the error.
 
   Raises:
-    UserError: one of them is an object of the package `keras`, which tf.keras usually is too.
+    UserError: a value is an object of the package `keras`, which is Keras 3. tf.keras is usually this package, too.
   """
   for value in tf.nest.flatten(values):
     if type(value).__module__.partition(".")[0] == "keras":
@@ -64,18 +64,21 @@ def check_inputs(inputs: Any, names: Sequence[str], name: str) -> None:
   """Checks the inputs of a layer or model before Keras sees them.
 
   Args:
-    inputs: what it was called with.
+    inputs: the argument that the layer or model was called with.
     names: the keys that it needs.
     name: name of the layer or model, for the error.
 
   Raises:
-    UserError: the inputs are of Keras 3, no dictionary, or a key is missing.
+    UserError: the inputs are objects of Keras 3, they are not a dictionary, or a key is missing.
   """
   refuse_other_keras(inputs, name)
-  missing = [key for key in names if key not in inputs] if isinstance(inputs, Mapping) else names
-  if missing:
-    got = f"a dictionary without {', '.join(missing)}" if isinstance(inputs, Mapping) else type(inputs).__name__
-    raise UserError(f"{name} got {got}: give a dictionary with {', '.join(names)}, as albert.Tokenizer returns it")
+  if isinstance(inputs, Mapping):
+    missing_keys = [key for key in names if key not in inputs]
+    problem = f"a dictionary without {', '.join(missing_keys)}" if missing_keys else ""
+  else:
+    problem = type(inputs).__name__
+  if problem:
+    raise UserError(f"{name} got {problem}: give a dictionary with {', '.join(names)}, as albert.Tokenizer returns it")
 
 
 def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> None:
@@ -91,7 +94,7 @@ def build_sublayer(layer: keras.layers.Layer, shape: Iterable[int | None]) -> No
 
 
 class BuiltFromConfig:
-  """How Keras saves and loads Encoder and the task models, whose weights depend on the config alone.
+  """The methods with which Keras saves and loads Encoder and the task models. Their weights depend on the config alone.
 
   Attributes:
     config: the encoder's config.
@@ -109,7 +112,7 @@ class BuiltFromConfig:
     }
 
   def get_build_config(self) -> dict[str, Any]:
-    """Returns what `build_from_config` needs, for Keras' serialization: nothing."""
+    """Returns the argument of `build_from_config`, for Keras' serialization. It holds no information."""
     return {"input_shape": None}
 
   def build_from_config(self, config: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -110,13 +109,15 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     if config.embedding_size != config.hidden_size:
       name_of_projection = "embedding_hidden_mapping_in"
       self.projection = layers.dense(config.hidden_size, config.initializer_range, name_of_projection, policy)
-    # Flat lists, ordered by group and then by inner block, because Keras does not save layers in lists of lists.
-    inner = range(config.inner_group_num)
+    # Flat lists, ordered by group g and then by inner block i, because Keras does not save layers in lists of lists.
+    inner_blocks = range(config.inner_group_num)
     self.attention_layers = [
-      SelfAttention(config, f"attention_{g}_{i}", policy) for g in range(config.num_attention_groups) for i in inner
+      SelfAttention(config, f"attention_{g}_{i}", policy)
+      for g in range(config.num_attention_groups)
+      for i in inner_blocks
     ]
     self.feed_forward_layers = [
-      FeedForward(config, f"ffn_{g}_{i}", policy) for g in range(config.num_ffn_groups) for i in inner
+      FeedForward(config, f"ffn_{g}_{i}", policy) for g in range(config.num_ffn_groups) for i in inner_blocks
     ]
     self.pooler = keras.layers.Dense(
       config.hidden_size,
@@ -171,8 +172,9 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
   def train_as(self, config: ModelConfig) -> None:
     """Sets the depth and the dropout of training passes, for a stage of training. Passes for evaluation keep `config`.
 
-    With fewer layers than in `self.config`, layer i of a training pass uses group floor(i * groups / depth), and layer
-    i itself where each layer has weights of its own. Call it before the training step is traced.
+    If `config` has fewer layers than `self.config`, layer i of a training pass uses group floor(i * groups / depth). If
+    each layer has weights of its own, it uses the weights of layer i. Call this method before the training step is
+    traced.
 
     Args:
       config: the config of training passes. All weights have the same shapes as with `self.config`.
@@ -202,12 +204,14 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
       input_shape: not used.
     """
     config = self.config
-    hidden = [None, None, config.hidden_size]
+    hidden_shape = [None, None, config.hidden_size]
     build_sublayer(self.embeddings, [None, None])
     if self.projection is not None:
       build_sublayer(self.projection, [None, None, config.embedding_size])
-    for layer in itertools.chain.from_iterable(itertools.chain.from_iterable(self._blocks(config.num_hidden_layers))):
-      build_sublayer(layer, hidden)
+    for blocks in self._blocks(config.num_hidden_layers):
+      for attention, feed_forward in blocks:
+        build_sublayer(attention, hidden_shape)
+        build_sublayer(feed_forward, hidden_shape)
     build_sublayer(self.pooler, [None, config.hidden_size])
     super().build(input_shape)
 
@@ -290,10 +294,10 @@ class Encoder(BuiltFromConfig, keras.layers.Layer):
     return hidden_states
 
   def named_weights(self, prefix: str = "bert") -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables. Makes them if there are none yet.
+    """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed.
 
-    With partial sharing (`sharing` is "attention" or "ffn"), the attention and the feed-forward network of a block
-    are each named by their own group.
+    If only the attention or only the feed-forward network is shared (`sharing` is "attention" or "ffn"), the two have
+    different numbers of groups, and each is named by its own group.
 
     Args:
       prefix: the encoder's name there.

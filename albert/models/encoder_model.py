@@ -132,7 +132,7 @@ class EncoderModel(BuiltFromConfig, keras.Model):
       self.optimizer.build(self.trainable_variables)
 
   def named_weights(self) -> dict[str, tf.Variable]:
-    """Maps the variables' names in the original's checkpoints to the variables. Makes them if there are none yet."""
+    """Maps the variables' names in the original's checkpoints to the variables. Makes the variables if needed."""
     build_sublayer(self, ())
     return {**self.encoder.named_weights(), **self.named_head_weights()}
 

@@ -28,7 +28,7 @@ def truncated_normal(stddev: float) -> keras.initializers.Initializer:
 
 
 @tf.custom_gradient
-def _normalized(
+def _layer_norm(
   x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]]:
   """Layer normalization of x float32 [..., size]. The gradient in closed form takes fewer passes over memory."""
@@ -36,17 +36,19 @@ def _normalized(
   def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(values, axis=-1, keepdims=True)
 
-  centred = x - mean(x)
-  inverse = tf.math.rsqrt(mean(tf.square(centred)) + LAYER_NORM_EPSILON)
-  normal = centred * inverse
+  centered = x - mean(x)
+  inverse_stddev = tf.math.rsqrt(mean(tf.square(centered)) + LAYER_NORM_EPSILON)
+  normalized = centered * inverse_stddev
 
   def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     scaled = upstream * gamma
-    wrt_x = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
-    rows = list(range(x.shape.rank - 1))
-    return wrt_x, tf.reduce_sum(upstream * normal, axis=rows), tf.reduce_sum(upstream, axis=rows)
+    wrt_x = inverse_stddev * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
+    all_axes_but_last = list(range(x.shape.rank - 1))
+    wrt_gamma = tf.reduce_sum(upstream * normalized, axis=all_axes_but_last)
+    wrt_beta = tf.reduce_sum(upstream, axis=all_axes_but_last)
+    return wrt_x, wrt_gamma, wrt_beta
 
-  return normal * gamma + beta, gradient
+  return normalized * gamma + beta, gradient
 
 
 def dense(units: int, stddev: float, name: str, dtype: DType = None) -> keras.layers.Dense:
@@ -111,8 +113,8 @@ class LayerNorm(keras.layers.Layer):
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """x [..., size] -> the same shape and dtype."""
-    wide = tf.cast(x, tf.float32)
-    return tf.cast(_normalized(wide, tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)), x.dtype)
+    gamma, beta = tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+    return tf.cast(_layer_norm(tf.cast(x, tf.float32), gamma, beta), x.dtype)
 
 
 def dense_weights(layer: keras.layers.Dense, prefix: str) -> dict[str, tf.Variable]:

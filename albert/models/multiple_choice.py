@@ -20,7 +20,7 @@ _PADDING_LOGIT = -1e9
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MultipleChoiceModel(ClassifierModel):
-  """A ClassifierModel with one logit for each sequence. The options of a question compete by a softmax over them.
+  """A ClassifierModel with one logit for each option. The softmax over a question's logits gives the probabilities.
 
   Args:
     config: the encoder's config or its name, see ClassifierModel.

@@ -1,6 +1,6 @@
-"""The models for SQuAD: where the answer starts and ends (v1.1), and also whether there is one (v2.0).
+"""The models for SQuAD. They score where the answer starts and ends; for v2.0 also whether there is an answer.
 
-The v2.0 head is XLNet's (Yang et al. 2019), which ALBERT uses: the scores of the ends depend on the start.
+The head for v2.0 is XLNet's (Yang et al. 2019), which ALBERT uses: the scores of the ends depend on the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from albert.weights.pretrained import POOLER_UNUSED
 # B batch, S sequence, H hidden; the beam search keeps K starts and M ends of each start.
 
 P_MASK = "p_mask"
-_MASKED = 1e30
+# The logit of a token at which no answer may start or end.
+_MASKED_LOGIT = -1e30
 
 
 class SpanLogits(NamedTuple):
@@ -82,7 +83,7 @@ def answer_mask(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def _masked(logits: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  return logits * (1.0 - mask) - _MASKED * mask
+  return logits * (1.0 - mask) + _MASKED_LOGIT * mask
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -223,8 +224,8 @@ class SquadV2Head(keras.layers.Layer):
     Args:
       x: hidden states [B, S, H].
       mask: float32 [B, S], 1 where no answer may start or end, see `answer_mask`.
-      start_positions: int [B], the starts that end_logits depend on (in training the right ones); None for no
-        end_logits.
+      start_positions: int [B], the starts that end_logits depend on (in training the correct starts); None if
+        end_logits are not needed.
       num_starts: K of the beams; 0 for no beams.
       num_ends: M of the beams.
       training: whether dropout is applied; None counts as False.
@@ -250,14 +251,17 @@ class SquadV2Head(keras.layers.Layer):
   def _beams(self, x: tf.Tensor, mask: tf.Tensor, start_logits: tf.Tensor, num_starts: int, num_ends: int) -> Beams:
     """Finds the most probable starts, and for each of them the most probable ends."""
     start_log_probs, start_positions = _top(start_logits, num_starts)
-    ends = [_top(self._end_logits(x, mask, start_positions[:, k]), num_ends) for k in range(num_starts)]
-    end_log_probs, end_positions = (tf.stack(values, axis=1) for values in zip(*ends, strict=True))
-    return Beams(start_log_probs, start_positions, end_log_probs, end_positions)
+    end_log_probs, end_positions = [], []  # for each start, [B, M]
+    for k in range(num_starts):
+      log_probs, positions = _top(self._end_logits(x, mask, start_positions[:, k]), num_ends)
+      end_log_probs.append(log_probs)
+      end_positions.append(positions)
+    return Beams(start_log_probs, start_positions, tf.stack(end_log_probs, axis=1), tf.stack(end_positions, axis=1))
 
   def _null_logits(
     self, x: tf.Tensor, start_logits: tf.Tensor, training: bool | None, seed: tf.Tensor | None
   ) -> tf.Tensor:
-    """Scores that the question has no answer, float32 [B], from [CLS] and the mean state of the start."""
+    """Computes the log odds that the question has no answer, float32 [B], from [CLS] and the expected start state."""
     probabilities = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     expected_start = tf.matmul(probabilities[:, None], x)[:, 0]  # [B, H]
     hidden = self.null_0(expected_start, x[:, 0])
@@ -285,12 +289,12 @@ def _top(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     count: number of positions to find.
 
   Returns:
-    The `count` largest log probabilities, [B, count], and their positions, int32 [B, count]. If S < count, the surplus
-    entries point to the last position, where no answer can be.
+    The `count` largest log probabilities, [B, count], and their positions, int32 [B, count]. If S < count, the
+    remaining positions are S - 1, where no answer can be, with the log probability -1e30.
   """
-  padded = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=-_MASKED)
-  values, positions = tf.math.top_k(padded, count)
-  return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
+  padded_log_probs = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=_MASKED_LOGIT)
+  log_probs, positions = tf.math.top_k(padded_log_probs, count)
+  return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

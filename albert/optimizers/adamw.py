@@ -11,7 +11,7 @@ import tf_keras as keras
 
 from albert.optimizers.schedules import WarmupPolynomialDecay
 
-# Regular expressions. Variables whose name matches one get no weight decay and, in LAMB, no trust ratio.
+# Regular expressions. Variables whose name matches one of them get no weight decay and, in LAMB, no trust ratio.
 EXCLUDED = ("LayerNorm", "bias")
 
 
@@ -44,7 +44,7 @@ class AdamW(keras.optimizers.Optimizer):
     epsilon: added to sqrt(v).
     bias_correction: whether m is divided by 1 - beta_1^t and v by 1 - beta_2^t in update t, counted from 1. The
       original has no bias correction.
-    exclude: regular expressions; variables whose name matches one get no weight decay.
+    exclude: regular expressions; variables whose name matches one of them get no weight decay.
     name: Keras' name of the optimizer.
     **kwargs: further arguments of keras.optimizers.Optimizer.
   """
@@ -122,17 +122,18 @@ class AdamW(keras.optimizers.Optimizer):
     m, v = self.slots(variable).values()
     m.assign(self.beta_1 * m + (1.0 - self.beta_1) * gradient)
     v.assign(self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient))
-    first, second = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
+    first_moment, second_moment = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
     if self.bias_correction:
       t = tf.cast(self.iterations + 1, tf.float32)
-      first = first / (1.0 - tf.pow(self.beta_1, t))
-      second = second / (1.0 - tf.pow(self.beta_2, t))
-    update = first / (tf.sqrt(second) + self.epsilon)
-    excluded = self.is_excluded(variable)
-    if self.weight_decay_rate and not excluded:
-      update += self.weight_decay_rate * variable
+      first_moment = first_moment / (1.0 - tf.pow(self.beta_1, t))
+      second_moment = second_moment / (1.0 - tf.pow(self.beta_2, t))
+    update = first_moment / (tf.sqrt(second_moment) + self.epsilon)
+    if not self.is_excluded(variable):
+      if self.weight_decay_rate:
+        update += self.weight_decay_rate * variable
+      update = self.scale_update(update, variable)
     rate = tf.cast(self.learning_rate, tf.float32) * self._rate_factors.get(self._var_key(variable), 1.0)
-    variable.assign_sub(rate * (update if excluded else self.scale_update(update, variable)))
+    variable.assign_sub(rate * update)
 
   def scale_update(self, update: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
     """Returns the update unchanged; LAMB multiplies it by the trust ratio.
@@ -154,7 +155,7 @@ class AdamW(keras.optimizers.Optimizer):
     """
     rate = config.get("learning_rate")
     if isinstance(rate, dict):
-      # In .h5 files a schedule has the name of its class alone, under which it is not registered.
+      # .h5 files name the class of a schedule without its package, and under that name it is not registered with Keras.
       known = {WarmupPolynomialDecay.__name__: WarmupPolynomialDecay, **(custom_objects or {})}
       config = {**config, "learning_rate": keras.saving.deserialize_keras_object(rate, custom_objects=known)}
     return cls(**config)

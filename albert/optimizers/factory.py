@@ -27,16 +27,16 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
     A Keras optimizer with `slots(variable)`, see AdamW.
 
   Raises:
-    UserError: tfa_lamb if tensorflow-addons is not installed or does not run on this TensorFlow, or with layer-wise
-      decay, which it does not have.
+    UserError: the optimizer is tfa_lamb, and tensorflow-addons is not installed or does not run on this TensorFlow, or
+      the config has layer-wise decay, which tfa_lamb does not support.
   """
   if config.optimizer == "tfa_lamb":
     if config.layerwise_learning_rate_decay != 1.0:
       raise UserError(
         "--optimizer=tfa_lamb has one learning rate for all layers: leave out --layerwise_learning_rate_decay"
       )
-    return _tfa_lamb(config, learning_rate)
-  optimizer_class = {"lamb": LAMB, "adamw": AdamW}[config.optimizer]
+    return _make_tfa_lamb(config, learning_rate)
+  optimizer_class = LAMB if config.optimizer == "lamb" else AdamW
   return optimizer_class(
     learning_rate,
     weight_decay_rate=config.weight_decay,
@@ -47,8 +47,8 @@ def make_optimizer(config: OptimizerConfig, learning_rate: LearningRate) -> kera
   )
 
 
-def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
-  """tensorflow-addons' LAMB with the methods that the training loop calls: build, slots, apply_gradients."""
+def _make_tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
+  """Makes tensorflow-addons' LAMB with the methods that the training loop calls: build, slots, apply_gradients."""
   try:
     from tensorflow_addons.optimizers import LAMB as AddonsLAMB
   except ImportError as error:
@@ -74,6 +74,9 @@ def _tfa_lamb(config: OptimizerConfig, learning_rate: LearningRate) -> Any:
     exclude_from_weight_decay=list(EXCLUDED),
     exclude_from_layer_adaptation=list(EXCLUDED),
   )
-  # It accepts schedules of the Keras inside TensorFlow only, not of tf_keras, but calls a function at each step.
-  optimizer.learning_rate = (lambda: learning_rate(optimizer.iterations)) if callable(learning_rate) else learning_rate
+  if callable(learning_rate):
+    # The optimizer does not accept schedules of tf_keras. It accepts a function, which it calls at each step.
+    optimizer.learning_rate = lambda: learning_rate(optimizer.iterations)
+  else:
+    optimizer.learning_rate = learning_rate
   return optimizer

@@ -25,8 +25,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
       peak * t / warmup_steps                               if t < warmup_steps
       end + (peak - end) * (1 - t / total_steps) ** power   otherwise
 
-  The decay starts at step 0, as in the original. At the end of the warm-up the rate therefore drops, with end = 0 and
-  power = 1 from nearly peak to peak * (1 - warmup_steps / total_steps).
+  The decay starts at step 0, as in the original. The rate therefore drops at the end of the warm-up. With end = 0 and
+  power = 1, it drops from nearly peak to peak * (1 - warmup_steps / total_steps).
 
   Args:
     peak: the highest rate.
