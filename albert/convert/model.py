@@ -12,7 +12,7 @@ from albert.config.model import ModelConfig, load_model_config
 from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
-from albert.weights.files import WeightFile, open_found
+from albert.weights.files import WeightFile, open_location
 from albert.weights.location import FLAG, find_weights
 from albert.weights.names import GROUP, POOLER, encoder_shapes, heads, huggingface_group, huggingface_groups_agree
 
@@ -73,7 +73,7 @@ def read_model(path: str, *, albert_config_file: str = "", spm_model_file: str =
   if spm_model_file:
     location.check_vocabulary(file_sha256(spm_model_file), f"--spm_model_file={spm_model_file}")
   config = load_model_config(config_file)
-  file = open_found(location)
+  file = open_location(location)
   head_names = _check_weights(file, config, config_file)
   weights = {name: file.read(name) for name in sorted(file.names)}
   sources = {name: file.entries[name].source for name in weights}

@@ -14,7 +14,7 @@ from albert.data.manifest import file_sha256
 from albert.errors import UserError
 from albert.io import files
 from albert.runs import output_files
-from albert.weights.files import WeightFile, open_found
+from albert.weights.files import WeightFile, open_location
 from albert.weights.location import WeightLocation, find_weights
 from albert.weights.names import POOLER, encoder_shapes, heads, huggingface_groups_agree
 from albert.weights.pretrained import selected_checkpoint
@@ -84,7 +84,7 @@ class ExportCheckpoint:
 
   def encoder_weights(self) -> dict[str, np.ndarray]:
     """All weights of the encoder by name, and the pooler's weights if the checkpoint has them. See read."""
-    names = [n for n in encoder_shapes(self.config) if n not in POOLER or self.file.has_pooler]
+    names = [name for name in encoder_shapes(self.config) if name not in POOLER or self.file.has_pooler]
     return self.read(names)
 
   def head_weights(self, head: str) -> dict[str, np.ndarray]:
@@ -145,7 +145,7 @@ def open_checkpoint(
   """Opens the checkpoint to export.
 
   Args:
-    checkpoint: its path, or what find_checkpoint returned for it and the other arguments.
+    checkpoint: the path of the checkpoint, or the result of find_checkpoint. The other arguments are used with a path.
     select, albert_config_file, spm_model_file: see find_checkpoint.
   Raises:
     UserError: see find_checkpoint; or the weights are damaged.
@@ -154,7 +154,7 @@ def open_checkpoint(
   if isinstance(found, str):
     found = find_checkpoint(found, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file)
   config, vocabulary = found.config, found.vocabulary
-  file = open_found(found.weights, flag=FLAG)
+  file = open_location(found.weights, flag=FLAG)
   if file.is_huggingface and not huggingface_groups_agree(config):
     raise UserError(
       f"{FLAG}={file.path}: transformers assigns its {config.num_hidden_layers} layers to "

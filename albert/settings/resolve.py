@@ -62,9 +62,9 @@ class ResolvedSettings:
     for line in self.notes:
       log(line)
     if self.weights is not None:
-      from albert.weights.files import open_found
+      from albert.weights.files import open_location
 
-      open_found(self.weights)  # weights that cannot be used are reported before any data is read
+      open_location(self.weights)  # weights that cannot be used are reported before any data is read
     task = registry.make_task(self.settings.task_name, self.model_config, self.data_config)
     self.settings.check_task_settings(task.settings())
     return task

@@ -8,6 +8,7 @@ numbers.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import re
@@ -29,7 +30,7 @@ _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _SAFETENSORS_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # Compression makes trained weights smaller by a few percent only. An array that has more than this many bytes and is
 # compressed by more than this factor was made to exhaust memory, and is refused.
-_LARGE_SIZE, _MAX_COMPRESSION = 256 << 20, 100
+_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION = 256 << 20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Array:
   Attributes:
     file: path of the file; for a TensorFlow checkpoint its prefix.
     shape: shape of the array.
-    dtype: NumPy's name of its type; for a type that is not accepted, its name in the file.
+    dtype: NumPy's name of its type, such as "float32"; for a type that is not accepted, the type's name in the file.
     read_raw: reads the array without any check.
-    sha256: SHA-256 of its float32 values, if conversion.tsv lists it; else empty.
+    sha256: SHA-256 of its float32 values, if conversion.tsv lists the array; else empty.
   """
 
   file: str
@@ -106,9 +107,9 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
   Raises:
     UserError: the files are missing or damaged.
   """
-  directory, base = prefix.rpartition("/")[::2]
+  directory, _, base_name = prefix.rpartition("/")
   for name in files.listdir(directory or "."):
-    if name == f"{base}.index" or name.startswith(f"{base}.data-"):
+    if name == f"{base_name}.index" or name.startswith(f"{base_name}.data-"):
       check_is_file(files.join(directory, name) if directory else name, flag)
   import tensorflow as tf  # takes seconds, so a missing file is reported before it is imported
 
@@ -125,7 +126,7 @@ def open_bundle(prefix: str, flag: str) -> dict[str, Array]:
       raise UserError(f"{prefix}: cannot read {name}, the data file is damaged or missing; copy it again") from error
 
   return {
-    name: Array(prefix, tuple(shape), tf.as_dtype(dtypes[name]).name, lambda name=name: read(name))  # type: ignore[misc]
+    name: Array(prefix, tuple(shape), tf.as_dtype(dtypes[name]).name, functools.partial(read, name))
     for name, shape in shapes.items()
   }
 
@@ -184,7 +185,7 @@ def _open_npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: st
   num_bytes = dtype.itemsize * math.prod(shape)
   if start + num_bytes != member.file_size:
     raise ValueError(f"{member.filename} has {member.file_size} bytes, but its header says {start + num_bytes}")
-  if member.file_size > max(_LARGE_SIZE, _MAX_COMPRESSION * member.compress_size):
+  if member.file_size > max(_MAX_UNCHECKED_BYTES, _MAX_COMPRESSION * member.compress_size):
     raise UserError(
       f"{flag}={path}: {member.filename} unpacks {member.compress_size} bytes to {member.file_size}, which no trained "
       "weights do: it is not read"
@@ -277,7 +278,10 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
   try:
     # The library checks sizes and offsets. But it accepts two entries with the same name, and it cannot read bfloat16
     # into NumPy. Therefore the header is also read here.
-    header, read = (_open_remote_file if files.is_remote(path) else _open_local_file)(path, flag)
+    if files.is_remote(path):
+      header, read = _open_remote_file(path, flag)
+    else:
+      header, read = _open_local_file(path, flag)
   except (SafetensorError, OSError) as error:
     raise UserError(f"{flag}={path}: is not a safetensors file, or is damaged ({error}); download it again") from error
 
@@ -286,7 +290,7 @@ def open_safetensors(path: str, flag: str) -> dict[str, Array]:
       path,
       tuple(entry.shape),
       _SAFETENSORS_TYPES.get(entry.dtype, entry.dtype),
-      lambda name=name: read(name),  # type: ignore[misc]
+      functools.partial(read, name),
       hashes.get(name, ""),
     )
     for name, entry in header.items()
@@ -317,7 +321,7 @@ def _open_local_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Cal
 
 
 def _open_remote_file(path: str, flag: str) -> tuple[dict[str, _HeaderEntry], Callable[[str], np.ndarray]]:
-  """As _open_local_file, for a remote file. All its bytes are read now, because the library opens only local files."""
+  """Does the same as _open_local_file for a remote file. It reads the whole file, which the library cannot open."""
   from safetensors import deserialize
 
   with files.open_file(path) as file:

@@ -39,8 +39,8 @@ def find_damage(path: str, step: int | None = None) -> str | None:
   Returns:
     A description of the damage; None if the checkpoint is undamaged.
   Raises:
-    UserError, RunError: a file exists but cannot be read, because of its permissions or of a disk error. This is not
-      returned as damage: the checkpoint may be undamaged, and the user decides whether to use an older one.
+    UserError, RunError: a file exists but cannot be read, because of its permissions or of a disk error. This does not
+      count as damage: the checkpoint may be intact, and the user decides whether to use an older one.
   """
   if not files.exists(path):
     return "it is missing"
@@ -79,20 +79,20 @@ def _compare_with_manifest(path: str, step: int | None) -> str | None:
 
 
 def _read_manifest(path: str) -> _Manifest | str:
-  """Reads the manifest of a checkpoint directory; returns a description of its damage if it is damaged."""
+  """Reads the manifest of a checkpoint directory. If it is damaged, returns a description of the damage."""
   manifest_path = files.join(path, MANIFEST)
   if not files.is_regular(manifest_path):
     return f"{MANIFEST} is not a regular file"
   with files.open_file(manifest_path) as file:
-    data = file.read()
+    content = file.read()
   try:
-    manifest = json_values.parse(MANIFEST, data, _Manifest)
+    manifest = json_values.parse(MANIFEST, content, _Manifest)
   except UserError as error:
     return f"{MANIFEST} is damaged ({error})"
-  # The name of any data file says how many there must be.
-  part_counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
-  num_parts = part_counts[0] if part_counts and part_counts[0] else 1
-  data_files = [f"{PREFIX}.data-{part:05d}-of-{num_parts:05d}" for part in range(num_parts)]
+  # The name of each data file ends in the number of data files, such as weights.data-00000-of-00002.
+  counts = [int(match[1]) for match in map(_DATA_FILE.match, manifest.files) if match]
+  num_data_files = counts[0] if counts and counts[0] else 1
+  data_files = [f"{PREFIX}.data-{index:05d}-of-{num_data_files:05d}" for index in range(num_data_files)]
   for name in (f"{PREFIX}.index", *data_files, MODEL_CONFIG):
     if name not in manifest.files:
       return f"{MANIFEST} is damaged (it does not list {name})"

@@ -1,4 +1,4 @@
-"""Writes and reads the tensors of a checkpoint, by the names of the original."""
+"""Writes and reads the tensors of a checkpoint. Their names are those of the original code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Checkpoint:
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-  """Writes a TensorFlow checkpoint that has just these names, so that the original code can read it.
+  """Writes a TensorFlow checkpoint with exactly these names, so that the original code can read it.
 
   Args:
     prefix: the path of the files without .index and .data-*.

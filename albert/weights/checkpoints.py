@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BEST = "best.json"
 GLOBAL_STEP = "global_step"
-# In earlier versions the name has no id of the process.
+# Earlier versions wrote these names without the id of the process.
 _STAGING_DIRECTORY = re.compile(r"^\.step-\d+(\.[0-9a-f-]+)?\.tmp$")
 # A file that marks a remote directory while its files are written or deleted.
 _UPLOADING = ".uploading"
@@ -50,7 +50,7 @@ class BestEvaluation(msgspec.Struct):
 
   Attributes:
     step: the step of the best checkpoint.
-    value: its metric; None stands for NaN, which JSON does not have.
+    value: the value of its metric; None stands for NaN, which JSON does not have.
     metric: the name of the metric.
   """
 
@@ -73,6 +73,14 @@ def _upload_file(source: str, target: str) -> dict[str, Any]:
       remote.write(block)
       num_bytes += len(block)
   return {"bytes": num_bytes, "sha256": digest.hexdigest()}
+
+
+def _describe_error(error: Exception) -> str:
+  """Returns the system's message about an error of writing, or else the error's own text, at most 300 characters."""
+  system_error = local_files.find_system_error(error)
+  if system_error is not None and system_error.strerror:
+    return system_error.strerror
+  return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _is_unfinished_upload(path: str) -> bool:
@@ -130,7 +138,8 @@ class CheckpointManager:
     self.check_lock()
     final = self.path(step)
     is_remote = files.is_remote(final)
-    staging = files.staging_path(os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final)
+    local_path = os.path.join(tempfile.gettempdir(), f"step-{step}") if is_remote else final
+    staging = files.staging_path(local_path)
     files.makedirs(self.directory)
     is_copied_from_device = False
     try:
@@ -145,12 +154,10 @@ class CheckpointManager:
     except (OSError, tf.errors.OpError) as error:
       if isinstance(error, tf.errors.OpError) and is_lost_process(error) and not is_copied_from_device:
         raise  # the error comes from a lost device, not from a disk
-      system_error = local_files.find_system_error(error)
-      reason = (system_error and system_error.strerror) or " ".join(str(error).split())[:300] or type(error).__name__
       places = f"there and in {tempfile.gettempdir()}" if is_remote else "there"
       raise RunError(
-        f"{local_files.final_path(final)}: cannot save it ({reason}): check space and rights {places}, and run the "
-        "same command again; older checkpoints are kept"
+        f"{local_files.final_path(final)}: cannot save it ({_describe_error(error)}): check space and rights {places}, "
+        "and run the same command again; older checkpoints are kept"
       ) from error
     finally:
       files.discard(staging)
@@ -203,7 +210,7 @@ class CheckpointManager:
       log(f"warning: {path} exists already ({damage or 'undamaged'}): renamed to {new_path}")
 
   def latest(self) -> tuple[Checkpoint | None, list[str]]:
-    """Finds the newest undamaged checkpoint, and reads all of it and of newer ones to verify them.
+    """Finds the newest undamaged checkpoint. To verify it and the newer ones, it reads them completely.
 
     Returns:
       The checkpoint, or None if there is none; and a message about each newer one, which was skipped because of damage.
@@ -355,13 +362,13 @@ class CheckpointManager:
     return self._read_errors[step], False
 
   def prune(self, saved_step: int) -> None:
-    """Deletes undamaged checkpoints except the newest `keep` of them, the best one, and that of step `saved_step`.
+    """Deletes undamaged checkpoints, but not the newest `keep` of them, the best one, and that of step `saved_step`.
 
     Damaged checkpoints are neither counted nor deleted; a warning names each of them once.
     """
     steps = self.steps()
     if len(steps) <= self.keep:
-      return  # so that no checkpoint is hashed without need
+      return  # nothing to delete, so no checkpoint needs to be hashed
     best = self.best()
     never_deleted = {saved_step, best.step} if best else {saved_step}
     num_undamaged = 0
@@ -377,7 +384,7 @@ class CheckpointManager:
         log(f"warning: {self.path(step)} is not deleted: {problem}")
 
   def _delete(self, step: int) -> None:
-    """Deletes a checkpoint. If the process is killed meanwhile, `remove_leftovers` deletes the rest."""
+    """Deletes a checkpoint. If the process is killed during this, `remove_leftovers` deletes the remaining files."""
     path = self.path(step)
     if not files.is_remote(path):
       staging = files.staging_path(path)

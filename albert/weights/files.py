@@ -20,7 +20,7 @@ from albert.weights.names import POOLER, PROJECTION, from_huggingface
 
 # Arrays that are not weights: the optimizer's moments, the step, and constants that transformers saves.
 _NOT_WEIGHTS = re.compile(r"(/adam_m|/adam_v|^global_step|\.position_ids|\.token_type_ids)$")
-# transformers may save a second copy of a tied weight. (Name of the copy, name of the weight.)
+# transformers may save a tied weight twice: (name of the second copy, name of the weight).
 _TIED_KERNEL = ("predictions.decoder.weight", "albert.embeddings.word_embeddings.weight")
 _TIED_BIAS = ("predictions.decoder.bias", "predictions.bias")
 
@@ -108,10 +108,10 @@ def open_weights(path: str, *, flag: str = FLAG) -> WeightFile:
   Raises:
     UserError: there are no weights, they are damaged, they are a pickle, or their names are not those of an ALBERT.
   """
-  return open_found(find_weights(path, flag=flag), flag=flag)
+  return open_location(find_weights(path, flag=flag), flag=flag)
 
 
-def open_found(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
+def open_location(location: WeightLocation, *, flag: str = FLAG) -> WeightFile:
   """Opens weights that `find_weights` has found: reads their names and shapes.
 
   Args:
@@ -159,12 +159,13 @@ def _name_weights(location: WeightLocation, arrays: dict[str, Array], flag: str)
 
 
 def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dict[str, WeightEntry]:
-  """Translates the names of transformers.
+  """Translates transformers' names of weights to those of the original.
 
   Returns:
     Name in the original -> entry. A weight that the original does not have keeps its name.
   """
-  # Name with the prefix "albert." for weights of the encoder -> name in the file. Classes without a head leave it out.
+  # Classes without a head leave out the prefix "albert." of the encoder's weights.
+  # Name in transformers, with this prefix -> name in the file.
   sources = {f"albert.{name}" if _lacks_prefix(name) else name: name for name in weights}
   if len(sources) < len(weights):
     duplicate = next(name for name in weights if f"albert.{name}" in weights)
@@ -190,7 +191,7 @@ def _huggingface_entries(path: str, weights: dict[str, Array], flag: str) -> dic
 
 
 def _drop_untrained_pooler(entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the pooler if its kernel is zero: then it was never trained (see the argument `unused` of warm_start)."""
+  """Removes the pooler if its kernel is zero. Such a pooler was never trained (see argument `unused` of warm_start)."""
   kernel = entries.get(POOLER[0])
   if kernel is not None and not np.any(weights[kernel.source].read(kernel.source, flag)):
     for name in POOLER:
@@ -214,27 +215,33 @@ def _drop_tied(path: str, sources: dict[str, str], weights: dict[str, Array], fl
   bias_copy, bias = _TIED_BIAS
   if bias_copy in sources and bias not in sources:
     sources[bias] = sources.pop(bias_copy)
+
+  def read(name: str) -> np.ndarray:
+    return weights[sources[name]].read(sources[name], flag)
+
   for copy, weight in (_TIED_KERNEL, _TIED_BIAS):
-    if copy in sources:
-      values = [weights[sources[name]].read(sources[name], flag) for name in (copy, weight) if name in sources]
-      if len(values) < 2 or not np.array_equal(values[0], values[1]):
-        raise UserError(
-          f"{flag}={path}: {sources[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such "
-          "a model cannot be represented here"
-        )
-      del sources[copy]
+    if copy not in sources:
+      continue
+    if weight not in sources or not np.array_equal(read(copy), read(weight)):
+      raise UserError(
+        f"{flag}={path}: {sources[copy]} differs from {weight}, to which ALBERT ties it (tie_word_embeddings); such "
+        "a model cannot be represented here"
+      )
+    del sources[copy]
 
 
 def _drop_identity_projection(path: str, entries: dict[str, WeightEntry], weights: dict[str, Array], flag: str) -> None:
-  """Removes the projection of the embeddings if E = H, for which the original has none.
+  """Removes the projection of the embeddings if E = H. In this case, the original has no projection.
 
   Raises:
     UserError: the projection is not the identity, so a model without it would compute something else.
   """
-  kernel, bias = (entries.get(name) for name in PROJECTION)
+  kernel_name, bias_name = PROJECTION
+  kernel, bias = entries.get(kernel_name), entries.get(bias_name)
   if kernel is None or bias is None or len(kernel.shape) != 2 or kernel.shape[0] != kernel.shape[1]:
     return
-  kernel_value, bias_value = (weights[entry.source].read(entry.source, flag) for entry in (kernel, bias))
+  kernel_value = weights[kernel.source].read(kernel.source, flag)
+  bias_value = weights[bias.source].read(bias.source, flag)
   if not np.array_equal(kernel_value, np.eye(kernel.shape[0])) or np.any(bias_value):
     raise UserError(
       f"{flag}={path}: {kernel.source} projects {kernel.shape[0]} embeddings to as many hidden units and is not the "

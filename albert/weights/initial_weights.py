@@ -1,4 +1,4 @@
-"""Records in config.json which weights a run starts from. Their content identifies them, so their files may move."""
+"""Records in config.json which weights a run starts from. A hash of their content identifies them, not their path."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def claim_initial_weights(
   is_started: bool,
   is_chief: bool = True,
 ) -> dict[str, Any]:
-  """Compares the weights that a command gives with those that the run in output_dir started from.
+  """Compares the weights that a command names with those that the run in output_dir started from.
 
   Args:
     output_dir: the directory of the run.
-    init_checkpoint: the weights that the command gives, see open_weights; empty if it gives none.
+    init_checkpoint: the weights that the command names, see open_weights; empty if it names none.
     vocabulary: the vocabulary of the task, which the weights of a new run must also have; None if it is not known.
     from_scratch: whether the command asks for random weights.
     is_started: whether the run has already saved something. Then its initial weights are not needed and may be deleted.
@@ -90,7 +90,10 @@ def _entries_of_new_run(init_checkpoint: str, vocabulary: VocabularyId | None, *
   weights = open_weights(init_checkpoint)
   if vocabulary is not None:
     weights.check_vocabulary(vocabulary.sha256, vocabulary.name)
-  return {_PATH: init_checkpoint, **({_SHA256: content_sha256(weights)} if is_chief else {})}
+  entries = {_PATH: init_checkpoint}
+  if is_chief:
+    entries[_SHA256] = content_sha256(weights)
+  return entries
 
 
 def _sha256_if_readable(path: str) -> str:

@@ -22,11 +22,11 @@ _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 
 
 class WeightLocation:
-  """Where weights are, and what lies beside them. Making one imports no TensorFlow and reads no weights.
+  """The path of weights, and the config, the vocabulary and the run that belong to them. The weights are not read.
 
   Args:
     path: the path as the user gave it, for errors.
-    directory: the directory of the weights, in which a config and a vocabulary are looked for.
+    directory: the directory of the weights, which may also hold a config and a vocabulary.
     prefix: the prefix of the files, if the weights are a TensorFlow checkpoint; "" for other formats.
   """
 
@@ -53,8 +53,8 @@ class WeightLocation:
   def check_vocabulary(self, sha256: str, vocabulary_name: str, *, flag: str = FLAG) -> None:
     """Refuses a vocabulary that differs from that of the weights.
 
-    The vocabulary of the weights is known if it lies beside them, or if their run recorded its hash. Otherwise nothing
-    is checked. To compare sizes is not enough: another vocabulary of the same size has other pieces.
+    The vocabulary of the weights is known if it is in their directory, or if their run recorded its hash. Otherwise
+    nothing is checked. Comparing sizes is not enough: another vocabulary of the same size has other pieces.
 
     Args:
       sha256: SHA-256 of the SentencePiece model that is to be used.
@@ -150,7 +150,7 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
   """
   path = path.removesuffix(".index")
   if files.exists(path + ".index"):
-    directory, name = path.rpartition("/")[::2]
+    directory, _, name = path.rpartition("/")
     if name == checkpoint_damage.PREFIX and files.exists(files.join(directory or ".", checkpoint_damage.MANIFEST)):
       _refuse_damaged(directory or ".", f"{flag}={path}")
     return path
@@ -161,12 +161,13 @@ def find_prefix(path: str, *, flag: str = FLAG) -> str:
     newest = _find_newest_undamaged(directory, f"{flag}={path}")
     if newest is not None:
       return files.join(newest, checkpoint_damage.PREFIX)
-  indexes = sorted(name for name in (files.listdir(path) if files.is_dir(path) else []) if name.endswith(".index"))
-  if len(indexes) == 1:
-    return files.join(path, indexes[0].removesuffix(".index"))
-  if indexes:
+  names = files.listdir(path) if files.is_dir(path) else []
+  index_files = sorted(name for name in names if name.endswith(".index"))
+  if len(index_files) == 1:
+    return files.join(path, index_files[0].removesuffix(".index"))
+  if index_files:
     raise UserError(
-      f"{flag}={path}: has several checkpoints ({', '.join(indexes)}): give the path of one, without .index"
+      f"{flag}={path}: has several checkpoints ({', '.join(index_files)}): give the path of one, without .index"
     )
   raise UserError(
     f"{flag}={path}: no checkpoint there; give a checkpoint prefix (the part before .index), a step-N directory, "

@@ -18,12 +18,13 @@ from albert.weights.names import NO_POOLER, POOLER, encoder_shapes, heads, huggi
 if TYPE_CHECKING:
   import tensorflow as tf
 
-# Stands before the path in errors. (In the errors of commands, the name of a flag stands there.)
+# Errors begin with this name and the path: "weights=PATH". Errors of commands begin with the name of a flag instead.
 FLAG = "weights"
 # What to do if the weights have no pooler. "needed": it is an error. "new": the pooler is newly initialized, and a line
 # is logged. "unused": the pooler becomes zeros, since the model does not read it.
 POOLER_NEEDED, POOLER_NEW, POOLER_UNUSED = "needed", "new", "unused"
-_MAX_NAMES = 4
+# The largest number of weights that an error message names.
+_MAX_SHOWN_NAMES = 4
 # Fields of the config that do not follow from the shapes of the weights.
 _FIELDS_NOT_IN_SHAPES = ("hidden_act", "num_attention_heads", "num_hidden_layers")
 
@@ -39,8 +40,8 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
   """Opens weights and finds their config.
 
   Args:
-    path: see `albert.weights.files.open_weights`; or the output_dir of several runs (--num_runs), which stands for the
-      best of them. Of a run, its own --select_checkpoint selects the newest or the best checkpoint.
+    path: see `albert.weights.files.open_weights`. The output_dir of several runs (--num_runs) stands for the best run.
+      The setting --select_checkpoint of a run selects its newest or its best checkpoint.
     config: the model's config; None for the one beside the weights.
 
   Raises:
@@ -69,15 +70,15 @@ def open_pretrained(path: files.AnyPath, config: ModelConfig | None = None) -> P
 
 
 def selected_checkpoint(path: str, select: str = "", *, flag: str) -> str:
-  """Finds the checkpoint that the output_dir of a run, or of several runs, stands for.
+  """Finds the checkpoint to use for the output_dir of a run, or of several runs (then of the best one).
 
   Args:
     path: an output_dir, or anything else.
     select: "newest" or "best" checkpoint of a run; "" for the run's own --select_checkpoint.
-    flag: stands before the path in errors.
+    flag: the name with which errors begin, before the path.
 
   Returns:
-    The step-N directory; `path` itself, without a slash at its end, if it is no output_dir.
+    The step-N directory. If `path` is not an output_dir, `path` without a slash at its end.
 
   Raises:
     UserError: the run has no undamaged checkpoint.
@@ -153,7 +154,7 @@ def load_pretrained(
 
 
 def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], all_variables: Iterable[str]) -> None:
-  """Checks that the weights are those of a model.
+  """Checks that weights and variables have the same names and shapes.
 
   Args:
     pretrained: the weights.
@@ -165,7 +166,9 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
   """
   file, config = pretrained
   entries = file.entries
-  known = {*all_variables, *encoder_shapes(config), *(name for head in heads(config).values() for name in head.shapes)}
+  known = {*all_variables, *encoder_shapes(config)}
+  for head in heads(config).values():
+    known |= set(head.shapes)
   misshapen = [
     f"{name} {list(entries[name].shape)} instead of {list(variable.shape)}"
     for name, variable in variables.items()
@@ -180,7 +183,6 @@ def _check_match(pretrained: Pretrained, variables: Mapping[str, tf.Variable], a
     if names:
       is_head = not any(name.startswith("bert/") for name in names)
       remedy = "give new_heads=True to initialize the head anew" if is_head else "give the config of these weights"
-      more = ", ..." if len(names) > _MAX_NAMES else ""
-      raise UserError(
-        f"{FLAG}={file.path}: {problem} {len(names)} weights: {', '.join(sorted(names)[:_MAX_NAMES])}{more}; {remedy}"
-      )
+      shown_names = ", ".join(sorted(names)[:_MAX_SHOWN_NAMES])
+      more = ", ..." if len(names) > _MAX_SHOWN_NAMES else ""
+      raise UserError(f"{FLAG}={file.path}: {problem} {len(names)} weights: {shown_names}{more}; {remedy}")
