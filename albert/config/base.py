@@ -164,7 +164,7 @@ def check_types(cls: type[Config], values: Mapping[str, Any], *, source: str, st
 
 
 def _check_type(value: Any, type_name: str, source_and_key: str) -> Any:
-  """Returns a JSON value as the type that a field has, such as "float"; UserError if it has another type."""
+  """Converts a JSON value to the type of a field, such as "float". Raises UserError if it has another type."""
   is_number = isinstance(value, int | float) and not isinstance(value, bool)
   if type_name == "float" and is_number:
     return _as_float(value)

@@ -1,6 +1,6 @@
 """Defines and parses command-line flags, each with its range. Imports nothing heavy, so that --help answers at once.
 
-The parsers of numbers are our own, because those of absl accept NaN in every range.
+This module has its own parsers of numbers, because those of absl accept NaN in every range.
 """
 
 from __future__ import annotations
@@ -101,14 +101,18 @@ def define(
     flag.parser = _SwitchParser()
     flags.DEFINE_flag(flag, **options)
   else:
-    parsers: dict[str, Callable[[], Any]] = {
-      "int": lambda: _IntegerParser(allowed),
-      "float": lambda: _FloatParser(allowed),
-      "str": _TextParser,
-    }
-    flags.DEFINE(parsers[kind](), name, default, help_text, serializer=flags.ArgumentSerializer(), **options)
+    flags.DEFINE(
+      _make_parser(kind, allowed), name, default, help_text, serializer=flags.ArgumentSerializer(), **options
+    )
   if required and kind == "str":
     flags.register_validator(name, lambda value: value != "", message="must not be empty")
+
+
+def _make_parser(kind: str, allowed: Range) -> flags.ArgumentParser:
+  """Makes the parser of a flag whose value is an "int", a "float" or a "str"."""
+  if kind == "int":
+    return _IntegerParser(allowed)
+  return _FloatParser(allowed) if kind == "float" else _TextParser()
 
 
 def parse(argv: Sequence[str]) -> list[str]:
@@ -142,19 +146,21 @@ def shorten(message: str) -> str:
 
 
 def repetition_warnings(argv: Sequence[str]) -> list[str]:
-  """A warning for each flag that the command line gives more than once with different values. The last value is used.
+  """Returns a warning for each flag that the command line gives several times with different values.
+
+  The last value of a flag is used.
 
   Args:
     argv: the program's name and its arguments, which absl has already parsed.
   """
   occurrences: dict[str, list[str]] = {}
-  for word, following in itertools.zip_longest(argv[1:], argv[2:], fillvalue=""):
+  for word, next_word in itertools.zip_longest(argv[1:], argv[2:], fillvalue=""):
     name, equals, _ = word.lstrip("-").partition("=")
     flag_name = name if name in flags.FLAGS else name.removeprefix("no")
     if not word.startswith("-") or flag_name not in flags.FLAGS or flag_name in ("flagfile", "undefok"):
       continue
     next_word_is_value = not equals and not flags.FLAGS[flag_name].boolean
-    occurrences.setdefault(flag_name, []).append(f"{word} {following}" if next_word_is_value else word)
+    occurrences.setdefault(flag_name, []).append(f"{word} {next_word}" if next_word_is_value else word)
   return [
     f"warning: --{name} is given {len(words)} times: {words[-1]} is used"
     for name, words in occurrences.items()

@@ -96,7 +96,10 @@ class ModelConfig(Config):
 REGULARIZATION = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range")
 
 
-def _encoder(hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **other_fields: Any) -> ModelConfig:
+def _make_config(
+  hidden_size: int, num_hidden_layers: int, num_attention_heads: int, **other_fields: Any
+) -> ModelConfig:
+  """Makes the config of an encoder with intermediate_size = 4 hidden_size, as in both papers."""
   return ModelConfig(
     hidden_size=hidden_size,
     num_hidden_layers=num_hidden_layers,
@@ -119,11 +122,14 @@ def _named_models() -> dict[str, ModelConfig]:
   dropout: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
   models = {}
   for name, size in sizes.items():
-    models[f"albert_{name}"] = models[f"albert_{name}_v2"] = _encoder(*size)  # v2 trains without dropout
+    models[f"albert_{name}"] = _make_config(*size)
+    models[f"albert_{name}_v2"] = _make_config(*size)  # v2 trains without dropout
     v1_dropout = {} if name == "xxlarge" else dropout
-    models[f"albert_{name}_v1"] = _encoder(*size, **v1_dropout)
-  for name, size in {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}.items():
-    models[f"bert_{name}"] = _encoder(*size, embedding_size=size[0], sharing="none", **dropout)
+    models[f"albert_{name}_v1"] = _make_config(*size, **v1_dropout)
+  bert_sizes = {"base": (768, 12, 12), "large": (1024, 24, 16), "xlarge": (2048, 24, 32)}
+  for name, size in bert_sizes.items():
+    hidden_size = size[0]
+    models[f"bert_{name}"] = _make_config(*size, embedding_size=hidden_size, sharing="none", **dropout)
   return models
 
 

@@ -51,7 +51,9 @@ class Range:
     if math.isinf(rounded):
       return "a finite number in float32"
     violation, float32_violation = self._violated_bound(value), self._violated_bound(rounded)
-    return violation or (float32_violation and f"{float32_violation} in float32")
+    if violation is None and float32_violation is not None:
+      return f"{float32_violation} in float32"
+    return violation
 
   def _violated_int32_limit(self, value: int) -> str | None:
     if self.maximum is not None or self.below is not None or abs(value) <= INT32_MAX:

@@ -39,15 +39,15 @@ def answer_batches(
     parser: turns a line into a request.
     file: the input, opened in binary mode.
     batch_size: maximum number of lines in a batch.
-    progress: advanced by the number of bytes that were answered.
+    progress: is advanced by the number of bytes of the answered lines.
   Yields:
     The answers to lines that arrived together. Each answer also has the extra fields of its line.
   Raises:
     UserError: a line is not a valid request. The answers to the lines before it are yielded first.
   """
   num_lines = 0
-  arrived = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
-  for lines in _merge_until_format_is_known(parser, arrived):
+  line_batches = read_line_batches(file, batch_size * _WINDOW_BATCHES, parser.source)
+  for lines in _merge_until_format_is_known(parser, line_batches):
     requests, error = _parse_lines(parser, lines, num_lines + 1)
     num_lines += len(lines)
     sorted_indices = sorted(range(len(requests)), key=lambda index: requests[index].num_bytes)
@@ -99,7 +99,7 @@ def _cut_into_batches(
 
 
 def _merge_until_format_is_known(parser: RequestParser, line_groups: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-  """Yields the groups of lines, the first ones merged until the parser can tell the format of the input."""
+  """Yields the groups of lines. The first groups are merged until the parser can detect the format of the input."""
   pending: list[bytes] = []
   for lines in line_groups:
     pending += lines

@@ -109,7 +109,8 @@ class ExportedModel:
     described_inputs = {field["name"]: field["is_list"] for field in self.fields}
     actual_inputs = {name: spec.shape.rank == 2 for name, spec in self._signature.structured_input_signature[1].items()}
     if described_inputs != actual_inputs or not self.fields:
-      described_names, actual_names = (", ".join(names) or "nothing" for names in (described_inputs, actual_inputs))
+      described_names = ", ".join(described_inputs) or "nothing"
+      actual_names = ", ".join(actual_inputs) or "nothing"
       raise UserError(
         f"{path} describes a model that takes {described_names}, this one takes {actual_names}: {_EXPORT_AGAIN}"
       )
@@ -164,7 +165,7 @@ class ExportedModel:
   def _plain_answers(self, arrays: Mapping[str, Any], request: PredictRequest) -> dict[str, Any]:
     """The answers to one request as plain values, without padding."""
     counter = self.description["counted_by"]
-    num_entries = None  # of each answer; None for all
+    num_entries = None  # how many entries of each answer are not padding; None for all
     if counter:
       num_entries = int(arrays[counter]) if counter in arrays else len(request.texts[counter])
     answers = {name: _plain_value(array[:num_entries] if np.ndim(array) else array) for name, array in arrays.items()}
@@ -190,7 +191,8 @@ def _newest_version(path: str) -> str:
   versions = _versions(path)
   if not versions:
     names = files.listdir(path) if files.is_dir(path) else []
-    models = [model for model in (files.join(path, name) for name in sorted(names)) if _versions(model)]
+    directories = [files.join(path, name) for name in sorted(names)]
+    models = [directory for directory in directories if _versions(directory)]
     remedy = f": give one of its models, such as --model={models[0]}" if models else ""
     raise UserError(f"--model={path}: neither a SavedModel nor a directory of versions of one{remedy}")
   return files.join(path, str(max(versions)))

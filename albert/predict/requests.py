@@ -31,8 +31,12 @@ class PredictRequest:
 
   @property
   def num_bytes(self) -> int:
-    """Size of all texts in bytes, which determines about how long the answer takes."""
-    return sum(sum(map(len, value)) if isinstance(value, list) else len(value) for value in self.texts.values())
+    """Size of all texts in bytes. The time to answer the request is roughly proportional to it."""
+    num_bytes = 0
+    for value in self.texts.values():
+      texts = value if isinstance(value, list) else [value]
+      num_bytes += sum(len(text) for text in texts)
+    return num_bytes
 
 
 def extra_field_name(name: str, answers: Collection[str]) -> str:
@@ -86,13 +90,15 @@ class RequestParser:
     Returns:
       False if all lines so far are blank and the input goes on, so that the format is still unknown.
     """
-    if self._format == AUTO:
-      first_line, *later_lines = lines or [b""]
-      lines = [first_line.removeprefix(_BYTE_ORDER_MARK), *later_lines]
-      first_text = next(filter(None, map(bytes.strip, lines)), b"")
-      if not first_text and not at_end:
-        return False
-      self._format = JSON if first_text.startswith(b"{") else LINES if self._has_one_text else TSV
+    if self._format != AUTO:
+      return True
+    content = b"\n".join(lines).removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if not content and not at_end:
+      return False
+    if content.startswith(b"{"):
+      self._format = JSON
+    else:
+      self._format = LINES if self._has_one_text else TSV
     return True
 
   def parse(self, line_number: int, line: bytes) -> PredictRequest | None:
@@ -112,13 +118,15 @@ class RequestParser:
     self.detect_format([line], at_end=True)
     if self._format == LINES:
       return PredictRequest(line_number, {self._fields[0]["name"]: line})
-    is_json = self._format == JSON
-    # In TSV, a line of tabs has empty columns, and a single column may be an empty text.
-    is_blank = not line.strip() if is_json else not line.strip(b" ") and not self._has_one_text
-    if is_blank:
-      return None
-    parse_fields = self._parse_json if is_json else self._parse_tsv
-    request = parse_fields(line_number, location, line)
+    if self._format == JSON:
+      if not line.strip():
+        return None
+      request = self._parse_json(line_number, location, line)
+    else:
+      # A line of tabs is not blank: its columns are empty texts. A single column may be an empty text, too.
+      if not line.strip(b" ") and not self._has_one_text:
+        return None
+      request = self._parse_tsv(line_number, location, line)
     for field in self._fields:
       if field["is_list"] and not any(request.texts[field["name"]]):
         raise UserError(f"{location}: {field['name']!r} has no text ({field['meaning']}): give at least one")
@@ -133,8 +141,8 @@ class RequestParser:
       list_note = f" (each further column is one more of {names[-1]})" if ends_in_list else ""
       raise UserError(f"{location}: has {len(columns)} columns; give {', '.join(names)}{list_note}, separated by tabs")
     if ends_in_list:
-      num_single = len(names) - 1  # columns before those of the list
-      columns = [*columns[:num_single], columns[num_single:]]  # type: ignore[list-item]
+      list_start = len(names) - 1  # the last field, a list, has all remaining columns
+      columns = [*columns[:list_start], columns[list_start:]]  # type: ignore[list-item]
     return PredictRequest(line_number, dict(zip(names, columns, strict=True)))
 
   def _parse_json(self, line_number: int, location: str, line: bytes) -> PredictRequest:

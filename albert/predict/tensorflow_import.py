@@ -1,6 +1,7 @@
-"""Imports what an exported model needs: TensorFlow without Keras, and the SentencePiece ops of tensorflow-text.
+"""Imports the libraries of an exported model: TensorFlow without Keras, and the SentencePiece ops of tensorflow-text.
 
-A whole import of both would take half as long again, for Keras and for Python modules that no exported model uses.
+This takes two thirds of the time of importing both libraries completely: an exported model needs neither Keras nor the
+Python modules of tensorflow-text.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 from albert import startup
 
 # TensorFlow imports one of these at the end of its own import, and continues without it if that fails.
-_KERAS = ("keras.src", "tf_keras.src")
+_KERAS_MODULES = ("keras.src", "tf_keras.src")
 # The library of the ops SentencepieceOp and SentencepieceTokenizeOp, in the directory of tensorflow_text.
-_OPS = os.path.join("python", "ops", "_sentencepiece_tokenizer.so")
+_OPS_LIBRARY = os.path.join("python", "ops", "_sentencepiece_tokenizer.so")
 
 
 def import_tensorflow() -> Any:
@@ -23,11 +24,12 @@ def import_tensorflow() -> Any:
 
   Returns: the module tensorflow. Its attribute `keras` imports Keras when it is used.
   """
-  with startup.quick_imports(*_KERAS):
+  with startup.quick_imports(*_KERAS_MODULES):
     import tensorflow as tf
   spec = importlib.util.find_spec("tensorflow_text")
   directories = (spec.submodule_search_locations if spec else None) or []
-  libraries = [path for path in (os.path.join(directory, _OPS) for directory in directories) if os.path.exists(path)]
+  paths = [os.path.join(directory, _OPS_LIBRARY) for directory in directories]
+  libraries = [path for path in paths if os.path.exists(path)]
   if libraries and "tensorflow_text" not in sys.modules:
     tf.load_op_library(libraries[0])
   else:

@@ -21,8 +21,7 @@ class ExistingRun:
   Attributes:
     directory: its output_dir.
     values: the content of its config.json.
-    seed: the seed of a run that --num_runs started together with others, which have other seeds; None for a single
-      run.
+    seed: its seed, if it is one of several runs that --num_runs started with different seeds; None for a single run.
   """
 
   directory: str
@@ -61,7 +60,7 @@ def find_existing_run(output_dir: str, num_runs: int = 1) -> ExistingRun | None:
     output_dir: the output_dir of the command; "" if it has none.
     num_runs: the value of --num_runs. If it is greater than 1, the runs are in the folders run-SEED of output_dir.
   Returns:
-    The run, or with several runs the one with the smallest seed; None if there is none.
+    The run; if there are several, the one with the smallest seed; None if there is none.
   """
   if not output_dir:
     return None

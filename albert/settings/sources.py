@@ -83,9 +83,11 @@ class Settings:
       # A flag with the value that stands for "not set", such as --num_train_epochs=0, conflicts with no other flag.
       flags_with_value = {name for name, value in flags.items() if not is_unset(fields[name], value)}
       conflicts += [pair for pair in alternatives(config_class).items() if set(pair) <= flags_with_value]
-    for pair in conflicts:
-      flag, alternative = (_format_flag(name, self.flags[name]) for name in pair)
-      raise UserError(f"{flag} and {alternative} are both given: give one")
+    if conflicts:
+      name, alternative = conflicts[0]
+      flag = _format_flag(name, self.flags[name])
+      other_flag = _format_flag(alternative, self.flags[alternative])
+      raise UserError(f"{flag} and {other_flag} are both given: give one")
 
   def _refuse_directory_of_several_runs(self) -> None:
     """Refuses to evaluate or predict with the output_dir of --num_runs, which has no checkpoints of its own."""
@@ -137,9 +139,11 @@ class Settings:
       if not isinstance(values, dict):
         continue  # the section is the name of a model, which is not compared
       recorded = run.reusable_values(config_class, section)
-      for name in set(values) & set(fields) & set(recorded) - set(self.flags):
-        if fields[name].metadata["affects_training"] and recorded[name] != values[name]:
-          raise self._contradiction(f"--recipe={recipe.name}, with {name} = {values[name]!r}", name, recorded)
+      for name, value in values.items():
+        if name in self.flags or name not in fields or name not in recorded:
+          continue
+        if fields[name].metadata["affects_training"] and recorded[name] != value:
+          raise self._contradiction(f"--recipe={recipe.name}, with {name} = {value!r}", name, recorded)
 
   # Values:
 
@@ -319,8 +323,10 @@ class Settings:
     values = self.values(config_class, "data")
     if self.existing_run and not self.does_training:
       # The training shards are not needed, and may have been deleted.
-      for name in option_fields(StageFlags).keys() | ({"input_file"} - set(self.flags)):
+      for name in option_fields(StageFlags):
         values.pop(name, None)
+      if "input_file" not in self.flags:
+        values.pop("input_file", None)
     output_dir = self.flags.get("output_dir", "")
     vocabulary_copy = files.join(
       self.existing_run.directory if self.existing_run else output_dir, output_files.VOCABULARY
@@ -392,7 +398,7 @@ def _is_same_value(name: str, value: Any, recorded_value: Any) -> bool:
 
 
 def _is_same_path(path: str, other_path: str) -> bool:
-  """Whether two local paths name the same file. False for a remote path, and for "", which is no path."""
+  """Whether two local paths name the same file. False if one of them is empty or the first one is remote."""
   if not path or not other_path or files.is_remote(path):
     return False
   return os.path.abspath(path) == os.path.abspath(other_path)
