@@ -28,21 +28,19 @@ from albert.export.formats import EXTRA_FORMATS, PRECISIONS
 from albert.export.registry import FORMS
 from albert.tasks import registry as task_registry
 
-# Fields of FinetuningConfig that every served model depends on: how a text becomes ids.
+# Fields of FinetuningConfig that every served model depends on. They define how a text becomes ids.
 _TEXT_SETTINGS = ("max_seq_length", "do_lower_case", "convert_quotes")
 
 
 def _setting_fields() -> dict[str, dataclasses.Field[Any]]:
   """The config fields that become flags of this command, by name: the text settings and the settings of each form."""
+  settings: list[tuple[type[Config], tuple[str, ...]]] = [(FinetuningConfig, _TEXT_SETTINGS)]
+  settings += [(task_registry.TASKS[form.task].config_class, form.settings) for form in FORMS.values()]
   fields_by_name: dict[str, dataclasses.Field[Any]] = {}
-
-  def add(config_class: type[Config], names: tuple[str, ...]) -> None:
+  for config_class, names in settings:
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    fields_by_name.update({name: fields[name] for name in names if name not in fields_by_name})
-
-  add(FinetuningConfig, _TEXT_SETTINGS)
-  for form in FORMS.values():
-    add(task_registry.TASKS[form.task].config_class, form.settings)
+    for name in names:
+      fields_by_name.setdefault(name, fields[name])
   return fields_by_name
 
 
@@ -56,7 +54,7 @@ def define_flags() -> None:
     "checkpoint", "output_dir of a run, a step-N directory, or any weights that --init_checkpoint of run_* takes"
   )
   define_text("output_dir", "directory of all models; the model is written to output_dir/NAME/VERSION")
-  define_text("task", f"what the model is served as: {', '.join(FORMS)} (default: what fits the task of the run)")
+  define_text("task", f"form in which the model is served: {', '.join(FORMS)} (default: the one that fits the run)")
   define_text("name", "name of the model (default: the value of --task)")
   version_help = "version number of the model (default: one more than the newest)"
   command_flags.define("int", "version", 0, version_help, allowed=Range(0, INT64_MAX))

@@ -50,7 +50,7 @@ def id_test_batches(model: ServedModel, examples: NamedArrays) -> dict[str, Name
   # Only real tokens count toward the limit of the model: padding may go beyond it.
   num_padding = max(max_length + 1 - examples[INPUT_IDS].shape[-1], 1)
   batches[f"padding beyond {max_length} tokens"] = {
-    name: np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, num_padding)]) for name, values in examples.items()
+    name: _append_zeros(values, num_padding) for name, values in examples.items()
   }
   return batches
 
@@ -63,15 +63,22 @@ def text_test_batches(model: ServedModel) -> dict[str, NamedArrays]:
   Returns: edge cases. Each key describes its batch in an error message.
   """
 
-  def batch(text: str) -> NamedArrays:
-    return text_inputs(model.fields, [{f.name: [text, text] if f.is_list else text for f in model.fields}])
+  def make_batch(text: str) -> NamedArrays:
+    request = {field.name: [text, text] if field.is_list else text for field in model.fields}
+    return text_inputs(model.fields, [request])
 
   return {
-    "an empty batch": {name: values[:0] for name, values in batch("a").items()},
-    "empty texts": batch(""),
-    "texts of one word": batch("a"),
-    "texts that are too long for one sequence": batch("a " * model.max_seq_length),
+    "an empty batch": {name: values[:0] for name, values in make_batch("a").items()},
+    "empty texts": make_batch(""),
+    "texts of one word": make_batch("a"),
+    "texts that are too long for one sequence": make_batch("a " * model.max_seq_length),
   }
+
+
+def _append_zeros(values: np.ndarray, count: int) -> np.ndarray:
+  """Appends zeros to each sequence: [..., S] -> [..., S + count]."""
+  no_padding = [(0, 0)] * (values.ndim - 1)
+  return np.pad(values, [*no_padding, (0, count)])
 
 
 def _trim_padding(example: NamedArrays) -> NamedArrays:
@@ -129,8 +136,8 @@ def check_signatures(
   Args:
     functions: the concrete function of each signature.
     model: the model.
-    examples: the inputs of the examples for each signature.
-  Returns: the answers of the signature tokens to each batch of id_test_batches.
+    examples: signature -> the inputs of the examples.
+  Returns: description of each batch of id_test_batches -> the answers of the signature `tokens`.
   Raises:
     RunError: see run_test_batches.
   """
@@ -151,7 +158,7 @@ def largest_difference(answers: NamedArrays, expected: NamedArrays, *, exact: st
   Args:
     answers: the numbers to check, by name.
     expected: the answers of the SavedModel, by name. Its texts are ignored.
-    exact: name of the one integer answer that is compared and must be equal; "" for none. Other integers are ranks or
+    exact: name of an integer answer that must be equal; "" for none. Other integers are not compared: they are ranks or
       positions of candidates, which may change their order if their probabilities are almost the same.
   Returns: the difference; infinity if a name, a shape or the exact answer differs; NaN if a number is NaN.
   """

@@ -30,7 +30,7 @@ class Description:
 
   Attributes:
     name: name of the model.
-    task: what the model is served as, a name of `albert.export.registry.FORMS`.
+    task: the form in which the model is served, a name of `albert.export.registry.FORMS`.
     summary: what the model does.
     fields: name, is_list and meaning of each input field of the signature serving_default. The columns of a
       tab-separated file of requests have the same order.
@@ -109,8 +109,11 @@ def make_rest_response(answers: NamedArrays) -> dict[str, Any]:
   If a model has only one answer, TensorFlow Serving returns its values without a name.
   """
   count = len(next(iter(answers.values())))
+  if len(answers) == 1:
+    (values,) = answers.values()
+    return {"predictions": [_to_json_value(values[row]) for row in range(count)]}
   rows = [{name: _to_json_value(values[row]) for name, values in answers.items()} for row in range(count)]
-  return {"predictions": [next(iter(row.values())) if len(row) == 1 else row for row in rows]}
+  return {"predictions": rows}
 
 
 def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: Mapping[str, NamedArrays]) -> None:
@@ -132,11 +135,13 @@ def write_examples(directory: str, inputs: Mapping[str, NamedArrays], answers: M
 
 
 def format_json(value: dict[str, Any]) -> str:
-  """Formats an object as JSON, with each element of a list on a line of its own."""
+  """Formats an object as JSON. A list that is the value of a key has each element on a line of its own."""
   members = []
   for key, item in value.items():
-    rows = [json_values.dumps(row, ensure_ascii=False) for row in item] if isinstance(item, list) else []
-    text = "[\n    " + ",\n    ".join(rows) + "\n  ]" if rows else json_values.dumps(item, ensure_ascii=False)
+    text = json_values.dumps(item, ensure_ascii=False)
+    if isinstance(item, list) and item:
+      lines = [json_values.dumps(element, ensure_ascii=False) for element in item]
+      text = "[\n    " + ",\n    ".join(lines) + "\n  ]"
     members.append(f"{json.dumps(key)}: {text}")
   return "{\n  " + ",\n  ".join(members) + "\n}\n"
 

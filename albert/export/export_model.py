@@ -1,4 +1,4 @@
-"""Exports one model: selects the form, builds and checks the model, writes it to a staging directory, renames this."""
+"""Exports one model: selects its form, builds and checks it, writes it to a staging directory and renames this."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def export_model(
 
   Args:
     checkpoint, select, albert_config_file, spm_model_file: the weights, the config and the vocabulary, see
-      `albert.export.checkpoint.open_checkpoint`. `checkpoint` may be what `find_checkpoint` returned for these.
+      `albert.export.checkpoint.open_checkpoint`.
     output_dir: directory of all models.
-    task: what the model is served as, a name of `albert.export.registry.FORMS`; "" for the form that fits the task of
-      the run.
+    task: the form in which the model is served, a name of `albert.export.registry.FORMS`; "" for the form that fits
+      the task of the run.
     name: name of the model; "" for the name of the form.
     version: a version number that does not exist yet; 0 for the greatest existing version plus one.
     settings: values by name for fields of the task's config and for the text settings. They replace the run's values.
@@ -65,19 +65,19 @@ def export_model(
       of a format differ from the SavedModel's, or writing fails.
   """
   check_formats(formats, precision)
-  opened = open_checkpoint(
+  opened_checkpoint = open_checkpoint(
     checkpoint, select=select, albert_config_file=albert_config_file, spm_model_file=spm_model_file
   )
-  form = select_form(opened, task, settings or {}, precision=precision, top_k=top_k)
+  form = select_form(opened_checkpoint, task, settings or {}, precision=precision, top_k=top_k)
   name = name or form.name
   target = version_directory(output_dir, name, version)
   run_directory.check_writable(os.path.dirname(target))
-  model = form.model_class(opened, form.settings)
+  model = form.model_class(opened_checkpoint, form.settings)
   files.remove_leftovers(os.path.dirname(target))
   staging = files.staging_path(target)
   try:
     with files.convert_errors(target):  # errors of TensorFlow name the target instead of the staging directory
-      _write_model(staging, name, opened, form, model, formats)
+      _write_model(staging, name, opened_checkpoint, form, model, formats)
     local_files.sync_tree(staging)
     target = _rename_staging(staging, target, output_dir, name, version)
   except BaseException:
@@ -112,9 +112,9 @@ def _write_model(
   requests = model.examples()
   texts = text_inputs(model.fields, requests)
   inputs = {TEXT_SIGNATURE: texts, TOKENS_SIGNATURE: token_inputs(model, texts)}
-  expected = checks.check_signatures(functions, model, inputs)
-  with tempfile.TemporaryDirectory() as scratch:
-    model.assets = _write_assets(scratch, checkpoint, model)
+  answers_by_batch = checks.check_signatures(functions, model, inputs)
+  with tempfile.TemporaryDirectory() as assets_dir:
+    model.assets = _write_assets(assets_dir, checkpoint, model)
     tf.saved_model.save(model, directory, signatures=functions)
   ops.check_ops(directory)
   warmup_requests = [warmup.WarmupRequest(signature, values) for signature, values in inputs.items()]
@@ -122,7 +122,7 @@ def _write_model(
   answers = {signature: _call(function, inputs[signature]) for signature, function in functions.items()}
   description = describe_model(name, form, model, checkpoint)
   write_examples(directory, inputs, answers)
-  notes = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], expected, formats)
+  notes = converters.write_formats(directory, model, inputs[TOKENS_SIGNATURE], answers_by_batch, formats)
   files.write_json(files.join(directory, DESCRIPTION), file_hashes.add_hashes(directory, description.to_dict()))
   first_inputs = text_inputs(model.fields, requests[:1])
   example = (first_inputs, _call(functions[TEXT_SIGNATURE], first_inputs))

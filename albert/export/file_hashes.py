@@ -17,7 +17,7 @@ from albert.errors import UserError
 from albert.io import files, json_values
 
 _FILES, _CHECKSUM = "files", "checksum"
-# The files that are hashed: those that are read when a model is loaded. Folder -> file names; None stands for all files
+# The files that are read when a model is loaded. Only these are hashed. Folder -> file names; None stands for all files
 # of the folder.
 _HASHED_FILES: Mapping[str, tuple[str, ...] | None] = {"": ("saved_model.pb",), "variables": None, "assets": None}
 
@@ -58,7 +58,8 @@ def check_hashes(directory: str, path: str, description: Mapping[str, Any], reme
     UserError: a file is missing, a file differs from the exported one, or the description was changed.
   """
   fields = json_values.convert(path, dict(description), _HashFields, remedy)
-  if fields.checksum and fields.checksum != checksum_of({k: v for k, v in description.items() if k != _CHECKSUM}):
+  without_checksum = {name: value for name, value in description.items() if name != _CHECKSUM}
+  if fields.checksum and fields.checksum != checksum_of(without_checksum):
     raise UserError(f"{path}: was changed after the export: {remedy}")
   for folder, hashes in fields.files.items():
     if folder not in _HASHED_FILES:

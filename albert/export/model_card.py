@@ -23,11 +23,11 @@ from albert.export.signatures import TOKEN_INPUTS
 from albert.optimizers.schedules import make_schedule
 from albert.tasks import registry
 
-# Settings of the run that the card shows: lengths and sizes of training, the optimizer, and the paths of the data.
-_TRAINING = ("num_train_steps", "num_train_epochs", "train_batch_size", "seed", "precision")
-_OPTIMIZER = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
-_TRAINING_DATA = ("data_dir", "train_file", "input_file")
-# Settings without an effect unless masks are drawn during training, or unless the task is a custom one.
+# Settings of the run that the card shows: those of the training and of the optimizer, and the paths of the data.
+_TRAINING_SETTINGS = ("num_train_steps", "num_train_epochs", "train_batch_size", "seed", "precision")
+_OPTIMIZER_SETTINGS = ("optimizer", "learning_rate", "num_warmup_steps", "warmup_proportion", "weight_decay")
+_DATA_PATHS = ("data_dir", "train_file", "input_file")
+# Settings that have an effect only if masks are drawn during training, and only if the task is a custom one.
 _DYNAMIC_MASKING_SETTINGS = ("masked_lm_prob", "ngram")
 _CUSTOM_TASK_SETTINGS = ("text_columns", "label_column", "id_column", "regression")
 
@@ -155,7 +155,7 @@ def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
   entry = registry.TASKS.get(checkpoint.task or "")
   if entry:
     config = entry.config_class()
-    without_effect = config.to_dict().keys() - {*config.training_settings(), *_TRAINING_DATA}
+    without_effect = config.to_dict().keys() - {*config.training_settings(), *_DATA_PATHS}
     data = {name: value for name, value in data.items() if name not in without_effect}
   hidden = set(_DYNAMIC_MASKING_SETTINGS) if data.get("masking") == "static" else set()
   if data.get("task_name") not in (None, "custom"):
@@ -164,11 +164,11 @@ def _data_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
 
 
 def _training_settings(checkpoint: ExportCheckpoint) -> dict[str, Any]:
-  """Length of training and settings of the optimizer. Of two alternative settings, only the one that had an effect."""
+  """The settings of the training and of the optimizer. Of two alternatives, only the one that had an effect."""
   train, optimizer = dict(checkpoint.run.get("train", {})), dict(checkpoint.run.get("optimizer", {}))
-  shown = {name: train[name] for name in _TRAINING if name in train}
-  shown |= {name: optimizer[name] for name in _OPTIMIZER if name in optimizer}
-  for name in ("num_train_epochs", "warmup_proportion"):  # 0 if steps were given instead
+  shown = {name: train[name] for name in _TRAINING_SETTINGS if name in train}
+  shown |= {name: optimizer[name] for name in _OPTIMIZER_SETTINGS if name in optimizer}
+  for name in ("num_train_epochs", "warmup_proportion"):  # each is 0 if numbers of steps were given instead
     if not shown.get(name):
       shown.pop(name, None)
   steps, batch_size = train.get("num_train_steps"), train.get("train_batch_size")

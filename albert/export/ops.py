@@ -1,8 +1,8 @@
 """The ops that an exported graph may contain: ops of TensorFlow itself, and the SentencePiece ops of tensorflow-text.
 
-The stock server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
-model_servers/BUILD). Every op is listed by name. So an export fails if a newer TensorFlow writes an op into the graph
-that servers of older releases do not have.
+The standard server of TensorFlow Serving contains the kernels of both (`SUPPORTED_TENSORFLOW_OPS` in its
+model_servers/BUILD). Every op is listed by name, so an export fails if a newer TensorFlow writes an op into the graph
+that older servers do not have.
 """
 
 from __future__ import annotations

@@ -67,16 +67,21 @@ def select_form(
       f"--task is missing, and {FLAG}={checkpoint.file.path} belongs to no run: give one of {', '.join(FORMS)}"
     )
   names = [name for name, form in FORMS.items() if form.task == checkpoint.task]
-  results = {name: _try_form(checkpoint, name, overrides, precision, top_k) for name in names}
-  fitting = [result for result in results.values() if not isinstance(result, str)]
-  if len(fitting) == 1:
-    return fitting[0]
-  if fitting:
-    fitting_names = ", ".join(form.name for form in fitting)
+  fitting_forms: list[SelectedForm] = []
+  reasons: list[str] = []  # why the other forms do not fit
+  for form_name in names:
+    form_or_reason = _try_form(checkpoint, form_name, overrides, precision, top_k)
+    if isinstance(form_or_reason, str):
+      reasons.append(f"{form_name}: {form_or_reason}")
+    else:
+      fitting_forms.append(form_or_reason)
+  if len(fitting_forms) == 1:
+    return fitting_forms[0]
+  if fitting_forms:
+    fitting_names = ", ".join(form.name for form in fitting_forms)
     raise UserError(f"--task is missing: {FLAG}={checkpoint.file.path} can be served as {fitting_names}; give one")
-  reasons = "; ".join(f"{name}: {reason}" for name, reason in results.items())
-  reasons = reasons or f"no form serves the task {checkpoint.task}"
-  raise UserError(f"{FLAG}={checkpoint.file.path} cannot be served: {reasons}")
+  reason = "; ".join(reasons) or f"no form serves the task {checkpoint.task}"
+  raise UserError(f"{FLAG}={checkpoint.file.path} cannot be served: {reason}")
 
 
 def _try_form(
@@ -88,7 +93,8 @@ def _try_form(
   if reason:
     return reason
   settings = _make_settings(checkpoint, name, overrides, precision, top_k)
-  return model_class.incompatibility(checkpoint, settings.config) or SelectedForm(name, model_class, settings)
+  incompatibility = model_class.incompatibility(checkpoint, settings.config)
+  return incompatibility or SelectedForm(name, model_class, settings)
 
 
 def _make_settings(

@@ -86,13 +86,13 @@ class ServedModel(tf.Module, abc.ABC):
   head: ClassVar[str] = ""
   # Whether the checkpoint must hold the pooler.
   uses_pooler: ClassVar[bool] = True
-  # What the model does. The model card puts "An ALBERT model that " before it.
+  # What the model does, in words that follow "An ALBERT model that " in the model card.
   summary: str = ""
   # Description of each answer, by name, in the order of the model card.
   answers: ClassVar[Mapping[str, str]] = {}
-  # The rows of an answer may have different numbers of entries. Then they are padded, and counted_by says where a
-  # client finds the number of real entries in each row. It is the name of an answer that holds this number, or of a
-  # list field of the request that has as many entries. "" if answers are not padded.
+  # The rows of an answer may have different numbers of entries. Then they are padded, and counted_by tells a client how
+  # many entries of a row are real. It is the name of an answer that holds this number, or of a list field of the
+  # request that has as many entries. "" if answers are not padded.
   counted_by: ClassVar[str] = ""
   # The fields of a request, in the order of the columns of a tab-separated file.
   fields: Sequence[RequestField]

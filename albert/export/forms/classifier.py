@@ -58,9 +58,11 @@ class ServedTextModel(ServedModel):
 
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Tokenizes texts, see ServedModel.encode."""
-    first, *second = [self.tokenize(texts[field.name]) for field in self.fields]
     length = self._settings.max_seq_length
-    return as_token_batch(pack_pair(first, second[0], length) if second else pack_single(first, length))
+    ids = [self.tokenize(texts[field.name]) for field in self.fields]
+    if len(ids) == 1:
+      return as_token_batch(pack_single(ids[0], length))
+    return as_token_batch(pack_pair(ids[0], ids[1], length))
 
   def truncation_note(self) -> str:
     """See ServedModel.truncation_note."""

@@ -66,9 +66,8 @@ class ServedMultipleChoice(ServedModel):
   def encode(self, **texts: tf.Tensor) -> TokenBatch:
     """Makes a sequence for each option, int32 [B, K, S]. The sequence of an option that pads a list is all padding."""
     # Invalid bytes are replaced before texts are joined, because two incomplete characters may join to a valid one.
-    question, options = (
-      tf.strings.unicode_transcode(texts[name], "UTF-8", "UTF-8", errors="replace") for name in (QUESTION, OPTIONS)
-    )
+    question = tf.strings.unicode_transcode(texts[QUESTION], "UTF-8", "UTF-8", errors="replace")
+    options = tf.strings.unicode_transcode(texts[OPTIONS], "UTF-8", "UTF-8", errors="replace")
     num_questions, num_options = tf.unstack(tf.shape(options))
     max_seq_length = self._settings.max_seq_length
     article = self.tokenizer.tokenize(texts[ARTICLE])
@@ -98,14 +97,14 @@ class ServedMultipleChoice(ServedModel):
     return self._answer(tokens, flat_tokens, UnpaddedLayout(flat_tokens, self._config))
 
   def _compute_portable(self, tokens: TokenBatch) -> AnswerTensors:
-    return self.compute(tokens)  # it normalizes the padding itself, after it has read which options exist
+    return self.compute(tokens)  # `compute` normalizes the padding, because it first has to read which options exist
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """See ServedModel.compute. The ids have the shape [B, K, S]; `layout` is that of a batch [B * K, S]."""
     return self._answer(tokens, normalize_padding(_flatten_options(tokens)), layout)
 
   def _answer(self, tokens: TokenBatch, flat_tokens: TokenBatch, layout: TokenLayout | None) -> AnswerTensors:
-    # Read from [B, K, S], because normalized padding has a real token in every row.
+    # is_option must be computed from `tokens`: in `flat_tokens`, normalized padding has a real token in every row.
     is_option = tf.reduce_max(tokens.input_mask, axis=2) > 0  # [B, K]
     logits = self.output(self.encoder.pooled_output(flat_tokens, layout))
     logits = tf.where(is_option, tf.reshape(logits, tf.shape(is_option)), _MISSING_LOGIT)

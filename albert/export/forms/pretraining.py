@@ -88,8 +88,9 @@ class ServedFillMask(ServedTextModel):
     length = tf.shape(is_mask)[1]
     # At least one position is computed, because TFLite and ONNX cannot compute empty tensors.
     num_computed = tf.maximum(max_masks, 1)
-    # top_k, an op that TFLite and ONNX have, finds the masks in their order: the first mask is farthest from the end.
-    distances = tf.where(is_mask, length - tf.range(length), 0)  # from the end; 0 where there is no mask
+    # The masks are found with top_k, an op that TFLite and ONNX have. Sorted by their distances from the end, the
+    # largest first, the masks are in the order of the text.
+    distances = tf.where(is_mask, length - tf.range(length), 0)  # 0 where there is no mask
     distances = tf.math.top_k(distances, num_computed).values  # [B, M]
     positions = tf.where(distances > 0, length - distances, 0)
     logits = self.output(self.encoder.outputs_at(tokens, positions, layout))
@@ -124,9 +125,14 @@ def _ids_without_word_start(pieces: Sequence[str]) -> np.ndarray:
 
   Returns: int32 [V]. A piece keeps its own id if the vocabulary lacks the piece without ▁; -1 stands for ▁ alone.
   """
-  ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}  # reversed: of equal pieces the first id counts
-  without_start = [piece.removeprefix(WORD_START) for piece in pieces]
-  return np.array([ids.get(piece, i) if piece else -1 for i, piece in enumerate(without_start)], np.int32)
+  id_of_piece: dict[str, int] = {}
+  for piece_id, piece in enumerate(pieces):
+    id_of_piece.setdefault(piece, piece_id)  # of equal pieces, the first one is used
+  ids = []
+  for piece_id, piece in enumerate(pieces):
+    without_start = piece.removeprefix(WORD_START)
+    ids.append(id_of_piece.get(without_start, piece_id) if without_start else -1)
+  return np.array(ids, np.int32)
 
 
 class ServedSentenceOrder(ServedTextModel):

@@ -84,7 +84,7 @@ class _QuestionAnswering(ServedModel):
     begin = character_offset(windows.positions.begins, spans.start)
     end = character_offset(windows.positions.ends, spans.end)
     text = tf.strings.substr(context, begin, end - begin, unit="UTF8_CHAR")
-    # A question has an answer if one of its windows has.
+    # A question has an answer if one of its windows has one.
     null_odds = tf.math.unsorted_segment_min(spans.null_odds, windows.example, num_examples)
     return {
       "answer": tf.where(null_odds > self._squad_config.null_score_diff_threshold, "", text),
@@ -99,25 +99,27 @@ class _QuestionAnswering(ServedModel):
     """The best span of each window, computed _WINDOWS_AT_ONCE windows at a time."""
     num_windows = tf.size(windows.example)
 
-    def compute_next(begin: tf.Tensor, *previous: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def compute_next(begin: tf.Tensor, spans: BestSpans) -> tuple[tf.Tensor, BestSpans]:
+      """Appends the best spans of the windows from `begin` on. Returns the index of the next window, and all spans."""
       end = tf.minimum(begin + _WINDOWS_AT_ONCE, num_windows)
       tokens = check_length(
         TokenBatch(*(values[begin:end] for values in windows.tokens)), self._settings.max_seq_length
       )
       positions = windows.positions.rows(begin, end, tf.shape(tokens.input_ids)[1])
-      spans = self.output(self.encoder.sequence_output(tokens, UnpaddedLayout(tokens, self._config)), positions)
-      return end, *(tf.concat(values, axis=0) for values in zip(previous, spans, strict=True))
+      new_spans = self.output(self.encoder.sequence_output(tokens, UnpaddedLayout(tokens, self._config)), positions)
+      return end, tf.nest.map_structure(lambda *values: tf.concat(values, axis=0), spans, new_spans)
 
-    no_spans = BestSpans(*(tf.zeros([0], dtype) for dtype in (tf.int32, tf.int32, tf.float32, tf.float32)))
-    shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * len(BestSpans._fields))
-    _, *spans = tf.while_loop(
-      lambda begin, *_: begin < num_windows,
+    no_ints, no_floats = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
+    no_spans = BestSpans(start=no_ints, end=no_ints, score=no_floats, null_odds=no_floats)
+    any_length = tf.nest.map_structure(lambda _: tf.TensorShape([None]), no_spans)
+    _, spans = tf.while_loop(
+      lambda begin, _: begin < num_windows,
       compute_next,
-      (tf.constant(0), *no_spans),
-      shape_invariants=shapes,
+      (tf.constant(0), no_spans),
+      shape_invariants=(tf.TensorShape([]), any_length),
       parallel_iterations=1,
     )
-    return BestSpans(*spans)
+    return spans
 
   def compute(self, tokens: TokenBatch, layout: TokenLayout | None = None) -> AnswerTensors:
     """The best span of each window, see ServedModel.compute."""

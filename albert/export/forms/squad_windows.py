@@ -77,8 +77,9 @@ def make_windows(
   columns = tf.range(tf.reduce_max(tf.concat([lengths, [1]], axis=0)))[tf.newaxis, :]  # [1, S]
   part_begins, lengths = part_begins[:, tf.newaxis], lengths[:, tf.newaxis]
   is_answer = (columns >= part_begins) & (columns < lengths - 1)
-  # Where the token of each position is among the tokens of all questions and of all contexts. Only one of the two is
-  # meaningful, and none of them at [CLS], [SEP] and padding.
+  # For each position, the index of its token among the tokens of all questions, and among those of all contexts. At
+  # most one of the two indices is used: tokens of a question have no index in the contexts and the other way round, and
+  # [CLS], [SEP] and padding have neither.
   in_question = tf.gather(_row_starts(question), parts.example)[:, tf.newaxis] + columns - 1
   part_starts = tf.gather(_row_starts(context.ids), parts.example) + parts.start
   in_context = part_starts[:, tf.newaxis] + columns - part_begins
@@ -90,10 +91,8 @@ def make_windows(
   mask = tf.cast(columns < lengths, tf.int32)
   segments = tf.cast(columns >= part_begins, tf.int32) * mask
   is_start = is_answer & _has_most_context(in_context, columns - part_begins, parts.length[:, tf.newaxis], is_answer)
-  begins, ends = (
-    tf.where(is_answer, _gather_clipped(offsets.flat_values, in_context), 0)
-    for offsets in (context.starts, context.ends)
-  )
+  begins = tf.where(is_answer, _gather_clipped(context.starts.flat_values, in_context), 0)
+  ends = tf.where(is_answer, _gather_clipped(context.ends.flat_values, in_context), 0)
   tokens = TokenBatch(ids * mask, mask, segments)
   return ContextWindows(tokens, WindowPositions(is_answer, is_start, begins, ends), parts.example)
 
@@ -144,8 +143,10 @@ def _has_most_context(in_context: tf.Tensor, before: tf.Tensor, size: tf.Tensor,
   windows = tf.zeros_like(in_context) + tf.range(tf.shape(in_context)[0])[:, tf.newaxis]
   after = size - 1 - before
   scores = tf.cast(tf.minimum(before, after), tf.float64) + 0.01 * tf.cast(size, tf.float64)
-  # From here on one row for each token in each window that contains it.
-  token, window, score = (tf.boolean_mask(values, is_answer) for values in (in_context, windows, scores))
+  # These vectors have one element for each token in each window that contains it.
+  token = tf.boolean_mask(in_context, is_answer)
+  window = tf.boolean_mask(windows, is_answer)
+  score = tf.boolean_mask(scores, is_answer)
   num_tokens = tf.reduce_max(tf.concat([token, [-1]], axis=0)) + 1
   best_scores = tf.math.unsorted_segment_max(score, token, num_tokens)  # [T]
   candidates = tf.where(score == tf.gather(best_scores, token), window, tf.shape(in_context)[0])

@@ -89,8 +89,10 @@ class V1Head(SpanHead):
 
 
 class V2Head(SpanHead):
-  """Scores the end given the start, and whether there is an answer. See `albert.models.squad_heads.SquadV2Head`, and
-  `albert.tasks.squad.predictions.candidates_v2`."""
+  """Scores the end given the start, and whether there is an answer.
+
+  See `albert.models.squad_heads.SquadV2Head` and `albert.tasks.squad.predictions.candidates_v2`.
+  """
 
   def __init__(self, weights: Weights, config: SquadConfig):
     super().__init__(weights, config)
@@ -107,17 +109,19 @@ class V2Head(SpanHead):
     is_scored = positions.is_answer | is_cls
     start_logits = tf.where(is_scored, tf.squeeze(self.start(x), 2), NO_SPAN)
     start_scores, starts = _top_positions(start_logits, self._config.start_n_top)  # [W, K]
-    ends_by_start = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
-    end_scores, ends = (tf.stack(values, axis=1) for values in zip(*ends_by_start, strict=True))  # [W, K, M]
+    scores_and_ends = [self._best_ends(x, is_scored, starts[:, k]) for k in range(self._config.start_n_top)]
+    end_scores = tf.stack([scores for scores, _ in scores_and_ends], axis=1)  # [W, K, M]
+    ends = tf.stack([positions_of_ends for _, positions_of_ends in scores_and_ends], axis=1)  # [W, K, M]
     starts = tf.expand_dims(starts, 2) + tf.zeros_like(ends)  # [W, K, M]
     is_span = _gather_at(positions.is_start, starts) & _gather_at(positions.is_answer, ends)
     is_span &= (ends >= starts) & (ends - starts < self._config.max_answer_length)
     # A span must have at least one character; a token may have none.
     is_span &= _gather_at(positions.ends, ends) > _gather_at(positions.begins, starts)
     scores = tf.where(is_span, tf.expand_dims(start_scores, 2) + end_scores, NO_SPAN)
-    scores, starts, ends = (_flatten_candidates(values) for values in (scores, starts, ends))
-    best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)
-    start, end = (tf.squeeze(tf.gather(values, best, batch_dims=1), 1) for values in (starts, ends))
+    scores, starts, ends = _flatten_candidates(scores), _flatten_candidates(starts), _flatten_candidates(ends)
+    best = tf.expand_dims(tf.argmax(scores, axis=1, output_type=tf.int32), 1)  # [W, 1]
+    start = tf.squeeze(tf.gather(starts, best, batch_dims=1), 1)
+    end = tf.squeeze(tf.gather(ends, best, batch_dims=1), 1)
     return BestSpans(start, end, tf.reduce_max(scores, axis=1), self._null_odds(x, start_logits))
 
   def _best_ends(self, x: tf.Tensor, is_scored: tf.Tensor, starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -149,9 +153,9 @@ def _top_positions(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]
     count: number of positions.
   Returns: log probabilities and positions, [W, count] each.
   """
-  padded = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=NO_SPAN)
-  values, positions = tf.math.top_k(padded, count)
-  return values, tf.minimum(positions, tf.shape(logits)[1] - 1)
+  padded_log_probs = tf.pad(tf.nn.log_softmax(logits), [[0, 0], [0, count]], constant_values=NO_SPAN)
+  log_probs, positions = tf.math.top_k(padded_log_probs, count)
+  return log_probs, tf.minimum(positions, tf.shape(logits)[1] - 1)
 
 
 def _gather_at(values: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

@@ -163,7 +163,7 @@ class UnpaddedLayout(TokenLayout):
     self._batch_indices = tf.cast(tf.reshape(tf.where(is_real), [-1]), tf.int32)  # [T], indices into B * S
     self.token_positions = self._batch_indices % self._length
     # The inverse: for each position of the batch, the index of its token in T, [B, S]. Padding has the index of the
-    # token before it, which is a valid one; what is computed there is masked.
+    # token before it. This index is valid, and the values that it selects are masked.
     self._token_indices = tf.reshape(tf.cumsum(tf.cast(is_real, tf.int32)) - 1, [self._batch, self._length])
     # Rows of [B * N * S, D] that hold the heads of each token, [T, N]. Head n of the token at (b, s) is in row
     # (b * N + n) * S + s, and _batch_indices is b * S + s.
