@@ -65,7 +65,8 @@ def _parse_flags(
   """
   if words_after_dashes is not None and "--" in argv:
     separator = list(argv).index("--")
-    argv, words_after_dashes[:] = argv[:separator], argv[separator + 1 :]
+    words_after_dashes[:] = argv[separator + 1 :]
+    argv = argv[:separator]
   words = argv[1:]
   # albert.export defines a flag --version that takes a value.
   if "--version" in words and ("version" not in flags.FLAGS or len(words) == 1):
@@ -95,14 +96,14 @@ def _print_help(
   main: Callable[[], None], help_page: Callable[[], HelpPage] | None, description: str | None, is_full: bool
 ) -> None:
   """Prints the help of the command; with `is_full`, also the flags that libraries define."""
-  # A script that gives a description shares its `main` with other scripts, so the module of `main` is not its own.
-  module = sys.modules["__main__" if description is not None else main.__module__]
+  # The `main` of a run_* script, which gives a description, is in a module that all of these scripts share.
+  module = sys.modules[main.__module__] if description is None else sys.modules["__main__"]
   page = help_page() if help_page else HelpPage(command_help.flags_of_module(sys.argv[0]))
   if is_full:
     page = HelpPage([*page.flags, *command_help.flags_of_other_modules(sys.argv[0])], page.notes)
   title = command_help.program_name(module)
   text = description or module.__doc__ or ""
-  text = command_help.named_as_called(text, title, module.__name__.removesuffix(".__main__"))
+  text = command_help.replace_command_name(text, title, module.__name__.removesuffix(".__main__"))
   print(command_help.render(title, text, page), end="")
 
 

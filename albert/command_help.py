@@ -68,14 +68,14 @@ def program_name(module: ModuleType | None = None) -> str:
   return os.path.basename(sys.argv[0])
 
 
-def named_as_called(text: str, title: str, module_name: str) -> str:
-  """Replaces a command's name in the examples of its --help by the name it was called by.
+def replace_command_name(text: str, title: str, module_name: str) -> str:
+  """Replaces a command's name in the examples of its --help by the name with which the user called it.
 
   A checkout has run_squad.py, but an installation has only albert-squad and python -m run_squad.
 
   Args:
     text: paragraphs, whose examples begin with `python SCRIPT.py` or `python -m MODULE`.
-    title: the name that the command was called by, see `program_name`.
+    title: the name with which the command was called, see `program_name`.
     module_name: the command's module, such as albert.export; "__main__" if Python was started with it.
   """
   own_name = rf"python (run_\w+\.py|-m {re.escape(module_name)}(?![\w.]))"
@@ -148,8 +148,11 @@ def flags_of_module(module_name: str) -> list[FlagHelp]:
 
 def flags_of_other_modules(module_name: str) -> list[FlagHelp]:
   """Returns the flags of all other modules, for --helpfull, grouped by module."""
-  by_module = {name: defined for name, defined in flags.FLAGS.flags_by_module_dict().items() if name != module_name}
-  return [dataclasses.replace(_absl_help(flag), group=name) for name, defined in by_module.items() for flag in defined]
+  other_flags = []
+  for name, module_flags in flags.FLAGS.flags_by_module_dict().items():
+    if name != module_name:
+      other_flags += [dataclasses.replace(_absl_help(flag), group=name) for flag in module_flags]
+  return other_flags
 
 
 def _absl_help(flag: Any) -> FlagHelp:
@@ -160,15 +163,16 @@ def _absl_help(flag: Any) -> FlagHelp:
   if any(_REQUIRED in validator.message for validator in flag.validators):
     text += " (required)"
   default = "" if "(default" in text else format_default(flag.default)
-  kind = {"integer": "int", "bool": "bool", "float": "float"}.get(_type_of(flag), "str")
-  return FlagHelp(flag.name, text, default, value_name(kind, choices))
+  return FlagHelp(flag.name, text, default, value_name(_type_name(flag), choices))
 
 
-def _type_of(flag: Any) -> str:
+def _type_name(flag: Any) -> str:
+  """Returns the type of an absl flag: "bool", "int", "float" or "str"."""
   if flag.boolean:
     return "bool"
-  kinds = {flags.IntegerParser: "integer", flags.FloatParser: "float"}
-  return next((kind for parser, kind in kinds.items() if isinstance(flag.parser, parser)), "str")
+  if isinstance(flag.parser, flags.IntegerParser):
+    return "int"
+  return "float" if isinstance(flag.parser, flags.FloatParser) else "str"
 
 
 def format_default(value: Any) -> str:

@@ -1,7 +1,7 @@
 """The console commands of albert that setup.py installs: albert-export is python -m albert.export, and so on.
 
-The scripts run_*.py and data_prep have console commands, too. The module imports no large libraries: a command's own
-imports take place when it is called.
+The console commands of the scripts run_*.py and of data_prep are defined elsewhere. This module imports no large
+libraries: a command's module is imported when the command is called.
 """
 
 from __future__ import annotations

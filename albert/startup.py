@@ -55,7 +55,7 @@ class _MessageFile(io.FileIO):
 
 
 class _State:
-  """The state of this process. There is one process, so the class itself holds it.
+  """The state of this process, as attributes of the class, because there is only one process.
 
   Attributes:
     has_begun: whether `begin` was called.
@@ -76,8 +76,8 @@ def begin() -> None:
     return
   _State.has_begun = True
   _check_package()
-  # TensorFlow imports a Keras at the end of its own import: Keras 3, which no command uses, or with this variable
-  # tf_keras. A value that the user has set stays.
+  # With this variable, TensorFlow imports tf_keras at the end of its own import; without it, Keras 3,
+  # which no command uses. A value that the user has set stays.
   os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
   if threading.current_thread() is threading.main_thread():
     for number in _SIGNALS:
@@ -91,13 +91,13 @@ def begin() -> None:
 
 @contextlib.contextmanager
 def quick_imports(*unused: str) -> Iterator[None]:
-  """A context in which a command imports TensorFlow and the modules that need it. It takes a third less CPU time.
+  """A context in which a command imports TensorFlow and the modules that need it, in a third less CPU time.
 
-  Nothing changes in a process that is not a command's, or if TensorFlow is imported already.
+  The context does nothing if `begin` was not called, or if TensorFlow is imported already.
 
-  The garbage collector is off: it would search the growing heap again and again, and imports leave no garbage. After
-  the imports it never looks at their objects again. Libraries that TensorFlow and Keras import if they are installed,
-  for functions that no command calls, are treated as not installed; they can be imported after the context.
+  The garbage collector is off: it would search the growing heap many times, and imports leave no garbage. After the
+  context it ignores the objects that the imports have made. TensorFlow and Keras import some libraries for functions
+  that no command calls. In this context these libraries are treated as not installed; later they can be imported.
 
   Args:
     *unused: further modules that are treated as not installed.
@@ -155,7 +155,7 @@ def stopped_line(number: int) -> str:
 
 
 def print_stop(line: str) -> None:
-  """Prints the line that says why the command stops. A further signal prints no second one."""
+  """Prints the line that says why the command stops. If a further signal arrives, no second line is printed."""
   previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
   try:
     print(line, file=sys.stderr, flush=True)
@@ -168,7 +168,7 @@ def end_by_signal(number: int) -> NoReturn:
   """Ends the process at once, with exit code 128 + signal. It prints one line, unless `print_stop` did."""
   if not _State.has_printed_stop:
     with contextlib.suppress(OSError):
-      os.write(2, f"{stopped_line(number)}\n".encode())
+      os.write(2, f"{stopped_line(number)}\n".encode())  # 2 is standard error
   os._exit(128 + number)
 
 

@@ -46,7 +46,7 @@ def make_page(task_name: str, given_flags: Mapping[str, Any]) -> HelpPage:
 
 
 def _recipe_is_undecided(settings: Settings) -> bool:
-  """Whether the defaults will come from a recipe, but the given flags do not say from which."""
+  """Whether the defaults come from a recipe, and the given flags do not select this recipe."""
   return (
     settings.task_entry.has_recipes
     and not settings.recipe.path
@@ -83,7 +83,7 @@ def _describe_defaults(settings: Settings) -> str:
 
 
 def _config_flags(settings: Settings, config_class: type[Config], section: str) -> Iterator[FlagHelp]:
-  """Yields the help of the flags that are fields of a config. `section` is the config's section in recipes."""
+  """Yields the help of each flag that is a field of a config. `section` is the config's section in recipes."""
   try:
     inherited = settings.inherited_values(config_class, section)
   except UserError:

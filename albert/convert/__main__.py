@@ -1,4 +1,4 @@
-"""Converts weights between our format, the original's and Hugging Face's.
+"""Converts weights between the formats of this project, of the original and of Hugging Face.
 
 python -m albert.convert --init_checkpoint=run --output_dir=converted --format=huggingface
 """
@@ -28,7 +28,7 @@ def define_flags() -> None:
     "str",
     "init_checkpoint",
     None,
-    "weights to convert: a checkpoint of ours or of the original (prefix, step-N directory or output_dir), a "
+    "weights to convert: a checkpoint of this project or of the original (prefix, step-N directory or output_dir), a "
     "Hugging Face directory, or a .safetensors or .npz file",
   )
   command_flags.define("str", "output_dir", None, "directory to write to; it must not exist yet, or be empty")
@@ -41,12 +41,12 @@ def define_flags() -> None:
     choices=FORMATS,
   )
   command_flags.define("str", "albert_config_file", "", "the model's config (default: the one beside the weights)")
-  command_flags.define("str", "spm_model_file", "", "its vocabulary (default: the spiece.model beside it)")
+  command_flags.define("str", "spm_model_file", "", "the vocabulary (default: the spiece.model beside the weights)")
   command_flags.define(
     "str",
     "architecture",
     None,
-    "transformers class that config.json names (default: the one with the model's head)",
+    "transformers class that config.json names (default: the class that has the model's head)",
     choices=ARCHITECTURES,
   )
 

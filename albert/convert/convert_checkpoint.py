@@ -56,7 +56,7 @@ def convert(
     try:
       files.replace(staging, output_dir)
     except (UserError, RunError):
-      _check_empty(output_dir)  # a clearer error if another process has written to it meanwhile
+      _check_empty(output_dir)  # gives a clearer error if another process has written there in the meantime
       raise
   except BaseException:
     files.discard(staging)

@@ -69,8 +69,10 @@ def write_huggingface(model: ConvertedModel, directory: str, architecture: str =
 
 def _add_identity(tensors: dict[str, np.ndarray], size: int) -> list[ReportLine]:
   """Adds a projection of the embeddings that is the identity, because transformers has a projection even if E = H."""
+  kernel_name, bias_name = PROJECTION
+  identity = {kernel_name: np.eye(size, dtype=np.float32), bias_name: np.zeros(size, np.float32)}
   report = []
-  for name, value in zip(PROJECTION, (np.eye(size, dtype=np.float32), np.zeros(size, np.float32)), strict=True):
+  for name, value in identity.items():
     translated = to_huggingface(name)
     assert translated is not None
     tensors[translated.name] = value

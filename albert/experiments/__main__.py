@@ -8,6 +8,7 @@ if __name__ == "__main__":
 
   startup.begin()
 
+import math
 import os
 import sys
 
@@ -83,7 +84,7 @@ def define_flags() -> None:
 
 
 def _make_tasks() -> dict[str, DownstreamTask]:
-  """Returns the tasks to fine-tune on, by name: those whose data the flags give."""
+  """Returns name -> task to fine-tune on, for the tasks whose data the flags give."""
   flag_values = flags.FLAGS
   tasks: dict[str, DownstreamTask] = {}
   if flag_values.glue_dir:
@@ -107,7 +108,7 @@ def _make_glue_task(name: str, glue_dir: str) -> tuple[str, DownstreamTask]:
 
 
 def _make_squad_task(version: str, paths: str) -> DownstreamTask:
-  """Makes a task of SQuAD of the value of --squad_v1 or --squad_v2."""
+  """Makes a task of SQuAD from `paths`, the value of --squad_v1 or --squad_v2."""
   if paths.count(",") != 1:
     raise UserError(f"--{version}={paths}: give the train file and the dev file, separated by a comma")
   train_file, dev_file = paths.split(",")
@@ -154,7 +155,7 @@ def describe(plan: Plan, flops_per_second: float) -> str:
   scale, total_hours = plan.scale, 0.0
   header = "variant\tlayers\thidden\tparameters\tbatch\tsteps\tGFLOP per step\thours"
   lines = [f"{plan.experiment.name}: {plan.experiment.title}", header]
-  num_predictions = -(-scale.max_seq_length * 15 // 100)  # 15% of the tokens are masked
+  num_predictions = math.ceil(scale.max_seq_length * 15 / 100)  # 15% of the tokens are masked
   for variant in plan.experiment.variants:
     config, train = scale.model(variant, plan.inputs.vocab_size), plan.training_flags(variant)
     batch_size, num_steps = train["train_batch_size"], train["num_train_steps"]

@@ -33,7 +33,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class _ExperimentFile(msgspec.Struct):
-  """Schema of those keys of an experiment's file that Experiment does not have, or has with another type.
+  """Schema of an experiment's file, without the keys that Experiment has with the same type.
 
   Attributes:
     title, source: see Experiment.

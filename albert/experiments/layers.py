@@ -44,14 +44,15 @@ def mean_distances(states: list[np.ndarray], mask: np.ndarray) -> dict[str, list
     mask: [B, S], 1 for tokens and 0 for padding.
   Returns: `l2`, the L2 distances, and `degrees`, the angles in degrees, one number per layer.
   """
-  tokens = [state[mask > 0].astype(np.float64) for state in states]
-  result: dict[str, list[float]] = {"l2": [], "degrees": []}
-  for before, after in itertools.pairwise(tokens):
+  token_states = [state[mask > 0].astype(np.float64) for state in states]  # each [tokens, H]
+  l2_distances: list[float] = []
+  degrees: list[float] = []
+  for before, after in itertools.pairwise(token_states):
     norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    cosine = np.clip((before * after).sum(axis=1) / norms, -1, 1)
-    result["l2"].append(float(np.linalg.norm(after - before, axis=1).mean()))
-    result["degrees"].append(float(np.degrees(np.arccos(cosine)).mean()))
-  return result
+    cosines = np.clip((before * after).sum(axis=1) / norms, -1, 1)
+    l2_distances.append(float(np.linalg.norm(after - before, axis=1).mean()))
+    degrees.append(float(np.degrees(np.arccos(cosines)).mean()))
+  return {"l2": l2_distances, "degrees": degrees}
 
 
 def measure(checkpoint: str, input_file: str) -> dict[str, list[float]]:

@@ -237,7 +237,7 @@ class Plan:
     return run, list(dict.fromkeys(commands))
 
   def _plan_intrinsic_evaluation(self, variant: Variant, seed: int, run: str) -> _CommandsAndScores:
-    """Plans the evaluation on the experiment's pretraining tasks. The pretraining has evaluated those it trained on."""
+    """Plans the evaluation on the experiment's pretraining tasks. The pretraining itself evaluates its own tasks."""
     commands: list[Command] = []
     scores = {}
     for task in self.experiment.intrinsic:
@@ -318,7 +318,7 @@ class Plan:
   def _shard_flags(self, corpus: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of data preparation.
 
-    The held-out text becomes one shard without duplicates (dupe_factor 1), with another seed than the training shards.
+    The held-out text becomes one shard without duplicates (dupe_factor 1). Its seed is not that of the training shards.
     """
     heldout_flags = {"dupe_factor": 1, "num_shards": 1, "random_seed": _HELDOUT_SEED} if corpus == HELDOUT else {}
     return {
@@ -334,14 +334,11 @@ class Plan:
   def _texts(self, corpus: str) -> str:
     """Returns globs of the text files of a corpus."""
     inputs = self.inputs
-    main = inputs.corpus or files.join(self._sample_directory, "train.txt")
-    sample_heldout = files.join(self._sample_directory, "heldout.txt")
-    heldout = self._question_text if inputs.question_flags else sample_heldout
-    return {
-      MAIN: main,
-      ADDITIONAL: f"{main},{inputs.additional_corpus}",
-      HELDOUT: inputs.heldout_corpus or heldout,
-    }[corpus]
+    if corpus == HELDOUT:
+      sample_text = files.join(self._sample_directory, "heldout.txt")
+      return inputs.heldout_corpus or (self._question_text if inputs.question_flags else sample_text)
+    main_text = inputs.corpus or files.join(self._sample_directory, "train.txt")
+    return main_text if corpus == MAIN else f"{main_text},{inputs.additional_corpus}"
 
   def _shard_directory(self, corpus: str, settings: Mapping[str, Any]) -> str:
     values = [settings.get(name, default) for name, default in DATA_DEFAULTS.items()]

@@ -89,9 +89,10 @@ class _ResultRows:
 
   def __init__(self, plan: Plan) -> None:
     self._path = files.join(plan.directory, ROWS)
-    lines = enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1)
-    rows = [json_values.convert(f"{self._path}, line {n}", line, ResultRow, "delete the line") for n, line in lines]
-    self.by_digest = {row.digest: row.to_dict() for row in rows}
+    self.by_digest: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(log_lines.read(self._path, key="digest", key_type=str), start=1):
+      row = json_values.convert(f"{self._path}, line {number}", line, ResultRow, "delete the line")
+      self.by_digest[row.digest] = row.to_dict()
 
   def add(self, trial: Trial) -> None:
     """Reads the scores of a trial whose commands are done, and writes all rows."""
@@ -258,8 +259,9 @@ def _make_row(trial: Trial) -> dict[str, Any]:
     if source.metric not in metrics:
       raise UserError(f"{source.file} lacks {source.metric!r}: delete this file, and the same command makes it again")
     scores[score] = metrics[source.metric] * source.factor
-  logged = [line.get("examples_per_second") for line in log_lines.read(files.join(trial.run, output_files.METRICS))]
-  speeds = [speed for speed in logged if isinstance(speed, int | float)]
+  metrics_lines = log_lines.read(files.join(trial.run, output_files.METRICS))
+  logged_speeds = [line.get("examples_per_second") for line in metrics_lines]
+  speeds = [speed for speed in logged_speeds if isinstance(speed, int | float)]
   return {
     "variant": trial.variant.name,
     "seed": trial.seed,

@@ -12,7 +12,7 @@ from albert.report.markup import cleaned, escaped
 from albert.report.records import RunRecord
 from albert.runs import log_lines
 
-# Size of the SVG in its own units. The page scales it to the available width.
+# Size of the SVG in its own units, and the margins around the curves. The page scales it to the available width.
 _WIDTH, _HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 26
 _MAX_POINTS, _MIN_POINTS = 400, 20
@@ -33,7 +33,7 @@ class Curve:
 
   Attributes:
     run: index of the run.
-    is_evaluation: whether the points come from evaluations or from the training log.
+    is_evaluation: True if the points come from evaluations, False if they come from the training log.
     points: (step, value) pairs in the order of the steps.
   """
 
@@ -97,12 +97,15 @@ def thin_out(points: Sequence[Point], max_points: int = _MAX_POINTS) -> list[Poi
   if len(points) <= max_points:
     return list(points)
   num_intervals = (max_points - 2) // 2
-  inner = points[1:-1]
-  kept = [points[0]]
+  inner_points = points[1:-1]
+  kept_points = [points[0]]
   for index in range(num_intervals):
-    interval = inner[index * len(inner) // num_intervals : (index + 1) * len(inner) // num_intervals]
-    kept += sorted({min(interval, key=lambda point: point[1]), max(interval, key=lambda point: point[1])})
-  return [*kept, points[-1]]
+    interval_start = index * len(inner_points) // num_intervals
+    interval_end = (index + 1) * len(inner_points) // num_intervals
+    interval = inner_points[interval_start:interval_end]
+    lowest, highest = min(interval, key=lambda point: point[1]), max(interval, key=lambda point: point[1])
+    kept_points += sorted({lowest, highest})  # in the order of the steps, and only one if they are the same
+  return [*kept_points, points[-1]]
 
 
 def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
@@ -118,10 +121,13 @@ def axis_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
   if high - low < 1 / _LARGEST_VALUE:  # a power of ten below the smallest float
     return [low, high]
   exponent = math.floor(math.log10((high - low) / max_ticks))
-  for step in (factor * 10.0**power for power in (exponent, exponent + 1) for factor in (1, 2, 5)):
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)  # 1e-9 allows for rounding
+  distances = [factor * 10.0**power for power in (exponent, exponent + 1) for factor in (1, 2, 5)]
+  for distance in distances:
+    # The ticks are first * distance, ..., last * distance. 1e-9 allows for rounding.
+    first, last = math.ceil(low / distance - 1e-9), math.floor(high / distance + 1e-9)
     if last - first < max_ticks:
-      return [round(n * step, 12 - exponent) if exponent < 12 else n * step for n in range(first, last + 1)]
+      ticks = [number * distance for number in range(first, last + 1)]
+      return [round(tick, 12 - exponent) for tick in ticks] if exponent < 12 else ticks
   return [low, high]
 
 
@@ -138,58 +144,91 @@ def draw_chart(name: str, curves: Sequence[Curve], runs: Sequence[RunRecord], ma
   """
   drawn_curves = [dataclasses.replace(curve, points=thin_out(curve.points, max_points)) for curve in curves]
   values = [value for curve in drawn_curves for _, value in curve.points]
-  x_range = (0, max(step for curve in drawn_curves for step, _ in curve.points) or 1)
-  y_range = _add_margin(min(values), max(values))
-
-  def x_of(step: float) -> float:
-    return round(_LEFT + (step - x_range[0]) / (x_range[1] - x_range[0]) * (_WIDTH - _LEFT - _RIGHT), 1)
-
-  def y_of(value: float) -> float:
-    return round(_HEIGHT - _BOTTOM - (value - y_range[0]) / (y_range[1] - y_range[0]) * (_HEIGHT - _TOP - _BOTTOM), 1)
-
-  parts = [
-    f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y_of(value)}" y2="{y_of(value)}"/>'
-    f'<text class="y" x="{_LEFT - 5}" y="{y_of(value) + 3.5}">{_format_tick(value)}</text>'
-    for value in axis_ticks(*y_range)
-  ]
-  parts += [
-    f'<text class="x" x="{x_of(step)}" y="{_HEIGHT - 8}">{_format_tick(step)}</text>'
-    for step in axis_ticks(*x_range, max_ticks=6)
-  ]
-  for index in dict.fromkeys(curve.run for curve in drawn_curves):
-    ends = [(x_of(step), stage) for step, stage in log_lines.stage_ends(runs[index].metrics) if step <= x_range[1]]
-    if ends:
-      marks = "".join(
-        f'<line x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/><text x="{x - 3}" y="{_TOP + 8}">{stage}</text>'
-        for x, stage in ends
-      )
-      parts.append(f'<g data-run="{index}" class="stage" {color_style(index)}>{marks}</g>')
+  last_step = max(step for curve in drawn_curves for step, _ in curve.points) or 1
+  plot = _PlotArea((0, last_step), _add_margin(min(values), max(values)))
+  elements = _draw_ticks(plot)
+  for run_index in dict.fromkeys(curve.run for curve in drawn_curves):
+    elements += _draw_stage_ends(plot, run_index, runs[run_index])
   for curve in drawn_curves:
-    kind = "evaluation" if curve.is_evaluation else "training"
-    coordinates = [(x_of(step), y_of(value)) for step, value in curve.points]
-    parts.append(f'<g data-run="{curve.run}" class="{kind}" {color_style(curve.run)}>')
-    if len(coordinates) > 1:
-      parts.append(f'<polyline points="{" ".join(f"{x},{y}" for x, y in coordinates)}"/>')
-    if curve.is_evaluation or len(coordinates) == 1:
-      parts += [f'<circle cx="{x}" cy="{y}" r="2.6"/>' for x, y in coordinates]
-    parts.append("</g>")
-  data = {
-    "left": _LEFT,
-    "right": _WIDTH - _RIGHT,
-    "steps": x_range,
-    "series": [{"run": curve.run, "name": _curve_label(curve, runs), "points": curve.points} for curve in drawn_curves],
-  }
+    elements += _draw_curve(plot, curve)
   svg = (
     f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(_describe_chart(name, curves, runs))}">'
-    f'{"".join(parts)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
+    f'{"".join(elements)}<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
   )
-  # Without "<", no text in the data can end the script element.
-  points = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+  tooltip_values = {
+    "left": _LEFT,
+    "right": _WIDTH - _RIGHT,
+    "steps": plot.x_range,
+    "series": [{"run": curve.run, "name": _curve_label(curve, runs), "points": curve.points} for curve in drawn_curves],
+  }
+  # Without "<", no text in the JSON can end the script element.
+  tooltip_json = json.dumps(tooltip_values, separators=(",", ":")).replace("<", "\\u003c")
   title = escaped(name.replace("_", " "))
   return (
     f'<figure class="chart"><figcaption>{title}</figcaption>{svg}'
-    f'<script type="application/json">{points}</script></figure>'
+    f'<script type="application/json">{tooltip_json}</script></figure>'
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class _PlotArea:
+  """The ranges of the two axes, from which the positions in the SVG follow.
+
+  Attributes:
+    x_range: the first and the last step.
+    y_range: the lowest and the highest value.
+  """
+
+  x_range: tuple[float, float]
+  y_range: tuple[float, float]
+
+  def x(self, step: float) -> float:
+    """The x coordinate of a step."""
+    low, high = self.x_range
+    return round(_LEFT + (step - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT), 1)
+
+  def y(self, value: float) -> float:
+    """The y coordinate of a value."""
+    low, high = self.y_range
+    return round(_HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM), 1)
+
+
+def _draw_ticks(plot: _PlotArea) -> list[str]:
+  """Returns the SVG elements of the horizontal grid lines and of the labels on both axes."""
+  elements = []
+  for value in axis_ticks(*plot.y_range):
+    y = plot.y(value)
+    elements.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+    elements.append(f'<text class="y" x="{_LEFT - 5}" y="{y + 3.5}">{_format_tick(value)}</text>')
+  for step in axis_ticks(*plot.x_range, max_ticks=6):
+    elements.append(f'<text class="x" x="{plot.x(step)}" y="{_HEIGHT - 8}">{_format_tick(step)}</text>')
+  return elements
+
+
+def _draw_stage_ends(plot: _PlotArea, run_index: int, run: RunRecord) -> list[str]:
+  """Returns the SVG elements of the lines and names at the ends of a run's stages."""
+  _, last_step = plot.x_range
+  marks = []
+  for step, stage in log_lines.stage_ends(run.metrics):
+    if step <= last_step:
+      x = plot.x(step)
+      marks.append(f'<line x1="{x}" x2="{x}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
+      marks.append(f'<text x="{x - 3}" y="{_TOP + 8}">{stage}</text>')
+  if not marks:
+    return []
+  return [f'<g data-run="{run_index}" class="stage" {color_style(run_index)}>', *marks, "</g>"]
+
+
+def _draw_curve(plot: _PlotArea, curve: Curve) -> list[str]:
+  """Returns the SVG elements of a curve: a line, and dots for evaluations or for a single point."""
+  kind = "evaluation" if curve.is_evaluation else "training"
+  coordinates = [(plot.x(step), plot.y(value)) for step, value in curve.points]
+  elements = [f'<g data-run="{curve.run}" class="{kind}" {color_style(curve.run)}>']
+  if len(coordinates) > 1:
+    elements.append(f'<polyline points="{" ".join(f"{x},{y}" for x, y in coordinates)}"/>')
+  if curve.is_evaluation or len(coordinates) == 1:
+    elements += [f'<circle cx="{x}" cy="{y}" r="2.6"/>' for x, y in coordinates]
+  return [*elements, "</g>"]
 
 
 def color_style(run: int) -> str:

@@ -20,7 +20,7 @@ _MAX_NUMBER_CHARACTERS = 40
 # Maximum number of rows in a table, so that a damaged file does not make a page that is too large for a browser.
 _MAX_ROWS = 5000
 
-# Every page begins with this. A file with another beginning is never overwritten.
+# Every page begins with these bytes. A file that begins otherwise is never overwritten.
 PAGE_START = b"<!DOCTYPE html>"
 
 Row = Sequence[str]
@@ -91,8 +91,8 @@ def _format_runs(runs: Sequence[RunRecord]) -> str:
   rows = []
   for index, run in enumerate(runs):
     last_step, num_train_steps = run.steps
-    logged = (line.get("examples_per_second") for line in run.metrics)
-    speeds = sorted(float(speed) for speed in logged if charts.is_drawable(speed))
+    logged_speeds = [line.get("examples_per_second") for line in run.metrics]
+    speeds = sorted(float(speed) for speed in logged_speeds if charts.is_drawable(speed))
     rows.append(
       (
         "",
@@ -117,14 +117,14 @@ def _format_curves(runs: Sequence[RunRecord]) -> str:
     for index, run in enumerate(runs)
   )
   max_points = charts.max_points_per_curve(sum(map(len, curves.values())))
-  drawn = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
+  figures = "".join(charts.draw_chart(name, metric_curves, runs, max_points) for name, metric_curves in curves.items())
   has_evaluations = any(run.evaluations for run in runs)
   has_stages = any(log_lines.stage_ends(run.metrics) for run in runs)
   note = (
     f"<p>Over steps. Lines: training{'; dots: evaluations' if has_evaluations else ''}"
     f"{'; vertical lines: ends of stages' if has_stages else ''}.</p>"
   )
-  return f'{note}<div class="legend">{buttons}</div><div class="charts">{drawn}</div>'
+  return f'{note}<div class="legend">{buttons}</div><div class="charts">{figures}</div>'
 
 
 def _format_results(runs: Sequence[RunRecord]) -> str:
@@ -169,7 +169,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _format_settings(runs: Sequence[RunRecord], name: str, read: Callable[[RunRecord], Mapping[str, Any]]) -> str:
-  """Formats a table of the settings that differ between the runs, and a section that opens to all settings.
+  """Formats a table of the settings that differ between the runs, and a folded table of all settings.
 
   Args:
     runs: the runs.
@@ -210,9 +210,8 @@ def _format_examples(runs: Sequence[RunRecord]) -> str:
 
 
 def _format_example_table(table: ExampleTable, *, is_open: bool) -> str:
-  content = _format_table(
-    [*map(escaped, table.header)], [("", [_format_cell(cell) for cell in row]) for row in table.rows]
-  )
+  header = [escaped(name) for name in table.header]
+  content = _format_table(header, [("", [_format_cell(cell) for cell in row]) for row in table.rows])
   summary = f"{escaped(table.name)}, the first {len(table.rows)}"
   return f"<details{' open' if is_open else ''}><summary>{summary}</summary>{content}</details>"
 

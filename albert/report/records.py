@@ -15,7 +15,7 @@ from albert.errors import UserError
 from albert.io import files
 from albert.runs import log_lines, output_files
 
-# Beginnings of the names of pictures and of tables.
+# The names of the pictures and of the tables begin with these words.
 _PICTURES = ("confusion_matrix_", "scatter_")
 _TABLES = ("mistakes_", "predictions")
 # A directory that has none of these files is not the output_dir of a run.
@@ -102,7 +102,7 @@ class RunRecord:
 
   @property
   def steps(self) -> tuple[int, int]:
-    """The last step that was logged, and the planned number of steps (0 if it is unknown)."""
+    """The last logged step, and the planned number of steps (0 if it is unknown)."""
     lines = itertools.chain(self.metrics, self.evaluations)
     return max((line["step"] for line in lines), default=0), self.num_train_steps
 
@@ -132,7 +132,7 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
   """
   if not directories:
     raise UserError("give the directories of one or more runs: python -m albert.report RUN_DIR...")
-  paths: list[str] = []  # of the runs
+  run_paths: list[str] = []
   summaries: dict[str, SeedSummary] = {}  # path of a directory with several seeds -> its summary
   for directory in directories:
     path = directory if files.is_remote(directory) else os.path.normpath(directory)
@@ -142,13 +142,13 @@ def read_runs(directories: Sequence[str], *, num_examples: int) -> tuple[list[Ru
     if files.exists(summary_file):
       remedy = "make it again with the command of these runs"
       summaries[path] = files.read_json(summary_file, SeedSummary, remedy, nan_is_null=True)
-      paths += [files.join(path, f"run-{seed}") for seed in summaries[path].seeds]
+      run_paths += [files.join(path, f"run-{seed}") for seed in summaries[path].seeds]
     else:
-      paths.append(path)
-  _check_run_paths(paths)
-  names = _shortest_unique_names([*paths, *summaries])
-  run_names, group_names = names[: len(paths)], names[len(paths) :]
-  runs = [_read_run(path, name, num_examples) for path, name in zip(paths, run_names, strict=True)]
+      run_paths.append(path)
+  _check_run_paths(run_paths)
+  names = _shortest_unique_names([*run_paths, *summaries])
+  run_names, group_names = names[: len(run_paths)], names[len(run_paths) :]
+  runs = [_read_run(path, name, num_examples) for path, name in zip(run_paths, run_names, strict=True)]
   return runs, [SeedGroup(name, summary) for name, summary in zip(group_names, summaries.values(), strict=True)]
 
 
@@ -176,47 +176,53 @@ def _shortest_unique_names(paths: Sequence[str]) -> list[str]:
 
 
 def _read_run(path: str, name: str, num_examples: int) -> RunRecord:
-  def read_json(file: str) -> dict[str, Any]:
-    file = files.join(path, file)
-    return files.read_json(file, nan_is_null=True) if files.exists(file) else {}
+  """Reads the files of one run.
 
+  Args:
+    path: the output_dir.
+    name: the name of the run on the page.
+    num_examples: number of rows to read of each predictions file.
+  """
   file_names = files.listdir(path)
   for file in file_names:
     files.check_not_special(files.join(path, file), name=files.join(path, file), remedy="delete it")
-  tables = [file for file in file_names if file.startswith(_TABLES) and file.endswith((".tsv", ".json"))]
-  config = read_json(output_files.CONFIG)
   config_file = files.join(path, output_files.CONFIG)
-  settings = (
-    files.read_json(config_file, _RunSettings, nan_is_null=True) if files.exists(config_file) else _RunSettings()
-  )
+  settings = _RunSettings()
+  if files.exists(config_file):
+    settings = files.read_json(config_file, _RunSettings, nan_is_null=True)
+  tables = [file for file in file_names if file.startswith(_TABLES) and file.endswith((".tsv", ".json"))]
   is_quoted = settings.task == "pretraining"  # only the table of filled masks quotes its cells
-  examples = [_read_examples(path, file, num_examples, is_quoted) for file in tables] if num_examples else []
+  examples = [_read_examples(path, table, num_examples, is_quoted) for table in tables] if num_examples else []
   pictures = [file for file in file_names if file.startswith(_PICTURES) and file.endswith(".png")]
   return RunRecord(
-    name,
-    path,
-    settings.train.num_train_steps,
-    config,
-    read_json(output_files.ENVIRONMENT),
-    log_lines.read(files.join(path, output_files.METRICS)),
-    log_lines.read(files.join(path, output_files.EVALUATIONS)),
-    read_json(output_files.EVAL_RESULTS),
-    [table for table in examples if table.rows],
-    {file: _read_picture(files.join(path, file)) for file in pictures},
+    name=name,
+    path=path,
+    num_train_steps=settings.train.num_train_steps,
+    config=_read_json_if_exists(config_file),
+    environment=_read_json_if_exists(files.join(path, output_files.ENVIRONMENT)),
+    metrics=log_lines.read(files.join(path, output_files.METRICS)),
+    evaluations=log_lines.read(files.join(path, output_files.EVALUATIONS)),
+    results=_read_json_if_exists(files.join(path, output_files.EVAL_RESULTS)),
+    examples=[table for table in examples if table.rows],
+    pictures={picture: _read_picture(files.join(path, picture)) for picture in pictures},
   )
+
+
+def _read_json_if_exists(path: str) -> dict[str, Any]:
+  return files.read_json(path, nan_is_null=True) if files.exists(path) else {}
 
 
 def _read_picture(path: str) -> bytes:
   with files.open_file(path) as file:
-    data = file.read(_MAX_PICTURE_BYTES + 1)
+    content = file.read(_MAX_PICTURE_BYTES + 1)
   problem = ""
-  if len(data) > _MAX_PICTURE_BYTES:
+  if len(content) > _MAX_PICTURE_BYTES:
     problem = f"has more than {_MAX_PICTURE_BYTES >> 20} MiB"
-  elif not data.startswith(_PNG_START):
+  elif not content.startswith(_PNG_START):
     problem = "is not a PNG picture"
   if problem:
     raise UserError(f"{path}: {problem}: delete it, or evaluate the run again")
-  return data
+  return content
 
 
 def _read_examples(directory: str, name: str, num_examples: int, is_quoted: bool) -> ExampleTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert.io import figures, files
@@ -13,7 +14,7 @@ FILE_NAME = "curves.png"
 
 
 def are_outdated(output_dir: str) -> bool:
-  """Whether curves.png is missing or older than metrics.jsonl, as after a run that was killed before it drew them."""
+  """Whether curves.png is missing or older than metrics.jsonl, for example after a run that was killed."""
   metrics_file, curves_file = files.join(output_dir, output_files.METRICS), files.join(output_dir, FILE_NAME)
   if not files.exists(metrics_file):
     return False
@@ -33,33 +34,51 @@ def draw_curves(output_dir: str) -> str | None:
   lines = read_metrics(output_dir)
   if not lines:
     return None
-  names = [name for name in dict.fromkeys(name for line in lines for name in line) if name != "step"]
+  panels = _metrics_of_panels(lines)
+  figure = figures.new_figure(4.5 * len(panels), 3.5)
+  stage_ends = log_lines.stage_ends(lines)
+  all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+  for axes, (title, metrics) in zip(all_axes, panels.items(), strict=True):
+    _draw_panel(axes, title, metrics, lines, stage_ends)
+  path = files.join(output_dir, FILE_NAME)
+  files.write_atomically(path, figures.png(figure))
+  return path
+
+
+def _metrics_of_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+  """Returns title -> names of its metrics, for each panel of the figure. Panels without metrics are left out."""
+  names = dict.fromkeys(name for line in lines for name in line)
   panels = {
     "loss": [name for name in names if name.endswith("loss")],
     "accuracy": [name for name in names if name.endswith("accuracy")],
     "learning rate": [name for name in names if name == "learning_rate"],
     "gradient norm": [name for name in names if name == "grad_norm"],
   }
-  panels = {title: metrics for title, metrics in panels.items() if metrics}
-  stage_ends = log_lines.stage_ends(lines)
-  figure = figures.new_figure(4.5 * len(panels), 3.5)
-  for axes, (title, metrics) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-    for name in metrics:
-      points = [(line["step"], _as_float(line[name])) for line in lines if name in line]
-      axes.plot(*zip(*points, strict=True), label=name, linewidth=1.5)
-    for step, stage in stage_ends:
-      axes.axvline(step, color="gray", linewidth=0.6)
-      axes.text(
-        step, 1, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()
-      )
-    axes.set_xlabel("step")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    if len(metrics) > 1:
-      axes.legend(fontsize=8)
-  path = files.join(output_dir, FILE_NAME)
-  files.write_atomically(path, figures.png(figure))
-  return path
+  return {title: metrics for title, metrics in panels.items() if metrics}
+
+
+def _draw_panel(
+  axes: Any,
+  title: str,
+  metrics: Sequence[str],
+  lines: Sequence[Mapping[str, Any]],
+  stage_ends: Sequence[tuple[int, str]],
+) -> None:
+  """Draws the curves of some metrics, and a vertical line with a name at the end of each stage."""
+  for name in metrics:
+    lines_of_metric = [line for line in lines if name in line]
+    steps = [line["step"] for line in lines_of_metric]
+    axes.plot(steps, [_as_float(line[name]) for line in lines_of_metric], label=name, linewidth=1.5)
+  for step, stage in stage_ends:
+    axes.axvline(step, color="gray", linewidth=0.6)
+    axes.text(
+      step, 1, f"{stage} ", fontsize=7, color="gray", ha="right", va="top", transform=axes.get_xaxis_transform()
+    )
+  axes.set_xlabel("step")
+  axes.set_title(title)
+  axes.grid(alpha=0.3)
+  if len(metrics) > 1:
+    axes.legend(fontsize=8)
 
 
 def _as_float(value: Any) -> float:

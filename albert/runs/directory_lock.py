@@ -36,7 +36,7 @@ RENEWAL_SECONDS = 20.0
 STALE_SECONDS = 150.0
 SETTLE_SECONDS = 2.0
 _POLL_SECONDS = 2.0
-# Error numbers of flock on a file system that does not support it.
+# Error numbers of flock on a file system that does not support flock.
 _UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
@@ -115,8 +115,10 @@ class DirectoryLock:
       )
     if self._thread is None:
       return
-    if self._content_of_next_owner is None and read and not self._is_own(content := self._read()):
-      self._content_of_next_owner = content
+    if self._content_of_next_owner is None and read:
+      content = self._read()
+      if not self._is_own(content):
+        self._content_of_next_owner = content
     if self._content_of_next_owner is not None:
       next_owner = _describe_owner(self._content_of_next_owner, self.activity)
       raise RunError(
@@ -147,7 +149,7 @@ class DirectoryLock:
     return json.dumps(values | heartbeat).encode()
 
   def _taken_error(self, content: bytes) -> UserError:
-    """Makes the error for a lock that another process has; `content` is that of its lock file."""
+    """Makes the error for a lock that another process has. `content` is the content of the lock file."""
     return UserError(
       f"{self.directory}: {_describe_owner(content, self.activity)}: wait for it, stop it, or give another --output_dir"
     )
@@ -172,7 +174,7 @@ class DirectoryLock:
         if _is_same_file(descriptor, self.path):
           os.ftruncate(descriptor, 0)
           os.pwrite(descriptor, self._content(), 0)
-          self._descriptor, descriptor = descriptor, -1
+          self._descriptor = descriptor
           return True
       except BlockingIOError as error:
         raise self._taken_error(os.pread(descriptor, 1 << 16, 0)) from error
@@ -186,7 +188,7 @@ class DirectoryLock:
           f"{self.path}: cannot lock it ({error.strerror}): run the same command again once the cause is fixed"
         ) from error
       finally:
-        if descriptor >= 0:
+        if self._descriptor is None:  # the lock was not taken
           os.close(descriptor)
 
   def _take_heartbeat(self) -> None:
@@ -280,7 +282,7 @@ class _Owner(msgspec.Struct):
 
 
 def _parse_owner(content: bytes) -> _Owner | None:
-  """Parses the content of a lock file; None if no process has written it in this form."""
+  """Parses the content of a lock file. Returns None if it is empty or has another form."""
   try:
     return json_values.parse("lock", content, _Owner)
   except UserError:

@@ -1,4 +1,4 @@
-"""The log of the evaluations during training, eval_metrics.jsonl. Early stopping is decided from it."""
+"""The log of the evaluations during training, eval_metrics.jsonl. Early stopping depends on this log alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EvaluationLog:
 
   @property
   def evaluations_since_best(self) -> int:
-    """Number of evaluations after the best one. Among equally good ones the first counts as the best."""
+    """Number of evaluations after the best one. Of several equally good evaluations, the first is the best."""
     scores = [self._score(line) for line in self._lines]
     return len(scores) - 1 - scores.index(max(scores)) if scores else 0
 

@@ -35,9 +35,9 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
   with files.open_file(path) as file:
     lines = file.read().split(b"\n")
   schema = msgspec.defstruct("Line", [(key, key_type)])
-  read_lines = []
+  parsed_lines = []
   for number, line in enumerate(lines, start=1):
-    is_incomplete = number == len(lines)  # no newline follows it: it is empty, or the process was killed
+    is_incomplete = number == len(lines)  # no newline follows the line: it is empty, or the process was killed
     try:
       values = json_values.parse(f"{path}, line {number}", line, dict[str, Any], "delete the line", nan_is_null=True)
       json_values.convert(f"{path}, line {number}", values, schema, "delete the line")
@@ -45,8 +45,8 @@ def read(path: str, *, key: str = "step", key_type: Any = Step) -> list[dict[str
       if is_incomplete:
         break
       raise
-    read_lines.append(values)
-  return read_lines
+    parsed_lines.append(values)
+  return parsed_lines
 
 
 def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
@@ -58,6 +58,6 @@ def stage_ends(lines: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
   """
   return [
     (line["step"], f"stage {line[STAGE]}")
-    for line, following in itertools.pairwise(lines)
-    if isinstance(line.get(STAGE), int) and line[STAGE] != following.get(STAGE)
+    for line, next_line in itertools.pairwise(lines)
+    if isinstance(line.get(STAGE), int) and line[STAGE] != next_line.get(STAGE)
   ]

@@ -91,7 +91,7 @@ class _TensorBoardEvents:
 
   @contextlib.contextmanager
   def _errors_as_warnings(self) -> Iterator[None]:
-    """Turns an error into a warning and stops writing: TensorBoard cannot read events that follow an incomplete one."""
+    """Turns an error into a warning, and stops writing, because TensorBoard reads nothing after an incomplete event."""
     try:
       yield
     except (OSError, self._tf.errors.OpError) as error:

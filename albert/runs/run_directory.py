@@ -67,12 +67,18 @@ def claim_directory(
 
 
 def _refuse_differences(path: str, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
-  """Refuses settings that differ from those in config.json, whose path is given.
+  """Refuses settings that differ from those in config.json.
 
+  Args:
+    path: path of config.json.
+    settings: the settings of the command.
+    recorded: the values of config.json.
   Raises:
-    UserError: a setting differs; the message names the first one.
+    UserError: a setting differs; the message names the first difference.
   """
-  for key, value, recorded_value in _differences(settings, recorded):
+  difference = next(_differences(settings, recorded), None)
+  if difference is not None:
+    key, value, recorded_value = difference
     raise UserError(
       f"{path}: this directory holds a run with {key} = {recorded_value!r}, this one has {value!r}: give another "
       "--output_dir, or that value to resume it"
@@ -112,7 +118,7 @@ def _check_content(directory: str, path: str, config: Mapping[str, Any], content
 
 
 def _read_content(path: str) -> DataContent | None:
-  """Reads the list of files that a run was trained on; None if it is damaged. It only adds detail to an error."""
+  """Reads the list of files that a run was trained on, which adds detail to an error. Returns None if it is damaged."""
   try:
     return files.read_json(path, DataContent)
   except UserError:
@@ -128,7 +134,7 @@ def check_writable(directory: str) -> None:
     UserError: the directory, or its nearest existing parent, is a file or cannot be written to.
   """
   if files.is_remote(directory):
-    import tensorflow as tf  # imported here, so that a local directory is checked before
+    import tensorflow as tf  # imported here, because a local directory is checked without TensorFlow
 
     test_file = files.join(directory, f".writable-{uuid.uuid4().hex}")
     try:
@@ -160,12 +166,15 @@ def check_checkpoint_settings(directory: str, settings: Mapping[str, Any]) -> No
     UserError: the run was trained with another value of a setting.
   """
   path = files.join(directory, output_files.CONFIG)
-  if files.exists(path):
-    for key, value, recorded_value in _differences(settings, output_files.read_config(path).get("data", {})):
-      raise UserError(
-        f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
-        "the same value"
-      )
+  if not files.exists(path):
+    return
+  difference = next(_differences(settings, output_files.read_config(path).get("data", {})), None)
+  if difference is not None:
+    key, value, recorded_value = difference
+    raise UserError(
+      f"{path}: its checkpoints were trained with {key} = {recorded_value!r}, but this command has {value!r}: give "
+      "the same value"
+    )
 
 
 def write_environment(directory: str, strategy: tf.distribute.Strategy) -> None:
